@@ -29,7 +29,7 @@ from .train.check_run import refuse_long_pairs, refuse_wrong_run
 from .train.context import Listener, Result, TrainingContext
 from .train.device import Place, choose
 from .train.distributed.world import World, launched, resumes_by_itself, world
-from .train.objective.context import objective_context
+from .train.objective.context import graph_of_prepared, objective_context, prepare_objective
 from .train.objective.settings import ObjectiveRun
 from .train.reporting.trackers.group import Trackers
 from .train.reporting.trackers.tensorboard import TensorBoard
@@ -48,6 +48,7 @@ __all__ = [
     "ensemble",
     "graph_for",
     "open_model",
+    "prepare_and_report",
     "prepare_run",
     "profile",
     "tokenizer_files",
@@ -83,6 +84,30 @@ def prepare_run(
         workers=workers,
         log=log,
     )
+
+
+def prepare_and_report(
+    run: Run | ObjectiveRun,
+    source: str,
+    folder: Path,
+    report: PrepareReport | None = None,
+    *,
+    workers: int | None = None,
+    log: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Prepare the data of a run, check that its spec fits, and return the report.
+
+    Raises:
+        InputError: the data is invalid, or does not fit the spec.
+        SpecError: the spec has mistakes.
+    """
+    if isinstance(run, ObjectiveRun):
+        tables = prepare_objective(run, folder, report, workers=workers, log=log)
+        graph_of_prepared(run, source, tables)
+        return tables.report
+    made = prepare_run(run, folder, report, workers=workers, log=log)
+    graph_for(run, source, made)
+    return made.report
 
 
 def graph_for(run: Run, source: str, prepared: Prepared, blocks: Iterable[BlockType] = ()) -> Graph:

@@ -42,8 +42,14 @@ def shipped_names(*folders: str) -> dict[str, Path]:
     }
 
 
+CHECKPOINT_SPEC = "spec.json"
+"""File of a checkpoint folder that contains its spec."""
+
+
 def find(name: str, *folders: str) -> Path:
     """Return the file at a path, or the shipped file of that name.
+
+    The folder of a checkpoint stands for its spec where specs are wanted.
 
     Raises:
         InputError: neither exists.
@@ -52,6 +58,8 @@ def find(name: str, *folders: str) -> Path:
     try:
         if path.exists() and not path.is_dir():  # also a pipe, such as <(...) of a shell
             return path
+        if "models" in folders and (path / CHECKPOINT_SPEC).is_file():
+            return path / CHECKPOINT_SPEC
         if path.is_dir() and name not in known:
             raise InputError("this is a folder", place=name, help="give the path of a file in it")
         siblings = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []

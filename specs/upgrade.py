@@ -25,6 +25,8 @@ FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_spec}
 """Format of a spec to the function that upgrades it to the next format."""
 RUN_FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_run}
 """The same for run files."""
+OBJECTIVE_FORMAT = 3
+"""Format of the run files that train an objective."""
 TABLE_FORMATS: Mapping[int, Upgrader] = {1: dict}
 """The same for import tables, which format 2 did not change."""
 

@@ -14,6 +14,7 @@ from ...graphs.cost.flops import flops
 from ...graphs.ir.dims import time_axes
 from ..compile.roofline import TRAINING
 from ..train.check_run import graph_of_run
+from ..train.objective.settings import ObjectiveRun
 from ..train.run import Run
 
 FILL = 0.9
@@ -35,7 +36,7 @@ class Projection:
     parameters: int
     updates: int
     tokens_per_update: float
-    """Source and target tokens together, without padding."""
+    """Tokens of all texts together, without padding; rows if there is no time axis."""
     flops_per_token: float
     """FLOPs of matrix products, forward and backward; a multiply-add counts as 2."""
 
@@ -76,7 +77,9 @@ class Projection:
         }
 
 
-def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> Projection:
+def project(
+    run: Run | ObjectiveRun, source: str, lengths: Mapping[str, int] | None = None
+) -> Projection:
     """Return the estimated size of a run, without its data.
 
     Args:
@@ -92,9 +95,14 @@ def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> 
     times = time_axes(graph.spec.axes)
     sizes = dict.fromkeys(graph.spec.axes, 1)
     sizes |= {axis: (lengths or {}).get(axis, LENGTH) for axis in times}
-    per_pair = sum(sizes[axis] for axis in times)
+    # Without a time axis, such as for images, a row counts as one token.
+    per_pair = sum(sizes[axis] for axis in times) or 1
     # Both sides of a batch have about the same number of tokens.
-    per_update = run.accumulate * run.batch.tokens * FILL * len(times)
+    per_batch = run.batch.tokens * FILL * len(times)
+    rows = run.batch.max_sentences
+    if rows is not None:
+        per_batch = min(per_batch, rows * per_pair) if times else rows
+    per_update = run.accumulate * per_batch
     return Projection(
         name=run.name,
         parameters=graph.parameters(),

@@ -3,11 +3,13 @@
     weights.safetensors     every parameter once; tied parameters under their first path
     optimizer.safetensors   optimizer state by parameter name, in checkpoints that can be resumed
     weights/, optimizer/    instead of these two files in sharded checkpoints: `sharded.py`
-    spec.json               the canonical spec
+    spec.json               the canonical spec: of a model, or of an objective that is training
+    objective.json          the objective that trained a model, if there was one
     run.json                the run, with overrides applied
     state.json              fingerprint, a digest of each node, update, data position, scores
     tokenizer.model         or source.model and target.model or target.symbols.json; imported
-                            models may have tokenizer.json instead
+                            models may have tokenizer.json instead; of objectives, NAME.model,
+                            NAME.classes.json and other files of the columns
     metrics.jsonl           the history of the run up to this update
     manifest.json           size and SHA-256 digest of each file, written last: `manifest.py`
 
@@ -33,16 +35,29 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
 from ...specs.reader import parse, read_file
-from ...specs.upgrade import RUN_FORMATS, upgrade_format
+from ...specs.upgrade import OBJECTIVE_FORMAT, RUN_FORMATS, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
 from . import manifest
 from .manifest import DamagedError
-from .saving import FORMAT
+from .saving import FORMAT, OBJECTIVE
 
 _SPEC = "spec.json"
 _OPTIMIZER = ("optimizer.safetensors", "optimizer")
 """Where a checkpoint keeps the state of the optimizer: a file, or a folder of shards."""
+_OWN = frozenset(
+    (
+        "weights.safetensors",
+        "optimizer.safetensors",
+        _SPEC,
+        OBJECTIVE,
+        "run.json",
+        "state.json",
+        "metrics.jsonl",
+        manifest.MANIFEST,
+    )
+)
+"""Files of a checkpoint that are not those of columns."""
 MOST_NAMED = 8
 """Maximum number of differences that an error message about another graph lists."""
 
@@ -57,7 +72,10 @@ class Checkpoint:
     run: Mapping[str, Any]
     state: Mapping[str, Any]
     tokenizers: Mapping[str, bytes]
-    """Contents of the tokenizer files by name: SentencePiece models and symbol lists."""
+    """Contents of the tokenizer files by name: SentencePiece models and symbol lists; of
+    objectives, all files of columns."""
+    objective: Graph | None = None
+    """The objective that trained the model; None if it is unknown, or `graph` is the objective."""
     verified: bool = True
     """Whether files are compared with the manifest."""
 
@@ -144,13 +162,15 @@ def open_checkpoint(
         raise
     if checks:
         manifest.verify(folder, only=(_SPEC,))
+    run = _run(folder / "run.json")
     return Checkpoint(
         folder=folder,
         graph=graph,
         weights=tensors_in(folder, "weights"),
-        run=_run(folder / "run.json"),
+        objective=_objective(folder, blocks),
+        run=run,
         state=state,
-        tokenizers={path.name: path.read_bytes() for path in sorted(_tokenizer_files(folder))},
+        tokenizers={path.name: path.read_bytes() for path in sorted(_column_files(folder, run))},
         verified=verify,
     )
 
@@ -210,8 +230,19 @@ def _run(path: Path) -> dict[str, Any]:
     return upgrade_format(_json(path), RUN_FORMATS)[0] if path.is_file() else {}
 
 
-def _tokenizer_files(folder: Path) -> list[Path]:
-    """Return the tokenizer files of a checkpoint."""
+def _objective(folder: Path, blocks: Iterable[BlockType]) -> Graph | None:
+    """Return the objective that trained a model, if it is stored."""
+    path = folder / OBJECTIVE
+    if not path.is_file():
+        return None
+    spec = parse(Spec, _json(path), str(path))
+    return check(spec, registry(blocks), source=str(path), checked=True)
+
+
+def _column_files(folder: Path, run: Mapping[str, Any]) -> list[Path]:
+    """Return the tokenizer files of a checkpoint; of an objective, all files of its columns."""
+    if run.get("format") == OBJECTIVE_FORMAT:
+        return [path for path in folder.iterdir() if path.is_file() and path.name not in _OWN]
     return [*folder.glob("*.model"), *folder.glob("*.symbols.json"), *folder.glob(HUB)]
 
 

@@ -28,6 +28,8 @@ from . import manifest
 
 FORMAT = 2
 """Version of the folder's layout; format 1 has no manifest."""
+OBJECTIVE = "objective.json"
+"""File of the objective that trained a model."""
 RESERVE = 16 << 20
 """Bytes that must remain free on the disk after a checkpoint is written."""
 
@@ -38,6 +40,8 @@ class Contents:
 
     graph: Graph
     weights: Mapping[str, Tensor]
+    objective: Graph | None = None
+    """The objective that trained the model, if the graph is not the objective itself."""
     run: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
     tokenizers: Mapping[str, bytes] = field(default_factory=dict)
@@ -56,15 +60,29 @@ def deployed(contents: Contents) -> Contents:
     graph = contents.graph
     if graph.deploy is None:
         return contents
+    return replace(
+        contents,
+        graph=deployed_graph(graph),
+        weights=weights_of_deployed(graph, contents.weights),
+        objective=graph,
+        optimizer=None,
+    )
+
+
+def weights_of_deployed(graph: Graph, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the deployed model, by their paths in that model.
+
+    Args:
+        graph: graph of an objective.
+        weights: weights of the objective, each once.
+    """
     start = f"{graph.deploy}."
-    model = deployed_graph(graph)
-    known = model.weights().keys()
-    weights = {
+    known = deployed_graph(graph).weights().keys()
+    return {
         path.removeprefix(start): tensor
-        for path, tensor in contents.weights.items()
+        for path, tensor in weights.items()
         if path.startswith(start) and path.removeprefix(start) in known
     }
-    return replace(contents, graph=model, weights=weights, optimizer=None)
 
 
 def save(folder: Path, contents: Contents) -> Path:
@@ -147,6 +165,9 @@ def _write_text(folder: Path, contents: Contents) -> None:
         ("state.json", state),
     ):
         (folder / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    if contents.objective is not None:
+        text = json.dumps(canonical(contents.objective), indent=2, ensure_ascii=False) + "\n"
+        (folder / OBJECTIVE).write_text(text)
     for name, data in contents.tokenizers.items():
         (folder / name).write_bytes(data)
     if contents.metrics is not None and contents.metrics.is_file():

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+
+from ...graphs.passes.objective import feeds_of
 from ...specs.findings import InputError
+from ...specs.upgrade import OBJECTIVE_FORMAT
 from ..data.hub import HUB, HubTokenizer, Prompts
+from ..data.preparing.table_settings import Tokenizers
 from ..data.symbols import SYMBOLS, Symbols, Vocabulary
 from ..data.tokenizer import Tokenizer
+from ..data.vocabularies import vocabularies_of
 from ..decode.decode import SpecialTokens
 from .checkpoint import Checkpoint
+
+_TOKENIZERS: TypeAdapter[Tokenizers] = TypeAdapter(Tokenizers)
 
 
 def ends_of(checkpoint: Checkpoint) -> frozenset[int]:
@@ -15,6 +26,8 @@ def ends_of(checkpoint: Checkpoint) -> frozenset[int]:
     end = checkpoint.state.get("imported", {}).get("tokens", {}).get("end")
     if end is not None:
         return frozenset(end if isinstance(end, list) else [end])
+    if is_of_objective(checkpoint):
+        return frozenset({_written_by(checkpoint).eos})
     if "tokenizer.model" in checkpoint.tokenizers:
         eos = Tokenizer(checkpoint.tokenizers["tokenizer.model"], own_ids=False).eos
         return frozenset({eos} - {-1})
@@ -41,13 +54,18 @@ def special_tokens_of(checkpoint: Checkpoint) -> SpecialTokens:
     return SpecialTokens.of(tokenizers_of(checkpoint)[1])
 
 
-def tokenizers_of(checkpoint: Checkpoint) -> tuple[Tokenizer, Vocabulary]:
+def tokenizers_of(checkpoint: Checkpoint) -> tuple[Vocabulary, Vocabulary]:
     """Return the source and target tokenizers of a checkpoint.
 
     Raises:
         InputError: the checkpoint has no tokenizer.
     """
     files = checkpoint.tokenizers
+    if is_of_objective(checkpoint):
+        columns, feeds = vocabularies_by_column(checkpoint), _feeds(checkpoint)
+        reads, writes = (columns.get(feeds.get(side, side)) for side in ("source", "target"))
+        if reads is not None and writes is not None:
+            return reads, writes
     if "tokenizer.model" in files:
         both = Tokenizer.from_bytes(files["tokenizer.model"])
         return both, both
@@ -69,6 +87,10 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
     Raises:
         InputError: there is no tokenizer, it is invalid, or it does not fit the model.
     """
+    if is_of_objective(checkpoint):
+        vocabulary = _written_by(checkpoint)
+        _refuse_larger(checkpoint, vocabulary.vocab_size, str(checkpoint.folder))
+        return ColumnPrompts(vocabulary, vocabulary.vocab_size)
     if not checkpoint.tokenizers:
         raise InputError(
             "the checkpoint has no tokenizer",
@@ -82,14 +104,89 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
         tokenizer = HubTokenizer(data, ends=ends_of(checkpoint), place=place)
     else:
         tokenizer = Tokenizer(data, place=place, own_ids=False)
+    _refuse_larger(checkpoint, tokenizer.vocab_size, place)
+    return tokenizer
+
+
+def _refuse_larger(checkpoint: Checkpoint, pieces: int, place: str) -> None:
+    """Raise an error if a tokenizer has more pieces than the model has ids.
+
+    Raises:
+        InputError: it has.
+    """
     sizes = [
         int(type_.size or 0) for type_ in checkpoint.graph.inputs.values() if type_.kind == "ids"
     ]
     size = min(sizes, default=0)
-    if tokenizer.vocab_size > size:
+    if pieces > size:
         raise InputError(
-            f"the tokenizer has {tokenizer.vocab_size} pieces, but the model has {size}",
+            f"the tokenizer has {pieces} pieces, but the model has {size}",
             place=place,
             help="use the tokenizer of the model, or give token ids: weft generate --ids",
         )
-    return tokenizer
+
+
+@dataclass(slots=True)
+class ColumnPrompts:
+    """The vocabulary of a column, for prompts: they start with its beginning token."""
+
+    vocabulary: Vocabulary
+    vocab_size: int
+
+    def prompt(self, text: str) -> list[int]:
+        """Return the ids of a prompt, starting with the beginning token."""
+        return [self.vocabulary.bos, *self.vocabulary.encode(text)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids."""
+        return self.vocabulary.decode(ids)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the piece of each id."""
+        return self.vocabulary.pieces(ids)
+
+
+def is_of_objective(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint was trained by an objective."""
+    return checkpoint.run.get("format") == OBJECTIVE_FORMAT
+
+
+def vocabularies_by_column(checkpoint: Checkpoint) -> dict[str, Vocabulary]:
+    """Return the vocabulary of each column of texts or symbols of an objective's checkpoint.
+
+    Raises:
+        InputError: a file is missing or damaged.
+    """
+    settings = _TOKENIZERS.validate_python(checkpoint.run.get("tokenizers", {}))
+    made = vocabularies_of(checkpoint.tokenizers, settings, str(checkpoint.folder))
+    columns = checkpoint.run.get("data", {}).get("columns", {})
+    return {
+        name: made[own["tokenizer"]]
+        for name, own in columns.items()
+        if own.get("tokenizer") in made
+    }
+
+
+def _feeds(checkpoint: Checkpoint) -> dict[str, str]:
+    objective = checkpoint.objective
+    return {} if objective is None or objective.deploy is None else feeds_of(objective)
+
+
+def _written_by(checkpoint: Checkpoint) -> Vocabulary:
+    """Return the vocabulary of the column that fills the only ids that a model reads.
+
+    Raises:
+        InputError: there is no such column.
+    """
+    columns, feeds = vocabularies_by_column(checkpoint), _feeds(checkpoint)
+    inputs = [name for name, type_ in checkpoint.graph.inputs.items() if type_.kind == "ids"]
+    last = feeds.get(inputs[-1], inputs[-1]) if inputs else ""
+    if last in columns:
+        return columns[last]
+    if len(columns) == 1:
+        return next(iter(columns.values()))
+    raise InputError(
+        "no column of text fills the input of the model",
+        place=str(checkpoint.folder),
+        help="give token ids: weft generate --ids, or generate() in Python",
+    )

@@ -12,6 +12,7 @@ import typer
 
 from ...graphs.advice.advise import advise
 from ...graphs.ir.canonical import fingerprint
+from ...graphs.passes.objective import deployed_graph
 from ...specs.files import write_beside
 from ...specs.findings import Finding, InputError, SpecError
 from ...specs.load import FOLDERS, load_as

@@ -83,6 +83,7 @@ def average(
         )
     contents = Contents(
         graph=first.graph,
+        objective=first.objective,
         weights=average_weights([each.weights for each in checkpoints]),
         run=first.run,
         state={
@@ -188,16 +189,17 @@ def prune(
     Raises:
         InputError: the checkpoint or a head is invalid; nothing is written.
     """
-    from ..checkpoint.checkpoint import open_checkpoint
+    from ..checkpoint.deployed import open_deployed
     from ..checkpoint.prune import attentions, pruned
     from ..checkpoint.saving import Contents, save
 
     chosen = parse_heads(heads)
-    opened = open_checkpoint(checkpoint)
+    opened = open_deployed(checkpoint)
     made = pruned(opened, chosen)
     contents = Contents(
         graph=made.graph,
         weights=made.weights,
+        objective=made.objective,
         run=made.run,
         state=made.state,
         tokenizers=made.tokenizers,
@@ -225,11 +227,11 @@ def merge(
     Raises:
         InputError: the checkpoint cannot be opened or has no LoRA; nothing is written.
     """
-    from ..checkpoint.checkpoint import open_checkpoint
+    from ..checkpoint.deployed import open_deployed
     from ..checkpoint.merge import lora_factors, merged_checkpoint
     from ..checkpoint.saving import Contents, save
 
-    opened = open_checkpoint(checkpoint)
+    opened = open_deployed(checkpoint)
     maps = len(lora_factors(opened.graph))
     if not maps:
         raise InputError(
@@ -241,6 +243,7 @@ def merge(
     contents = Contents(
         graph=made.graph,
         weights=made.weights,
+        objective=made.objective,
         run=made.run,
         state=made.state,
         tokenizers=made.tokenizers,
@@ -337,14 +340,14 @@ def eject(
         SpecError: the spec has mistakes; all of them are listed.
     """
     from ...specs.load import load
-    from ..checkpoint.checkpoint import open_checkpoint
+    from ..checkpoint.deployed import open_deployed
     from ..export.eject.eject import eject as eject_to
     from ..spec.check import graph_of
 
     if Path(model).is_dir():
         if overrides:
             raise InputError("the params of a checkpoint are fixed", help="leave --set out")
-        made = eject_to(open_checkpoint(model), out)
+        made = eject_to(open_deployed(model), out)
     else:
         made = eject_to(graph_of(load(model, overridden(overrides))), out)
     print(f"class {made.name} computes what the model computes (compared: {made.compared})")

@@ -331,7 +331,7 @@ def _of_a_run(
         return
     print(
         f"{found.name}: {found.parameters:,} parameters, {found.updates:,} updates of"
-        f" {found.tokens_per_update:,.0f} tokens (source and target)"
+        f" {found.tokens_per_update:,.0f} tokens"
     )
     print(
         f"work: {found.flops_per_token:,.0f} FLOPs per token, forward and backward;"

@@ -70,7 +70,7 @@ def prepare(
         ),
     ] = None,
 ) -> None:
-    """Build a run's tokenizer and binary corpus, and print a report of dropped pairs."""
+    """Build a run's tokenizers and binary corpus, and print a report of dropped rows."""
     from .. import api
     from ..system.lock import locked
     from ..train.check_run import refuse_wrong_run
@@ -84,19 +84,10 @@ def prepare(
     refuse_wrong_run(settings, source, shortened="updates" in changes, folder=folder)
     reporter = terminal.Reporter()
     with locked(folder), reporter.shown():
-        if isinstance(settings, ObjectiveRun):
-            table = prepare_objective(
-                settings, folder, reporter.prepared, workers=workers, log=reporter.log
-            )
-            prepared_graph(settings, source, table)
-            found = table.report
-        else:
-            pairs = api.prepare_run(
-                settings, folder, reporter.prepared, workers=workers, log=reporter.log
-            )
-            api.graph_for(settings, source, pairs)
-            found = pairs.report
-    print(json.dumps(found, indent=2))
+        report = api.prepare_and_report(
+            settings, source, folder, reporter.prepared, workers=workers, log=reporter.log
+        )
+    print(json.dumps(report, indent=2))
 
 
 @command(

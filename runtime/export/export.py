@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...graphs.ir.block_type import BlockType
 from ...specs.findings import InputError, did_you_mean
-from ..checkpoint.checkpoint import open_checkpoint
+from ..checkpoint.deployed import open_deployed
 from ..checkpoint.merge import merged_checkpoint
 from .ctranslate2.export import Checked, export_ctranslate2
 from .ctranslate2.quantization import QUANTIZATIONS
@@ -54,9 +54,9 @@ def export(
                 "ONNX graphs are written in float32 and checked with random ids",
                 help="leave out --quantization and --text; quantize with onnxruntime.quantization",
             )
-        return export_onnx(merged_checkpoint(open_checkpoint(checkpoint, blocks)), out)
+        return export_onnx(merged_checkpoint(open_deployed(checkpoint, blocks)), out)
     wanted = quantization or "float32"
     if wanted not in QUANTIZATIONS:
         raise InputError(f"no quantization '{wanted}'", help=did_you_mean(wanted, QUANTIZATIONS))
-    opened = merged_checkpoint(open_checkpoint(checkpoint, blocks))
+    opened = merged_checkpoint(open_deployed(checkpoint, blocks))
     return export_ctranslate2(opened, out, quantization=wanted, lines=lines)

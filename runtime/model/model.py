@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from ..decode.score import Scored
     from ..decode.settings import Hypothesis, SearchSettings
     from ..decode.translate import TranslationRequest, Translator, Warn
+    from ..predict.predictor import Predictor
     from ..tasks.parsing.task import Parsing
     from ..tasks.translation import Translation
+    from .answering import Answering
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +44,8 @@ class Model:
     half: bool
     """Whether matrix products run in bfloat16."""
     task: Translation | None
-    """The task that the model was trained for; None if it reads and writes only ids."""
+    """The task that the model was trained for; None if it reads and writes only ids, or was
+    trained by an objective."""
     others: tuple[nn.Module, ...] = field(default=(), kw_only=True)
     """Further models of an ensemble; all models' probabilities are averaged."""
 
@@ -70,6 +73,9 @@ class Model:
 
     def _reader(self) -> Translator:
         """Return the model with its source and target vocabularies: of text, or of tree symbols."""
+        if self.task is None and self._of_objective():
+            models = (self.module, *self.others)
+            return self.answering.translator(models, self.search, half=self.half)
         if self.task is None or "target" not in self.graph.inputs:
             raise InputError(
                 "the checkpoint cannot translate text: its tokenizer, 'source' or 'target' is "
@@ -87,7 +93,64 @@ class Model:
         Raises:
             InputError: it does not parse.
         """
+        if self._of_objective():
+            from ..predict.trees import TreePredictor
+
+            made = self.predictor()
+            if isinstance(made, TreePredictor):
+                return cast("Parser", made.parser)
         return self._parsing().parser(self.module, self.search, half=self.half, others=self.others)
+
+    def _of_objective(self) -> bool:
+        from ..checkpoint.tokenizers import is_of_objective
+
+        return is_of_objective(self.checkpoint)
+
+    @property
+    def answering(self) -> Answering:
+        """The run and the columns of a model that an objective trained.
+
+        Raises:
+            InputError: it was not trained by an objective, or a file of the checkpoint is missing.
+        """
+        from .answering import Answering
+
+        return Answering.of(self.checkpoint)
+
+    def predictor(
+        self, predict: str | Mapping[str, Any] | None = None, *, answers: str | None = None
+    ) -> Predictor:
+        """Return the predictor of the run, or another one.
+
+        Args:
+            predict: a predictor, such as `"argmax"` or `{"type": "beam", "beam": 8}`, or without
+                `type` changes of the settings of the run's, such as `{"beam": 8}`.
+            answers: the column that is predicted; default: that of the run.
+
+        Raises:
+            InputError: the model was not trained by an objective, or the predictor does not fit.
+        """
+        models = (self.module, *self.others)
+        return self.answering.predictor(models, predict, answers, half=self.half)
+
+    def predict(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        predict: str | Mapping[str, Any] | None = None,
+        *,
+        answers: str | None = None,
+    ) -> list[Any]:
+        """Return the answer for each row, for a model that an objective trained.
+
+        Args:
+            rows: raw values by column, as in the data; the predicted column may be missing.
+            predict: as for `predictor`.
+            answers: as for `predictor`.
+
+        Raises:
+            InputError: as for `predictor`, or a value is missing or invalid.
+        """
+        return self.predictor(predict, answers=answers).predict(rows)
 
     def _parsing(self) -> Parsing:
         if self.task is None or not self.task.parses:
@@ -343,6 +406,7 @@ class Model:
         contents = Contents(
             graph=checkpoint.graph,
             weights=weights,
+            objective=checkpoint.objective,
             run=checkpoint.run,
             state=checkpoint.state,
             tokenizers=checkpoint.tokenizers,
@@ -362,9 +426,11 @@ def _task_of(checkpoint: Checkpoint) -> Translation | None:
     Raises:
         InputError: it needs a tokenizer that is missing or does not match the model.
     """
-    from ..checkpoint.tokenizers import tokenizers_of
+    from ..checkpoint.tokenizers import is_of_objective, tokenizers_of
     from ..tasks.registry import task_of
 
+    if is_of_objective(checkpoint):
+        return None
     inputs = checkpoint.graph.inputs
     parses = checkpoint.run.get("task") == "parsing"
     both = {"source", "target"} <= inputs.keys() and inputs["source"].kind == "ids"

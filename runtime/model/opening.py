@@ -11,10 +11,12 @@ import torch
 
 from ...graphs.ir.block_type import BlockType
 from ...specs.findings import InputError, did_you_mean
-from ..checkpoint.checkpoint import open_checkpoint
+from ..checkpoint.deployed import open_deployed
+from ..checkpoint.tokenizers import is_of_objective
 from ..codegen.build import device_named
 from ..compile.decode_compile import CompileChoice, Steps, use_steps
 from ..decode.settings import search_settings
+from .answering import searching_of
 from .model import Model, ready
 
 Precision = Literal["float32", "bfloat16"]
@@ -97,8 +99,11 @@ def open_model(
             model.
         SpecError: the checkpoint uses an unknown block.
     """
-    checkpoint = open_checkpoint(folder, blocks, verify=verify)
-    settings = search_settings({**checkpoint.run.get("search", {}), **(search or {})})
+    checkpoint = open_deployed(folder, blocks, verify=verify)
+    own = checkpoint.run.get("search", {})
+    if is_of_objective(checkpoint):
+        own = searching_of(checkpoint.run)
+    settings = search_settings({**own, **(search or {})})
     model = ready(checkpoint, settings, device, half=precision == "bfloat16")
     if steps is not None:
         use_steps(model.module, steps)

@@ -22,7 +22,7 @@ from .checks.conflicts import conflicts
 from .checks.effects import without_effect
 from .checks.files import disk_space, start_checkpoint, text_files
 from .checks.model import limits, model_settings, partition, ports, selections
-from .objective.check import check_objective_run
+from .objective.check import check_objective_run, graph_of_objective_run
 from .objective.settings import ObjectiveRun
 from .run import Run, spec_of
 
@@ -88,13 +88,15 @@ def refuse_wrong_run(
         raise SpecError(found)
 
 
-def graph_of_run(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> Graph:
-    """Return the graph of a run, with the vocabulary size requested for its tokenizer.
+def graph_of_run(run: Run | ObjectiveRun, source: str, blocks: Iterable[BlockType] = ()) -> Graph:
+    """Return the graph of a run, with the vocabulary size requested for its tokenizers.
 
     Raises:
         InputError: there is no such spec.
         SpecError: the spec is wrong.
     """
+    if isinstance(run, ObjectiveRun):
+        return graph_of_objective_run(run, source, blocks)
     return graph_of(loaded_of_run(run, source, blocks))
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import find, parse, read_file
-from ...specs.upgrade import RUN_FORMATS, upgrade_format
+from ...specs.upgrade import OBJECTIVE_FORMAT, RUN_FORMATS, upgrade_format
 from ...specs.wording import SettingError
 from ..data.settings import (
     DataSettings,
@@ -28,8 +28,6 @@ from .loss import LossSettings
 from .objective.settings import ObjectiveRun
 from .run_base import BaseRun, Positive, Validations
 
-OBJECTIVE_FORMAT = 3
-"""Format of the runs that train an objective."""
 FOLDER = "runs"
 """Folder of `specs/` that contains the shipped runs."""
 

@@ -21,7 +21,8 @@ from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import visits
 from ....specs.findings import InputError
-from ...checkpoint.checkpoint import Checkpoint, open_checkpoint
+from ...checkpoint.checkpoint import Checkpoint
+from ...checkpoint.deployed import open_deployed
 from ...codegen.build import build, build_empty
 from ...codegen.examples import example_inputs, sizes_for
 from ...codegen.module import lower
@@ -87,7 +88,7 @@ def eject(
     if isinstance(model, Checkpoint):
         made_of = model
     elif isinstance(model, str | Path) and Path(model).is_dir():
-        made_of = open_checkpoint(model, blocks)
+        made_of = open_deployed(model, blocks)
     else:
         made_of = graph_of(model, blocks)
     if out.suffix != ".py":

@@ -10,6 +10,7 @@ from typing import Any
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....specs.composition.inherit import parent_of
+from ....graphs.ir.traverse import position_limits
 from ....specs.findings import InputError, pointer
 from ....specs.form import UseNode
 from ....specs.reader import shipped_names
@@ -102,17 +103,44 @@ def prepare_objective(
     )
 
 
-def prepared_graph(
+def graph_of_prepared(
     run: ObjectiveRun, source: str, prepared: PreparedTables, blocks: Iterable[BlockType] = ()
 ) -> Graph:
     """Return the graph of a run's objective, with the sizes of its prepared columns.
 
     Raises:
         InputError: there is no such objective, or a checkpoint cannot be read.
-        SpecError: the objective has mistakes, or no column fills one of its inputs.
+        SpecError: the objective has mistakes, or a column does not fill one of its inputs.
     """
     params, _ = opened_params(run)
-    return objective_graph(objective_file(run, source), params, prepared.columns, blocks)
+    graph = objective_graph(objective_file(run, source), params, prepared.columns, blocks)
+    refuse_long_rows(graph, prepared)
+    return graph
+
+
+def refuse_long_rows(graph: Graph, prepared: PreparedTables) -> None:
+    """Raise an error if a text is longer than a model has positions.
+
+    Raises:
+        InputError: a row is too long; the help names the setting that cuts it.
+    """
+    most = min(position_limits(graph), default=None)
+    if most is None:
+        return
+    for name, column in prepared.columns.items():
+        type_ = column.inputs.get(name)
+        if type_ is None or type_.kind != "ids":
+            continue
+        for split, table in (("training", prepared.train), ("validation", prepared.valid)):
+            longest = int(table.lengths[name].max(initial=0)) if name in table.lengths else 0
+            if longest > most:
+                raise InputError(
+                    f"the longest {split} text of the column '{name}' has {longest} tokens, special"
+                    f" tokens included, but '{graph.name}' has {most} positions",
+                    place=f"#{pointer('data', 'columns', name, 'max_length')}",
+                    help=f"set 'max_length' of the column to at most {most}, or give the model more"
+                    " positions",
+                )
 
 
 def objective_context(
@@ -133,7 +161,7 @@ def objective_context(
     """
     with world.main_process_first():
         prepared = prepare_objective(run, folder, report, log=listener.log)
-    graph = prepared_graph(run, source, prepared, blocks)
+    graph = graph_of_prepared(run, source, prepared, blocks)
     _, folders = opened_params(run)
     task = ObjectiveTask(graph, run.auxiliary)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")

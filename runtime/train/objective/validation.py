@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from ....graphs.passes.objective import feeds_of
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import feeds_of
 from ....specs.findings import InputError
 from ...metrics.metric import LossMetric, Metric
-from ...predict.columns import for_predictors
+from ...predict.columns import TableColumn, for_predictors
 from ...predict.predictor import Context, Predictor
 from ..reporting.samples import sample_table
 from .settings import ObjectiveRun
@@ -92,14 +93,30 @@ def predictor_of(
             f"the run '{run.name}' does not say how its model predicts",
             help="add 'predict', such as {\"type\": \"argmax\"}, and 'answers' to the run",
         )
-    context = Context(
-        models=models,
-        columns=for_predictors(columns),
-        answers=run.answers,
-        feeds=feeds_of(graph),
-        half=half,
-    )
-    return run.predict.make(context)
+    prepared = for_predictors(columns)
+    return run.predict.make(context_of(graph, models, prepared, run.answers, half=half))
+
+
+def context_of(
+    graph: Graph | None,
+    models: tuple[nn.Module, ...],
+    columns: Mapping[str, TableColumn],
+    answers: str,
+    *,
+    half: bool,
+) -> Context:
+    """Return what a predictor is made from.
+
+    Args:
+        graph: graph of the objective, which says which column fills which input of its model; None
+            if it is unknown, and the columns have the names of the inputs.
+        models: modules of the deployed model.
+        columns: columns as predictors use them.
+        answers: column that is predicted.
+        half: whether matrix products run in bfloat16.
+    """
+    feeds = feeds_of(graph) if graph is not None and graph.deploy is not None else {}
+    return Context(models=models, columns=columns, answers=answers, feeds=feeds, half=half)
 
 
 def measured_losses(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, float]:
