@@ -53,7 +53,9 @@ def languages(
         held_out: validation lines of a language.
         seed: chooses the lines, and shuffles them.
     """
-    unique = {name: dict.fromkeys(filter(str.strip, lines_of(path))) for name, path in files.items()}
+    unique = {
+        name: dict.fromkeys(filter(str.strip, lines_of(path))) for name, path in files.items()
+    }
     counts: dict[str, int] = {}
     for each in unique.values():
         for line in each:

@@ -77,7 +77,7 @@ def speak(text: str, voice: str, speed: int, pitch: int) -> NDArray[np.int16]:
     """
     command = ["espeak-ng", "-v", voice, "-s", str(speed), "-p", str(pitch), "--stdout", text]
     try:
-        made = subprocess.run(command, capture_output=True, check=True).stdout  # noqa: S603
+        made = subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise InputError(
             f"espeak-ng cannot speak: {error}", help="install it: apt install espeak-ng"
@@ -121,7 +121,7 @@ def write_corpus(
     """
     folder, counts = Path(folder), {"train": train, "valid": valid, "test": test}
     for split, count in counts.items():
-        random = Random(f"{seed} {split}")  # noqa: S311 - not for security
+        random = Random(f"{seed} {split}")
         (folder / split).mkdir(parents=True, exist_ok=True)
         lines = ["audio\ttext"]
         for row in range(count):

@@ -86,9 +86,7 @@ LOG_MEL = BlockType(
 )
 
 
-def _downsample_signature(
-    params: DownsampleConvolutionParams, wired: frozenset[str]
-) -> Signature:
+def _downsample_signature(params: DownsampleConvolutionParams, wired: frozenset[str]) -> Signature:
     longer = "t" if params.stride == 1 else f"{params.stride}*t"
     doc = "true at non-padding positions; the others read as zeros"
     return Signature(

@@ -40,4 +40,3 @@ def deployed(checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint
     weights = weights_of_deployed(graph, checkpoint.weights)
     return replace(checkpoint, graph=deployed_graph(graph), weights=weights, objective=graph)
-

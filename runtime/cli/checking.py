@@ -187,7 +187,6 @@ def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
 
 
 def _of_objective(run: ObjectiveRun, source: Source) -> _Outcome:
-    from ...graphs.passes.objective import deployed_graph
     from ..train.objective.check import check_objective_run, graph_of_objective_run
 
     if found := check_objective_run(run, source):

@@ -74,8 +74,6 @@ def prepare(
     from .. import api
     from ..system.lock import locked
     from ..train.check_run import refuse_wrong_run
-    from ..train.objective.context import prepare_objective, prepared_graph
-    from ..train.objective.settings import ObjectiveRun
     from ..train.run import load_run
 
     changes = overridden(overrides)

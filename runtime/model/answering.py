@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...graphs.ir.canonical import fingerprint
-from ...graphs.passes.objective import deployed_graph
 from ...graphs.ir.graph import Graph
+from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.tokenizers import is_of_objective
 from ..codegen.build import build_empty

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ...graphs.passes.objective import deployed_graph
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ..compile.torch_compile import CompileReport

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ....graphs.ir.block_type import BlockType
-from ....graphs.passes.objective import deployed_graph
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType
 from ....graphs.passes.objective import deployed_graph

@@ -9,8 +9,8 @@ from typing import Any
 
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
-from ....specs.composition.inherit import parent_of
 from ....graphs.ir.traverse import position_limits
+from ....specs.composition.inherit import parent_of
 from ....specs.findings import InputError, pointer
 from ....specs.form import UseNode
 from ....specs.reader import shipped_names

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ....graphs.passes.objective import feeds_of
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import feeds_of
 from ....specs.findings import InputError

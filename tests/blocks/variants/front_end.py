@@ -19,7 +19,9 @@ VARIANTS: dict[str, BlockType] = {
         example={"mels": 20, "rate": 8000, "window": 255, "hop": 100},
         example_inputs={"x": "f[B 100*T]"},
     ),
-    "log_mel, masked": replace(LOG_MEL, example_inputs={"x": "f[B 160*T]", "mask": "mask[B 160*T]"}),
+    "log_mel, masked": replace(
+        LOG_MEL, example_inputs={"x": "f[B 160*T]", "mask": "mask[B 160*T]"}
+    ),
     "downsample_convolution, masked": replace(
         DOWNSAMPLE_CONVOLUTION,
         example={"d_out": 4},

@@ -182,7 +182,9 @@ def test_the_embedding_of_electra_learns_from_both_losses() -> None:
     detection = F.binary_cross_entropy_with_logits(scores[mask], (filled == text)[mask].float())
     assert module.generator.embedding.weight is module.model.embedding.weight
     assert int((filled != text).sum()) > 0
-    assert_same(found, module, F.cross_entropy(guessed[selected], text[selected]) + 50.0 * detection)
+    assert_same(
+        found, module, F.cross_entropy(guessed[selected], text[selected]) + 50.0 * detection
+    )
 
 
 def test_early_exits_share_the_output_projection() -> None:

@@ -88,7 +88,9 @@ def write_tones(folder: Path, rows: int, name: str) -> None:
     time = np.arange(RATE // 8) / RATE
     for row in range(rows):
         words = rng.choices(range(4), k=rng.randint(2, 3))
-        tones = [0.5 * np.sin(2 * np.pi * 300 * 2**word * time) * np.hanning(len(time)) for word in words]
+        tones = [
+            0.5 * np.sin(2 * np.pi * 300 * 2**word * time) * np.hanning(len(time)) for word in words
+        ]
         with wave.open(str(folder / f"{name}{row}.wav"), "wb") as file:
             file.setnchannels(1)
             file.setsampwidth(2)
