@@ -35,6 +35,8 @@ from .common.parameters import (
     out_option,
 )
 from .decoding import two_sides
+from .predicting import Overrides as PredictorOverrides
+from .predicting import Predictor, evaluate_objective, predictor_of, refuse_foreign
 
 if TYPE_CHECKING:
     from ..data.treebank.trees import Tree
@@ -88,6 +90,8 @@ def evaluate(
         ),
     ] = False,
     constrained: Constrained = None,
+    predictor: Predictor = None,
+    overrides: PredictorOverrides = None,
     search: Search,
     sample: Sample = False,
     sampling: Sampling,
@@ -95,10 +99,14 @@ def evaluate(
 ) -> None:
     """Print BLEU, chrF and perplexity of a checkpoint; for a parser, EVALB's report.
 
+    Of a model that an objective trained, print the metrics of its run.
+
     Raises:
         InputError: the checkpoint or a text cannot be read, or an option does not apply to the
             model.
     """
+    from ..checkpoint.tokenizers import is_of_objective
+
     if bool(source) != bool(target):
         raise wrong("--source", "a text needs both --source and --target")
     model = open_checkpoints(
@@ -106,7 +114,16 @@ def evaluate(
         search_of(search, sampling, sample=sample),
         place,
     )
-    if model.task is not None and model.task.parses:
+    of_objective = is_of_objective(model.checkpoint) and not source
+    changes = predictor_of(predictor, overrides)
+    refuse_foreign(
+        changes,
+        trees or prm or each or constrained is not None or search or sample or sampling,
+        of_objective=of_objective,
+    )
+    if of_objective:
+        reports = evaluate_objective(model, test, data_root, out, changes, shown=not json_)
+    elif model.task is not None and model.task.parses:
         if source:
             raise InputError(
                 "a parser is measured on trees",

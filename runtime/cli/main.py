@@ -20,6 +20,7 @@ COMMANDS = {
     "language": ("diff", "swap", "schema", "migrate"),
     "cost": ("cost",),
     "training": ("demo", "prepare", "train"),
+    "predicting": ("predict",),
     "decoding": ("translate", "score", "generate"),
     "evaluation": ("evaluate", "attend"),
     "parsing": ("parse", "trees", "score-trees"),

@@ -28,9 +28,11 @@ from ..prove.report import Name
 from ..spec.check import graph_of
 from ..spec.provenance import provenance
 from ..spec.provenance import render as render_provenance
+from .checking import describes_run
 from .common import terminal
 from .common.command import SPECS, command, wrong
 from .common.parameters import (
+    RUNS,
     Json,
     Overrides,
     SpecName,
@@ -43,20 +45,26 @@ from .common.parameters import (
     sizes_given,
 )
 
-_FOLDERS = {"specs": "models", "variants": "variants", "runs": "runs", "imports": "imports"}
+_FOLDERS = {
+    "specs": "models",
+    "variants": "variants",
+    "objectives": "objectives",
+    "runs": "runs",
+    "imports": "imports",
+}
 """What `weft list` lists to the folder of `specs/` that contains it."""
 
 
 @command(SPECS, "weft list", "weft list runs --json", name="list")
 def list_(
     what: Annotated[
-        Literal["specs", "variants", "runs", "blocks", "imports"] | None,
+        Literal["specs", "variants", "objectives", "runs", "blocks", "imports"] | None,
         typer.Argument(help="What to list. [default: everything]", show_default=False),
     ] = None,
     *,
     json_: Json = False,
 ) -> None:
-    """List the specs, variants, runs, blocks and import tables that weft ships."""
+    """List the specs, variants, objectives, runs, blocks and import tables that weft ships."""
     found = {
         kind: dict(_blocks() if kind == "blocks" else _files(folder))
         for kind, folder in {**_FOLDERS, "blocks": ""}.items()
@@ -97,6 +105,15 @@ def _first_sentence(text: str) -> str:
 
 
 def _graph(spec: str, overrides: list[str] | None) -> Graph:
+    """Return the graph of a spec; of a run, that of what it trains."""
+    path = shipped_names(RUNS).get(spec, Path(spec))
+    if path.is_file():
+        value, source = read_file(path)
+        if describes_run(value):
+            from ..train.check_run import graph_of_run
+            from ..train.run import run_of
+
+            return graph_of_run(run_of(value, source, overridden(overrides)), source)
     return graph_of(load(spec, overridden(overrides)))
 
 

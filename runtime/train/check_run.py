@@ -19,8 +19,9 @@ from ...specs.load import LoadedSpec
 from ..data.shards.corpus import Corpus
 from ..spec.check import graph_of, with_blocks
 from .checks.conflicts import conflicts
+from .checks.disk import disk_space
 from .checks.effects import without_effect
-from .checks.files import disk_space, start_checkpoint, text_files
+from .checks.files import start_checkpoint, text_files
 from .checks.model import limits, model_settings, partition, ports, selections
 from .objective.check import check_objective_run, graph_of_objective_run
 from .objective.settings import ObjectiveRun

@@ -50,6 +50,13 @@ complete_blocks = _completing(lambda: STANDARD, "/\0")
 complete_files = _completing(lambda: ())
 
 
+def complete_predictors(incomplete: str) -> list[str]:
+    """Complete the name of a predictor."""
+    from ...predict.registry import PREDICTORS
+
+    return [name for name in PREDICTORS.names() if name.startswith(incomplete)]
+
+
 def argument(metavar: str, what: str, complete: Callable[..., list[str]] | None = None) -> Any:
     """Return an argument.
 
@@ -111,15 +118,16 @@ def check_settings(texts: list[str] | None) -> list[str]:
     return texts or []
 
 
+def overrides_option(what: str) -> Any:
+    """Return the option `--set` with a help text."""
+    return typer.Option(
+        "--set", metavar="PATH=VALUE", help=what, callback=check_settings, show_default=False
+    )
+
+
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Override a value, such as layers=4. Repeat the option for several values.",
-        callback=check_settings,
-        show_default=False,
-    ),
+    overrides_option("Override a value, such as layers=4. Repeat the option for several values."),
 ]
 
 

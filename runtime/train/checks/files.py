@@ -1,25 +1,16 @@
-"""Files and folders that a run names: whether they exist, and whether they fit on the disk."""
+"""Files and folders that a run names: whether they exist."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ....graphs.ir.graph import Graph
 from ....specs.findings import Finding, InputError, nearest, pointer
-from ...checkpoint.saving import RESERVE
 from ...data.settings import DataSettings, Files, TokenizerSettings
 from ...data.text_files import resolve
-from ..resuming.retention import RESUMABLE, checkpoints
 from ..run import Run
-
-_FLOAT = 4
-"""Bytes of a float32."""
-_MOMENTS = {"adam": 2, "adamw": 2, "muon": 1, "sgd": 1, "adafactor": 0}
-"""Least number of floats that an optimizer stores for each weight."""
 
 
 def text_files(data: DataSettings) -> Iterator[Finding]:
@@ -111,33 +102,3 @@ def _tokenizer_in(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def disk_space(run: Run, graph: Graph, folder: Path) -> Iterator[Finding]:
-    """Yield a finding if the checkpoints of a new run certainly do not fit on the disk.
-
-    Args:
-        run: the run.
-        graph: graph of its model.
-        folder: folder of the run; it need not exist.
-    """
-    if checkpoints(folder):
-        return  # a resumed run, most of whose checkpoints exist already
-    settings = run.checkpoint
-    written = -(-run.updates // settings.every)
-    kept = min(max(settings.keep, settings.average, RESUMABLE), written)
-    moments = _MOMENTS[run.optimizer.type] * min(RESUMABLE, written)
-    copies = kept + moments + 1 + bool(settings.average)  # and `best` and `averaged`
-    needed = graph.parameters() * _FLOAT * copies + RESERVE
-    existing = next(
-        path for path in [folder.absolute(), *folder.absolute().parents] if path.is_dir()
-    )
-    free = shutil.disk_usage(existing).free
-    if free < needed:
-        yield Finding(
-            code="R05",
-            at="/checkpoint",
-            problem=f"the checkpoints need {needed >> 20:,} MiB, but '{folder}' has {free >> 20:,}"
-            " MiB of free disk space",
-            help="free disk space, lower 'keep' and 'average', or give another folder with --out",
-        )

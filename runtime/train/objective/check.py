@@ -11,7 +11,7 @@ from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType
 from ....graphs.passes.objective import deployed_graph
 from ....graphs.passes.select import chosen
-from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
+from ....specs.findings import Finding, InputError, SpecError, pointer
 from ...data.columns.settings import (
     AudioSettings,
     ClassSettings,
@@ -22,21 +22,22 @@ from ...data.columns.settings import (
     TextSettings,
     TreeSettings,
 )
-from ...data.readers.registry import reader_of
 from ...data.settings import PieceSettings, SymbolSettings
 from ...data.treebank.types import types_of
 from ...spec.check import graph_of, with_blocks
+from ..checks.disk import disk_space
 from ..schedule import learning_rate
+from .check_settings import effects, missing_files
 from .context import objective_file, opened_params
 from .graphs import sizes_of_columns, unfilled
 from .settings import ObjectiveRun
 
-_TIME = "T"
-"""Stands for any time axis."""
 _TAKEN = frozenset(
     {"auxiliary", "data_wait_share", "epoch", "mfu", "rate", "seconds", "tokens_per_second"}
 ) | {"samples", "type", "update"}
 """Values that the history of a run has besides losses and scores."""
+_TIME = "T"
+"""Stands for any time axis."""
 
 
 def check_objective_run(
@@ -54,7 +55,7 @@ def check_objective_run(
         blocks: block types that the run's objective may use besides the installed ones.
         folder: folder of the run; default: `outputs/NAME`.
     """
-    found = [*_missing_files(run), *_effects(run)]
+    found = [*missing_files(run), *effects(run)]
     try:
         graph = graph_of_objective_run(run, source, blocks)
     except SpecError as error:
@@ -63,8 +64,8 @@ def check_objective_run(
         at = error.place.partition("#")[2] or "/objective"
         found.append(Finding(code="R02", at=at, problem=error.problem, help=error.help))
     else:
-        found += [*_of_graph(run, graph)]
-    del folder
+        place = folder or Path("outputs") / run.name
+        found += [*_names(graph), *_of_graph(run, graph), *disk_space(run, graph, place)]
     return [replace(one, source=source) for one in found]
 
 
@@ -109,26 +110,24 @@ def _planned(
     run: ObjectiveRun, name: str, column: ColumnSettings
 ) -> Mapping[str, ValueType] | None:
     """Return the types of the inputs of one column; None if they are unknown."""
-    found: Mapping[str, ValueType] | None = None
+    time = ("B", _TIME)
+    found: dict[str, ValueType] | None = None
     match column:
         case TextSettings():
-            found = {name: ValueType("ids", ("B", _TIME), _pieces(run, column.tokenizer))}
-        case ClassSettings():
-            size = len(column.classes) if column.classes else None
-            found = {name: ValueType("label", ("B",), size)}
-        case TagsSettings():
-            size = len(column.classes) if column.classes else None
-            found = {name: ValueType("label", ("B", _TIME), size)}
+            found = {name: ValueType("ids", time, _pieces(run, column.tokenizer))}
         case TreeSettings():
             types = types_of(column.decoder) if column.decoder != "sequence" else {}
             found = {f"{name}_{key}": type_ for key, type_ in types.items()}
+        case ClassSettings() | TagsSettings():
+            size = len(column.classes) if column.classes else None
+            axes = time if isinstance(column, TagsSettings) else ("B",)
+            found = {name: ValueType("label", axes, size)}
         case NumberSettings():
             found = {name: ValueType("f", ("B",))}
         case ImageSettings():
             found = {name: ValueType("f", ("B", *column.size))}
         case AudioSettings():
-            axes = ("B", _TIME)
-            found = {name: ValueType("f", axes), f"{name}_mask": ValueType("mask", axes)}
+            found = {name: ValueType("f", time), f"{name}_mask": ValueType("mask", time)}
     return found
 
 
@@ -141,66 +140,6 @@ def _pieces(run: ObjectiveRun, tokenizer: str) -> int | None:
     if isinstance(own, SymbolSettings) and own.spelling is not None:
         own = run.tokenizers.get(own.spelling)
     return own.vocab_size if isinstance(own, PieceSettings) else None
-
-
-def _missing_files(run: ObjectiveRun) -> Iterator[Finding]:
-    """Yield a finding for each file of a split that does not exist."""
-    for where, split in run.data.splits().items():
-        try:
-            files = reader_of(split, run.data.root).files()
-        except InputError as error:
-            yield Finding(
-                code="R02",
-                at=pointer("data", *where, split.reader),
-                problem=error.problem,
-                help=error.help,
-            )
-            continue
-        for name, path in files.items():
-            if not path.exists():
-                near = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
-                yield Finding(
-                    code="R02",
-                    at=pointer("data", *where, split.reader),
-                    problem=f"no file '{name}' below '{run.data.root}'",
-                    help=did_you_mean(path.name, near)
-                    or "set 'data.root' to the folder of the files",
-                )
-                break
-
-
-def _effects(run: ObjectiveRun) -> Iterator[Finding]:
-    """Yield a finding for each setting without effect, and for a missing checkpoint."""
-    if run.start is not None and not (Path(run.start) / "state.json").is_file():
-        yield Finding(
-            code="R02",
-            at="/start",
-            problem=f"there is no checkpoint in '{run.start}'",
-            help="give a folder such as outputs/RUN/averaged",
-        )
-    if run.schedule.warmup > run.updates:
-        yield Finding(
-            code="R01",
-            at="/schedule/warmup",
-            problem=f"the warmup has {run.schedule.warmup} updates, but the run ends at"
-            f" {run.updates}",
-            help=f"set it to less than {run.updates}, or 'updates' to more",
-        )
-    if run.predict is None and "rows" in run.evaluate.model_fields_set:
-        yield Finding(
-            code="R01",
-            at="/evaluate/rows",
-            problem="'rows' limits the rows that are predicted, but the run does not predict",
-            help="remove it, or add 'predict' and 'answers'",
-        )
-    if run.checkpoint.keep < run.checkpoint.average and "keep" in run.checkpoint.model_fields_set:
-        yield Finding(
-            code="R01",
-            at="/checkpoint/keep",
-            problem=f"'keep' is {run.checkpoint.keep}, but the {run.checkpoint.average} newest"
-            " checkpoints are kept for 'average'",
-            help="remove it, or lower 'average'",
-        )
 
 
 def _names(graph: Graph) -> Iterator[Finding]:
@@ -229,7 +168,6 @@ def _of_graph(run: ObjectiveRun, graph: Graph) -> Iterator[Finding]:
             problem=f"'{graph.name}' has no output of kind 'loss', so it cannot train",
             help="name an objective, or add a loss to its outputs",
         )
-    yield from _names(graph)
     if graph.deploy is None:
         yield Finding(
             code="R04",
