@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from weft.runtime.train.run import Run
+from weft.runtime.train.run_schema import run_schemas
 from weft.specs.files import write_beside
 
 PAGE = "runs.md"
@@ -29,14 +29,24 @@ weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set sche
 weft schema --run -o run.schema.json     # for editors: "$schema": "run.schema.json" in the file
 ```
 
-The 'values' column lists the allowed values. Unknown names are refused.
+The 'values' column lists the allowed values. Unknown names are refused. A run trains a task
+(`"format": 2`, below) or an objective (`"format": 3`, [further down](#runs-of-objectives)).
+"""
+OBJECTIVES = """
+## Runs of objectives
+
+Settings of a run with `"format": 3` ([docs/objectives.md](objectives.md)). Tables of settings that are
+also those of tasks are above.
 """
 
 
 def page() -> str:
     """Return the text of the page."""
-    schema = Run.model_json_schema()
-    return _Page(schema["$defs"]).text(schema)
+    (task, objective), defs = run_schemas()
+    made = _Page(defs)
+    parts = [HEAD, made.text(defs[task])]
+    made.suffix = " in format 3"
+    return "\n".join([*parts, OBJECTIVES, made.text(defs[objective])])
 
 
 class _Page:
@@ -44,18 +54,20 @@ class _Page:
 
     def __init__(self, defs: Mapping[str, Schema]) -> None:
         self._defs = defs
+        self.suffix = ""
+        """Added to the titles of tables whose path is that of another one."""
         self._paths: dict[str, str] = {}
         """Name of a record to the path that titles its table."""
         self._waiting: list[tuple[str, str, Any]] = []
 
     def text(self, schema: Schema) -> str:
         """Return the page of a record, with a table for each record in it."""
-        parts = [HEAD, "\n".join(self._table(schema, "", None))]
+        parts = ["\n".join(self._table(schema, "", None))]
         while self._waiting:
             path, name, default = self._waiting.pop(0)
             record = self._defs[name]
             lead = "\n\n".join(map(_flowing, record.get("description", "").split("\n\n")))
-            title = f"\n## {path}\n\n{lead}\n"
+            title = f"\n## {self._paths[name]}\n\n{lead}\n"
             parts += [title, "\n".join(self._table(record, path, default))]
         return "\n".join(parts) + "\n"
 
@@ -84,6 +96,8 @@ class _Page:
         """Return the names of the records that a setting may hold."""
         if "additionalProperties" in field and "$ref" in str(field["additionalProperties"]):
             field = field["additionalProperties"]
+        if "patternProperties" in field:
+            [field] = field["patternProperties"].values()
         ways = [field, *field.get("anyOf", ()), *field.get("oneOf", ()), *field.get("allOf", ())]
         return [way["$ref"].rpartition("/")[2] for way in ways if "$ref" in way]
 
@@ -91,9 +105,11 @@ class _Page:
         """Return a link to the table of a record, and queue the table at its first mention."""
         before = "as " if name in self._paths else ""
         if name not in self._paths:
-            kind = self._defs[name]["properties"].get("type", {}).get("const", "")
-            self._paths[name] = f"{path}: {kind}" if many else path
-            self._waiting.append((self._paths[name], name, default if not many else None))
+            own = self._defs[name]["properties"].get("type", {})
+            kind = own.get("const", "") or " or ".join(own.get("enum", ()))
+            own = f"{path}: {kind}" if many else path
+            self._paths[name] = own + self.suffix * (own in self._paths.values())
+            self._waiting.append((own, name, default if not many else None))
         title = self._paths[name]
         slug = "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
         return f"{before}[{title}](#{slug})"

@@ -55,9 +55,9 @@ Overrides = Annotated[
     "weft predict outputs/genre/averaged rows.jsonl -o answers.jsonl",
     'echo \'{"text": "A dog runs."}\' | weft predict outputs/genre/averaged',
     "weft predict outputs/m30k/best rows.jsonl --predictor beam --set beam=8 --details",
-    note="A row is a JSON object with the raw values of the columns that the model reads, as in its "
-    "data; other keys are ignored. Images and sounds are paths. Each answer is one line of JSON, in "
-    "the order of the rows.",
+    note="A row is a JSON object with the raw values of the columns that the model reads, as in "
+    "its data; other keys are ignored. Images and sounds are paths. Each answer is one line of "
+    "JSON, in the order of the rows.",
 )
 def predict(
     checkpoint: Checkpoint,
@@ -94,7 +94,8 @@ def predict(
     """Answer rows of JSON lines with a model that an objective trained.
 
     Raises:
-        InputError: the checkpoint cannot be opened, a row is invalid, or the predictor does not fit.
+        InputError: the checkpoint cannot be opened, a row is invalid, or the predictor does not
+            fit.
     """
     from ..model.answering import as_json, record_of
     from .decoding import counter_for

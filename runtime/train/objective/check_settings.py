@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ....specs.findings import Finding, InputError, did_you_mean, pointer
-from ...data.columns.settings import AudioSettings, PluginColumnSettings, TagsSettings, TextSettings
+from ...data.columns.settings import ClassSettings, ImageSettings, NumberSettings
 from ...data.readers.registry import reader_of
 from .settings import ObjectiveRun
 
@@ -136,8 +136,8 @@ def _evaluation(run: ObjectiveRun) -> Iterator[Finding]:
 
 def _batch(run: ObjectiveRun) -> Iterator[Finding]:
     """Yield a finding if the size of a batch has no effect, or is not limited."""
-    timed = (TextSettings, TagsSettings, AudioSettings, PluginColumnSettings)
-    if any(isinstance(one, timed) or one.type == "tree" for one in run.data.columns.values()):
+    timeless = (ClassSettings, ImageSettings, NumberSettings)
+    if not all(isinstance(one, timeless) for one in run.data.columns.values()):
         return
     if run.batch.max_sentences is None:
         yield Finding(
