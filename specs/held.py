@@ -45,6 +45,12 @@ def spec_names(source: str) -> list[str]:
     return [*shipped_names(*FOLDERS), *(name for name in beside if name != path.stem)]
 
 
+class SpecFile(str):
+    """Path of a spec that the caller has found, in place of its name."""
+
+    __slots__ = ()
+
+
 def load_held(value: Mapping[str, Any], source: str) -> LoadedSpec | None:
     """Load the spec that a param holds, without the params that are set next to it.
 
@@ -62,10 +68,11 @@ def load_held(value: Mapping[str, Any], source: str) -> LoadedSpec | None:
     named, patch = value["spec"], value.get("patch")
     if isinstance(named, dict):
         return load_as(named, source)
-    path = parent_of(str(named), Path(source))
+    path = Path(named) if isinstance(named, SpecFile) else parent_of(str(named), Path(source))
     if path is None:
         return None
     if not patch:
         return load(path)
-    child = {"format": FORMAT, "name": path.stem, "extends": str(named), "patch": patch}
-    return load_as(child, source)
+    child = {"format": FORMAT, "name": path.stem, "extends": path.stem, "patch": patch}
+    beside = path.with_name(Path(source).name) if isinstance(named, SpecFile) else source
+    return load_as(child, str(beside))

@@ -78,7 +78,7 @@ def graph_of_objective_run(
         InputError: there is no such objective, or a checkpoint cannot be read.
         SpecError: the objective has mistakes, or a column does not fill one of its inputs.
     """
-    params, _ = opened_params(run)
+    params, _ = opened_params(run, source)
     loaded = with_blocks(objective_file(run, source), blocks)
     given, complete = planned_inputs(run)
     sizes = sizes_of_columns(loaded.recovered.inputs, loaded.recovered.params, given)

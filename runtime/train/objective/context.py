@@ -13,6 +13,7 @@ from ....graphs.ir.traverse import position_limits
 from ....specs.composition.inherit import parent_of
 from ....specs.findings import InputError, pointer
 from ....specs.form import UseNode
+from ....specs.held import SpecFile
 from ....specs.reader import shipped_names
 from ...data.preparing.preparation import Report
 from ...data.preparing.tables import PreparedTables, prepare_tables
@@ -50,16 +51,25 @@ def objective_file(run: ObjectiveRun, source: str) -> str:
     return str(found)
 
 
-def opened_params(run: ObjectiveRun) -> tuple[dict[str, Any], dict[str, Path]]:
+def opened_params(run: ObjectiveRun, source: str) -> tuple[dict[str, Any], dict[str, Path]]:
     """Return the params of a run with the specs of checkpoints, and these checkpoints by param.
 
-    A param `{"checkpoint": FOLDER}` holds the model of a checkpoint with its weights.
+    A param `{"checkpoint": FOLDER}` holds the model of a checkpoint with its weights, and
+    `{"spec": NAME}` a spec in the folder of the run, or a shipped one.
+
+    Args:
+        run: the run.
+        source: its file.
 
     Raises:
         InputError: a folder is not a checkpoint.
     """
     params, folders = dict(run.params), {}
     for name, value in run.params.items():
+        if isinstance(value, dict) and isinstance(value.get("spec"), str):
+            beside = parent_of(value["spec"], Path(source))
+            if beside is not None:
+                params[name] = {**value, "spec": SpecFile(beside)}
         if not isinstance(value, dict) or CHECKPOINT not in value:
             continue
         folder = Path(str(value[CHECKPOINT]))
@@ -112,7 +122,7 @@ def graph_of_prepared(
         InputError: there is no such objective, or a checkpoint cannot be read.
         SpecError: the objective has mistakes, or a column does not fill one of its inputs.
     """
-    params, _ = opened_params(run)
+    params, _ = opened_params(run, source)
     graph = objective_graph(objective_file(run, source), params, prepared.columns, blocks)
     refuse_long_rows(graph, prepared)
     return graph
@@ -162,7 +172,7 @@ def objective_context(
     with world.main_process_first():
         prepared = prepare_objective(run, folder, report, log=listener.log)
     graph = graph_of_prepared(run, source, prepared, blocks)
-    _, folders = opened_params(run)
+    _, folders = opened_params(run, source)
     task = ObjectiveTask(graph, run.auxiliary)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
