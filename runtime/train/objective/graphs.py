@@ -10,7 +10,7 @@ from typing import Any
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType
-from ....specs.findings import Finding, SpecError, did_you_mean, pointer
+from ....specs.findings import Finding, SpecError, pointer
 from ....specs.load import LoadedSpec
 from ...data.columns.column import Column
 from ...spec.check import graph_of, with_blocks
@@ -78,8 +78,9 @@ def unfilled(loaded: LoadedSpec, graph: Graph, given: Mapping[str, ValueType]) -
     """Yield a finding for each input of an objective that no column fills as its type says."""
     for name, type_ in graph.inputs.items():
         at = pointer("inputs", name)
-        problem = ""
+        problem, help_ = "", "change the type of the column"
         if name not in given:
+            help_ = "add a column of this name to 'data.columns'"
             problem = f"no column fills the input '{name}' of the objective"
         elif given[name].kind != type_.kind or len(given[name].axes) != len(type_.axes):
             problem = f"the column fills the input '{name}' with {given[name]}, not {type_}"
@@ -95,7 +96,7 @@ def unfilled(loaded: LoadedSpec, graph: Graph, given: Mapping[str, ValueType]) -
                     at=at,
                     problem=problem,
                     evidence=(f"the columns fill {', '.join(given) or 'nothing'}",),
-                    help=did_you_mean(name, given) or "add a column of this name to 'data.columns'",
+                    help=help_,
                 )
             )
 

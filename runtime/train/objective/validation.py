@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ....graphs.ir.graph import Graph
-from ....graphs.passes.objective import feeds_of
+from ....graphs.passes.objective import deployed_graph, feeds_of
 from ....specs.findings import InputError
+from ...codegen.build import build_empty
 from ...metrics.metric import LossMetric, Metric
 from ...predict.columns import TableColumn, for_predictors
 from ...predict.predictor import Context, Predictor
@@ -44,6 +45,11 @@ def validator(
     predicted = [metric for metric in metrics if metric.needs == "predictions"]
     wants_samples = run.predict is not None and run.evaluate.samples > 0
     rows = prepared.text("valid", run.evaluate.rows) if predicted or wants_samples else []
+
+    if run.predict is not None and graph.deploy is not None:
+        # A predictor that does not fit is refused before training, not at the first validation.
+        empty = build_empty(deployed_graph(graph), device="meta")
+        predictor_of(run, graph, (empty,), prepared.columns, half=place.half)
 
     def validate(model: nn.Module) -> dict[str, Any]:
         values: dict[str, Any] = task.measured(

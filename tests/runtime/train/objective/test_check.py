@@ -17,7 +17,7 @@ Make = Callable[..., Path]
 FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
     ({"data.columns.label": ..., "predict": ..., "answers": ..., "evaluate": ...},
      "R06", "/inputs/label", "add a column"),
-    ({"data.columns.label": {"type": "number"}}, "R06", "/inputs/label", "add a column"),
+    ({"data.columns.label": {"type": "number"}}, "R06", "/inputs/label", "change the type"),
     ({"objective": "clasify.json"}, "R02", "/objective", "name a file"),
     ({"params": {"model": {"checkpoint": "nowhere"}}}, "R02", "/params/model/checkpoint", "outputs"),
     ({"freeze": ["encodr.*"]}, "R03", "/freeze/0", ""),
@@ -84,7 +84,7 @@ def test_a_loss_over_logits_of_another_vocabulary_is_a_finding(make_run: Make) -
     """The model has 7 classes and the labels 2: the mistake is at the wire of the loss."""
     path = make_run({"data.columns.label": {"type": "class", "classes": ["de", "en"]}})
     value = json.loads((path.parent / "classify.json").read_text())
-    value["nodes"]["model"]["params"]["classes"] = 7
+    value["params"]["model"]["params"] = {"classes": 7}
     (path.parent / "classify.json").write_text(json.dumps(value))
 
     found = check_run(*load_run(path))
