@@ -187,9 +187,10 @@ def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
 
 
 def _of_objective(run: ObjectiveRun, source: Source) -> _Outcome:
-    from ..train.objective.check import check_objective_run, graph_of_objective_run
+    from ..train.check_run import check_run
+    from ..train.objective.check import graph_of_objective_run
 
-    if found := check_objective_run(run, source):
+    if found := check_run(run, source):
         return _Outcome(found)
     graph = graph_of_objective_run(run, source)
     losses = ", ".join(graph.losses)

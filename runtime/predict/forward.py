@@ -139,10 +139,13 @@ def _passed(
 ) -> Passed:
     """Run the models on a batch."""
     inputs: dict[str, Tensor] = {}
-    for name in context.graph.inputs:
+    for name, type_ in context.graph.inputs.items():
         source = context.fed(name)
         if source in tensors:
-            inputs[name] = tensors[source].to(device)
+            value = tensors[source].to(device)
+            # A mask that the objective computes from ids is fed by the column of these ids.
+            of_ids = type_.kind == "mask" and value.dtype != torch.bool
+            inputs[name] = value != PAD if of_ids else value
     for name in context.graph.inputs:
         if name not in inputs:
             ids = _masked(name, context)

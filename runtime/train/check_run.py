@@ -47,7 +47,11 @@ def check_run(
         folder: folder of the run; default: `outputs/NAME`.
     """
     if isinstance(run, ObjectiveRun):
-        return check_objective_run(run, source, blocks, folder=folder)
+        if wrong := check_objective_run(run, source, blocks):
+            return wrong
+        whole = graph_of_objective_run(run, source, blocks)
+        space = disk_space(run, whole, folder or Path("outputs") / run.name)
+        return [replace(one, source=source) for one in space]
     found = [
         *without_effect(run, shortened=shortened),
         *conflicts(run),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
@@ -25,7 +24,6 @@ from ...data.columns.settings import (
 from ...data.settings import PieceSettings, SymbolSettings
 from ...data.treebank.types import types_of
 from ...spec.check import graph_of, with_blocks
-from ..checks.disk import disk_space
 from ..schedule import learning_rate
 from .check_settings import effects, missing_files
 from .context import objective_file, opened_params
@@ -44,8 +42,6 @@ def check_objective_run(
     run: ObjectiveRun,
     source: str,
     blocks: Iterable[BlockType] = (),
-    *,
-    folder: Path | None = None,
 ) -> list[Finding]:
     """Return everything that is wrong with a run, as far as it is known without its data.
 
@@ -53,7 +49,6 @@ def check_objective_run(
         run: the run.
         source: its file, or its name.
         blocks: block types that the run's objective may use besides the installed ones.
-        folder: folder of the run; default: `outputs/NAME`.
     """
     found = [*missing_files(run), *effects(run)]
     try:
@@ -64,8 +59,7 @@ def check_objective_run(
         at = error.place.partition("#")[2] or "/objective"
         found.append(Finding(code="R02", at=at, problem=error.problem, help=error.help))
     else:
-        place = folder or Path("outputs") / run.name
-        found += [*_names(graph), *_of_graph(run, graph), *disk_space(run, graph, place)]
+        found += [*_names(graph), *_of_graph(run, graph)]
     return [replace(one, source=source) for one in found]
 
 

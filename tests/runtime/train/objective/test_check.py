@@ -19,9 +19,9 @@ FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
      "R06", "/inputs/label", "add a column"),
     ({"data.columns.label": {"type": "number"}}, "R06", "/inputs/label", "change the type"),
     ({"objective": "clasify.json"}, "R02", "/objective", "name a file"),
-    ({"params": {"model": {"checkpoint": "nowhere"}}}, "R02", "/params/model/checkpoint", "outputs"),
+    ({"params": {"model": {"checkpoint": "no"}}}, "R02", "/params/model/checkpoint", "outputs"),
     ({"freeze": ["encodr.*"]}, "R03", "/freeze/0", ""),
-    ({"data.train": {"jsonl": {"files": ["trian.jsonl"]}}}, "R02", "/data/train/jsonl", "train.jsonl"),
+    ({"data.train": {"jsonl": {"files": ["trian.jsonl"]}}}, "R02", "/data/train/jsonl", "train"),
     ({"auxiliary": 0.5}, "R01", "/auxiliary", "remove"),
     ({"optimizer": {"momentum": 0.5}}, "R01", "/optimizer/momentum", "'type' to one of muon, sgd"),
     ({"evaluate.patience": 3}, "R01", "/evaluate/patience", "lower 'patience'"),
@@ -35,7 +35,7 @@ FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
 def test_a_mistake_is_a_finding_with_a_place_and_a_fix(
     make_run: Make, changes: dict[str, Any], code: str, at: str, help_: str
 ) -> None:
-    """Each is told before any data is read."""
+    """Each is reported before any data is read."""
     run, source = load_run(make_run(changes))
 
     found = check_run(run, source)
