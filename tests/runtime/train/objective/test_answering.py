@@ -38,7 +38,7 @@ def test_a_classifier_from_the_run_to_its_answers(
     assert main(["evaluate", str(out / "best"), "--json"]) == 0
     [report] = json.loads(capsys.readouterr().out)
     assert (report["test"], report["rows"]) == ("held-out", 10)
-    assert report["scores"]["accuracy"] == 1.0
+    assert report["scores"]["accuracy"] == 100.0
     # The loss of a model that is right in every case with a probability above one half.
     assert 0 < report["scores"]["loss"] < math.log(2)
 
