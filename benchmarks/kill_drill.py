@@ -3,6 +3,7 @@
     python benchmarks/kill_drill.py --kills 50                  one process
     python benchmarks/kill_drill.py --kills 50 --processes 2    two processes under torchrun
     python benchmarks/kill_drill.py --kills 50 --folder DIR     continues an interrupted drill
+    python benchmarks/kill_drill.py --kills 50 --r-drop DIR     R-Drop on Multi30k, which is in DIR
 
 A tiny model is trained for 300 updates on a small generated corpus.  With one process, the
 command is killed with SIGKILL and restarted with --resume.  With two or more, one random worker
@@ -34,6 +35,8 @@ from typing import Any
 from safetensors import safe_open
 
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
+SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
+"""Params of the model."""
 EVERY = 2
 """Updates between checkpoints."""
 EARLY = 0.2
@@ -53,11 +56,16 @@ def main() -> None:
     parser.add_argument("--early", type=float, help="fraction of kills right after a start")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the kill times")
     parser.add_argument(
+        "--r-drop", type=Path, metavar="DIR", help="drill R-Drop on the Multi30k corpus in DIR"
+    )
+    parser.add_argument(
         "--folder", type=Path, help="working folder; it is kept, and an interrupted drill continues"
     )
     options = parser.parse_args()
     early = options.early if options.early is not None else EARLY * (options.processes == 1)
-    plan = Plan(options.kills, options.processes, options.updates, early, options.seed)
+    plan = Plan(
+        options.kills, options.processes, options.updates, early, options.seed, options.r_drop
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = options.folder or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,6 +82,8 @@ class Plan:
     updates: int
     early: float
     seed: int
+    corpus: Path | None = None
+    """Folder of Multi30k, for a drill of R-Drop."""
 
     def goal(self, number: int) -> int | None:
         """Return the update that a kill (counted from 1) waits for; None for an early kill."""
@@ -92,15 +102,77 @@ def write_run(folder: Path, updates: int) -> Path:
     files = {n: {"source": [f"{n}.src"], "target": [f"{n}.tgt"]} for n in ("train", "valid")}
     run = {
         "format": 2,
-        "name": "drill",
         "spec": "transformer-tiny",
-        "params": {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1},
+        "params": SMALL,
         "data": {"root": str(folder), **files},
         "tokenizer": {"vocab_size": 40},
+        "evaluate": {"every": 50, "best": "nll", "bleu": False},
+    }
+    return written(folder, run, updates)
+
+
+def write_r_drop(folder: Path, corpus: Path, updates: int) -> Path:
+    """Write the objective R-Drop, and a run file that trains it on Multi30k."""
+    inputs = {"source": "source", "source_mask": "source_mask.y", "target": "shifted.y"}
+    labels = {"labels": "target", "mask": "target_mask.y"}
+    logits = {"logits": "model.logits", "target": "again.logits", "mask": "target_mask.y"}
+    objective = {
+        "format": 2,
+        "name": "drill-r-drop",
+        "doc": "Two passes with other dropout, and their divergence; Liang et al. 2021.",
+        "params": {"model": {"spec": "transformer-tiny"}, "source_vocab": 1000, "vocab": 1000},
+        "axes": {"B": "batch", "S": "time", "T": "time"},
+        "inputs": {"source": "ids:source_vocab[B S]", "target": "ids:vocab[B T]"},
+        "nodes": {
+            "source_mask": {"use": "not_padding@1", "in": {"ids": "source"}},
+            "target_mask": {"use": "not_padding@1", "in": {"ids": "target"}},
+            "shifted": {"use": "shift_right@1", "in": {"ids": "target"}},
+            "model": {"use": "=model", "in": inputs},
+            "again": {"share": "model", "in": inputs},
+            "first": {"use": "cross_entropy@1", "in": {"logits": "model.logits", **labels}},
+            "second": {"use": "cross_entropy@1", "in": {"logits": "again.logits", **labels}},
+            "divergence": {
+                "use": "kl_divergence@1",
+                "params": {"direction": "symmetric"},
+                "in": logits,
+            },
+        },
+        "outputs": {
+            "first": "first.loss",
+            "second": "second.loss",
+            "divergence": "divergence.loss",
+            "nll": "first.nll",
+        },
+        "deploy": "model",
+    }
+    (folder / "r_drop.json").write_text(json.dumps(objective))
+    sides = {"source": "en", "target": "de"}
+    run = {
+        "format": 3,
+        "objective": "r_drop.json",
+        "params": {"model": {"spec": "transformer-tiny", "params": SMALL}},
+        "data": {
+            "root": str(corpus),
+            "columns": {side: {"type": "text", "tokenizer": "text"} for side in sides},
+            **{
+                split: {"lines": {side: [f"{name}.{end}.gz"] for side, end in sides.items()}}
+                for split, name in (("train", "train"), ("valid", "val"))
+            },
+        },
+        "tokenizers": {"text": {"type": "bpe", "vocab_size": 1000}},
+        "evaluate": {"every": 100, "best": "nll"},
+    }
+    return written(folder, run, updates)
+
+
+def written(folder: Path, own: dict[str, Any], updates: int) -> Path:
+    """Write a run file with the settings that all drills share."""
+    run = {
+        **own,
+        "name": "drill",
         "batch": {"tokens": 200},
         "updates": updates,
         "schedule": {"type": "constant", "rate": 0.003},
-        "evaluate": {"every": 50, "best": "nll", "bleu": False},
         "checkpoint": {"every": EVERY, "keep": 5, "average": 5},
         "threads": 1,
         "precision": "float32",
@@ -117,7 +189,11 @@ class Drill:
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder.resolve(), plan
-        self.run = write_run(self.folder, plan.updates)
+        self.run = (
+            write_run(self.folder, plan.updates)
+            if plan.corpus is None
+            else write_r_drop(self.folder, plan.corpus.resolve(), plan.updates)
+        )
         self.straight, self.killed = self.folder / "straight", self.folder / "killed"
         self.log = self.folder / "kills.jsonl"
         lines = self.log.read_text().splitlines() if self.log.is_file() else []

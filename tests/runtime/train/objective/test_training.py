@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -212,17 +213,39 @@ def test_a_run_starts_from_a_deployed_model_or_from_an_objective(
         assert any(line.startswith("starting from") for line in messages.lines)
 
 
-def test_a_classifier_starts_from_a_model_of_the_same_text(
+def test_a_run_starts_only_from_a_model_of_the_same_tokens(
     objective_run: Writer, tmp_path: Path
 ) -> None:
-    """Columns that the first run did not have do not matter; the tokenizer does."""
+    """The tokenizer of the text must be that of the checkpoint."""
     first = api.train(objective_run(MASKED, **TEXT), out=tmp_path / "first")
-    file = objective_run(
-        "language-model", start=str(first.averaged), tokenizers={"text": {"vocab_size": 38}}, **TEXT
-    )
+    tokenizers = {"text": {"type": "bpe", "vocab_size": 38}}
+    file = objective_run(MASKED, start=str(first.averaged), tokenizers=tokenizers, **TEXT)
 
-    with pytest.raises((InputError, SpecError), match="tokenizer"):
+    with pytest.raises((InputError, SpecError), match="another tokenizer"):
         api.train(file, out=tmp_path / "second")
+
+
+def test_classes_are_part_of_a_checkpoint(objective_run: Writer, tmp_path: Path) -> None:
+    """A run with a column of classes resumes; one without starts from it, as its text is equal."""
+    file = objective_run(MASKED, **TEXT)
+    run = json.loads(file.read_text())
+    kinds = {"train": 200, "valid": 20}
+    for name, count in kinds.items():
+        (file.parent / f"{name}.kind").write_text("short\nlong\n" * (count // 2))
+        run["data"][name]["lines"]["kind"] = [f"{name}.kind"]
+    run["data"]["columns"]["kind"] = {"type": "class"}
+    file.write_text(json.dumps(run))
+
+    straight, again = resumed(file, tmp_path)
+
+    assert equal(weights(straight.checkpoint), weights(again.checkpoint))  # type: ignore[arg-type]
+    assert again.averaged is not None
+    files = open_checkpoint(again.averaged).tokenizers
+    assert json.loads(files["kind.classes.json"]) == ["long", "short"]
+    plain = objective_run(MASKED, start=str(again.averaged), **TEXT)
+    messages = Messages()
+    api.train(plain, out=tmp_path / "plain", listener=messages)
+    assert any(line.startswith("starting from") for line in messages.lines)
 
 
 @pytest.mark.parametrize("best", ["nll", "accuracy"])
