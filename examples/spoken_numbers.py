@@ -1,9 +1,9 @@
 """Spoken numbers: a small generated corpus for speech recognition.
 
 Each row is a whole number below 10,000, spelled by the num2words library and spoken by espeak-ng
-at a random speed and pitch.  A voice is a variant of espeak-ng with an English accent.  The variants
-of training, validation and test are disjoint, so that a test measures voices which were never heard
-in training; the accents and the numbers are not.
+at a random speed and pitch.  A voice is a variant of espeak-ng with an English accent.  The
+variants of training, validation and test are disjoint, so that a test measures voices which were
+never heard in training; the accents and the numbers are not.
 
     python -m weft.examples.spoken_numbers FOLDER
 
@@ -84,8 +84,8 @@ def speak(text: str, voice: str, speed: int, pitch: int) -> NDArray[np.int16]:
         ) from error
     with wave.open(io.BytesIO(made)) as file:
         rate = file.getframerate()
-        # The header of a pipe does not tell the number of samples: read what there is.
-        data = made[made.index(b"data") + 8 :]
+    # The header of a pipe does not tell the number of samples: read what there is.
+    data = made[made.index(b"data") + 8 :]
     samples = np.frombuffer(data[: len(data) // 2 * 2], "<i2")
     return resampled(samples, rate, RATE)
 

@@ -265,7 +265,7 @@ class EmptyTextParams(Params):
 def _empty_signature(_: EmptyTextParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("ids", "ids:v[b t]", "texts, of which only the number matters"),),
-        outputs=(port("y", "ids:v[b 1]", "an empty text for each row: the end token"),),
+        outputs=(port("empty", "ids:v[b 1]", "an empty text for each row: the end token"),),
         behavior={"t": "full"},
     )
 
@@ -279,7 +279,7 @@ EMPTY_TEXT = BlockType(
     name="empty_text",
     mixes="",
     doc="An empty text in place of each text, so that a decoder of translations is also a language "
-    "model; y = [end].",
+    "model; empty = [end].",
     source="Sennrich et al. 2016, section 3.1 (dummy source sentences)",
     params=EmptyTextParams,
     signature=_empty_signature,
@@ -301,7 +301,7 @@ class LengthClassParams(Params):
 def _length_signature(params: LengthClassParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("mask", "mask[b t]", "true at the positions that count"),),
-        outputs=(port("y", f"label:{params.classes}[b]", "class n - 1 for n positions"),),
+        outputs=(port("label", f"label:{params.classes}[b]", "class n - 1 for n positions"),),
         behavior={"t": "full"},
     )
 
@@ -309,7 +309,8 @@ def _length_signature(params: LengthClassParams, _: frozenset[str]) -> Signature
 LENGTH_CLASS = BlockType(
     name="length_class",
     mixes="",
-    doc="Length of each row as a class, to predict it; y = min(max(sum_t mask_t, 1), classes) - 1.",
+    doc="Length of each row as a class, to predict it; "
+    "label = min(max(sum_t mask_t, 1), classes) - 1.",
     source="Ghazvininejad et al. 2019, section 2.3; Lee et al. 2018, section 3.1",
     params=LengthClassParams,
     signature=_length_signature,

@@ -379,8 +379,9 @@ def test_a_block_that_mixes_positions_says_so_with_reason(block: BlockType) -> N
     """
     graph, model = made(block)
     inputs = drawn(graph)
-    if "mask" in inputs and "T" in graph.inputs["mask"].axes:
-        inputs["mask"][:, -1] = True
+    if "mask" in inputs and "T" in " ".join(map(str, graph.inputs["mask"].axes)):
+        several = "T" not in graph.inputs["mask"].axes  # inputs for each output
+        inputs["mask"][:, slice(None) if several else -1] = True
     before = model(**inputs)["y"]
     reached = []
     first = max(1, inputs[sequence(graph)].size(1) // before.size(1)) - 1
@@ -482,7 +483,8 @@ def test_padding_does_not_change_unmasked_results(block: BlockType) -> None:
     changed = dict(inputs)
     for name, type_ in graph.inputs.items():
         if type_.kind == "f" and type_.axes[1] == axis:
-            padding = ~inputs["mask"][..., None]
+            padding = ~inputs["mask"]
+            padding = padding[..., None] if len(type_.axes) > 2 else padding
             changed[name] = torch.where(padding, torch.tensor(50.0), inputs[name])
 
     outputs = model(**inputs)

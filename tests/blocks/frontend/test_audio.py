@@ -99,3 +99,45 @@ def test_strides_are_torchs(kernel: int, stride: int) -> None:
 
     assert found.shape == (2, 5, 6)
     torch.testing.assert_close(found, theirs(x.transpose(1, 2)).transpose(1, 2))
+
+
+def test_masked_frames_equal_those_of_the_waveform_alone() -> None:
+    """Of any length: silence fills the last frame, and frames of padding are zeros."""
+    block, lengths = LogMel(20, 8_000, 200, 80), [800, 430, 90]
+    wave = torch.randn(3, 800, dtype=torch.float64)
+    mask = torch.arange(800) < torch.tensor(lengths)[:, None]
+
+    frames, kept = block(wave, mask)
+
+    assert frames.shape == (3, 10, 20)
+    assert kept.sum(1).tolist() == [10, 6, 2]
+    for row, length in enumerate(lengths):
+        alone, _ = block(wave[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(frames[row, : alone.size(1)], alone[0])
+        assert not frames[row, alone.size(1) :].any()
+
+
+def test_a_mask_only_changes_the_frames_at_the_ends() -> None:
+    """They see silence, not a reflection; the loudest frame is elsewhere."""
+    wave = 0.01 * torch.randn(1, 1600, dtype=torch.float64)
+    wave[:, 700:900] *= 50
+    block = LogMel(20, 16_000, 400, 160)
+
+    plain, (masked, _) = block(wave), block(wave, torch.ones(1, 1600, dtype=torch.bool))
+
+    torch.testing.assert_close(masked[:, 2:8], plain[:, 2:8])
+
+
+def test_a_masked_stride_reads_padding_as_zeros() -> None:
+    """An output counts if its first input does, so that a shorter row has all of its outputs."""
+    block = DownsampleConvolution(4, 6, 3, 2)
+    block.initialize(torch.Generator().manual_seed(1))
+    x, lengths = torch.randn(3, 8, 4), [8, 5, 2]
+    mask = torch.arange(8) < torch.tensor(lengths)[:, None]
+
+    y, kept = block(x, mask)
+
+    assert kept.sum(1).tolist() == [4, 3, 1]
+    for row, length in enumerate(lengths):
+        alone = block(x[row : row + 1, :length])[0]
+        torch.testing.assert_close(y[row, : len(alone)], alone)

@@ -10,6 +10,8 @@ from weft.blocks.noise.structure import CONSTANT_IDS, PREFIX_MASK, SHIFT_RIGHT
 from weft.blocks.noise.structure_module import (
     ConstantIds,
     Detach,
+    EmptyText,
+    LengthClass,
     NotPadding,
     PrefixMask,
     PrefixToBias,
@@ -56,6 +58,18 @@ def test_equal_tokens_are_ones() -> None:
 
     assert found.tolist() == [[0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]
     assert found.dtype == torch.int64
+
+
+def test_an_empty_text_is_the_end_token() -> None:
+    """One for each row, as a tokenizer encodes an empty line."""
+    assert EmptyText(1)(IDS).tolist() == [[1], [1]]
+
+
+def test_the_class_of_a_length_counts_from_one() -> None:
+    """An empty row is of the first class, and a row that is too long of the last."""
+    mask = torch.arange(6) < torch.tensor([[0], [1], [3], [6]])
+
+    assert LengthClass(4)(mask).tolist() == [0, 0, 2, 3]
 
 
 def test_a_prefix_ends_with_the_first_separator() -> None:

@@ -53,6 +53,8 @@ FREE = {
     "prefix_to_bias",
     "detach",
     "token_equal",
+    "empty_text",
+    "length_class",
     "mask_tokens",
     "drop_tokens",
     "replace_tokens",

@@ -22,5 +22,27 @@ SMALL = {
     "vocab": 30,
 }
 
-MODELS = {"whisper": {"parameters": WHISPER, "small": {**SMALL, "mels": 6}}}
+ATTENTION_256 = 4 * 256 * (256 + 1)
+FEED_FORWARD_256 = 2 * 256 * 1024 + 1024 + 256
+SPEECH = {"d_model": 16, "heads": 2, "layers": 2, "vocab": 30}
+
+MODELS = {
+    "whisper": {"parameters": WHISPER, "small": {**SMALL, "mels": 6}},
+    # Two convolutions, six layers with two norms each, a norm and the head.
+    "speech-ctc": {
+        "parameters": 256 * (3 * 80 + 1)
+        + 256 * (3 * 256 + 1)
+        + 6 * (ATTENTION_256 + FEED_FORWARD_256 + 2 * 2 * 256)
+        + 2 * 256
+        + 1000 * (256 + 1),
+        "small": {**SPEECH, "mels": 6},
+    },
+    # Words (input and output tied), positions, two layers with three norms each, and a norm.
+    "speech-decoder": {
+        "parameters": (1000 + 448) * 256
+        + 2 * (2 * ATTENTION_256 + FEED_FORWARD_256 + 3 * 2 * 256)
+        + 2 * 256,
+        "small": {**SPEECH, "d_memory": 12, "max_length": 12},
+    },
+}
 VARIANTS = {"whisper-waveform": {"parameters": WHISPER, "small": SMALL}}

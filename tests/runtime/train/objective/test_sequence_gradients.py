@@ -163,7 +163,7 @@ def test_distillation_trains_only_the_student() -> None:
 
 
 def test_the_embedding_of_electra_learns_from_both_losses() -> None:
-    """No gradient passes through the drawn tokens; the generator learns only from its own loss."""
+    """No gradient passes through the drawn tokens to the generator."""
     graph, module = objective(
         "replaced-token-detection",
         model=single("electra"),
@@ -229,7 +229,7 @@ def test_pairs_are_contrasted_by_one_encoder() -> None:
     ],
 )
 def test_two_micro_batches_equal_one_batch(name: str, params: dict[str, Any]) -> None:
-    """Each loss is divided by its items in the whole update, although the parts differ in length."""
+    """Each loss is divided by its items in the update, although the parts differ in size."""
     graph, module = objective(name, **params)
     columns = {"source": texts(6, 6), "target": texts(6, 7, seed=1), "text": texts(6, 8, seed=2)}
     whole = {column: columns[column] for column in graph.inputs}
