@@ -42,7 +42,9 @@ def single(spec: str, **params: Any) -> dict[str, Any]:
 def objective(name: str, **params: Any) -> tuple[Graph, Any]:
     """Return the graph of a shipped objective and its module in training mode."""
     found = with_blocks(str(shipped_names("objectives")[name]))
-    sizes = {size: VOCAB for size in ("source_vocab", "vocab") if size in found.recovered.params}
+    sizes: dict[str, Any] = {
+        size: VOCAB for size in ("source_vocab", "vocab") if size in found.recovered.params
+    }
     graph = graph_of(replace(found, overrides={**sizes, **params}))
     return graph, build(graph).train()
 

@@ -23,7 +23,7 @@ from ...conftest import WORDS, write_toy
 
 RATE = 16_000
 LAYERS = {"d_model": 16, "heads": 2, "d_ff": 32, "dropout": 0.1}
-PAIR = {"spec": "transformer-tiny", "params": {**LAYERS, "layers": 1}}
+PAIR: dict[str, Any] = {"spec": "transformer-tiny", "params": {**LAYERS, "layers": 1}}
 BERT = {**LAYERS, "layers": 1, "max_length": 16}
 BOTH, TARGET, TEXT, SOUND = "both", "both, no end", "text", "sound"
 SPEECH = {"spec": "speech-ctc", "params": {**LAYERS, "layers": 1, "mels": 8, "vocab": "=vocab"}}
