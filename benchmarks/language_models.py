@@ -28,7 +28,7 @@ from weft.runtime.train.context import TrainingContext
 from weft.runtime.train.device import choose
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.objective.context import objective_context
+from weft.runtime.train.objective.context import objective_context, prepare_objective
 from weft.runtime.train.objective.settings import ObjectiveRun
 from weft.runtime.train.optimize import make_optimizer, set_rate
 from weft.runtime.train.run import load_run
@@ -114,7 +114,7 @@ def in_weft(
 
 def hugging_face(weights: dict[str, Tensor], vocab: int) -> nn.Module:
     """Return a GPT2LMHeadModel with given weights, which it stores as [inputs, outputs]."""
-    from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415 - an optional peer
+    from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(
         vocab_size=vocab,
@@ -178,8 +178,6 @@ def train_theirs(model: nn.Module, context: TrainingContext) -> float:
 @torch.no_grad()
 def perplexity(model: nn.Module, context: TrainingContext) -> float:
     """Return the perplexity of a Hugging Face model on the validation data of a run."""
-    from weft.runtime.train.objective.context import prepare_objective  # noqa: PLC0415
-
     run: Any = context.run
     model.eval()
     total = count = 0.0

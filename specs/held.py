@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .composition.inherit import FOLDERS, parent_of
+from .expressions import is_expression
 from .form import FORMAT, holds_spec
 from .load import LoadedSpec, load, load_as
 from .reader import shipped_names
@@ -76,3 +77,25 @@ def load_held(value: Mapping[str, Any], source: str) -> LoadedSpec | None:
     child = {"format": FORMAT, "name": path.stem, "extends": path.stem, "patch": patch}
     beside = path.with_name(Path(source).name) if isinstance(named, SpecFile) else source
     return load_as(child, str(beside))
+
+
+def in_place_of(own: Any, value: Any) -> Any:
+    """Return the value that replaces one of a spec.
+
+    In place of a held spec, a name is that of another spec.  Params of the held spec that are
+    expressions, such as the number of labels, belong to the objective, so they apply to the new
+    spec too unless it has its own.
+
+    Args:
+        own: the value of the spec.
+        value: the value that replaces it.
+    """
+    if not holds_spec(own):
+        return value
+    new = {"spec": value} if isinstance(value, str) else value
+    own_params = own.get("params", {})
+    if not holds_spec(new) or not isinstance(own_params, dict):
+        return new
+    bound = {key: each for key, each in own_params.items() if is_expression(each)}
+    given = new.get("params", {})
+    return {**new, "params": {**bound, **given}} if bound and isinstance(given, dict) else new

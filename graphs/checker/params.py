@@ -27,7 +27,8 @@ from ...specs.findings import (
     too_many,
     with_gap,
 )
-from ...specs.form import BUDGETS, Spec, holds_spec, own_part
+from ...specs.form import BUDGETS, Spec, own_part
+from ...specs.held import in_place_of
 from ...specs.recovery.lost import NOTHING, Lost
 from ..cost.budgets import Measure
 
@@ -211,29 +212,11 @@ def evaluate_params(
     written = {**spec.params}
     for name, value in overrides.items():
         if name in spec.params:
-            written[name] = _replaced(spec.params[name], value)
+            written[name] = in_place_of(spec.params[name], value)
     values = Values(written, report, overrides)
     for name in _order(written, report):
         values.known[name] = values.resolve(written[name], pointer("params", name))
     return values.known, values
-
-
-def _replaced(own: Any, value: Any) -> Any:
-    """Return the value that replaces one of a spec.
-
-    In place of a held spec, a name is that of another spec.  Params of the held spec that are
-    expressions, such as the number of labels, belong to the objective, so they apply to the new
-    spec too unless it has its own.
-    """
-    if not holds_spec(own):
-        return value
-    new = {"spec": value} if isinstance(value, str) else value
-    own_params = own.get("params", {})
-    if not holds_spec(new) or not isinstance(own_params, dict):
-        return new
-    bound = {key: each for key, each in own_params.items() if is_expression(each)}
-    given = new.get("params", {})
-    return {**new, "params": {**bound, **given}} if bound and isinstance(given, dict) else new
 
 
 def _names_inside(value: Any) -> Iterator[str]:
