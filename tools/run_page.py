@@ -35,8 +35,8 @@ The 'values' column lists the allowed values. Unknown names are refused. A run t
 OBJECTIVES = """
 ## Runs of objectives
 
-Settings of a run with `"format": 3` ([docs/objectives.md](objectives.md)). Tables of settings that are
-also those of tasks are above.
+Settings of a run with `"format": 3` ([docs/objectives.md](objectives.md)). Tables of settings that
+are also those of tasks are above.
 """
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ..kernels.cross_entropy import Spread, smoothed_cross_entropy
-from ..kernels.fused_linear_cross_entropy import LinearOutput, fused_linear_cross_entropy
+from ..kernels.losses.cross_entropy import Spread, smoothed_cross_entropy
+from ..kernels.losses.fused_linear_cross_entropy import LinearOutput, fused_linear_cross_entropy
 from .counting_module import counted, given
 
 

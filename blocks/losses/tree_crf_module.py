@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..kernels.tree_crf import SpanWeights
+from ..kernels.losses.tree_crf import SpanWeights
 
 
 class ChartCrossEntropy(nn.Module):

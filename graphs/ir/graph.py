@@ -310,7 +310,7 @@ class Scope:
         return sum(node.parameters() for node in self.nodes)
 
     def shape_of(self, path: str) -> tuple[int, ...] | None:
-        """Return the shape of one parameter without listing all of them; None if there is none."""
+        """Return the shape of one parameter without listing all; None if there is none."""
         name, _, rest = path.partition(".")
         node = next((node for node in self.nodes if node.name == name), None)
         if node is not None and node.shares:
@@ -331,8 +331,7 @@ class Scope:
 
     def unwired_losses(self) -> list[str]:
         """Return the losses of models that nothing in the scope reads; training adds them."""
-        wires = {value for node in self.nodes for value in node.wires.values()}
-        wires |= set(self.outputs.values())
+        wires = {*self.outputs.values(), *(w for n in self.nodes for w in n.wires.values())}
         return [
             f"{node.name}.{port}"
             for node in self.nodes

@@ -305,19 +305,10 @@ class Model:
             InputError: the spec has another vocabulary, or does not fit the task.
             SpecError: the spec has errors; all of them are listed.
         """
-        from ...specs.load import LoadedSpec, load
-        from ..checkpoint.tokenizers import tokenizers_of
         from ..checkpoint.transfer import adapted
-        from ..spec.check import graph_of
-        from ..tasks.registry import sizes_of, task_of
-        from ..tasks.translation import vocabulary_params
+        from .tasks import graph_for_task
 
-        loaded = spec if isinstance(spec, LoadedSpec) else load(spec)
-        tokenizers = tokenizers_of(self.checkpoint)
-        sizes = sizes_of(self.checkpoint.run, *tokenizers)
-        params = vocabulary_params(loaded.overrides, sizes, loaded.form.params)
-        graph = graph_of(replace(loaded, overrides=params))
-        task_of(self.checkpoint.run, *tokenizers).check(graph)
+        graph = graph_for_task(self.checkpoint, spec)
         made, weight_transfer = adapted(self.checkpoint, graph, seed)
         other = ready(made, self.search, _device(self.module), half=self.half)
         return Adapted(
@@ -336,46 +327,23 @@ class Model:
         Raises:
             InputError: the lists differ in length, or a source is empty.
         """
-        from ..analysis.alignment import check_inputs
-        from ..analysis.attention_weights import maps_of
+        from .attending import attention_of
 
-        check_inputs(self.graph)
-        given = self.translate(sources) if targets is None else targets
-        reader = self._reader()
-        tokenizers = reader.source, reader.target
-        return maps_of(self.module, tokenizers, sources, given)
+        return attention_of(self, self._reader(), sources, targets)
 
     def align(
         self, sources: Sequence[str], targets: Sequence[str] | None = None
     ) -> list[Alignment]:
-        """Return the source token that each target token is aligned to.
+        """Return the source token that each target token is aligned to; arguments as of `attention`.
 
-        Args:
-            sources: sentences; an empty one has an empty alignment.
-            targets: their translations; default: those of the model.
+        The alignment of an empty sentence is empty.
 
         Raises:
             InputError: the lists differ in length, or no attention reads the source.
         """
-        from ..analysis.alignment import Alignment, aligned
-        from ..analysis.attention_weights import refuse_other_length
+        from .attending import alignments_of
 
-        reader = self._reader()
-        reads, writes = reader.source, reader.target
-        given = self.translate(sources) if targets is None else targets
-        refuse_other_length(sources, given)
-        pairs = list(zip(reads.encode_many(sources), writes.encode_many(given), strict=True))
-        whole = [pair if pair[0] else ([], []) for pair in pairs]
-        filled = [pair for pair in whole if pair[0]]
-        found = iter(aligned(self.module, self.graph, (reads, writes), filled))
-        return [
-            Alignment(
-                tuple(reads.pieces(source)),
-                tuple(writes.pieces(target)),
-                next(found) if source else [],
-            )
-            for source, target in whole
-        ]
+        return alignments_of(self, self._reader(), sources, targets)
 
     def prune(self, heads: Mapping[str, Collection[int]]) -> Model:
         """Return a copy of this model without some of its attention heads.
@@ -390,8 +358,8 @@ class Model:
         """
         from ..checkpoint.prune import pruned
 
-        device = _device(self.module)
-        return ready(pruned(self.checkpoint, heads), self.search, device, half=self.half)
+        made = pruned(self.checkpoint, heads)
+        return ready(made, self.search, _device(self.module), half=self.half)
 
     def save(self, folder: Path | str) -> Path:
         """Write a checkpoint, which can be opened and trained further like any other.
@@ -402,10 +370,9 @@ class Model:
         from ..checkpoint.saving import Contents, save, weights_of
 
         checkpoint = self.checkpoint
-        weights = weights_of(self.module, checkpoint.graph)
         contents = Contents(
             graph=checkpoint.graph,
-            weights=weights,
+            weights=weights_of(self.module, checkpoint.graph),
             objective=checkpoint.objective,
             run=checkpoint.run,
             state=checkpoint.state,
@@ -416,31 +383,9 @@ class Model:
 
 def ready(checkpoint: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
     """Build the module of a checkpoint and return its model."""
-    task = _task_of(checkpoint)
-    return Model(checkpoint, checkpoint.build(device), search, half, task)
+    from .tasks import task_of_checkpoint as task_of
 
-
-def _task_of(checkpoint: Checkpoint) -> Translation | None:
-    """Return the task of a checkpoint; None if it reads and writes only ids.
-
-    Raises:
-        InputError: it needs a tokenizer that is missing or does not match the model.
-    """
-    from ..checkpoint.tokenizers import is_of_objective, tokenizers_of
-    from ..tasks.registry import task_of
-
-    if is_of_objective(checkpoint):
-        return None
-    inputs = checkpoint.graph.inputs
-    parses = checkpoint.run.get("task") == "parsing"
-    both = {"source", "target"} <= inputs.keys() and inputs["source"].kind == "ids"
-    for_text = both or parses
-    imported = "imported" in checkpoint.state and "tokenizer.model" not in checkpoint.tokenizers
-    if not for_text or imported:
-        return None
-    task = task_of(checkpoint.run, *tokenizers_of(checkpoint))
-    task.check(checkpoint.graph)
-    return task
+    return Model(checkpoint, checkpoint.build(device), search, half, task_of(checkpoint))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

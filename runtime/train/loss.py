@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ...blocks.kernels.cross_entropy import smoothed_cross_entropy
+from ...blocks.kernels.losses.cross_entropy import smoothed_cross_entropy
 from ..data.settings import Settings
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError
 from ..shards.arrays import Field
-from ..treebank.column import TreeColumn as TreeArrays
+from ..treebank.columns.column import TreeColumn as TreeArrays
 from ..treebank.settings import ParsingSettings
 from ..treebank.trees import Tree, read_trees
 from .column import Arrays, Column, Context, Noise

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ....blocks.kernels.tree_crf import SpanWeights
+from ....blocks.kernels.losses.tree_crf import SpanWeights
 from ...data.treebank.charts import Labels, binary_trees, tree_of
 from ...data.treebank.linearization import WORD
 from .cky import best_trees

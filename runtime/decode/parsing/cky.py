@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....blocks.kernels.tree_crf import Chart
+from ....blocks.kernels.losses.tree_crf import Chart
 from ...data.treebank.charts import Span
 
 

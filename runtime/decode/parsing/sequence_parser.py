@@ -10,7 +10,7 @@ from itertools import islice
 from torch import nn
 
 from ...data.symbols import Symbols, Vocabulary
-from ...data.treebank.encodings import symbols_of
+from ...data.treebank.columns.encodings import symbols_of
 from ...data.treebank.linearization import LINEARIZATIONS, WORD, Linearization
 from ...data.treebank.reader import spelled
 from ...data.treebank.settings import ParsingSettings

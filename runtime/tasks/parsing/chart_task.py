@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ....blocks.kernels.tree_crf import SpanWeights
+from ....blocks.kernels.losses.tree_crf import SpanWeights
 from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...data.batches import Batch

@@ -10,7 +10,7 @@ from torch import Tensor
 from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...data.batches import Batch
-from ...data.treebank.types import CHARACTERS
+from ...data.treebank.columns.types import CHARACTERS
 from ...data.treebank.words import Words
 from ...train.checks.needs import Needs
 from ...train.loss import LossSums, with_auxiliary

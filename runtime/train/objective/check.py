@@ -22,7 +22,7 @@ from ...data.columns.settings import (
     TreeSettings,
 )
 from ...data.settings import PieceSettings, SymbolSettings
-from ...data.treebank.types import types_of
+from ...data.treebank.columns.types import types_of
 from ...spec.check import graph_of, with_blocks
 from ..schedule import learning_rate
 from .check_settings import effects, missing_files

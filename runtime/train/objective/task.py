@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ....blocks.kernels.fused_linear_cross_entropy import LinearOutput
+from ....blocks.kernels.losses.fused_linear_cross_entropy import LinearOutput
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import fusible
 from ..distributed.sampler import seed_of

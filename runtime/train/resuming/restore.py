@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from torch import nn
@@ -16,8 +15,6 @@ from ...data.columns.labels import CLASSES
 from ..context import State, TrainingContext
 from .retention import checkpoints, differs, remove_leftovers, thin
 
-CLASSES = ".classes.json"
-"""End of the names of files with the classes of a column."""
 SAME = ("parallel", "activation_checkpointing")
 """Settings that change how a run is computed but not its results."""
 DAMAGED = ".damaged"
@@ -175,20 +172,6 @@ def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
     transfer = carry_over(started, checkpoint.weights, checkpoint.graph, graph)
     carried = transfer.render().splitlines()[0].split(maxsplit=1)[1]
     context.listener.log(f"starting from {folder}: {carried} carried over")
-
-
-def _same_tokens(theirs: Mapping[str, bytes], mine: Mapping[str, bytes]) -> bool:
-    """Return whether the tokenizers that two runs share are the same; classes may differ.
-
-    Tokenizers of other names are compared by their contents: one of them must be shared.
-    """
-    left, right = (
-        {name: data for name, data in files.items() if not name.endswith(CLASSES)}
-        for files in (theirs, mine)
-    )
-    if shared := left.keys() & right.keys():
-        return all(left[name] == right[name] for name in shared)
-    return not left or not right or bool({*left.values()} & {*right.values()})
 
 
 def _filled(model: nn.Module, context: TrainingContext, node: str, folder: Path) -> None:

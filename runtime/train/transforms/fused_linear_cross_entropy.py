@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from ....blocks.kernels.fused_linear_cross_entropy import LinearOutput
-from ....blocks.kernels.fused_linear_cross_entropy import fused_linear_cross_entropy as fused
+from ....blocks.kernels.losses.fused_linear_cross_entropy import LinearOutput
+from ....blocks.kernels.losses.fused_linear_cross_entropy import fused_linear_cross_entropy as fused
 from ..loss import LossSums, label_smoothed
 
 

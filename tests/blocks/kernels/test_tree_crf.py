@@ -6,7 +6,7 @@ import math
 
 import torch
 from torch import Tensor
-from weft.blocks.kernels.tree_crf import log_partition, marginals
+from weft.blocks.kernels.losses.tree_crf import log_partition, marginals
 
 from ..binary_trees import trees
 

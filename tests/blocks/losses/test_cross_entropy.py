@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from weft.blocks.kernels.fused_linear_cross_entropy import LinearOutput
+from weft.blocks.kernels.losses.fused_linear_cross_entropy import LinearOutput
 from weft.blocks.losses.cross_entropy import CROSS_ENTROPY, CrossEntropyParams
 from weft.blocks.losses.cross_entropy_module import CrossEntropy
 from weft.graphs.ir.block_type import BlockType

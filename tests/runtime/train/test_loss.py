@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 import torch
-import weft.blocks.kernels.cross_entropy as loss_module
+import weft.blocks.kernels.losses.cross_entropy as loss_module
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from weft.runtime.train.loss import label_smoothed, with_auxiliary

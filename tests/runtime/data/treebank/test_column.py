@@ -12,7 +12,7 @@ import torch
 from weft.graphs.ir.dims import evaluate
 from weft.graphs.ir.value_type import dtype_of
 from weft.runtime.data.symbols import Symbols
-from weft.runtime.data.treebank.column import TreeColumn
+from weft.runtime.data.treebank.columns.column import TreeColumn
 from weft.runtime.data.treebank.reader import writer
 from weft.runtime.data.treebank.settings import ParsingSettings
 from weft.runtime.data.treebank.trees import Leaf, Tree, read_trees

@@ -15,7 +15,7 @@ from weft.runtime.data.batches import Batch, pad_rows
 from weft.runtime.data.settings import TokenizerSettings
 from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
-from weft.runtime.data.treebank.column import TreeColumn
+from weft.runtime.data.treebank.columns.column import TreeColumn
 from weft.runtime.data.treebank.reader import source_text, writer
 from weft.runtime.data.treebank.settings import ParsingSettings
 from weft.runtime.data.treebank.trees import Leaf, Tree

@@ -14,7 +14,7 @@ import torch
 from weft.graphs.ir.graph import BlockNode
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.runtime.data.treebank.encodings import symbols_of
+from weft.runtime.data.treebank.columns.encodings import symbols_of
 from weft.runtime.data.treebank.linearization import LINEARIZATIONS
 from weft.runtime.data.treebank.trees import Leaf
 from weft.runtime.metrics.parsing import measure

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-import weft.blocks.kernels.fused_linear_cross_entropy as projected_module
+import weft.blocks.kernels.losses.fused_linear_cross_entropy as projected_module
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.train.check_run import check_run
 from weft.runtime.train.run import load_run
@@ -118,8 +119,6 @@ def test_a_wrong_row_names_its_line(
 
 def test_a_predictor_that_does_not_fit_is_refused(make_run: Make) -> None:
     """Beam search needs a model that writes a text."""
-    from weft.runtime import api
-
     path = make_run({"predict": "beam"})
 
     with pytest.raises(InputError):

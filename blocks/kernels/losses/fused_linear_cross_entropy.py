@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .autocast import as_autocast
+from ..autocast import as_autocast
+from ..linear import times_transposed
 from .cross_entropy import Spread, smoothed_cross_entropy, vocabulary_mass
-from .linear import times_transposed
 
 CHUNK = 2**25
 """Logits per chunk: 128 MB in float32, 64 MB in bfloat16."""

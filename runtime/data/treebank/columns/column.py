@@ -20,14 +20,14 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from ....graphs.ir.value_type import ValueType
-from ....specs.findings import InputError
-from ..symbols import Symbols, Vocabulary, count_symbols
+from .....graphs.ir.value_type import ValueType
+from .....specs.findings import InputError
+from ...symbols import Symbols, Vocabulary, count_symbols
+from ..reader import ESCAPES, TreeReading, source_text, writer
+from ..settings import ParsingSettings
+from ..trees import Leaf, Tree
 from .encodings import Arrays, Encoding, Prediction, encoding_of
 from .padding import Array
-from .reader import ESCAPES, TreeReading, source_text, writer
-from .settings import ParsingSettings
-from .trees import Leaf, Tree
 from .types import types_of
 
 FORMAT = 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ....graphs.ir.value_type import ValueType, parse_type
-from .tetra import TAGS
+from .....graphs.ir.value_type import ValueType, parse_type
+from ..tetra import TAGS
 
 CHARACTERS = 257
 """Number of character ids: padding and 256 bytes."""

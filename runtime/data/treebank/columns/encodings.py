@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..symbols import Symbols, Vocabulary
-from .charts import Labels, chart_of, tree_of
-from .linearization import LINEARIZATIONS, Linearization
+from ...symbols import Symbols, Vocabulary
+from ..charts import Labels, chart_of, tree_of
+from ..linearization import LINEARIZATIONS, Linearization
+from ..settings import ParsingSettings
+from ..tetra import POS, TAGS, TagSets, spans_of
+from ..trees import Leaf, Tree, escaped
+from ..words import Words
 from .padding import Array, mask_of, padded, padded_groups
-from .settings import ParsingSettings
-from .tetra import POS, TAGS, TagSets, spans_of
-from .trees import Leaf, Tree, escaped
-from .words import Words
 
 _WORD_DTYPES = {
     "pieces": "<i4",

@@ -1,0 +1,1 @@
+"""Trees as arrays and tensors, for columns of tables."""

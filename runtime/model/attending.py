@@ -1,0 +1,51 @@
+"""What a model attends to: the attention weights of sentences, and alignments from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..analysis.alignment import Alignment, aligned, check_inputs
+from ..analysis.attention_weights import AttentionMaps, maps_of, refuse_other_length
+
+if TYPE_CHECKING:
+    from ..decode.translate import Translator
+    from .model import Model
+
+
+def attention_of(
+    model: Model, reader: Translator, sources: Sequence[str], targets: Sequence[str] | None = None
+) -> list[AttentionMaps]:
+    """Return the attention weights of every head; see `Model.attention`.
+
+    Raises:
+        InputError: the lists differ in length, or a source is empty.
+    """
+    check_inputs(model.graph)
+    given = model.translate(sources) if targets is None else targets
+    return maps_of(model.module, (reader.source, reader.target), sources, given)
+
+
+def alignments_of(
+    model: Model, reader: Translator, sources: Sequence[str], targets: Sequence[str] | None = None
+) -> list[Alignment]:
+    """Return the source token that each target token is aligned to; see `Model.align`.
+
+    Raises:
+        InputError: the lists differ in length, or no attention reads the source.
+    """
+    reads, writes = reader.source, reader.target
+    given = model.translate(sources) if targets is None else targets
+    refuse_other_length(sources, given)
+    pairs = list(zip(reads.encode_many(sources), writes.encode_many(given), strict=True))
+    whole = [pair if pair[0] else ([], []) for pair in pairs]
+    filled = [pair for pair in whole if pair[0]]
+    found = iter(aligned(model.module, model.graph, (reads, writes), filled))
+    return [
+        Alignment(
+            tuple(reads.pieces(source)),
+            tuple(writes.pieces(target)),
+            next(found) if source else [],
+        )
+        for source, target in whole
+    ]
