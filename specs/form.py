@@ -30,11 +30,18 @@ BUDGETS: Mapping[str, str] = {
     "decode_state": "'weft cost' lists the bytes that decoding keeps",
 }
 """Sizes of the complete graph that a requirement may read besides params, and how to see them."""
+RUN_KEYS = frozenset(["spec", "data", "tokenizer", "objective"])
+"""Required keys of a run, which a spec does not have."""
 
 
 def holds_spec(value: object) -> bool:
     """Return whether the value of a param holds the spec of a model; see `held.py`."""
     return isinstance(value, dict) and "spec" in value
+
+
+def describes_run(value: object) -> bool:
+    """Return whether the value of a JSON file is a run, or one that lacks its spec or its data."""
+    return isinstance(value, dict) and "nodes" not in value and not RUN_KEYS.isdisjoint(value)
 
 
 def own_part(value: dict[str, Any]) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
         source=source,
         params=params,
         root=root,
-        ties=(*written_out(spec, root, expand=small), *ties_of_models(root)),
+        ties=(*written_out(spec, root, expand=small), *(ties_of_models(root) if small else ())),
         step_axis=spec.step.axis if spec.step else None,
         inputs=root.inputs,
         outputs=root.gives(),

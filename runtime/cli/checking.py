@@ -15,6 +15,7 @@ from ...graphs.ir.canonical import fingerprint
 from ...graphs.passes.objective import deployed_graph
 from ...specs.files import write_beside
 from ...specs.findings import Finding, InputError, SpecError
+from ...specs.form import describes_run
 from ...specs.load import FOLDERS, load_as
 from ...specs.reader import LARGEST, SHIPPED, find, read_json, read_text, text_of
 from ...specs.text.places import Source
@@ -28,8 +29,6 @@ from .common.parameters import RUNS, Json, Overrides, argument, complete_specs, 
 if TYPE_CHECKING:
     from ..train.objective.settings import ObjectiveRun
 
-RUN_KEYS = frozenset(["spec", "data", "tokenizer", "objective"])
-"""Required keys of a run, which a spec does not have."""
 STDIN = "<stdin>"
 """Name of the standard input in findings."""
 
@@ -199,11 +198,6 @@ def _of_objective(run: ObjectiveRun, source: Source) -> _Outcome:
         f" {graph.parameters():,} parameters) for {run.updates:,} updates"
     )
     return _Outcome([*advise(graph)], said, fingerprint(graph))
-
-
-def describes_run(value: object) -> bool:
-    """Return whether the value of a JSON file is a run, or one that lacks its spec or its data."""
-    return isinstance(value, dict) and "nodes" not in value and not RUN_KEYS.isdisjoint(value)
 
 
 def _fix(source: Source, overrides: dict[str, Any], *, quiet: bool) -> tuple[Finding, ...]:

@@ -19,7 +19,7 @@ from ...graphs.json_schema import schema as schema_of
 from ...specs.composition.inherit import parent_of
 from ...specs.files import write_beside
 from ...specs.findings import InputError, SpecError
-from ...specs.form import Spec
+from ...specs.form import Spec, describes_run
 from ...specs.load import FOLDERS, load, load_as
 from ...specs.reader import find, parse, read_file
 from ...specs.text.scan import has_comments
@@ -27,7 +27,6 @@ from ...specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgrad
 from ..spec.check import analysed, graph_of
 from ..spec.swap import Swap
 from ..spec.swap import swap as swap_blocks
-from .checking import describes_run
 from .common import terminal
 from .common.command import SPECS, command
 from .common.parameters import (

@@ -22,13 +22,13 @@ from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.canonical import canonical
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
+from ...specs.form import describes_run
 from ...specs.load import load
 from ...specs.reader import read_file, shipped_names
 from ..prove.report import Name
 from ..spec.check import graph_of
 from ..spec.provenance import provenance
 from ..spec.provenance import render as render_provenance
-from .checking import describes_run
 from .common import terminal
 from .common.command import SPECS, command, wrong
 from .common.parameters import (

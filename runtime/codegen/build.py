@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,11 +15,10 @@ from torch.overrides import TorchFunctionMode
 
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
-from ...graphs.ir.traverse import init_rules
 from ...specs.findings import InputError
 from ..spec.check import Source, graph_of
 from .generated import generated_module, program_of
-from .module import lower
+from .module import init_table, lower
 from .plugin_trial import created, try_out
 
 
@@ -125,13 +124,33 @@ def tie(model: nn.Module) -> None:
 
 
 def initialize(model: nn.Module, seed: int) -> None:
-    """Initialize every weight, with a separate generator for each module; not on device meta.
+    """Initialize every weight as the graph of a built model says; not on device meta.
 
-    A tied weight is initialized only by its first owner.  The weights of the model that an
-    objective deploys depend on their paths in that model, so they are those of the model alone.
+    The weights of the model that an objective deploys depend on their paths in that model, so
+    they are those of the model alone.
+    """
+    graph = program_of(model).graph
+    deployed = f"{graph.deploy}." if graph.deploy else ""
+    draw_weights(model, seed, init_table(graph), deployed)
+
+
+def draw_weights(
+    model: nn.Module,
+    seed: int,
+    rules: Sequence[tuple[str, float, Sequence[str]]] = (),
+    deployed: str = "",
+) -> None:
+    """Draw every weight, with a separate generator for each module, then apply rules in order.
+
+    A tied weight is drawn only by its first owner, and changed once by each rule.
+
+    Args:
+        model: the model; weights on device meta are left.
+        seed: seed of the weights.
+        rules: action, value and parameter paths of each rule for initial weights.
+        deployed: beginning of paths that is not part of their seeds.
     """
     seen: set[int] = set()
-    deployed = f"{program_of(model).graph.deploy}."
     for path, module in model.named_modules():
         draw = getattr(module, "initialize", None)
         if not callable(draw):
@@ -144,22 +163,17 @@ def initialize(model: nn.Module, seed: int) -> None:
         generator.manual_seed(_seed(seed, path.removeprefix(deployed)))
         with torch.no_grad():
             draw(generator)
-    _apply_rules(model, seed, deployed)
-
-
-def _apply_rules(model: nn.Module, seed: int, deployed: str) -> None:
-    """Change initial weights as the `init` of the spec says; a tied weight once by each rule."""
-    for prefix, rule in init_rules(program_of(model).graph.root):
-        seen: set[int] = set()
-        for path in rule.paths:
-            weight = model.get_parameter(prefix + path)
-            if id(weight) in seen or weight.is_meta:
+    for action, value, paths in rules:
+        changed: set[int] = set()
+        for path in paths:
+            weight = model.get_parameter(path)
+            if id(weight) in changed or weight.is_meta:
                 continue
-            seen.add(id(weight))
+            changed.add(id(weight))
             generator = torch.Generator(device=weight.device)
-            generator.manual_seed(_seed(seed, f"init:{(prefix + path).removeprefix(deployed)}"))
+            generator.manual_seed(_seed(seed, f"init:{path.removeprefix(deployed)}"))
             with torch.no_grad():
-                _ACTIONS[rule.action](weight, rule.value, generator)
+                _ACTIONS[action](weight, value, generator)
 
 
 _ACTIONS: dict[str, Callable[[Tensor, float, torch.Generator], object]] = {

@@ -156,13 +156,20 @@ def _settings(graph: Graph) -> list[str]:
     if graph.losses and graph.deploy:
         lines.append(f"_DEPLOY = {graph.deploy!r}")
         lines.append(f"_LOSSES = {dict(graph.losses)!r}")
-    rules = [
-        f"    ({prefix + path!r}, {rule.action!r}, {rule.value!r}),"
-        for prefix, rule in init_rules(graph.root)
-        for path in rule.paths
-    ]
+    rules: list[str] = []
+    for action, value, paths in init_table(graph):
+        rules += [f"    ({action!r}, {value!r}, ["]
+        rules += [*(f"        {path!r}," for path in paths), "    ]),"]
     lines += ["_INIT = [", *rules, "]"] if rules else []
     return ["\n".join(lines)] if lines else []
+
+
+def init_table(graph: Graph) -> list[tuple[str, float, list[str]]]:
+    """Return the action, value and parameter paths of each rule for initial weights, in order."""
+    return [
+        (rule.action, rule.value, [prefix + path for path in rule.paths])
+        for prefix, rule in init_rules(graph.root)
+    ]
 
 
 def _plain(text: str) -> str:

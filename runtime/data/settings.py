@@ -134,6 +134,7 @@ class SymbolSettings(Settings):
     """Vocabulary of whole tokens, separated by spaces, taken from the training texts."""
 
     type: Literal["symbols"] = "symbols"
+    """Selects this tokenizer."""
     spelling: Name | None = None
     """Tokenizer that encodes all other tokens; None encodes them as unknown."""
     only: Literal["all", "brackets"] = "all"
@@ -144,6 +145,7 @@ class FileTokenizerSettings(Settings):
     """Tokenizer of an existing file: SentencePiece (`.model`) or `tokenizer.json`."""
 
     type: Literal["file"] = "file"
+    """Selects this tokenizer."""
     path: PathText
     """File below the data root; `tokenizer.json` needs the extra `tokenizers`."""
     special: tuple[str, str, str, str] | None = None

@@ -9,25 +9,34 @@ from ..analysis.alignment import Alignment, aligned, check_inputs
 from ..analysis.attention_weights import AttentionMaps, maps_of, refuse_other_length
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from ...graphs.ir.graph import Graph
     from ..decode.translate import Translator
-    from .model import Model
 
 
 def attention_of(
-    model: Model, reader: Translator, sources: Sequence[str], targets: Sequence[str] | None = None
+    module: nn.Module,
+    graph: Graph,
+    reader: Translator,
+    sources: Sequence[str],
+    given: Sequence[str],
 ) -> list[AttentionMaps]:
     """Return the attention weights of every head; see `Model.attention`.
 
     Raises:
         InputError: the lists differ in length, or a source is empty.
     """
-    check_inputs(model.graph)
-    given = model.translate(sources) if targets is None else targets
-    return maps_of(model.module, (reader.source, reader.target), sources, given)
+    check_inputs(graph)
+    return maps_of(module, (reader.source, reader.target), sources, given)
 
 
 def alignments_of(
-    model: Model, reader: Translator, sources: Sequence[str], targets: Sequence[str] | None = None
+    module: nn.Module,
+    graph: Graph,
+    reader: Translator,
+    sources: Sequence[str],
+    given: Sequence[str],
 ) -> list[Alignment]:
     """Return the source token that each target token is aligned to; see `Model.align`.
 
@@ -35,12 +44,11 @@ def alignments_of(
         InputError: the lists differ in length, or no attention reads the source.
     """
     reads, writes = reader.source, reader.target
-    given = model.translate(sources) if targets is None else targets
     refuse_other_length(sources, given)
     pairs = list(zip(reads.encode_many(sources), writes.encode_many(given), strict=True))
     whole = [pair if pair[0] else ([], []) for pair in pairs]
     filled = [pair for pair in whole if pair[0]]
-    found = iter(aligned(model.module, model.graph, (reads, writes), filled))
+    found = iter(aligned(module, graph, (reads, writes), filled))
     return [
         Alignment(
             tuple(reads.pieces(source)),

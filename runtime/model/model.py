@@ -205,9 +205,8 @@ class Model:
             InputError: `lines` is one text instead of several.
         """
         if isinstance(lines, str):
-            raise InputError(
-                "'lines' is one text, not a list of texts", help="write translate([text])"
-            )
+            problem = "'lines' is one text, not a list of texts"
+            raise InputError(problem, help="write translate([text])")
         return list(self.translator.translate(lines, buffer=buffer, warn=warn))
 
     def generate(
@@ -269,8 +268,7 @@ class Model:
 
         Args:
             sources: ids, including the end token, at least one each; they may differ in length.
-            special_tokens: the ids that begin, end and pad outputs; default: those of the
-                checkpoint.
+            special_tokens: ids that begin, end and pad outputs; default: the checkpoint's.
 
         Raises:
             InputError: the model is not an encoder-decoder over ids, a source is empty or has ids
@@ -329,21 +327,23 @@ class Model:
         """
         from .attending import attention_of
 
-        return attention_of(self, self._reader(), sources, targets)
+        given = self.translate(sources) if targets is None else targets
+        return attention_of(self.module, self.graph, self._reader(), sources, given)
 
     def align(
         self, sources: Sequence[str], targets: Sequence[str] | None = None
     ) -> list[Alignment]:
-        """Return the source token that each target token is aligned to; arguments as of `attention`.
+        """Return the source token that each target token is aligned to.
 
-        The alignment of an empty sentence is empty.
+        The arguments are those of `attention`; the alignment of an empty sentence is empty.
 
         Raises:
             InputError: the lists differ in length, or no attention reads the source.
         """
         from .attending import alignments_of
 
-        return alignments_of(self, self._reader(), sources, targets)
+        given = self.translate(sources) if targets is None else targets
+        return alignments_of(self.module, self.graph, self._reader(), sources, given)
 
     def prune(self, heads: Mapping[str, Collection[int]]) -> Model:
         """Return a copy of this model without some of its attention heads.

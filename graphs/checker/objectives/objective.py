@@ -8,8 +8,8 @@ from math import prod
 from ....specs.findings import did_you_mean, pointer, renamed, respelled
 from ....specs.form import Spec
 from ....specs.held import inlined
-from ...ir.graph import Graph, Node, Scope, TemplateNode
-from ...ir.traverse import in_model, scopes, visits
+from ...ir.graph import Graph, Node, RepeatNode, Scope, TemplateNode
+from ...ir.traverse import scopes
 from ..params import MISSING, Report, Values
 from ..ports import Checker
 
@@ -28,24 +28,36 @@ def self_contained(spec: Spec, checker: Checker) -> Spec:
 
 def ties_of_models(root: Scope) -> tuple[tuple[str, ...], ...]:
     """Return the tied parameters of the models in a graph, by their paths in the graph."""
-    if not holds_models(root):
-        return ()
     return tuple(
-        tuple(f"{visit.module}.{path}" for path in group)
-        for visit in visits(root, "weights")
-        if visit.kind == "name" and not in_model(visit)
-        for group in _ties(visit.node)
+        tuple(f"{module}.{path}" for path in group)
+        for module, model in _models(root, "")
+        for group in model.ties
     )
+
+
+def _models(scope: Scope, before: str) -> Iterator[tuple[str, Graph]]:
+    """Yield the outermost models below a scope with the paths of their modules."""
+    if not holds_models(scope):
+        return
+    for node in scope.nodes:
+        model, path = model_of(node), f"{before}{node.name}"
+        if node.shares:
+            continue
+        if model is not None:
+            yield path, model
+        elif isinstance(node, RepeatNode):
+            for below, body in node.owners():
+                yield from _models(body, f"{path}.{below}")
+        else:
+            for below, body, _ in node.insides():
+                yield from _models(
+                    body, f"{path}{below.replace('/', '.')}" if below else f"{path}."
+                )
 
 
 def holds_models(root: Scope) -> bool:
     """Return whether a node of a graph contains a model."""
     return any(model_of(node) for scope in scopes(root) for node in scope.nodes)
-
-
-def _ties(node: Node) -> tuple[tuple[str, ...], ...]:
-    model = model_of(node)
-    return model.ties if model else ()
 
 
 def model_of(node: Node) -> Graph | None:

@@ -48,6 +48,7 @@ class TextSettings(ColumnSettings):
     """Text as ids of a tokenizer."""
 
     type: Literal["text"] = "text"
+    """Selects this type of column."""
     tokenizer: Name
     """Name of the tokenizer, under `tokenizers`."""
     begin: bool = False
@@ -86,6 +87,7 @@ class ClassSettings(ColumnSettings):
     """One class of each row."""
 
     type: Literal["class"] = "class"
+    """Selects this type of column."""
     classes: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Classes in the order of their numbers; None takes those of the training data, sorted."""
     unseen: Literal["refuse", "count"] = "refuse"
@@ -100,6 +102,7 @@ class TagsSettings(ColumnSettings):
     """
 
     type: Literal["tags"] = "tags"
+    """Selects this type of column."""
     of: Name
     """Text column whose words have the tags."""
     classes: tuple[str, ...] | None = Field(default=None, min_length=1)
@@ -112,6 +115,7 @@ class TreeSettings(ColumnSettings):
     """A tree over the words of a text column, whose symbols are another text column."""
 
     type: Literal["tree"] = "tree"
+    """Selects this type of column."""
     words: Name = "source"
     """Text column with the words, such as the field `source` of the reader `trees`."""
     symbols: Name = "target"
@@ -140,12 +144,14 @@ class NumberSettings(ColumnSettings):
     """One number of each row."""
 
     type: Literal["number"] = "number"
+    """Selects this type of column."""
 
 
 class ImageSettings(ColumnSettings):
     """Images of one size, as floats."""
 
     type: Literal["image"] = "image"
+    """Selects this type of column."""
     size: tuple[Size, Size, Size]
     """Channels, height and width; an image of another size is an error."""
     dtype: Literal["uint8", "float32"] = "uint8"
@@ -174,6 +180,7 @@ class AudioSettings(ColumnSettings):
     """Mono audio, as samples between -1 and 1, stored with 16 bits."""
 
     type: Literal["audio"] = "audio"
+    """Selects this type of column."""
     rate: int = Field(default=16_000, ge=1)
     """Samples per second; a file with another rate is an error."""
 
@@ -182,6 +189,7 @@ class PluginColumnSettings(ColumnSettings):
     """Column of a type that an installed package adds."""
 
     type: Literal["plugin"] = "plugin"
+    """Selects this type of column."""
     plugin: str
     """Name of the entry point in the group `weft.columns`."""
     params: dict[str, Any] = Field(default_factory=dict)

@@ -25,7 +25,7 @@ from ...checkpoint.checkpoint import Checkpoint
 from ...checkpoint.deployed import open_deployed
 from ...codegen.build import build, build_empty
 from ...codegen.examples import example_inputs, sizes_for
-from ...codegen.module import lower
+from ...codegen.module import Program, init_table, lower
 from ...spec.check import Source, graph_of
 from .source_bundle import Gatherer, Symbol
 from .source_format import WIDTH, defaults_of, laid_out
@@ -49,6 +49,13 @@ Requires torch only; the weights have the same names as in weft.
 {params}
 from __future__ import annotations
 
+'''
+_INITIALIZE = '''
+from {root}.runtime.codegen.build import draw_weights
+
+def initialize(model: nn.Module, seed: int) -> None:
+    """Initialize every weight as weft does for this seed."""
+    draw_weights({given})
 '''
 
 
@@ -143,16 +150,20 @@ def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
         for visit in visits(graph.root)
         if isinstance(visit.part, Part)
     }
-    gatherer = Gatherer({_ROOT, *blocks})
+    models = _models(program)
+    gatherer = Gatherer({_ROOT, *blocks, *(one.module for one in models)})
     if graph.step_axis is not None:
         gatherer.want(Symbol(f"{_ROOT}.blocks.kernels.decode_state", "Capacity"))
         gatherer.want(Symbol(f"{_ROOT}.runtime.decode.stepper", "reorder"))
-    if not trained:
-        gatherer.want(Symbol(f"{_ROOT}.runtime.codegen.build", "initialize"))
-    # Add the text twice: defaults are known only when all classes have been gathered.
-    gatherer.add_text(_GENERATED, program.source)
+    source = program.source if trained else program.source + _initialize(graph)
+    wanted = [program.root] if trained else [program.root, "initialize"]
+    # Add each text twice: defaults are known only when all classes have been gathered.
+    texts = {**{one.module: one.source for one in models}, _GENERATED: source}
+    for module, text in texts.items():
+        gatherer.add_text(module, text, wanted if module == _GENERATED else ())
     defaults = defaults_of(gatherer.classes())
-    gatherer.add_text(_GENERATED, laid_out(program.source, defaults))
+    for module, text in texts.items():
+        gatherer.add_text(module, laid_out(text, defaults), ())
     doc = (ast.get_docstring(ast.parse(program.source)) or "").partition("\n")[0]
     name = gatherer.names()[Symbol(_GENERATED, program.root)]
     head = _HEAD.format(
@@ -161,7 +172,25 @@ def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
         use=_use(graph, name, trained=trained),
         params=_params(graph),
     )
-    return name, head + gatherer.render({_GENERATED: "The model: one class per template."})
+    titles = {one.module: f"The model {one.root}, which it contains." for one in models}
+    titles[_GENERATED] = "The model: one class per template."
+    return name, head + gatherer.render(titles)
+
+
+def _models(program: Program) -> list[Program]:
+    """Return the programs of the models inside, each after those that it contains."""
+    found: dict[str, Program] = {}
+    for one in program.models:
+        found |= {inner.module: inner for inner in [*_models(one), one]}
+    return list(found.values())
+
+
+def _initialize(graph: Graph) -> str:
+    """Return the function of an ejected file that initializes weights as weft does."""
+    given = ["model", "seed"]
+    given += ["rules=_INIT"] if init_table(graph) else []
+    given += [f"deployed={json.dumps(graph.deploy + '.')}"] if graph.deploy else []
+    return _INITIALIZE.format(root=_ROOT, given=", ".join(given))
 
 
 def _use(graph: Graph, name: str, *, trained: bool) -> str:

@@ -161,10 +161,16 @@ class Gatherer:
         self.sources: dict[str, Source] = {}
         self.wanted: set[Symbol] = set()
 
-    def add_text(self, module: str, text: str) -> None:
-        """Add a text as the source of a module, and include all of its definitions."""
+    def add_text(self, module: str, text: str, names: Iterable[str] | None = None) -> None:
+        """Add a text as the source of a module, and include definitions of it.
+
+        Args:
+            module: name of the module.
+            text: its source.
+            names: the definitions to include, with those that they need; all if not given.
+        """
         self.sources[module] = Source.parse(module, text, self.packages)
-        for name in self.sources[module].pieces:
+        for name in self.sources[module].pieces if names is None else names:
             self.want(Symbol(module, name))
 
     def want(self, symbol: Symbol) -> None:

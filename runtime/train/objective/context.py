@@ -11,10 +11,11 @@ from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import position_limits
 from ....specs.composition.inherit import parent_of
-from ....specs.findings import InputError, pointer
-from ....specs.form import UseNode
+from ....specs.findings import InputError, SpecError, pointer
+from ....specs.form import UseNode, describes_run
 from ....specs.held import SpecFile
-from ....specs.reader import shipped_names
+from ....specs.load import FOLDERS
+from ....specs.reader import read_file, shipped_names
 from ...data.preparing.preparation import Report
 from ...data.preparing.tables import PreparedTables, prepare_tables
 from ...data.tokenizer import EOS, PAD
@@ -40,7 +41,7 @@ def objective_file(run: ObjectiveRun, source: str) -> str:
     Raises:
         InputError: there is none of this name.
     """
-    found = parent_of(run.objective, Path(source), OBJECTIVES)
+    found = _named(run.objective, source, OBJECTIVES)
     if found is None:
         known = ", ".join(sorted(shipped_names(OBJECTIVES)))
         raise InputError(
@@ -49,6 +50,27 @@ def objective_file(run: ObjectiveRun, source: str) -> str:
             help=f"name a file in the run's folder, or one of {known}",
         )
     return str(found)
+
+
+def _named(name: str, source: str, *folders: str) -> Path | None:
+    """Return the file of the spec or objective that a run names, in its folder or shipped.
+
+    A run often has the name of its model, so another run in the folder does not hide a shipped
+    file.
+
+    Args:
+        name: what the run names.
+        source: file of the run.
+        folders: folders of `specs/` with the shipped files.
+    """
+    found = parent_of(name, Path(source), *folders)
+    shipped = shipped_names(*folders).get(name)
+    if found is None or shipped is None or found == shipped:
+        return found
+    try:
+        return shipped if describes_run(read_file(found)[0]) else found
+    except (InputError, SpecError):  # told where the file is loaded
+        return found
 
 
 def opened_params(run: ObjectiveRun, source: str) -> tuple[dict[str, Any], dict[str, Path]]:
@@ -67,9 +89,9 @@ def opened_params(run: ObjectiveRun, source: str) -> tuple[dict[str, Any], dict[
     params, folders = dict(run.params), {}
     for name, value in run.params.items():
         if isinstance(value, dict) and isinstance(value.get("spec"), str):
-            beside = parent_of(value["spec"], Path(source))
-            if beside is not None:
-                params[name] = {**value, "spec": SpecFile(beside)}
+            file = _named(value["spec"], source, *FOLDERS)
+            if file is not None:
+                params[name] = {**value, "spec": SpecFile(file)}
         if not isinstance(value, dict) or CHECKPOINT not in value:
             continue
         folder = Path(str(value[CHECKPOINT]))

@@ -20,7 +20,10 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("check transformer-base --set layers", "'layers' is not PATH=VALUE, such as layers=4"),
     ("check transformer-base --set =4", "'=4' is not PATH=VALUE"),
     ("show transformer-base transformer-tiny", "unexpected extra argument"),
-    ("list blokcs", "'specs', 'variants', 'runs', 'blocks' or 'imports', not 'blokcs'"),
+    (
+        "list blokcs",
+        "'specs', 'variants', 'objectives', 'runs', 'blocks' or 'imports', not 'blokcs'",
+    ),
     ("blocks", "Missing argument 'BLOCK'"),
     ("draw transformer-base", "Missing option '--out'"),
     ("draw transformer-base -o x.svg --form fancy", "must be 'folded', 'typed' or 'expanded'"),

@@ -207,13 +207,12 @@ def test_the_validation_has_f1_and_a_checkpoint_is_chosen_by_it(tmp_path: Path) 
 
 
 def test_a_predictor_for_other_trees_is_refused(tmp_path: Path) -> None:
-    """Such as CKY for a model that tags words."""
+    """Such as CKY for a model that tags words, before training begins."""
     make_runs(tmp_path / "banks")
     run = objective_run(tmp_path / "banks", KINDS["tags"], "tags", predict={"type": "cky"})
-    trainer = trainer_of(run, tmp_path / "run")
 
     with pytest.raises(InputError, match="'cky' needs trees for the decoder 'chart'"):
-        trainer.context.validate(trainer.model)
+        trainer_of(run, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

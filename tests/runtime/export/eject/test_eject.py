@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import errno
 import importlib.metadata
+import json
 import runpy
 import subprocess
 import sys
@@ -26,6 +28,8 @@ from weft.runtime.export.eject.eject import eject, ejected_text
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, load, load_child
+
+from ....objective_blocks import BLOCKS, LINE, TWICE, batch
 
 Make = Callable[..., Checkpoint]
 ENTRIES: dict[str, dict[str, Any]] = {}
@@ -158,6 +162,28 @@ def test_name_collisions_are_resolved(name: str) -> None:
 
     with torch.no_grad():
         assert torch.equal(made.eval()(**inputs)["logits"], model(**inputs)["logits"])
+
+
+def test_an_objective_brings_its_models_and_rules(tmp_path: Path) -> None:
+    """The rules of the spec and of its models change the initial weights as in weft."""
+    held = {**LINE, "init": [{"select": "head", "constant": 3}]}
+    spec: dict[str, Any] = copy.deepcopy(TWICE)
+    spec["params"] |= {"model": {"spec": held}, "teacher": {"spec": LINE}}
+    spec["init"] = [{"select": "teacher.head", "weights": "weight", "normal": 2}]
+    (tmp_path / "twice.json").write_text(json.dumps(spec), encoding="utf-8")
+    graph = graph_of(weft.load(tmp_path / "twice.json", blocks=BLOCKS))
+    root, text = ejected_text(graph)
+    made = ran(text)
+    model, other = build(graph, seed=7).eval(), getattr(made, root)().eval()
+
+    made.initialize(other, seed=7)
+
+    ours, theirs = model.state_dict(), other.state_dict()
+    assert list(ours) == list(theirs)
+    assert all(torch.equal(ours[path], theirs[path]) for path in ours)
+    found = other(**batch())
+    assert all(torch.equal(value, found[port]) for port, value in model(**batch()).items())
+    assert eject(graph, tmp_path / "objective.py").name == root
 
 
 def test_the_command_writes_a_file_or_nothing(
