@@ -28,7 +28,8 @@ def apply(difference: Diff | Json, old: Json) -> Json:
 
     Args:
         difference: a diff, or its JSON form.
-        old: the canonical form of the graph from which the diff starts.
+        old: the canonical form of the graph from which the diff starts, with the models that it
+            holds as templates.
     """
     data = difference.as_json() if isinstance(difference, Diff) else difference
     data, old = copy.deepcopy((data, old))
