@@ -218,10 +218,10 @@ def migrate(
     if not isinstance(value, dict):
         parse(Spec, value, source)
     if describes_run(value):
-        from ..train.run import Run
+        from ..train.run import run_of
 
         made, changes = upgrade_format(value, RUN_FORMATS)
-        parse(Run, made, source, RUN_FORMATS, strict=True)
+        run_of(made, source)
     else:
         made, changes = upgrade(value, FORMATS, older_blocks(registry(), registered=True))
         _, findings = analysed(load_as(made, out or source))
