@@ -93,6 +93,10 @@ class Checker:
     """Reports a finding that has its file."""
     outer: tuple[str, ...] = ()
     """Files of the specs that contain this one as a model."""
+    held: dict[Any, Any] = field(default_factory=dict)
+    """Graphs of held models and their insides, by what they depend on: each is made once."""
+    held_nodes: int = 0
+    """Number of nodes of all held models, with those inside them."""
     models: dict[str, LoadedSpec | None] = field(default_factory=dict)
     """Param to the spec that it holds; None if it cannot be read."""
     active_params: set[str] = field(default_factory=set)

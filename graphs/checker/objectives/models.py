@@ -6,10 +6,11 @@ wires of the node like the ports of a template, which gives what its axes stand 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ....specs.expressions import is_expression
 from ....specs.findings import (
@@ -26,7 +27,7 @@ from ....specs.held import KEYS, load_held, spec_names
 from ....specs.load import LoadedSpec
 from ...ir.block_type import Port
 from ...ir.dims import UNKNOWN
-from ...ir.graph import Graph, TemplateNode
+from ...ir.graph import Graph, Scope, TemplateNode
 from ...ir.value_type import substitute
 from ..params import holds_missing
 from ..ports import (
@@ -42,6 +43,8 @@ from .renamed import in_axes
 
 MOST_NESTED = 4
 """Maximum number of models inside each other."""
+MOST_HELD = 10_000
+"""Maximum number of nodes of all models that a spec holds; copies of a repeat count once."""
 _INPUT = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]")
 
 
@@ -81,7 +84,7 @@ def infer_model(
     if loaded is None:
         return None, None
     ports = tuple(loaded.recovered.outputs)
-    graph = _graph(checker, value, loaded, given, home)
+    graph = _graph(checker, name, value, loaded, given, home)
     if graph is None:
         return None, ports
     names = {axis: f"axis_{axis.lower()}" for axis in graph.spec.axes}
@@ -91,7 +94,21 @@ def infer_model(
     fitted = fit_ports(checker, takes, as_meant(takes, given), {}, name, at + pointer("in"))
     report_unwired(checker, takes, given, name, at)
     certain = fitted.certain(checker.misfits - before)
-    body = in_axes(graph.root, {axis: certain.get(free, UNKNOWN) for axis, free in names.items()})
+    before, checker.held_nodes = checker.held_nodes, checker.held_nodes + nodes_of(graph.root)
+    if checker.held_nodes > MOST_HELD:
+        if before <= MOST_HELD:
+            checker.report(
+                code="P06",
+                at=at,
+                problem=f"the models that params hold have more than {MOST_HELD:,} nodes",
+                help="hold fewer models, or nest them less deeply",
+            )
+        return None, ports
+    axes = {axis: certain.get(free, UNKNOWN) for axis, free in names.items()}
+    same = ("body", id(graph), tuple(axes.items()))
+    if same not in checker.held:
+        checker.held[same] = in_axes(graph.root, axes)
+    body = checker.held[same]
     made = TemplateNode(
         name=key, at=at, wires=node.in_, outputs=body.gives(), body=body, model=graph
     )
@@ -147,9 +164,17 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
 
 
 def _graph(
-    checker: Checker, value: Mapping[str, Any], loaded: LoadedSpec, given: Reads, home: str
+    checker: Checker,
+    name: str,
+    value: Mapping[str, Any],
+    loaded: LoadedSpec,
+    given: Reads,
+    home: str,
 ) -> Graph | None:
-    """Return the graph of a model with its params, or None if it has mistakes, reported."""
+    """Return the graph of a model with its params, or None if it has mistakes, reported.
+
+    Nodes with the same model and the same sizes have one graph, so that it is checked once.
+    """
     spec = loaded.recovered
     params = {**value.get("params", {})}
     for key in [key for key in params if key not in spec.params]:
@@ -163,6 +188,9 @@ def _graph(
             fix=renamed(where, key, spec.params, value.get("params", {})),
         )
     params |= sizes_of_wires(spec, params, given)
+    same = ("model", name, json.dumps(params, sort_keys=True, default=str))
+    if same in checker.held:
+        return cast("Graph | None", checker.held[same])
     own = replace(loaded, overrides=params)
     graph, findings = checker.analyse(
         spec,
@@ -174,7 +202,8 @@ def _graph(
     )
     for finding in [*loaded.mistakes, *(own.place(each) for each in findings)]:
         _adopt(checker, finding, own, home)
-    return None if loaded.mistakes else graph
+    checker.held[same] = None if loaded.mistakes else graph
+    return cast("Graph | None", checker.held[same])
 
 
 def _adopt(checker: Checker, finding: Finding, model: LoadedSpec | None, home: str) -> None:
@@ -196,6 +225,14 @@ def _report_at(checker: Checker, finding: Finding, home: str) -> None:
         problem=finding.problem,
         evidence=finding.evidence,
         help=finding.help,
+    )
+
+
+def nodes_of(scope: Scope) -> int:
+    """Return the number of nodes of a scope, those of its models included."""
+    return sum(
+        nodes_of(node.model.root) if isinstance(node, TemplateNode) and node.model else 1
+        for node in scope.nodes
     )
 
 

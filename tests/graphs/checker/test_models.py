@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import weft
 from weft.blocks.registry import registry
 from weft.graphs.advice.advise import advise
 from weft.graphs.checker.check import analyse, check
@@ -276,3 +277,27 @@ def test_a_diff_names_what_training_reads(folder: Path) -> None:
     assert ("model.first", "d_out") in shown
     assert not any(path.startswith("again") for path, _ in shown)
     assert apply(found, forms[0]) == forms[1]
+
+
+def test_the_work_of_nested_models_is_bounded(tmp_path: Path) -> None:
+    """Three files of 300 nodes each would hold 27 million nodes."""
+    for name, inner in (("outer", "middle"), ("middle", "inner"), ("inner", "leaf")):
+        nodes = {f"m{i}": {"use": "=model", "in": {"ids": "ids"}} for i in range(300)}
+        outputs = {f"y{i}": f"m{i}.y0" if inner != "leaf" else f"m{i}.y" for i in range(300)}
+        write(tmp_path / f"{name}.json", nodes, outputs, {"model": {"spec": inner}})
+    leaf = {"embedding": {"use": "embedding@1", "params": {"d_model": 4}, "in": {"ids": "ids"}}}
+    write(tmp_path / "leaf.json", leaf, {"y": "embedding.y"}, {})
+
+    findings = weft.check(tmp_path / "outer.json")
+
+    assert "P06" in {finding.code for finding in findings}
+
+
+def write(
+    file: Path, nodes: dict[str, Any], outputs: dict[str, str], params: dict[str, Any]
+) -> None:
+    """Write a spec that reads ids."""
+    spec = {"format": 2, "name": file.stem, "params": params, "inputs": {"ids": "ids:9[B T]"}}
+    axes = {"axes": {"B": "batch", "T": "time"}}
+    spec = {**spec, **axes, "nodes": nodes, "outputs": outputs}
+    file.write_text(json.dumps({key: value for key, value in spec.items() if value}))
