@@ -31,9 +31,8 @@ from .train.device import Place, choose
 from .train.distributed.world import World, launched, resumes_by_itself, world
 from .train.objective.context import graph_of_prepared, objective_context, prepare_objective
 from .train.objective.settings import ObjectiveRun
-from .train.reporting.trackers.group import Trackers
+from .train.reporting.opening import counted, opener
 from .train.reporting.trackers.tensorboard import TensorBoard
-from .train.reporting.trackers.tracker import TrackedRun
 from .train.resuming.retention import checkpoints
 from .train.run import Run, load_run, spec_of
 from .train.run_base import BaseRun
@@ -261,7 +260,7 @@ def _training_context(
     task = make_task(settings, prepared, graph)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
-        listener.log(_counted(split, prepared.report[split]))
+        listener.log(counted(split, prepared.report[split], "pairs"))
     return TrainingContext(
         run=settings,
         graph=graph,
@@ -279,16 +278,7 @@ def _training_context(
         full_speed=_full_speed(settings, graph, prepared, place, here)
         if here.is_main_process
         else None,
-        trackers=lambda update: Trackers(
-            (TensorBoard(),),
-            TrackedRun(
-                name=settings.name,
-                folder=folder,
-                settings=settings.model_dump(mode="json"),
-                update=update,
-            ),
-            listener.log,
-        ),
+        trackers=opener((TensorBoard(),), settings, folder, listener.log),
     )
 
 
@@ -306,12 +296,6 @@ def _full_speed(
     best = peak_flops(place.device, torch.bfloat16 if place.half else torch.float32)
     devices = 1 if place.device.type == "cpu" else here.size
     return full_speed(graph, means[0], means[1], best * devices)
-
-
-def _counted(split: str, report: Mapping[str, Any]) -> str:
-    """Return a log line with the number of pairs of a split, and of dropped pairs by reason."""
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items())
-    return f"{split}: {report['kept']:,} pairs" + (f"; dropped {dropped}" if dropped else "")
 
 
 class Silent:

@@ -19,10 +19,9 @@ from .graph import (
     Node,
     RepeatNode,
     Scope,
-    TemplateNode,
     TemplatePart,
 )
-from .traverse import walk
+from .traverse import model_of, walk
 
 Json = dict[str, Any]
 REPEAT_KEYS = ("repeat", "carry", "collect", "share")
@@ -52,7 +51,7 @@ def canonical(graph: Graph, *, models: Literal["params", "templates"] = "params"
     ]
     if graph.step_axis is not None:
         full["step"] = {"axis": graph.step_axis}
-    if graph.losses and any(map(_model, graph.root.nodes)):
+    if graph.losses and any(map(model_of, graph.root.nodes)):
         full["deploy"] = graph.deploy or ""
         full["losses"] = {name: w for name, w in sorted(graph.losses.items()) if w != 1.0}
     full["allow"] = sorted(spec.allow)
@@ -109,7 +108,7 @@ class _Writer:
                 self.held.append(each)
 
     def _held(self, node: Node) -> Graph | None:
-        return _model(node) if self.hold else None
+        return model_of(node) if self.hold else None
 
     def template(self, scope: Scope) -> Json:
         init = _init(scope)
@@ -178,11 +177,6 @@ def _word(body: Scope | Graph) -> str:
     if isinstance(body, Scope):
         return body.name
     return "model_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in body.name)[:50]
-
-
-def _model(node: Node) -> Graph | None:
-    """Return the model that a node contains."""
-    return node.model if isinstance(node, TemplateNode) else None
 
 
 def scope_of(form: Json, template: str) -> Json:

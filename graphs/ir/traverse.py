@@ -255,9 +255,14 @@ def scopes(root: Scope, *, models: bool = True) -> Iterator[Scope]:
                 waiting.append(body)
 
 
+def model_of(node: Node) -> Graph | None:
+    """Return the model that a node contains, which a param holds, or None."""
+    return node.model if isinstance(node, TemplateNode) else None
+
+
 def holds_model(node: Node) -> bool:
     """Return whether a node contains a model of its own, which a param holds."""
-    return isinstance(node, TemplateNode) and node.model is not None
+    return model_of(node) is not None
 
 
 def in_model(visit: Visit) -> bool:

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from ...graphs.checker.reserved_names import ARGUMENT_WORDS
-from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope, TemplateNode
+from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
+from ...graphs.ir.traverse import holds_model
 from ...graphs.ir.value_type import KINDS, ValueType, dtype_of
 
 WIDTH = 100
@@ -72,7 +73,7 @@ def variables(scope: Scope) -> dict[str, str]:
     for name in scope.inputs:
         add(name, name)
     for node in scope.nodes:
-        if isinstance(node, TemplateNode) and node.model is not None:
+        if holds_model(node):
             add(node.name, node.name)
             names |= {
                 f"{node.name}.{port}": f'{names[node.name]}["{port}"]' for port in node.outputs
@@ -97,7 +98,7 @@ def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, 
         names: value to local variable.
         given: port to value, or to a Python expression when the value has no variable.
     """
-    if isinstance(node, TemplateNode) and node.model is not None:
+    if holds_model(node):
         order = []  # a model takes its inputs by name
     elif isinstance(node, BlockNode):
         order = [p.name for p in node.part.signature.inputs if not p.optional]
@@ -114,7 +115,7 @@ def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, 
 
 def targets(node: Node, names: Mapping[str, str]) -> str:
     """Return the variables that receive the outputs of a node, or of one copy of it."""
-    if isinstance(node, TemplateNode) and node.model is not None:
+    if holds_model(node):
         return names[node.name]
     ports = node.outputs if isinstance(node, BlockNode) else given_ports(node.body)
     collect = node.collect if isinstance(node, RepeatNode) else ()

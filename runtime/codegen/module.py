@@ -24,7 +24,7 @@ from ...graphs.ir.graph import (
     TemplatePart,
 )
 from ...graphs.ir.moving import moving_ports, moving_values, root_moving
-from ...graphs.ir.traverse import init_rules
+from ...graphs.ir.traverse import holds_model, init_rules, model_of
 from .decode import begin_text, read_text, step_text
 from .forward import WIDTH, doc_lines, given_ports, returned, run_lines, signature_line, variables
 from .losses import weighing_first, weights_text
@@ -194,7 +194,7 @@ def _scope_class(
     for node in scope.nodes:
         ports = moving_ports(node, moving)
         made = inner.setdefault(node.name, {})
-        if node.shares or (isinstance(node, TemplateNode) and node.model is not None):
+        if node.shares or holds_model(node):
             continue
         for below, body, _ in node.insides():
             inside = ports
@@ -249,8 +249,8 @@ def _constructor(
     for node in owners:
         if isinstance(node, BlockNode):
             made = _construct(writer, node.part, inner[node.name], 8, f"self.{node.name} = ")
-        elif isinstance(node, TemplateNode) and node.model is not None:
-            made = f"{writer.model(node.model)}()"
+        elif (model := model_of(node)) is not None:
+            made = f"{writer.model(model)}()"
         else:
             made = _copies(node, inner[node.name])
         lines.append(f"        self.{node.name} = {made}")

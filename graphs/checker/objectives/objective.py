@@ -8,8 +8,8 @@ from math import prod
 from ....specs.findings import did_you_mean, pointer, renamed, respelled
 from ....specs.form import Spec
 from ....specs.held import inlined
-from ...ir.graph import Graph, Node, RepeatNode, Scope, TemplateNode
-from ...ir.traverse import scopes
+from ...ir.graph import Graph, Node, RepeatNode, Scope
+from ...ir.traverse import model_of, scopes
 from ..params import MISSING, Report, Values
 from ..ports import Checker
 
@@ -58,11 +58,6 @@ def _models(scope: Scope, before: str) -> Iterator[tuple[str, Graph]]:
 def holds_models(root: Scope) -> bool:
     """Return whether a node of a graph contains a model."""
     return any(model_of(node) for scope in scopes(root) for node in scope.nodes)
-
-
-def model_of(node: Node) -> Graph | None:
-    """Return the model that a node contains, or None."""
-    return node.model if isinstance(node, TemplateNode) else None
 
 
 def deployed(spec: Spec, root: Scope) -> str | None:

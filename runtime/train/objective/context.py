@@ -22,8 +22,7 @@ from ...data.tokenizer import EOS, PAD
 from ..context import Listener, TrainingContext
 from ..device import Place
 from ..distributed.world import World
-from ..reporting.trackers.group import Trackers
-from ..reporting.trackers.tracker import TrackedRun
+from ..reporting.opening import counted, opener
 from .graphs import objective_graph
 from .settings import ObjectiveRun
 from .task import ObjectiveTask
@@ -198,7 +197,7 @@ def objective_context(
     task = ObjectiveTask(graph, run.auxiliary)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
-        listener.log(_counted(split, prepared.report[split]))
+        listener.log(counted(split, prepared.report[split], "rows"))
     return TrainingContext(
         run=run,
         graph=graph,
@@ -213,23 +212,8 @@ def objective_context(
         data=prepared.digest,
         listener=listener,
         world=world,
-        trackers=lambda update: Trackers(
-            run.trackers,
-            TrackedRun(
-                name=run.name,
-                folder=folder,
-                settings=run.model_dump(mode="json", by_alias=True),
-                update=update,
-            ),
-            listener.log,
-        ),
+        trackers=opener(run.trackers, run, folder, listener.log),
         freeze=run.freeze,
         train=run.train,
         weights=weights_of_nodes(graph, folders),
     )
-
-
-def _counted(split: str, report: Mapping[str, Any]) -> str:
-    """Return a log line with the number of rows of a split, and of dropped rows by reason."""
-    dropped = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items())
-    return f"{split}: {report['kept']:,} rows" + (f"; dropped {dropped}" if dropped else "")
