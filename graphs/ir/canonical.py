@@ -46,9 +46,7 @@ def canonical(graph: Graph, *, models: Literal["params", "templates"] = "params"
     full["blocks"] = {name: writer.template(scope) for name, scope in sorted(scopes.items())}
     full["nodes"] = writer.nodes(graph.root)
     full["init"] = _init(graph.root)
-    full["tie"] = [
-        list(group) for group in graph.ties if not group[0].startswith(writer.inside or "/")
-    ]
+    full["tie"] = [list(group) for group in graph.ties if group not in writer.ties]
     if graph.step_axis is not None:
         full["step"] = {"axis": graph.step_axis}
     if graph.losses and any(map(model_of, graph.root.nodes)):
@@ -83,6 +81,13 @@ class _Writer:
         closed = [path for path, node in found if self._held(node) or (self.hold and node.shares)]
         self.inside = tuple(f"{path}." for path in closed)
         """Beginnings of the paths inside held models."""
+        self.ties = {
+            tuple(f"{path}.{weight}" for weight in group)
+            for path, node in found
+            if (model := self._held(node)) is not None
+            for group in model.ties
+        }
+        """Tied parameters that the specs of held models tie themselves."""
         own = [node for path, node in found if not path.startswith(self.inside or "/")]
         own = [node for node in own if not (self.hold and node.shares)]
         self.held: list[Graph] = []

@@ -76,13 +76,16 @@ def weights_of_deployed(graph: Graph, weights: Mapping[str, Tensor]) -> dict[str
         graph: graph of an objective.
         weights: weights of the objective, each once.
     """
-    start = f"{graph.deploy}."
-    known = deployed_graph(graph).weights().keys()
-    return {
-        path.removeprefix(start): tensor
-        for path, tensor in weights.items()
-        if path.startswith(start) and path.removeprefix(start) in known
-    }
+    # A weight that is tied to one outside the model is stored under the path of that one.
+    stored = {path: group[0] for group in graph.ties for path in group[1:]}
+    found = {}
+    for path in deployed_graph(graph).weights():
+        place = f"{graph.deploy}.{path}"
+        while place not in weights and place in stored:
+            place = stored[place]
+        if place in weights:
+            found[path] = weights[place]
+    return found
 
 
 def save(folder: Path, contents: Contents) -> Path:
