@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
-from . import format_1
+from . import format_1, format_2
 from .findings import pointer
-from .form import FORMAT, Spec
+from .form import Spec, Use
 
 Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
 """Converts an object of one version to the next; it may modify its argument."""
 
 FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_spec}
 """Format of a spec to the function that upgrades it to the next format."""
-RUN_FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_run}
-"""The same for run files."""
-OBJECTIVE_FORMAT = 3
-"""Format of the run files that train an objective."""
+RUN_FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_run, 2: format_2.upgrade_run}
+"""The same for run files, whose current format is 3."""
 TABLE_FORMATS: Mapping[int, Upgrader] = {1: dict}
 """The same for import tables, which format 2 did not change."""
 
@@ -55,9 +54,33 @@ class Versioned(Protocol):
     def upgrade(self) -> Upgrader | None:
         """Function that converts a use of the previous major version, if there is one."""
 
+    @property
+    def replaces(self) -> tuple[str, ...]:
+        """Keys of removed blocks whose uses `upgrade` also converts."""
 
-Blocks = Mapping[str, tuple[str, Upgrader]]
-"""Key of an older block to the next key and the upgrader between the two."""
+    @property
+    def removed_params(self) -> frozenset[str]:
+        """Params of the previous major version that this one lacks."""
+
+    @property
+    def moved_weights(self) -> Mapping[str, str]:
+        """Weight of the previous major version to its new name, if they differ."""
+
+
+class Older(NamedTuple):
+    """How a use of an older block is upgraded."""
+
+    key: str
+    """The next key."""
+    upgrade: Upgrader
+    only: frozenset[str] | None = None
+    """The upgrade applies only to a use with one of these params; None for every use."""
+    moved: Mapping[str, str] = MappingProxyType({})
+    """Old name of a weight to the new one."""
+
+
+Blocks = Mapping[str, Older]
+"""Key of an older block to its upgrade; of a current one, for params that an older patch sets."""
 
 
 def older_blocks(
@@ -72,11 +95,15 @@ def older_blocks(
     """
     blocks = {block.key: block for block in known}
     names = blocks.keys() if keys is None else keys
-    found: dict[str, tuple[str, Upgrader]] = {}
+    found: dict[str, Older] = {}
     for block in blocks.values():
-        before = f"{block.name}@{block.major - 1}"
-        if block.upgrade is not None and (registered or before not in names):
-            found[before] = (block.key, block.upgrade)
+        if block.upgrade is None:
+            continue
+        made = Older(block.key, block.upgrade, moved=block.moved_weights)
+        before = (f"{block.name}@{block.major - 1}", *block.replaces)
+        found |= {key: made for key in before if registered or key not in names}
+        if block.removed_params:
+            found[block.key] = made._replace(only=block.removed_params)
     return found
 
 
@@ -107,7 +134,7 @@ def upgrade_format(
     A value that cannot be upgraded is returned unchanged; the reader then rejects it.
     """
     made, changes = dict(value), list[str]()
-    while (old := _format_of(made)) is not None and old < FORMAT and old in formats:
+    while (old := _format_of(made)) is not None and old in formats:
         try:
             made = {**formats[old](copy.deepcopy(made)), "format": old + 1}
         except _FAILURES:
@@ -129,7 +156,8 @@ def upgrade_uses(
     Both are returned unchanged if there is no such use, which is nearly always the case,
     or if a use cannot be upgraded; the checker then reports the block as unknown.
     """
-    if not blocks:
+    records = [form.params, overrides, form.nodes, *(one.nodes for one in form.blocks.values())]
+    if not _mentions(records, blocks):
         return form, overrides
     changes = list[str]()
     walk = _UseUpgrader(blocks, changes)
@@ -143,11 +171,41 @@ def upgrade_uses(
         return form, overrides
 
 
+def _mentions(records: Any, blocks: Blocks) -> bool:
+    """Return whether records contain a use that can be upgraded."""
+    waiting = [records]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Use):
+            if _is_older(value.use, value.params, blocks):
+                return True
+            waiting += (value.params, *value.fill.values())
+        elif isinstance(value, Mapping):
+            if _is_older(value.get("use"), value.get("params"), blocks):
+                return True
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return False
+
+
+def _is_older(key: Any, params: Any, blocks: Blocks) -> bool:
+    """Return whether a use with a key and params can be upgraded."""
+    older = blocks.get(key) if isinstance(key, str) else None
+    if older is None:
+        return False
+    return older.only is None or (isinstance(params, dict) and not older.only.isdisjoint(params))
+
+
 class _UseUpgrader:
     """Walks every part of a spec that may name a block, and upgrades the uses."""
 
     def __init__(self, blocks: Blocks, changes: list[str]) -> None:
         self.blocks, self.changes = blocks, changes
+        self.wires: Any = {}
+        """Wires of the node whose uses are being upgraded; those of a slot enter by its node."""
+        self.moved: dict[str, str] = {}
+        """Old name of a weight to the new one, for the blocks that were upgraded."""
 
     def in_spec(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Return a standalone spec or a child with its uses upgraded."""
@@ -166,7 +224,22 @@ class _UseUpgrader:
                 self.in_patch(patch, pointer("patch", index))
                 for index, patch in enumerate(made["patch"])
             ]
+        self.in_ties(made)
+        for template in made.get("blocks", {}).values() if self.moved else ():
+            self.in_ties(template)
         return made
+
+    def in_ties(self, record: Any) -> None:
+        """Replace the names of weights that moved in the ties of a spec or a template."""
+        if self.moved and isinstance(record, dict) and isinstance(record.get("tie"), list):
+            record["tie"] = [
+                [self.path(one) for one in group] if isinstance(group, list) else group
+                for group in record["tie"]
+            ]
+
+    def path(self, text: Any) -> Any:
+        """Return the path of a weight, or a pattern of paths, with the name it has now."""
+        return moved_path(text, self.moved) if isinstance(text, str) else text
 
     def in_template(self, template: Any, at: str) -> Any:
         """Return a template with the uses in its nodes upgraded."""
@@ -184,6 +257,13 @@ class _UseUpgrader:
         """Return one use upgraded, after the uses in its slots."""
         if not isinstance(use, dict):
             return use
+        outer, self.wires = self.wires, use.get("in", self.wires)
+        use = self.in_slots(use, at)
+        self.wires = outer
+        return use
+
+    def in_slots(self, use: dict[str, Any], at: str) -> dict[str, Any]:
+        """Return one use upgraded, given the wires of its node."""
         if "fill" in use:
             use = {**use, "fill": self.in_uses(use["fill"], at + "/fill")}
         if isinstance(use.get("params"), dict):
@@ -200,10 +280,12 @@ class _UseUpgrader:
         return self.step(inner, at)
 
     def in_patch(self, patch: Any, at: str) -> Any:
-        """Return a patch with the uses that it writes upgraded; its selection is unchanged."""
+        """Return a patch with its selection and the uses that it writes upgraded."""
         if not isinstance(patch, dict):
             return patch
         made = dict(patch)
+        if isinstance(made.get("select"), str):
+            made["select"] = self.in_selection(made["select"], at)
         for key in _SINGLE_USES:
             if key in made:
                 made[key] = self.in_use(made[key], at + pointer(key))
@@ -214,6 +296,14 @@ class _UseUpgrader:
             made["set"] = self.in_keys(made["set"], at + "/set")
         return made
 
+    def in_selection(self, text: str, at: str) -> str:
+        """Return a selection that names the current blocks in its brackets."""
+        for key, older in self.blocks.items():
+            if older.only is None and f"[use={key}]" in text:
+                text = text.replace(f"[use={key}]", f"[use={older.key}]")
+                self.changes.append(f"{at}/select: {key} is now {older.key}")
+        return text
+
     def in_keys(self, keys: dict[str, Any], at: str) -> dict[str, Any]:
         """Return the keys that a patch sets, upgraded if they name a block."""
         if "params" in keys:
@@ -223,14 +313,32 @@ class _UseUpgrader:
 
     def step(self, use: dict[str, Any], at: str) -> dict[str, Any]:
         """Return a use upgraded through every major version that has an upgrader."""
-        while isinstance(key := use.get("use"), str) and key in self.blocks:
-            after, upgrader = self.blocks[key]
+        while _is_older(key := use.get("use"), use.get("params"), self.blocks):
+            older = self.blocks[str(key)]
             try:
-                use = {**upgrader(copy.deepcopy(use)), "use": after}
+                wired = {**copy.deepcopy(use), "in": self.wires}
+                made = {**older.upgrade(wired), "use": older.key}
+                use = {k: v for k, v in made.items() if k != "in" or k in use}
             except _FAILURES:
                 break
-            self.changes.append(f"{at}/use: {key} is now {after}")
+            self.moved |= older.moved
+            if older.only is not None:
+                self.changes.append(f"{at}/params: params of an older {key} are upgraded")
+                break
+            self.changes.append(f"{at}/use: {key} is now {older.key}")
         return use
+
+
+def moved_path(path: str, moved: Mapping[str, str]) -> str:
+    """Return the path of a weight with the name that it has now.
+
+    >>> moved_path("encoder.*.f.head_gate", {"head_gate": "output.weight"})
+    'encoder.*.f.output.weight'
+    """
+    for old, new in moved.items():
+        if path.endswith(f".{old}"):
+            return f"{path.removesuffix(old)}{new}"
+    return path
 
 
 def _undotted(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""Multi-head attention and grouped-query attention."""
+"""Multi-head attention: a frame whose slots are filled by small blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ...graphs.ir.block_type import BlockType, Signature, port
-from ...graphs.ir.needs import Needs, Unwired
+from ...graphs.ir.block_type import BlockType, Port, Signature, Slot, port
+from ...graphs.ir.needs import Needs
 from ...graphs.ir.state_tensor import StateTensor
 from ...graphs.ir.weights.division import Division, Prunable
 from ..params import (
@@ -20,10 +20,11 @@ from ..params import (
     lora_arguments,
     lora_weights,
 )
-from .projections import head_widths, linear_weights, nearest, projections
+from .parts.masks import ALLOWED, KEY, QUERY, ROW
+from .parts.upgrade import REMOVED, upgrade
+from .projections import head_widths, nearest, projections
 
-DISTANT = ("alibi", "relative_bias", "relative_key")
-"""Values of `position` that add a term to each score depending on the relative position."""
+PROJECTIONS = ("query", "key", "value", "out")
 
 
 class AttentionParams(Params):
@@ -31,46 +32,31 @@ class AttentionParams(Params):
 
     heads: Count
     """Number of heads."""
+    kv_heads: Annotated[Count | None, LATER] = None
+    """Number of key and value heads, a divisor of `heads`, which is the default; with fewer, groups
+    of heads share keys and values, and 1 is multi-query attention."""
     d_k: Count | None = None
     """Query and key width of one head; d_model / heads by default."""
     d_v: Count | None = None
     """Value width of one head; d_k by default."""
-    causal: Annotated[Flag, Unwired("memory")] = False
-    """Whether positions attend only to themselves and earlier ones; not with `memory`."""
+    causal: Flag = False
+    """Whether positions attend only to themselves and earlier ones; with `memory`, its positions
+    must be those of `x`."""
     bias: Flag = True
     """Whether the four projections have biases."""
+    query_bias: Annotated[Flag | None, LATER] = None
+    """Whether the query projection has a bias; `bias` by default."""
+    key_bias: Annotated[Flag | None, LATER] = None
+    """Whether the key projection has a bias; `bias` by default.  It shifts all scores of a query
+    equally, so the softmax cancels it, except with rotary positions."""
+    value_bias: Annotated[Flag | None, LATER] = None
+    """Whether the value projection has a bias; `bias` by default."""
+    out_bias: Annotated[Flag | None, LATER] = None
+    """Whether the output projection has a bias; `bias` by default."""
+    scale: Annotated[Literal["sqrt", "none"] | Base, LATER] = "sqrt"
+    """Factor of the dot products: `sqrt` for 1 / sqrt(d_k), `none` for 1, or a number."""
     dropout: Probability = 0.0
     """Dropout probability of the attention weights."""
-    position: Annotated[
-        Literal["none", "rotary", "alibi", "relative_bias", "relative_key"],
-        LATER,
-        Unwired("memory"),
-    ] = "none"
-    """`rotary`: rotate pairs (2i, 2i+1) of q and k by pos * base^(-2i/d_k); not with `memory`.
-    `alibi`: subtract 2^(-8h/heads) * distance from the scores of head h, h = 1 to heads.
-    `relative_bias`: add a learned bias per head and distance bucket to the scores.
-    `relative_key`: add a learned vector per distance, shared by all heads, to the keys.
-    With the last three, the block has no `memory` port."""
-    rotary_base: Annotated[Base, LATER, Needs("position", ("rotary",)), Unwired("memory")] = (
-        10_000.0
-    )
-    """Base of the angles of `rotary`; a larger base means slower rotation."""
-    window: Annotated[Count | None, LATER, Unwired("memory")] = None
-    """Largest distance in positions that is attended to; not with `memory`."""
-    buckets: Annotated[Count, LATER, Needs("position", ("relative_bias",))] = 32
-    """Number of distance buckets of `relative_bias`; unless `causal`, half are for later keys."""
-    max_distance: Annotated[Count, LATER, Needs("position", ("relative_bias",))] = 128
-    """Distance from which on all distances share the last bucket of `relative_bias`."""
-    reach: Annotated[Count, LATER, Needs("position", ("relative_key",))] = 16
-    """Distance at which `relative_key` clips distances, on either side."""
-    scale: Annotated[Literal["sqrt", "none"], LATER] = "sqrt"
-    """`sqrt`: scores are divided by sqrt(d_k); `none`: unscaled dot products."""
-    head_gates: Annotated[Flag, LATER] = False
-    """Whether the output of each head is multiplied by a learned scalar, initially 1; the gradient
-    of the scalar measures the importance of the head."""
-    key_bias: Annotated[Flag, LATER, Needs("bias", (True,))] = True
-    """Whether the key projection has a bias, if `bias` is set; it shifts all scores of a query
-    equally, so the softmax cancels it, except with `rotary`."""
     lora_rank: Annotated[Several, LATER] = 0
     """Rank of the low-rank matrices that are added to projections; 0 for none (LoRA)."""
     lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
@@ -81,131 +67,128 @@ class AttentionParams(Params):
     """Projections with LoRA: those of queries and values, or all four."""
 
 
-class GroupedQueryAttentionParams(AttentionParams):
-    """Params of `grouped_query_attention`."""
+def _slots(read: str) -> tuple[Slot, ...]:
+    """Return the slots, given the axis of the positions that are read."""
 
-    kv_heads: Count
-    """Number of key and value heads, a divisor of `heads`; 1 is multi-query attention, `heads` is
-    attention@1."""
+    def slot(name: str, entry: Port, output: str, doc: str, **more: Any) -> Slot:
+        return Slot(name, entry, port("y", output), doc, optional=True, **more)
+
+    queries, keys = "f[b heads t d_k]", f"f[b groups {read} d_k]"
+    values, scores = f"f[b groups {read} d_v]", f"f[b heads t {read}]"
+    outputs = "f[b heads t d_v]"
+    pair = [port(one.name, f"pos[b t {read}]", one.doc) for one in (QUERY, KEY, ROW)]
+    return (
+        slot("after_query", port("x", queries), queries, "applied to the queries"),
+        slot("after_key", port("x", keys), keys, "applied to the keys"),
+        slot("after_value", port("x", values), values, "applied to the values"),
+        slot(
+            "position",
+            port("query", queries),
+            "f[...]",
+            "rotates queries and keys, or adds a term to the scores",
+            takes="position",
+            others=(port("key", keys),),
+        ),
+        slot("score", port("x", scores), scores, "applied to the scores, before masks"),
+        slot(
+            "mask",
+            pair[0],
+            f"{ALLOWED.type.kind}[b t {read}]",
+            "which keys a query may attend to, besides `causal`",
+            takes="mask",
+            others=(pair[1], pair[2]),
+        ),
+        slot("after_softmax", port("x", scores), scores, "applied to the attention weights"),
+        slot("output", port("x", outputs), outputs, "applied to the output of the heads"),
+    )
 
 
 def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
     """Return the signature; without a wired `memory`, it is self-attention and s is t.
 
-    Attention with relative positions has no `memory` port.
+    Where positions of `x` and of `memory` are compared, both have the axis t.
     """
-    memory = port("memory", "f[b s d_memory]?", "the sequence that is attended to; default: x")
-    read = () if params.position in DISTANT else (memory,)
-    crossed = "memory" in wired and bool(read)
+    own = "memory" not in wired
+    aligned = not own and (params.causal or bool({"/position", "/mask"} & wired))
+    s = "t" if aligned else "s"
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "queries"),
-            *read,
-            port("mask", "mask[b s]?", "true at positions that may be attended to"),
-            port("bias", "bias[b t s]?", "added to the scores; -inf masks a pair"),
+            port("memory", f"f[b {s} d_memory]?", "the sequence that is attended to; default: x"),
+            port("mask", f"mask[b {s}]?", "true at positions that may be attended to"),
+            port("bias", f"bias[b t {s}]?", "added to the scores; -inf masks a pair"),
         ),
         outputs=(port("y", "f[b t d_model]", "attention output at each position"),),
-        same={} if crossed else {"s": "t", "d_memory": "d_model"},
-        behavior={"s": "full"} if crossed else {"t": "causal" if params.causal else "full"},
-        ordered=params.causal
-        or params.position != "none"
-        or params.window is not None
-        or "bias" in wired,
+        slots=_slots(s),
+        same={"s": "t", "d_memory": "d_model"} if own else {},
+        behavior={"t": "causal" if params.causal else "full"} if own or aligned else {"s": "full"},
+        ordered=params.causal or not {"/position", "/mask", "bias"}.isdisjoint(wired),
     )
 
 
+def _slot_sizes(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes of heads; without a width of the model, those that do not depend on it."""
+    heads = {"heads": params.heads, "groups": params.kv_heads or params.heads}
+    try:
+        d_k, d_v = head_widths(sizes["d_model"], params.heads, params.d_k, params.d_v)
+    except (KeyError, ValueError):
+        return heads
+    return {**heads, "d_k": d_k, "d_v": d_v}
+
+
 def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments.
+
+    Raises:
+        ValueError: the heads do not divide the width, or the key and value heads not the heads.
+    """
     d_model, heads = sizes["d_model"], params.heads
+    kv_heads = params.kv_heads or heads
     d_k, d_v = head_widths(d_model, heads, params.d_k, params.d_v)
-    if params.position == "rotary" and d_k % 2:
-        msg = f"d_k is {d_k}, which is odd, but rotary positions need an even d_k"
-        raise ValueError(msg, f"set d_k to an even number, such as {d_k + 1}, or change 'heads'")
-    if params.position == "relative_bias":
-        _check_buckets(params)
+    if heads % kv_heads:
+        msg = f"{heads} heads are not divisible by {kv_heads} key and value heads"
+        fits = (h for h in range(1, heads + 1) if heads % h == 0)
+        raise ValueError(msg, f"use {nearest(kv_heads, fits)} kv_heads")
+    own = {name: getattr(params, f"{name}_bias") for name in PROJECTIONS}
+    biases = tuple(n for n, has in own.items() if (params.bias if has is None else has))
     return {
         "d_model": d_model,
         "d_memory": sizes.get("d_memory", d_model),
         "heads": heads,
         "d_k": d_k,
         "d_v": d_v,
-        "kv_heads": heads,
+        "kv_heads": kv_heads,
         "causal": params.causal,
-        "bias": params.bias,
-        "key_bias": params.key_bias,
+        "bias": bool(biases) if len(biases) in (0, len(PROJECTIONS)) else biases,
         "dropout": params.dropout,
-        "position": params.position,
-        "rotary_base": params.rotary_base,
-        "window": params.window,
         "scale": params.scale,
-        "buckets": params.buckets,
-        "max_distance": params.max_distance,
-        "reach": params.reach,
-        "head_gates": params.head_gates,
         **lora_arguments(params, "lora_maps"),
     }
 
 
-def _check_buckets(params: AttentionParams) -> None:
-    """Raise if `buckets` cannot be partitioned, or if `max_distance` is too small for them."""
-    parts = 2 if params.causal else 4
-    if params.buckets % (parts // 2) or params.buckets < parts:
-        rule = "at least 2" if params.causal else "an even number of at least 4"
-        msg = f"buckets is {params.buckets}, but it must be {rule}"
-        raise ValueError(msg, f"use {max(parts, params.buckets + params.buckets % 2)} buckets")
-    exact = params.buckets // parts
-    if params.max_distance <= exact:
-        msg = f"max_distance is {params.max_distance}, but it must be above {exact}"
-        raise ValueError(msg, f"use a max_distance above {exact}, or fewer buckets")
-
-
-def _grouped_arguments(
-    params: GroupedQueryAttentionParams, sizes: Mapping[str, Any]
-) -> dict[str, Any]:
-    heads, kv_heads = params.heads, params.kv_heads
-    if heads % kv_heads:
-        msg = f"{heads} heads are not divisible by {kv_heads} key and value heads"
-        fits = (h for h in range(1, heads + 1) if heads % h == 0)
-        raise ValueError(msg, f"use {nearest(kv_heads, fits)} kv_heads")
-    return {**_arguments(params, sizes), "kv_heads": kv_heads}
-
-
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    a = arguments
-    without = "" if a["key_bias"] else "key"
-    weights = linear_weights(projections(a), bias=a["bias"], without=without)
-    weights |= lora_weights(a, {f"{name}.": projections(a)[name] for name in _lora_maps(a)})
-    if a["head_gates"]:
-        weights["head_gate"] = (a["heads"],)
-    if a["position"] == "relative_bias":
-        weights["relative_bias.weight"] = (a["buckets"], a["heads"])
-    if a["position"] == "relative_key":
-        weights["relative_key.weight"] = (_relative_keys(a), a["d_k"])
-    return weights
+    a, weights = arguments, dict[str, tuple[int, ...]]()
+    biases = a["bias"] if isinstance(a["bias"], tuple) else PROJECTIONS if a["bias"] else ()
+    for name, shape in projections(a).items():
+        weights[f"{name}.weight"] = shape
+        if name in biases:
+            weights[f"{name}.bias"] = shape[:1]
+    return weights | lora_weights(a, {f"{name}.": projections(a)[name] for name in _lora_maps(a)})
 
 
 def _lora_maps(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the projections with LoRA."""
-    maps = {"query_value": ("query", "value"), "all": ("query", "key", "value", "out")}
+    maps = {"query_value": ("query", "value"), "all": PROJECTIONS}
     return maps.get(arguments.get("lora_maps", ""), ())
 
 
-def _relative_keys(arguments: Mapping[str, Any]) -> int:
-    """Return the number of distances that have a learned key."""
-    reach: int = arguments["reach"]
-    return reach + 1 if arguments["causal"] else 2 * reach + 1
-
-
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the four projections and both products of every head, without regard to masks.
-
-    With relative keys, also count their products with every query.
-    """
-    a, t, s = arguments, sizes["t"], sizes["s"]
+    """Count the four projections and both products of every head, without regard to masks."""
+    a, t = arguments, sizes["t"]
+    s = sizes.get("s", t)
     both = a["d_k"] + a["d_v"]
     of_queries = t * a["d_model"] * a["heads"] * both
     of_memory = s * a["d_memory"] * a["kv_heads"] * both
-    if a["position"] == "relative_key":
-        of_queries += t * a["heads"] * a["d_k"] * _relative_keys(a)
     lora = sum(
         (s if name in ("key", "value") else t) * a["lora_rank"] * sum(projections(a)[name])
         for name in _lora_maps(a)
@@ -217,23 +200,23 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 def _state(
     arguments: Mapping[str, Any], sizes: Mapping[str, int], wired: frozenset[str]
 ) -> dict[str, StateTensor]:
-    """Return keys and values of all positions, or those of the memory, and their mask."""
-    a, crossed = arguments, "memory" in wired
-    rows, length = sizes["b"], sizes["s"]
+    """Return keys and values of all positions, or those of the memory, and their masks."""
+    a, crossed = arguments, "memory" in wired and "s" in sizes
+    rows, length = sizes["b"], sizes.get("s", sizes["t"])
     kept = {
         "key": StateTensor((rows, a["kv_heads"], length, a["d_k"])),
         "value": StateTensor((rows, a["kv_heads"], length, a["d_v"])),
     }
     if "mask" in wired:
         kept["mask"] = StateTensor((rows, length) if crossed else (rows, length, 1), "bool")
+    for name in sorted(wired - {"x", "memory", "mask", "bias"}):
+        kept[name] = StateTensor((rows, length, 1), "int64")
     return kept
 
 
 def _division(arguments: Mapping[str, Any]) -> Division | None:
-    """Divide along the heads; None for learned gates, relative positions or LoRA."""
+    """Divide along the heads; None for LoRA."""
     if "lora_rank" in arguments:
-        return None
-    if arguments["position"] in DISTANT or arguments["head_gates"]:
         return None
     names = ("heads", "kv_heads")
     return Division(
@@ -244,65 +227,39 @@ def _division(arguments: Mapping[str, Any]) -> Division | None:
     )
 
 
-def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the layers until both ends are connected: one per window."""
-    window = arguments["window"]
-    return max(1, -(-(sizes["t"] - 1) // window)) if window else 1
-
-
-_PRUNABLE = Prunable(
-    rows={"query": "heads", "key": "kv_heads", "value": "kv_heads"},
-    columns=("out.weight",),
-    last_axis=("head_gate", "relative_bias.weight"),
-)
-
 ATTENTION = BlockType(
     name="attention",
+    major=2,
     title="multi-head attention",
     family="attention",
     mixes="attention",
     role="attention",
-    doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v for each head.",
-    source="Vaswani et al. 2017, section 3.2; rotary: Su et al. 2021, section 3.4; "
-    "window: Beltagy et al. 2020, section 3.1; no scale: Luong et al. 2015, section 3.1; "
-    "alibi: Press et al. 2022, section 3; relative bias: Raffel et al. 2020, section 2.1; "
-    "relative keys: Shaw et al. 2018, section 3.2; head gates: Michel et al. 2019, section 2.3; "
-    "LoRA: Hu et al. 2022, section 4",
+    doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v for each head.  "
+    "Slots take positions, masks, and functions of queries, keys, values, scores and outputs.",
+    source="Vaswani et al. 2017, section 3.2; kv_heads: Ainslie et al. 2023, section 2.2, and "
+    "Shazeer 2019, section 3; no scale: Luong et al. 2015, section 3.1; LoRA: Hu et al. 2022, "
+    "section 4",
     params=AttentionParams,
     signature=_signature,
+    slot_sizes=_slot_sizes,
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
-    hops=_hops,
     division=_division,
-    prunable=_PRUNABLE,
+    prunable=Prunable(
+        rows={"query": "heads", "key": "kv_heads", "value": "kv_heads"}, columns=("out.weight",)
+    ),
     module=".attention.multi_head_module:Attention",
     steps=True,
     state=_state,
     example={"heads": 2},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
-)
-
-GROUPED_QUERY_ATTENTION = BlockType(
-    name="grouped_query_attention",
-    title="grouped-query attention",
-    family="attention",
-    mixes="attention",
-    role="attention",
-    doc="Multi-head attention in which groups of heads share keys and values; head i uses key and "
-    "value head floor(i * kv_heads / heads).",
-    source="Ainslie et al. 2023, section 2.2; kv_heads = 1: Shazeer 2019, section 3",
-    params=GroupedQueryAttentionParams,
-    signature=_signature,
-    arguments=_grouped_arguments,
-    weights=_weights,
-    flops=_flops,
-    hops=_hops,
-    division=_division,
-    prunable=_PRUNABLE,
-    module=".attention.multi_head_module:Attention",
-    steps=True,
-    state=_state,
-    example={"heads": 4, "kv_heads": 2},
-    example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
+    upgrade=upgrade,
+    replaces=("grouped_query_attention@1",),
+    removed_params=REMOVED,
+    moved_weights={
+        "relative_bias.weight": "position.weight",
+        "relative_key.weight": "position.weight",
+        "head_gate": "output.weight",
+    },
 )

@@ -1,4 +1,4 @@
-"""Multi-head attention and grouped-query attention.
+"""Multi-head attention.
 
 Axes: B sequences, T query positions, S key positions, D model width, H heads, G key and
 value heads, K and V key and value widths of one head; R rows = N sentences x beams.
@@ -6,7 +6,9 @@ value heads, K and V key and value widths of one head; R rows = N sentences x be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,20 +19,17 @@ from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
 from ..kernels.linear import linear_map
 from ..kernels.unpad import Batched, Place, Rows, with_padding, without_padding
-from ..position.position_module import RelativeBias, RelativeKey, alibi, distances, rotated
+from .parts.slots_module import Parts, States, repeated, stored_so_far
 
 
-class Attention(nn.Module):
-    """Multi-head scaled dot-product attention.
+class Attention(Parts):
+    """Multi-head scaled dot-product attention, with parts in slots.
 
     Each head computes softmax(q k^T / sqrt(K)) v; a linear map combines the heads.  If G < H,
     H / G consecutive heads share one key and value head.
 
     Source: Vaswani et al. 2017, section 3.2; shared keys: Ainslie et al. 2023, section
-    2.2; rotary: Su et al. 2021, section 3.4; window: Beltagy et al. 2020, section 3.1;
-    scores without a scale: Luong et al. 2015, section 3.1; alibi: Press et al. 2022,
-    section 3; relative bias: Raffel et al. 2020, section 2.1; relative keys: Shaw et al.
-    2018, section 3.2; head gates: Michel et al. 2019, section 2.3.
+    2.2; scores without a scale: Luong et al. 2015, section 3.1.
     """
 
     batched: Batched | None = None
@@ -38,7 +37,7 @@ class Attention(nn.Module):
     places: Mapping[str, Place] = {}
     """Ports that may receive unpadded values: `x`, `memory`."""
 
-    def __init__(  # noqa: PLR0913 - the params of a block
+    def __init__(  # noqa: PLR0913 - the params and slots of a block
         self,
         d_model: int,
         d_memory: int,
@@ -48,48 +47,56 @@ class Attention(nn.Module):
         *,
         kv_heads: int | None = None,
         causal: bool = False,
-        bias: bool = True,
-        key_bias: bool = True,
+        bias: bool | Collection[str] = True,
         dropout: float = 0.0,
-        position: str = "none",
-        rotary_base: float = 10_000.0,
-        window: int | None = None,
-        scale: str = "sqrt",
-        buckets: int = 32,
-        max_distance: int = 128,
-        reach: int = 16,
-        head_gates: bool = False,
+        scale: float | str = "sqrt",
         lora_rank: int = 0,
         lora_alpha: float = 1.0,
         lora_maps: str = "query_value",
+        ports: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        stepping: Collection[str] = (),
+        **parts: nn.Module,
     ) -> None:
-        """Create the four projections and, if configured, relative positions and head gates."""
-        super().__init__()
+        """Create the four projections.
+
+        Args:
+            d_model: width of the queries and of the output.
+            d_memory: width of the keys' and values' sequence.
+            heads: number of heads.
+            d_k: query and key width of one head.
+            d_v: value width of one head.
+            kv_heads: number of key and value heads; `heads` if None.
+            causal: whether positions attend only to themselves and earlier ones.
+            bias: which of the projections `query`, `key`, `value` and `out` have biases, or
+                whether all have.
+            dropout: dropout probability of the attention weights.
+            scale: factor of the dot products, `sqrt` for 1 / sqrt(d_k), or `none`.
+            lora_rank: rank of low-rank additions to projections; 0 for none.
+            lora_alpha: scale of these additions.
+            lora_maps: projections with additions: `query_value`, or `all`.
+            ports: slot to the wires that are passed on to its part, if any.
+            stepping: slots whose parts have `begin` and `step`.
+            **parts: slot (`SLOTS`) to the module that fills it.
+        """
+        super().__init__(ports, stepping, parts)
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
-        self.causal, self.dropout, self.window = causal, dropout, window
-        self.scale = 1.0 if scale == "none" else None
-        self.base = rotary_base if position == "rotary" else None
-        self.alibi = position == "alibi"
-        self.relative_bias: RelativeBias | None = None
-        if position == "relative_bias":
-            self.relative_bias = RelativeBias(heads, buckets, max_distance, causal=causal)
-        self.relative_key: RelativeKey | None = None
-        if position == "relative_key":
-            self.relative_key = RelativeKey(d_k, reach, causal=causal)
+        self.causal, self.dropout = causal, dropout
+        self.scale = {"sqrt": None, "none": 1.0}[scale] if isinstance(scale, str) else scale
         lora = (lora_rank, lora_alpha)
         rest = lora if lora_maps == "all" else (0, lora_alpha)
         width = self.kv_heads * d_k
-        self.query = linear_map(d_model, heads * d_k, bias=bias, lora=lora)
-        self.key = linear_map(d_memory, width, bias=bias and key_bias, lora=rest)
-        self.value = linear_map(d_memory, self.kv_heads * d_v, bias=bias, lora=lora)
-        self.out = linear_map(heads * d_v, d_model, bias=bias, lora=rest)
-        self.head_gate = nn.Parameter(torch.ones(heads)) if head_gates else None
+
+        def biased(name: str) -> bool:
+            return bias if isinstance(bias, bool) else name in bias
+
+        self.query = linear_map(d_model, heads * d_k, bias=biased("query"), lora=lora)
+        self.key = linear_map(d_memory, width, bias=biased("key"), lora=rest)
+        self.value = linear_map(d_memory, self.kv_heads * d_v, bias=biased("value"), lora=lora)
+        self.out = linear_map(heads * d_v, d_model, bias=biased("out"), lora=rest)
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw Xavier-uniform weights; biases start at zero, gates at one."""
+        """Draw Xavier-uniform weights; biases start at zero."""
         draw_linear(generator, self.query, self.key, self.value, self.out)
-        if self.head_gate is not None:
-            nn.init.ones_(self.head_gate)
 
     def forward(
         self,
@@ -97,6 +104,7 @@ class Attention(nn.Module):
         memory: Tensor | None = None,
         mask: Tensor | None = None,
         bias: Tensor | None = None,
+        **wires: Tensor,
     ) -> Tensor:
         """Attend from every position of x [B, T, D] to memory [B, S, D'], or to x itself.
 
@@ -108,38 +116,37 @@ class Attention(nn.Module):
             memory: the sequence that is attended to; x if None.
             mask: [B, S], true at positions that may be attended to.
             bias: [B, T, S], added to the scores of every head; -inf masks a pair.
+            **wires: values for the parts in slots.
 
         Returns:
             The attention output, [B, T, D]; where nothing may be attended to, the output
             projection of zeros.
         """
-        own = memory is None
         x_rows = self._rows("x", x)
         source_rows = x_rows if memory is None else self._rows("memory", memory)
-        query = self.query(x)
-        causal, dropout = self.causal and own, self.dropout if self.training else 0.0
+        dropout = self.dropout if self.training else 0.0
         source = x if memory is None else memory
+        query = self.query(x)
         if x_rows is not None and source_rows is not None:
-            plain = bias is None and not self._positional(own=own)
-            plain = plain and (mask is None or mask is source_rows.mask)
+            plain = self.plain and bias is None and (mask is None or mask is source_rows.mask)
             if plain and varlen_applies(query, dropout=dropout):
-                return self._without_padding(query, source, x_rows, source_rows, causal=causal)
-        query_BHTK = self._split(with_padding(query, x_rows), self.heads)
-        key_BGSK, value_BGSV = self._keys_values(source, source_rows)
-        if own:
-            query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
+                return self._without_padding(query, source, x_rows, source_rows)
+        query_BHTK = self._queries(with_padding(query, x_rows), wires)
+        key_BGSK, value_BGSV = self._keys_values(source, wires, source_rows)
+        query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
         y_BHTV = attend(
             query_BHTK,
             key_BGSK,
             value_BGSV,
             mask,
-            causal=causal,
-            window=self.window if own else None,
+            causal=self.causal,
+            pairs=self._pairs(wires),
             dropout=dropout,
             scale=self.scale,
-            bias=self._bias(query_BHTK, key_BGSK, bias, own=own),
+            bias=None if bias is None else bias[:, None],
+            **self._functions(query_BHTK, key_BGSK, wires),
         )
-        return self._merge(y_BHTV, x_rows)
+        return self._merge(y_BHTV, wires, x_rows)
 
     def attention_weights(
         self,
@@ -147,103 +154,156 @@ class Attention(nn.Module):
         memory: Tensor | None = None,
         mask: Tensor | None = None,
         bias: Tensor | None = None,
+        **wires: Tensor,
     ) -> Tensor:
         """Return the attention weights of each head, [B, H, T, S], without dropout.
 
-        Rows sum to 1, or are zeros if all keys are masked.
+        Rows sum to 1, or are zeros if all keys are masked; a part in `after_softmax` may change
+        that.
 
         Args:
             x: as of `forward`.
             memory: as of `forward`.
             mask: as of `forward`.
             bias: as of `forward`.
+            **wires: as of `forward`.
         """
-        own = memory is None
-        query_BHTK = self._split(self.query(x), self.heads)
-        key_BGSK = self._split(self.key(x if memory is None else memory), self.kv_heads)
-        if own:
-            query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
+        query_BHTK = self._queries(self.query(x), wires)
+        key_BGSK = self._keys_values(x if memory is None else memory, wires)[0]
+        query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
+        functions = self._functions(query_BHTK, key_BGSK, wires)
+        functions.pop("elementwise", None)
         return weigh(
             query_BHTK,
             key_BGSK,
             mask,
-            causal=self.causal and own,
-            window=self.window if own else None,
+            causal=self.causal,
+            pairs=self._pairs(wires),
             scale=self.scale,
-            bias=self._bias(query_BHTK, key_BGSK, bias, own=own),
+            bias=None if bias is None else bias[:, None],
+            **functions,
         )
 
     def begin(
-        self, capacity: Capacity, memory: Tensor | None = None, mask: Tensor | None = None
-    ) -> State:
-        """Return the decoding state: buffers for keys and values, or those of the memory."""
+        self,
+        capacity: Capacity,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        **wires: Tensor,
+    ) -> States:
+        """Return the decoding state: buffers for keys and values, or those of the memory.
+
+        Wires that do not change from step to step are stored for the parts that read them.
+        """
         if memory is not None:
-            key, value = self._keys_values(memory)
+            key, value = self._keys_values(memory, wires)
             # Contiguous per head, since every step reads them.
-            fixed = {"key": key.contiguous(), "value": value.contiguous()}
-            return State(fixed=fixed if mask is None else {**fixed, "mask": mask})
+            fixed = {"key": key.contiguous(), "value": value.contiguous(), **wires}
+            own = State(fixed=fixed if mask is None else {**fixed, "mask": mask})
+        else:
+            own = State(appended=self._empty(capacity), fixed=dict(wires))
+        states: dict[str, Any] = {
+            slot: getattr(self, slot).begin(capacity, **self._own(slot, wires))
+            for slot in self.stepping
+            if memory is None or slot not in ("after_key", "after_value")
+        }
+        return {"": own, **states} if states else own
 
-        def buffer(linear: nn.Linear) -> Tensor:
-            width = linear.out_features // self.kv_heads
-            shape = (capacity.rows, self.kv_heads, capacity.length, width)
-            return torch.zeros(shape, dtype=capacity.dtype, device=capacity.device)
-
-        return State(appended={"key": buffer(self.key), "value": buffer(self.value)})
+    def _empty(self, capacity: Capacity) -> dict[str, Tensor]:
+        """Return empty buffers for the keys and values of all positions."""
+        widths = {"key": self.key.out_features, "value": self.value.out_features}
+        return {
+            name: torch.zeros(
+                (capacity.rows, self.kv_heads, capacity.length, width // self.kv_heads),
+                dtype=capacity.dtype,
+                device=capacity.device,
+            )
+            for name, width in widths.items()
+        }
 
     def step(
         self,
         x: Tensor,
         mask: Tensor | None = None,
         bias: Tensor | None = None,
+        memory: Tensor | None = None,
         *,
-        state: State,
+        state: States,
         position: int,
+        **wires: Tensor,
     ) -> Tensor:
         """Attend from the next positions of every row, x [R, T, D].
 
-        With a memory, the beams of a sentence are treated as further query positions, so the
-        keys and values of the memory are stored once per sentence.
+        With a memory that does not grow, the beams of a sentence are treated as further query
+        positions, so the keys and values of the memory are stored once per sentence.
 
         Args:
             x: queries.
-            mask: [R, T], true where later queries may attend to these; only without a memory.
-            bias: [R, T, S], added to the scores; without a memory, S must cover at least the
+            mask: [R, T], true where later queries may attend to these; only without a memory that
+                does not grow.
+            bias: [R, T, S], added to the scores; without such a memory, S must cover at least the
                 positions up to the last of these.
+            memory: [R, T, D'], the same positions of a memory that grows with the queries.
             state: the state returned by `begin`; updated in place.
             position: index of the first of these positions, from 0.
+            **wires: values for the parts in slots, at these positions.
         """
-        query_RHTK = self._split(self.query(x), self.heads)
-        if state.fixed:
-            key = state.fixed["key"]
-            query = query_RHTK.unflatten(0, (key.size(0), -1)).transpose(1, 2).flatten(2, 3)
-            value, mask = state.fixed["value"], state.fixed.get("mask")
-            if bias is not None:
-                bias = bias.unflatten(0, (key.size(0), -1)).flatten(1, 2)[:, None]
-            y = attend(query, key, value, mask, scale=self.scale, bias=bias)
-            return self._merge(y.unflatten(2, (-1, x.size(1))).transpose(1, 2).flatten(0, 1))
+        states = state if isinstance(state, dict) else {"": state}
+        own: State = states[""]
+        new_wires, wires = (
+            wires,
+            {**repeated(own.fixed, x.size(0), ("key", "value", "mask")), **wires},
+        )
+        query_RHTK = self._queries(self.query(x), wires, states, position)
+        if "key" in own.fixed:
+            y_RHTV = self._attend_fixed(query_RHTK, own.fixed, bias, wires)
+            return self._merge(y_RHTV, wires, states=states, position=position)
         end = position + x.size(1)
-        key, value = self._keys_values(x)
+        source = x if memory is None else memory
+        key, value = self._keys_values(source, wires, None, states, position)
         query_RHTK, key = self._rotate(query_RHTK, key, position)
         for name, new in (("key", key), ("value", value)):
-            state.appended[name][:, :, position:end] = new
-        first = 0 if self.window is None else max(0, position - self.window)
-        key, value = (state.appended[name][:, :, first:end] for name in ("key", "value"))
+            own.appended[name][:, :, position:end] = new
+        reach = None if self.mask is None else self.mask.reach
+        first = 0 if reach is None else max(0, position - reach)
+        key, value = (own.appended[name][:, :, first:end] for name in ("key", "value"))
         if mask is not None:
-            length = state.appended["key"].size(2)
-            stored = state.appended.setdefault("mask", mask.new_zeros(mask.size(0), length, 1))
-            stored[:, position:end, 0] = mask
-            mask = stored[:, first:end, 0]
+            mask = stored_so_far(own, "mask", mask, position)[:, first:end]
+        stored = {
+            name: stored_so_far(own, name, wire, position) if name in new_wires else wire
+            for name, wire in self._own("mask", wires).items()
+        }
+        functions = self._functions(query_RHTK, key, wires)
         if bias is not None:
-            bias = bias[:, :, first:end]
-        bias = self._bias(query_RHTK, key, bias, own=True)
-        if x.size(1) > 1:
-            distance_TS = distances(x.size(1), end - first, x.device)
-            masked_TS = distance_TS < 0
-            if self.window is not None:
-                masked_TS = masked_TS | (distance_TS > self.window)
-            base = query_RHTK.new_zeros(1, 1, *masked_TS.shape) if bias is None else bias
-            bias = base.masked_fill(masked_TS, float("-inf"))
-        return self._merge(attend(query_RHTK, key, value, mask, scale=self.scale, bias=bias))
+            bias = bias[:, None, :, first:end]
+        if x.size(1) > 1 or not (self.mask is None or self.mask.exact):
+            bias = self._with_masked(bias, query_RHTK, (position, first, end), stored)
+        y_RHTV = attend(query_RHTK, key, value, mask, scale=self.scale, bias=bias, **functions)
+        return self._merge(y_RHTV, wires, states=states, position=position)
+
+    def _attend_fixed(
+        self,
+        query_RHTK: Tensor,
+        fixed: Mapping[str, Tensor],
+        bias: Tensor | None,
+        wires: Mapping[str, Tensor],
+    ) -> Tensor:
+        """Attend to a memory that does not grow, [R, H, T, V]."""
+        key, length = fixed["key"], query_RHTK.size(2)
+        query = query_RHTK.unflatten(0, (key.size(0), -1)).transpose(1, 2).flatten(2, 3)
+        if bias is not None:
+            bias = bias.unflatten(0, (key.size(0), -1)).flatten(1, 2)[:, None]
+        y = attend(
+            query,
+            key,
+            fixed["value"],
+            fixed.get("mask"),
+            scale=self.scale,
+            bias=bias,
+            **self._functions(query, key, wires),
+        )
+        y_RHTV: Tensor = y.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+        return y_RHTV
 
     def _rows(self, port: str, value: Tensor) -> Rows | None:
         """Return the rows of an unpadded value; None for a padded value."""
@@ -251,7 +311,7 @@ class Attention(nn.Module):
         return None if self.batched is None else self.batched.rows_of(value, place)
 
     def _without_padding(
-        self, query: Tensor, source: Tensor, x_rows: Rows, source_rows: Rows, *, causal: bool
+        self, query: Tensor, source: Tensor, x_rows: Rows, source_rows: Rows
     ) -> Tensor:
         """Attend from queries [R, H * K] with the kernel for unpadded rows."""
         query_RHK = query.unflatten(-1, (self.heads, -1))
@@ -260,74 +320,52 @@ class Attention(nn.Module):
             for part in (self.key(source), self.value(source))
         )
         y_RHV = varlen_unpadded(
-            query_RHK, key_SGK, value_SGV, x_rows, source_rows, causal=causal, scale=self.scale
+            query_RHK, key_SGK, value_SGV, x_rows, source_rows, causal=self.causal, scale=self.scale
         )
-        return self._project(y_RHV)
+        out: Tensor = self.out(y_RHV.flatten(-2))
+        return out
 
-    def _positional(self, *, own: bool) -> bool:
-        """Return whether the scores depend on relative positions or a window."""
-        relative = self.relative_bias is not None or self.relative_key is not None or self.alibi
-        return relative or (own and (self.base is not None or self.window is not None))
+    def _queries(
+        self,
+        query: Tensor,
+        wires: Mapping[str, Tensor],
+        states: Mapping[str, Any] | None = None,
+        position: int = 0,
+    ) -> Tensor:
+        """Return the queries [B, H, T, K] of projected vectors [B, T, H * K]."""
+        query_BHTK = self._split(query, self.heads)
+        return self._through("after_query", query_BHTK, wires, states, position)
 
-    def _keys_values(self, source: Tensor, rows: Rows | None = None) -> tuple[Tensor, Tensor]:
+    def _keys_values(
+        self,
+        source: Tensor,
+        wires: Mapping[str, Tensor],
+        rows: Rows | None = None,
+        states: Mapping[str, Any] | None = None,
+        position: int = 0,
+    ) -> tuple[Tensor, Tensor]:
         """Return the keys [B, G, S, K] and values [B, G, S, V] of a sequence [B, S, D']."""
+        key = self._split(with_padding(self.key(source), rows), self.kv_heads)
+        value = self._split(with_padding(self.value(source), rows), self.kv_heads)
         return (
-            self._split(with_padding(self.key(source), rows), self.kv_heads),
-            self._split(with_padding(self.value(source), rows), self.kv_heads),
+            self._through("after_key", key, wires, states, position),
+            self._through("after_value", value, wires, states, position),
         )
-
-    def _rotate(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """Apply rotary positions, counted from `start`, to queries and keys if configured."""
-        if self.base is None:
-            return query_BHTK, key_BGTK
-        positions_T = torch.arange(query_BHTK.size(2), device=query_BHTK.device) + start
-        return (
-            rotated(query_BHTK, positions_T, self.base),
-            rotated(key_BGTK, positions_T, self.base),
-        )
-
-    def _bias(
-        self, query_BHTK: Tensor, key_BGSK: Tensor, bias_BTS: Tensor | None, *, own: bool
-    ) -> Tensor | None:
-        """Return the sum of the relative position bias and the given bias.
-
-        The shape is [B or 1, H or 1, T, S]; None if there is neither.
-        """
-        relative = self._relative_bias(query_BHTK, key_BGSK) if own else None
-        if bias_BTS is None:
-            return relative
-        return bias_BTS[:, None] if relative is None else relative + bias_BTS[:, None]
-
-    def _relative_bias(self, query_BHTK: Tensor, key_BGSK: Tensor) -> Tensor | None:
-        """Return the bias for relative positions, [B or 1, H, T, S]; None if there is none.
-
-        The query positions are the last T of the S key positions.
-        """
-        if self.relative_bias is None and self.relative_key is None and not self.alibi:
-            return None
-        distance_TS = distances(query_BHTK.size(2), key_BGSK.size(2), query_BHTK.device)
-        bias: Tensor
-        if self.relative_bias is not None:
-            bias = self.relative_bias(distance_TS)[None]
-        elif self.relative_key is not None:
-            scale = query_BHTK.size(-1) ** -0.5 if self.scale is None else self.scale
-            bias = self.relative_key(query_BHTK, distance_TS) * scale
-        else:
-            bias = alibi(distance_TS, self.heads)[None]
-        return bias
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         """Reshape [B, T, H * K] to [B, H, T, K]."""
         x_BTHK: Tensor = x.unflatten(-1, (heads, -1))
         return x_BTHK.transpose(1, 2)
 
-    def _merge(self, y_BHTV: Tensor, rows: Rows | None = None) -> Tensor:
-        """Project [B, H, T, V] to [B, T, D], or to unpadded [R, D] if rows are given."""
-        return self._project(without_padding(y_BHTV.transpose(1, 2), rows))
-
-    def _project(self, y_HV: Tensor) -> Tensor:
-        """Apply the head gates and the output projection, [..., H, V] to [..., D]."""
-        if self.head_gate is not None:
-            y_HV = y_HV * self.head_gate[:, None].to(y_HV.dtype)
-        out: Tensor = self.out(y_HV.flatten(-2))
+    def _merge(
+        self,
+        y_BHTV: Tensor,
+        wires: Mapping[str, Tensor],
+        rows: Rows | None = None,
+        states: Mapping[str, Any] | None = None,
+        position: int = 0,
+    ) -> Tensor:
+        """Project the heads [B, H, T, V] to [B, T, D], or to unpadded [R, D] if rows are given."""
+        y_BHTV = self._through("output", y_BHTV, wires, states, position)
+        out: Tensor = self.out(without_padding(y_BHTV.transpose(1, 2), rows).flatten(-2))
         return out

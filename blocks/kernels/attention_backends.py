@@ -24,11 +24,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .attention_masks import Pairs, near
 from .unpad import Rows
 
 Core = Literal["fused", "plain", "flex", "varlen"]
 COMPARED: tuple[Core, ...] = ("fused", "plain")
 """Backends that support all features on all devices; a measurement chooses between them."""
+
+Score = Callable[[Tensor], Tensor]
+"""Maps scores or attention weights [B, H, T, S] to others."""
 
 _chosen: Mapping[str, Core] = MappingProxyType({})
 
@@ -158,16 +162,20 @@ def plain_weights(
     causal: bool,
     scale: float | None = None,
     bias: Tensor | None = None,
+    score: Score | None = None,
 ) -> Tensor:
     """Return softmax(q k^T / sqrt(K)), [B, H, T, S]; arguments as of `plain_attend`.
 
-    Fully masked rows are zeros, and so are their gradients.
+    Fully masked rows are zeros, and so are their gradients.  `score` maps the scaled scores to
+    those to which the bias is added.
     """
     factor = query_BHTK.size(-1) ** -0.5 if scale is None else scale
     if query_BHTK.size(-2) == 1:  # matrix times vector: the keys need no transposed copy
         score_BHTS = (key_BHSK @ query_BHTK.transpose(-2, -1)).transpose(-2, -1) * factor
     else:
         score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * factor
+    if score is not None:
+        score_BHTS = score(score_BHTS)
     if causal:
         past = near(query_BHTK.size(2), query_BHTK.device, causal=True)
         mask = past if mask is None else mask & past
@@ -187,18 +195,22 @@ def flex_serves(query_BHTK: Tensor, *, dropout: float) -> bool:
     return dropout == 0.0 and not (needs_grad and query_BHTK.device.type == "cpu")
 
 
-def flex_attend(
+def flex_attend(  # noqa: PLR0913 - the parts of one formula
     query_BHTK: Tensor,
     key_BGSK: Tensor,
     value_BGSV: Tensor,
     mask_BS: Tensor | None = None,
     *,
     causal: bool = False,
-    window: int | None = None,
+    pairs: Pairs | None = None,
     scale: float | None = None,
     bias: Tensor | None = None,
+    score: Score | None = None,
+    inner: Tensor | None = None,
 ) -> Tensor:
     """Compute attention with FlexAttention; arguments as of `attention_dispatch.attend`.
+
+    `score` must be elementwise.
 
     It is compiled on accelerators, where fully masked blocks are skipped.
 
@@ -208,19 +220,25 @@ def flex_attend(
 
     def mask_mod(b: Tensor, _h: Tensor, t: Tensor, s: Tensor) -> Tensor:
         allowed = s >= 0 if not causal else s <= t
-        if window is not None:
-            allowed = allowed & ((t - s).abs() <= window)
+        if pairs is not None:
+            allowed = allowed & pairs(t, s, b)
         return allowed if mask_BS is None else allowed & mask_BS[b, s]
 
-    def score_mod(score: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        if bias is None:
-            return score
-        return score + bias[b if bias.size(0) > 1 else 0, h if bias.size(1) > 1 else 0, t, s]
+    def added(value: Tensor, to: Tensor | None, *at: Tensor) -> Tensor:
+        if to is None:
+            return value
+        b, h, t, s = at
+        return value + to[b if to.size(0) > 1 else 0, h if to.size(1) > 1 else 0, t, s]
+
+    def score_mod(value: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        value = added(value, inner, b, h, t, s)
+        return added(value if score is None else score(value), bias, b, h, t, s)
 
     sentences, heads, length, _ = query_BHTK.shape
+    changed = not (bias is None and score is None and inner is None)
     mask = create_block_mask(
         mask_mod,
-        None if mask_BS is None else sentences,
+        None if mask_BS is None and pairs is None else sentences,
         None,
         length,
         key_BGSK.size(2),
@@ -230,7 +248,7 @@ def flex_attend(
         query_BHTK,
         key_BGSK,
         value_BGSV,
-        score_mod=None if bias is None else score_mod,
+        score_mod=score_mod if changed else None,
         block_mask=mask,
         scale=scale,
         enable_gqa=heads != key_BGSK.size(1),
@@ -378,19 +396,3 @@ def _varlen(
     )
     y_RHV: Tensor = y
     return y_RHV
-
-
-def near(length: int, device: torch.device, *, causal: bool, window: int | None = None) -> Tensor:
-    """Return the mask [T, T] of causal or windowed attention.
-
-    Args:
-        length: number of positions T.
-        device: device of the mask.
-        causal: whether position t attends only to positions up to t.
-        window: largest distance that is attended to.
-    """
-    all_ = torch.ones(length, length, dtype=torch.bool, device=device)
-    past = all_.tril() if causal else all_
-    if window is None:
-        return past
-    return past.triu(-window) if causal else past.triu(-window).tril(window)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .attention_backends import (
+    Score,
     by_name,
     core_for,
     flex_attend,
     flex_serves,
-    near,
     plain_weights,
     varlen_attend,
     varlen_serves,
 )
+from .attention_masks import Pairs, near, of_pairs
 
 
 def attend(  # noqa: PLR0913 - the parts of one formula
@@ -28,10 +30,14 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     mask_BS: Tensor | None = None,
     *,
     causal: bool = False,
-    window: int | None = None,
+    pairs: Pairs | None = None,
     dropout: float = 0.0,
     scale: float | None = None,
+    inner: Tensor | None = None,
+    score: Score | None = None,
     bias: Tensor | None = None,
+    after_softmax: Score | None = None,
+    elementwise: bool = False,
 ) -> Tensor:
     """Compute scaled dot-product attention.
 
@@ -41,29 +47,54 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         value_BGSV: values.
         mask_BS: true at key positions that may be attended to; None if all may be.
         causal: whether position t attends only to positions up to t; requires T = S.
-        window: largest distance in positions that is attended to; requires T = S.
+        pairs: which pairs of positions may attend, besides `causal`; requires T = S.
         dropout: dropout probability of the attention weights; pass 0 outside of training.
         scale: factor of the scores; 1 / sqrt(K) if None.
+        inner: added to the scores before `score`, [B or 1, H or 1, T, S].
+        score: function of the scores, [B, H, T, S].
         bias: added to the scores, [B or 1, H or 1, T, S]; -inf masks a pair.
+        after_softmax: function of the attention weights, [B, H, T, S].
+        elementwise: whether `score` is elementwise, so that FlexAttention can compute it.
 
     Returns:
         softmax(q k^T / sqrt(K)) v, [B, H, T, V]; zeros for rows whose keys are all masked.
 
     Source: Vaswani et al. 2017, section 3.2.1; shared keys: Ainslie et al. 2023.
     """
+    if score is None and inner is not None:  # without a function between, both are one sum
+        bias = inner if bias is None else inner + bias
+        inner = None
     backend = core_for(query_BHTK, key_BGSK)
-    if backend == "flex" and flex_serves(query_BHTK, dropout=dropout):
+    changed = score is not None or after_softmax is not None
+    fusible = after_softmax is None and (score is None or elementwise)
+    if backend == "flex" and fusible and flex_serves(query_BHTK, dropout=dropout):
         return flex_attend(
             query_BHTK,
             key_BGSK,
             value_BGSV,
             mask_BS,
             causal=causal,
-            window=window,
+            pairs=pairs,
             scale=scale,
             bias=bias,
+            score=score,
+            inner=inner,
         )
-    biased = bias is not None or window is not None
+    if changed:
+        weight_BHTS = weigh(
+            query_BHTK,
+            key_BGSK,
+            mask_BS,
+            causal=causal,
+            pairs=pairs,
+            scale=scale,
+            inner=inner,
+            score=score,
+            bias=bias,
+            after_softmax=after_softmax,
+        )
+        return F.dropout(weight_BHTS, dropout) @ _repeated(value_BGSV, query_BHTK.size(1))
+    biased = bias is not None or pairs is not None
     if backend == "varlen" and varlen_serves(
         query_BHTK, mask_BS, causal=causal, dropout=dropout, biased=biased
     ):
@@ -71,9 +102,8 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     shared = query_BHTK.size(1) // key_BGSK.size(1)
     mask = None if mask_BS is None else mask_BS[:, None, None, :]
     masked = mask is not None or bias is not None
-    if window is not None or (causal and (masked or (backend == "plain" and shared > 1))):
-        local = near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
-        mask, causal = local if mask is None else mask & local, False
+    if pairs is not None or (causal and (masked or (backend == "plain" and shared > 1))):
+        mask, causal = _local(query_BHTK, mask, causal=causal, pairs=pairs), False
         if shared > 1:
             mask = torch.cat([mask] * shared, -2)
     compute = by_name(backend)
@@ -101,23 +131,52 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     return y_BHTV
 
 
-def weigh(
+def weigh(  # noqa: PLR0913 - the parts of one formula
     query_BHTK: Tensor,
     key_BGSK: Tensor,
     mask_BS: Tensor | None = None,
     *,
     causal: bool = False,
-    window: int | None = None,
+    pairs: Pairs | None = None,
     scale: float | None = None,
+    inner: Tensor | None = None,
+    score: Score | None = None,
     bias: Tensor | None = None,
+    after_softmax: Score | None = None,
 ) -> Tensor:
     """Return the attention weights of `attend`, [B, H, T, S]; arguments as of `attend`."""
     mask = None if mask_BS is None else mask_BS[:, None, None, :]
-    if causal or window is not None:
-        local = near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
-        mask = local if mask is None else mask & local
-    key_BHSK = key_BGSK.repeat_interleave(query_BHTK.size(1) // key_BGSK.size(1), 1)
-    return plain_weights(query_BHTK, key_BHSK, mask, causal=False, scale=scale, bias=bias)
+    if causal or pairs is not None:
+        mask = _local(query_BHTK, mask, causal=causal, pairs=pairs)
+    if score is None and inner is not None:
+        bias = inner if bias is None else inner + bias
+        inner = None
+    whole = score if inner is None or score is None else _after_adding(inner, score)
+    key_BHSK = _repeated(key_BGSK, query_BHTK.size(1))
+    weight_BHTS = plain_weights(
+        query_BHTK, key_BHSK, mask, causal=False, scale=scale, bias=bias, score=whole
+    )
+    return weight_BHTS if after_softmax is None else after_softmax(weight_BHTS)
+
+
+def _after_adding(inner: Tensor, score: Score) -> Score:
+    return lambda score_BHTS: score(score_BHTS + inner.to(score_BHTS.dtype))
+
+
+def _local(query_BHTK: Tensor, mask: Tensor | None, *, causal: bool, pairs: Pairs | None) -> Tensor:
+    """Return a mask combined with those of causal attention and of pairs of positions."""
+    rows, length, device = query_BHTK.size(0), query_BHTK.size(2), query_BHTK.device
+    local = near(length, device, causal=causal)
+    if pairs is not None:
+        at_T = torch.arange(length, device=device)
+        local = local & of_pairs(pairs, at_T, at_T, rows)
+    return local if mask is None else mask & local
+
+
+def _repeated(key_BGSK: Tensor, heads: int) -> Tensor:
+    """Return keys or values with each shared head repeated for its query heads."""
+    shared = heads // key_BGSK.size(1)
+    return key_BGSK if shared == 1 else key_BGSK.repeat_interleave(shared, 1)
 
 
 def _shared_bias(bias: Tensor, shared: int) -> Tensor:

@@ -1,7 +1,6 @@
-"""Absolute and relative position encodings.
+"""Absolute position encodings.
 
-Axes: B sequences, H heads (or half of a width), T query positions, S key positions, D width,
-K width of one head.
+Axes: B sequences, H half of a width, T positions, D width.
 """
 
 from __future__ import annotations
@@ -35,122 +34,6 @@ def sinusoids(positions_T: Tensor, d_model: int, form: str = "interleaved") -> T
     if form == "interleaved":
         return torch.stack((angle_TH.sin(), angle_TH.cos()), -1).flatten(1)
     return torch.cat((angle_TH.sin(), angle_TH.cos()), -1)
-
-
-def rotated(x_BHTK: Tensor, positions_T: Tensor, base: float) -> Tensor:
-    """Apply rotary position encoding: rotate each pair of features by a multiple of its position.
-
-    Features 2i and 2i + 1 form a pair (interleaved, as in the paper), which is rotated by the
-    angle pos * base^(-2i/K).  The dot product of a rotated query and a rotated key depends
-    only on their relative position.
-
-    Source: Su et al. 2021, section 3.4.2.
-    """
-    width = x_BHTK.size(-1)
-    index = torch.arange(0, width, 2, device=positions_T.device, dtype=torch.float32)
-    angle_TH = positions_T.float()[:, None] * torch.exp(index * (-math.log(base) / width))
-    cos, sin = angle_TH.cos(), angle_TH.sin()
-    first, second = x_BHTK.unflatten(-1, (-1, 2)).unbind(-1)
-    pairs = torch.stack((first * cos - second * sin, first * sin + second * cos), -1)
-    return pairs.flatten(-2).to(x_BHTK.dtype)
-
-
-def distances(readers: int, read: int, device: torch.device) -> Tensor:
-    """Return query position minus key position, [T, S]; negative for later keys.
-
-    Args:
-        readers: number of queries T, which are the last T of the S positions.
-        read: number of keys S.
-        device: device of the result.
-    """
-    read_S = torch.arange(read, device=device)
-    return read_S[read - readers :, None] - read_S
-
-
-def alibi(distance_TS: Tensor, heads: int) -> Tensor:
-    """Return the ALiBi bias of the scores, [H, T, S] in float32.
-
-    Head h, from 1 to H, subtracts 2^(-8h/H) per position of distance, on either side.
-
-    Source: Press et al. 2022, section 3.
-    """
-    index_H = torch.arange(1, heads + 1, device=distance_TS.device, dtype=torch.float32)
-    slope_H = torch.exp2(index_H * (-8 / heads))
-    return -slope_H[:, None, None] * distance_TS.abs()
-
-
-def distance_buckets(distance_TS: Tensor, buckets: int, longest: int, *, causal: bool) -> Tensor:
-    """Return the bucket of each distance, [T, S], from 0 to buckets - 1.
-
-    Half of the buckets hold one distance each, starting at 0; the bounds of the others grow
-    logarithmically up to `longest`, and the last bucket holds all larger distances.  If not
-    causal, half of the buckets are for later keys and are partitioned in the same way.
-
-    Source: Raffel et al. 2020, section 2.1.
-    """
-    after = torch.zeros_like(distance_TS)
-    if causal:
-        distance_TS = distance_TS.clamp(min=0)
-    else:
-        buckets //= 2
-        after = (distance_TS < 0) * buckets
-        distance_TS = distance_TS.abs()
-    exact = buckets // 2
-    factor = math.log(longest / exact)
-    steps_TS = torch.log(distance_TS.clamp(min=exact).float() / exact) / factor
-    grown_TS = exact + (steps_TS * (buckets - exact)).long()
-    bucket_TS = torch.where(distance_TS < exact, distance_TS, grown_TS.clamp(max=buckets - 1))
-    return after + bucket_TS
-
-
-class RelativeBias(nn.Module):
-    """Learned bias per head and distance bucket, added to the scores.
-
-    Source: Raffel et al. 2020, section 2.1.
-    """
-
-    def __init__(self, heads: int, buckets: int, longest: int, *, causal: bool) -> None:
-        """Create the table [buckets, H]."""
-        super().__init__()
-        self.longest, self.causal = longest, causal
-        self.weight = nn.Parameter(torch.empty(buckets, heads))
-
-    def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
-        """Start at zero, so that all distances are treated equally."""
-        nn.init.zeros_(self.weight)
-
-    def forward(self, distance_TS: Tensor) -> Tensor:
-        """Return the bias of the scores, [H, T, S]."""
-        bucket_TS = distance_buckets(
-            distance_TS, self.weight.size(0), self.longest, causal=self.causal
-        )
-        return F.embedding(bucket_TS, self.weight).permute(2, 0, 1)
-
-
-class RelativeKey(nn.Module):
-    """Learned key per distance, clipped to `reach` and shared by all heads.
-
-    Source: Shaw et al. 2018, sections 3.1 and 3.2, for keys only.
-    """
-
-    def __init__(self, d_k: int, reach: int, *, causal: bool) -> None:
-        """Create the table, from `reach` positions before the query to `reach` after it.
-
-        If causal, it ends at the query itself.
-        """
-        super().__init__()
-        self.reach, self.after = reach, 0 if causal else reach
-        self.weight = nn.Parameter(torch.empty(reach + self.after + 1, d_k))
-
-    def initialize(self, generator: torch.Generator) -> None:
-        """Draw Xavier-uniform weights."""
-        nn.init.xavier_uniform_(self.weight, generator=generator)
-
-    def forward(self, query_BHTK: Tensor, distance_TS: Tensor) -> Tensor:
-        """Return the products of the queries and the keys of their distances, [B, H, T, S]."""
-        product_BHTR = query_BHTK @ self.weight.T
-        row_TS = (-distance_TS).clamp(-self.reach, self.after) + self.reach
-        return product_BHTR.gather(-1, row_TS.expand(*query_BHTK.shape[:2], -1, -1))
 
 
 class SinusoidalPosition(nn.Module):

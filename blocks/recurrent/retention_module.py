@@ -14,7 +14,7 @@ from ..kernels.chunks import chunked, decay_between, unchunked
 from ..kernels.decode_state import Capacity, State, one_by_one
 from ..kernels.init import draw_linear
 from ..kernels.linear import LinearMap
-from ..position.position_module import rotated
+from ..position.rotary_module import rotated
 
 
 class Retention(nn.Module):

@@ -141,7 +141,7 @@ SUBLAYER = BlockType(
     module=".residual.sublayer_module:Sublayer",
     example={"order": "post"},
     example_inputs={"x": "f[B T 8]"},
-    example_fill={"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}},
+    example_fill={"f": {"use": "attention@2", "params": {"heads": 2, "causal": True}}},
 )
 
 
@@ -170,7 +170,7 @@ PARALLEL_SUBLAYER = BlockType(
     example={},
     example_inputs={"x": "f[B T 8]"},
     example_fill={
-        "f": {"use": "attention@1", "params": {"heads": 2, "causal": True}},
+        "f": {"use": "attention@2", "params": {"heads": 2, "causal": True}},
         "g": {"use": "feed_forward@1", "params": {"d_ff": 16}},
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -103,8 +104,8 @@ class ParallelSublayer(Residual):
         *,
         f: nn.Module,
         g: nn.Module,
-        ports: Mapping[str, Collection[str]],
-        stepping: Collection[str],
+        ports: Mapping[str, Collection[str]] = MappingProxyType({}),
+        stepping: Collection[str] = (),
         **path: Any,
     ) -> None:
         """Store both sub-layers and create the path around them.
@@ -113,7 +114,7 @@ class ParallelSublayer(Residual):
             d_model: width of the vectors.
             f: one sub-layer.
             g: the other sub-layer.
-            ports: slot (`f`, `g`) to the wires that are passed on to its sub-layer.
+            ports: slot (`f`, `g`) to the wires that are passed on to its sub-layer, if any.
             stepping: slots whose sub-layers have `begin` and `step`.
             **path: params of `Residual`.
         """
@@ -156,7 +157,7 @@ class ParallelSublayer(Residual):
 
     def _own(self, slot: str, wires: dict[str, Any]) -> dict[str, Any]:
         """Return the wires that are passed on to a slot."""
-        return {name: value for name, value in wires.items() if name in self.ports[slot]}
+        return {name: value for name, value in wires.items() if name in self.ports.get(slot, ())}
 
 
 def _norm(norm: str, d_model: int, eps: float) -> nn.Module:

@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
+from weft.graphs.cost.critical_path import hops_of
 from weft.graphs.cost.decode_state import blocks_without_formula, state_by_node
 from weft.graphs.cost.flops import flops, sizes_in
 from weft.graphs.ir.block_type import BlockType
@@ -39,7 +40,9 @@ for _file in sorted((Path(__file__).parent / "variants").glob("*.py")):
     _names = runpy.run_path(str(_file))
     VARIANTS |= _names.get("VARIANTS", {})
     FREE |= _names.get("FREE", set())
-CASES = {block.key: block for block in registry()} | VARIANTS
+NODES = [block for block in registry() if not block.fills]
+"""Blocks that can be nodes; the others fill slots, and variants of their owners test them."""
+CASES = {block.key: block for block in NODES} | VARIANTS
 PRIMES = ({"B": 2, "T": 11, "S": 13}, {"B": 3, "T": 17, "S": 19})
 """Sizes of axes, each a different prime, so that no two can be confused."""
 SMALL = {"B": 3, "T": 5, "S": 4}
@@ -262,7 +265,7 @@ def test_flop_formulas_equal_the_counts_of_torch(block: BlockType) -> None:
 
 def test_blocks_that_multiply_no_matrices_are_free() -> None:
     """Look-ups, positions, norms and dropout; all other blocks have a formula."""
-    work = {block.name: flops(graph_of(block), PRIMES[0]) for block in registry()}
+    work = {block.name: flops(graph_of(block), PRIMES[0]) for block in NODES}
 
     assert {name for name, cost in work.items() if cost == 0} == FREE
 
@@ -468,8 +471,7 @@ def test_hops_is_the_smallest_number_that_connects_all_positions(block: BlockTyp
 def least_hops(part: Part, lengths: Mapping[str, int]) -> int:
     """Return the hops of a part, or the fewest hops of its slots."""
     if part.signature.behavior:
-        sizes = {name: evaluate(axis, lengths) for name, axis in part.axes.items()}
-        return part.block.hops(part.arguments, sizes)
+        return hops_of(part, lengths)
     mixing = [inner for inner in part.fill.values() if behavior(inner, "T") != "pointwise"]
     return min(filter(None, (least_hops(inner, lengths) for inner in mixing)), default=0)
 

@@ -10,16 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from weft.blocks.attention.multi_head import (
-    ATTENTION,
-    GROUPED_QUERY_ATTENTION,
-    AttentionParams,
-    GroupedQueryAttentionParams,
-)
 from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.attention.parts.masks_module import Window
 from weft.blocks.kernels.decode_state import Capacity, State
-from weft.blocks.position.position_module import rotated
-from weft.graphs.ir.block_type import BlockType
+from weft.blocks.position.rotary import ROTARY, RotaryParams
+from weft.blocks.position.rotary_module import Rotary, rotated
 
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 MASK = torch.tensor([[1, 1, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
@@ -71,7 +66,7 @@ def test_only_the_distance_counts() -> None:
 @pytest.mark.parametrize("base", [10_000.0, 30.0])
 def test_rotary_is_a_product_of_complex_numbers(base: float, *, causal: bool) -> None:
     """Equation 12 of the paper: each pair is a complex number, times exp(i t theta), per head."""
-    block = attention(position="rotary", rotary_base=base, causal=causal)
+    block = attention(position=Rotary(4, base), causal=causal)
     x = torch.randn(6, 8, dtype=torch.float64)
 
     found = block(x[None])[0]
@@ -92,7 +87,7 @@ def test_rotary_is_a_product_of_complex_numbers(base: float, *, causal: bool) ->
 
 def test_a_step_stores_the_key_turned_by_its_own_position() -> None:
     """Stored keys are not rotated again."""
-    block = attention(position="rotary", causal=True)
+    block = attention(position=Rotary(4), causal=True)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
     given, state = stepped(block, x)
@@ -106,7 +101,7 @@ def test_a_step_stores_the_key_turned_by_its_own_position() -> None:
 def test_order_counts_with_rotary_positions_and_not_without() -> None:
     """Full attention without position encodings does not depend on the order."""
     x = torch.randn(1, 6, 8, dtype=torch.float64)
-    plain, turned = attention(), attention(position="rotary")
+    plain, turned = attention(), attention(position=Rotary(4))
 
     torch.testing.assert_close(plain(x).flip(1), plain(x.flip(1)), rtol=0, atol=1e-12)
     assert not torch.allclose(turned(x).flip(1), turned(x.flip(1)), atol=1e-3)
@@ -123,7 +118,7 @@ def dense(window: int, *, causal: bool) -> Tensor:
 @pytest.mark.parametrize("window", [1, 2, 4, 5, 100])
 def test_a_window_is_a_dense_mask(window: int, mask: Tensor | None, *, causal: bool) -> None:
     """Positions at a larger distance than the window are not attended to, on either side."""
-    block = attention(window=window, causal=causal)
+    block = attention(mask=Window(window), causal=causal)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
     found = block(x, mask=mask)
@@ -141,10 +136,12 @@ def test_a_window_is_a_dense_mask(window: int, mask: Tensor | None, *, causal: b
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
-@pytest.mark.parametrize("position", ["none", "rotary"])
-def test_steps_with_a_window_give_the_parallel_result(mask: Tensor | None, position: str) -> None:
+@pytest.mark.parametrize("parts", [{}, {"position": Rotary(4)}], ids=["plain", "rotary"])
+def test_steps_with_a_window_give_the_parallel_result(
+    mask: Tensor | None, parts: dict[str, nn.Module]
+) -> None:
     """Also where a window is fully masked; then the output is the projection of zeros."""
-    block = attention(window=1, causal=True, position=position)
+    block = attention(mask=Window(1), causal=True, **parts)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
     given, _ = stepped(block, x, mask)
@@ -157,7 +154,7 @@ def test_steps_with_a_window_give_the_parallel_result(mask: Tensor | None, posit
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_a_step_reads_only_the_window(kv_heads: int) -> None:
     """At position 5, a window of 2 covers 3, 4 and 5; earlier positions have no effect."""
-    block = attention(window=2, causal=True, kv_heads=kv_heads)
+    block = attention(mask=Window(2), causal=True, kv_heads=kv_heads)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
     _, state = stepped(block, x[:, :5].contiguous())
     state = State(
@@ -178,38 +175,92 @@ def test_a_step_reads_only_the_window(kv_heads: int) -> None:
     assert last().isnan().all()
 
 
-def test_window_and_position_are_ignored_with_a_memory() -> None:
-    """Memory positions are unrelated to query positions, so there is no distance."""
-    block = attention(window=1, position="rotary")
-    plain = attention()
-    plain.load_state_dict(block.state_dict())
-    x, memory = torch.randn(2, 2, 6, 8, dtype=torch.float64)
-
-    assert torch.equal(block(x, memory), plain(x, memory))
-
-
 @pytest.mark.parametrize(
-    ("block", "params"),
+    ("how", "width", "problem"),
     [
-        (ATTENTION, AttentionParams(heads=4, position="rotary")),
-        (
-            GROUPED_QUERY_ATTENTION,
-            GroupedQueryAttentionParams(heads=4, kv_heads=2, position="rotary"),
-        ),
+        ({}, 3, "3 of 3 features are rotated, but they come in pairs"),
+        ({"fraction": 0.25}, 4, "1 of 4 features are rotated"),
+        ({"scaling": "linear"}, 4, "scaling is 'linear', but factor is 1"),
+        ({"scaling": "yarn", "factor": 2.0}, 4, "scaling 'yarn' needs original_length"),
     ],
-    ids=["attention", "grouped"],
+    ids=str,
 )
-def test_an_odd_width_is_refused_with_help(block: BlockType, params: AttentionParams) -> None:
-    """Rotation needs an even d_k; the help names one."""
-    sizes = {"d_model": 12, "d_memory": 12}
+def test_angles_that_cannot_be_are_refused(how: dict[str, Any], width: int, problem: str) -> None:
+    """Rotation needs pairs, and scaling its params."""
+    with pytest.raises(ValueError, match=problem):
+        ROTARY.arguments(RotaryParams(**how), {"d_k": width})
 
-    with pytest.raises(ValueError, match="d_k is 3, which is odd") as caught:
-        block.arguments(params, sizes)
 
-    assert caught.value.args[1] == "set d_k to an even number, such as 4, or change 'heads'"
-    assert block.arguments(params.model_copy(update={"d_k": 4}), sizes)["d_k"] == 4
-    plain = params.model_copy(update={"position": "none"})
-    assert block.arguments(plain, sizes)["d_k"] == 3
+def test_half_of_a_width_in_halves_by_hand() -> None:
+    """GPT-NeoX: of width 8, features 0 and 2, and 1 and 3, form pairs; 4 to 7 stay."""
+    x = torch.arange(1.0, 9.0).view(1, 1, 1, 8)
+
+    found = Rotary(4, 100.0, "halves")(x, 3)[0, 0, 0]
+
+    angles = [3.0, 0.3]
+    first = [
+        x[0, 0, 0, i] * math.cos(a) - x[0, 0, 0, i + 2] * math.sin(a) for i, a in enumerate(angles)
+    ]
+    second = [
+        x[0, 0, 0, i] * math.sin(a) + x[0, 0, 0, i + 2] * math.cos(a) for i, a in enumerate(angles)
+    ]
+    torch.testing.assert_close(found, torch.stack([*first, *second, *x[0, 0, 0, 4:]]))
+
+
+def angles(rotary: Rotary, length: int) -> list[float]:
+    """Return the angle of each pair at position 1, from what becomes of (1, 0)."""
+    width = rotary.width
+    ones = torch.tensor([1.0, 0.0]).repeat(width // 2).expand(1, 1, length, width)
+    turned = rotary(ones)[0, 0, 1].view(-1, 2) / rotary.magnitude
+    return [math.atan2(float(sin), float(cos)) for cos, sin in turned]
+
+
+def test_linear_scaling_divides_positions() -> None:
+    """Chen et al. 2023: position 1 is turned as position 1 / 4 was."""
+    expected = [1 / 4, 100 ** (-1 / 2) / 4]
+
+    assert angles(Rotary(4, 100.0, scaling="linear", factor=4.0), 2) == pytest.approx(expected)
+
+
+def test_dynamic_scaling_enlarges_the_base_with_the_length() -> None:
+    """Base * (f L / L0 - (f - 1))^(d / (d - 2)) beyond L0; up to L0, angles stay."""
+    rotary = Rotary(4, 100.0, scaling="dynamic", factor=2.0, original_length=4)
+
+    assert angles(rotary, 4) == pytest.approx([1.0, 0.1])
+    base = 100 * (2 * 8 / 4 - 1) ** (4 / 2)
+    assert angles(rotary, 8) == pytest.approx([1.0, base ** (-2 / 4)])
+
+
+def test_llama_3_divides_only_slow_frequencies() -> None:
+    """Above 4 turns within the length they stay, below 1 they are divided, linear between."""
+    how = {"factor": 8.0, "original_length": 64, "slow_turns": 1.0, "fast_turns": 4.0}
+    rotary = Rotary(8, 10_000.0, scaling="llama3", **how)
+    expected = []
+    for i in range(4):
+        own = 10_000 ** (-2 * i / 8)
+        turns = 64 * own / (2 * math.pi)
+        kept = min(max((turns - 1.0) / (4.0 - 1.0), 0.0), 1.0)
+        expected.append(kept * own + (1 - kept) * own / 8)
+
+    assert angles(rotary, 2) == pytest.approx(expected, rel=1e-4)
+    assert expected[0] == 1.0
+    assert expected[3] == pytest.approx(0.001 / 8)
+
+
+def test_yarn_ramps_over_pairs_and_raises_the_magnitude() -> None:
+    """Peng et al. 2023, section 3.2 and equation 22; base 100, width 8, length 640."""
+    how = {"factor": 4.0, "original_length": 640, "slow_turns": 1.0, "fast_turns": 32.0}
+    rotary = Rotary(8, 100.0, scaling="yarn", **how)
+    low = math.floor(8 * math.log(640 / (32 * 2 * math.pi)) / (2 * math.log(100)))
+    high = math.ceil(8 * math.log(640 / (2 * math.pi)) / (2 * math.log(100)))
+    assert (low, high) == (1, 5)
+    expected = []
+    for i in range(4):
+        own, ramp = 100 ** (-2 * i / 8), min(max((i - low) / (high - low), 0), 1)
+        expected.append(own * (1 - ramp) + own / 4 * ramp)
+
+    assert angles(rotary, 2) == pytest.approx(expected, rel=1e-5)
+    assert rotary.magnitude == pytest.approx(0.1 * math.log(4) + 1)
 
 
 @pytest.mark.slow
@@ -217,10 +268,10 @@ def test_an_odd_width_is_refused_with_help(block: BlockType, params: AttentionPa
 @pytest.mark.parametrize(
     "how",
     [
-        {"position": "rotary", "causal": True, "window": 2, "kv_heads": 1},
-        {"position": "rotary", "kv_heads": 1},
+        {"position": Rotary(4), "mask": Window(2), "causal": True, "kv_heads": 1},
+        {"position": Rotary(4), "kv_heads": 1},
     ],
-    ids=str,
+    ids=["a window", "full"],
 )
 def test_one_graph_serves_every_size(
     how: dict[str, Any], compiles_once: Callable[[nn.Module], None]

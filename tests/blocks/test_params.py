@@ -41,8 +41,8 @@ def test_a_module_is_given_every_param() -> None:
     assert Grown().model_dump() == {"size": 3, "odd": False, "reach": None}
 
 
-def test_attention_is_written_as_before_positions_and_windows() -> None:
-    """The params of an attention block in checkpoints of format 1, key by key."""
+def test_attention_is_written_with_few_params() -> None:
+    """Params with their default are omitted, except those that most specs set."""
     known = {"heads", "d_k", "d_v", "causal", "bias", "dropout"}
 
     assert AttentionParams(heads=2).model_dump(mode="json").keys() == known

@@ -314,5 +314,5 @@ def test_shared_tables_of_t5_are_one_tensor(hf: Any, imported: Callable[..., Any
 
     assert ours.head.weight is ours.source_embedding.weight
     for stack in (ours.encoder, ours.decoder):
-        tables = {id(layer.self_attention.f.relative_bias.weight) for layer in stack}
+        tables = {id(layer.self_attention.f.position.weight) for layer in stack}
         assert len(tables) == 1

@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.attention.multi_head import ATTENTION, AttentionParams
 from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.attention.parts.masks_module import Window
 from weft.blocks.kernels.attention_backends import plain_attend
 from weft.blocks.kernels.attention_dispatch import attend
-from weft.blocks.position.position_module import alibi, distance_buckets, distances
+from weft.blocks.position.relative import RELATIVE_BIAS, RelativeBiasParams
+from weft.blocks.position.relative_module import (
+    Alibi,
+    RelativeBias,
+    RelativeKeys,
+    TransformerXLPosition,
+    distance_buckets,
+    distances,
+)
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.specs.findings import SpecError
@@ -58,7 +66,8 @@ def by_loops(block: Attention, x: Tensor, mask: Tensor, added: Any) -> Tensor:
 @pytest.mark.parametrize("window", [None, 2])
 def test_alibi_is_a_loop_over_scores(window: int | None, kv_heads: int, *, causal: bool) -> None:
     """With 4 heads, the slopes are 1/4, 1/16, 1/64 and 1/256; padding and windows mask as usual."""
-    block = attention(position="alibi", causal=causal, kv_heads=kv_heads, window=window)
+    near = {} if window is None else {"mask": Window(window)}
+    block = attention(position=Alibi(4), causal=causal, kv_heads=kv_heads, **near)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
     slopes = [1 / 4, 1 / 16, 1 / 64, 1 / 256]
 
@@ -81,10 +90,10 @@ def test_alibi_is_a_loop_over_scores(window: int | None, kv_heads: int, *, causa
 )
 def test_alibi_slopes_equal_those_of_the_paper(heads: int, slopes: list[float]) -> None:
     """Section 3: 1/2 to 1/256 for 8 heads; for 16 heads, every second slope is in between."""
-    found = alibi(torch.tensor([[3], [0], [-2]]), heads)
+    found = Alibi(heads)(torch.zeros(1, heads, 3, 4), torch.zeros(1, heads, 3, 4))
 
-    expected = [[[-3 * slope], [0.0], [-2 * slope]] for slope in slopes]
-    torch.testing.assert_close(found, torch.tensor(expected))
+    expected = [[[-abs(t - s) * slope for s in range(3)] for t in range(3)] for slope in slopes]
+    torch.testing.assert_close(found, torch.tensor([expected]))
 
 
 def test_queries_are_aligned_with_the_last_keys() -> None:
@@ -137,12 +146,10 @@ def test_buckets_of_t5_by_hand() -> None:
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_a_relative_bias_is_a_row_of_the_table(kv_heads: int, *, causal: bool) -> None:
     """The bias of a head and bucket is added to the score, scaled or not."""
-    how = {"buckets": 8, "max_distance": 5, "causal": causal, "kv_heads": kv_heads}
-    block = attention(position="relative_bias", **how)
+    position = RelativeBias(4, 8, 5, causal=causal)
+    block = attention(position=position, causal=causal, kv_heads=kv_heads)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
-
-    assert block.relative_bias is not None
-    table = block.relative_bias.weight.tolist()
+    table = position.weight.tolist()
 
     def added(head: int, t: int, s: int) -> float | None:
         row = bucket(t - s, 8, 5, causal=causal)
@@ -159,10 +166,10 @@ def test_a_relative_bias_is_a_row_of_the_table(kv_heads: int, *, causal: bool) -
 def test_relative_keys_are_added_to_the_keys(kv_heads: int, scale: str, *, causal: bool) -> None:
     """Equation 4 of Shaw et al.: e_ts = q_t (k_s + a_ts) / sqrt(d_k), a = w_clip(s - t, 2)."""
     how = {"causal": causal, "kv_heads": kv_heads, "scale": scale}
-    block = attention(position="relative_key", reach=2, **how)
+    position = RelativeKeys(3, 2, causal=causal)
+    block = attention(position=position, **how)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
-    assert block.relative_key is not None
-    table = block.relative_key.weight
+    table = position.weight
     assert table.shape == ((3, 3) if causal else (5, 3))
 
     found = block(x, mask=MASK)
@@ -185,11 +192,11 @@ def test_relative_keys_are_added_to_the_keys(kv_heads: int, scale: str, *, causa
 
 def test_fresh_tables_add_nothing() -> None:
     """Initially, attention does not depend on distances."""
-    block, plain = attention(position="relative_bias"), attention()
-    assert block.relative_bias is not None
-    block.relative_bias.initialize(torch.Generator())
+    position = RelativeBias(4)
+    block, plain = attention(position=position), attention()
+    position.initialize(torch.Generator())
     plain.load_state_dict(
-        {path: weight for path, weight in block.state_dict().items() if "relative" not in path}
+        {path: weight for path, weight in block.state_dict().items() if "position" not in path}
     )
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
@@ -239,20 +246,45 @@ def test_two_products_add_the_bias_that_the_fused_kernel_adds(
 )
 def test_buckets_that_cannot_be_are_refused(how: dict[str, Any], problem: str, help_: str) -> None:
     """Half of the buckets hold one distance each, and the others must reach further."""
-    params = AttentionParams(heads=2, position="relative_bias", **how)
-
     with pytest.raises(ValueError, match=problem) as caught:
-        ATTENTION.arguments(params, {"d_model": 8})
+        RELATIVE_BIAS.arguments(RelativeBiasParams(**how), {"heads": 2})
 
     assert help_ in caught.value.args[1]
-    unused = params.model_copy(update={"position": "none"})
-    assert ATTENTION.arguments(unused, {"d_model": 8})["heads"] == 2
 
 
-@pytest.mark.parametrize("position", ["alibi", "relative_bias", "relative_key"])
-def test_relative_positions_accept_no_memory(position: str) -> None:
-    """There is no memory port then, because relative positions need a common axis."""
-    use = {"use": "attention@1", "params": {"heads": 2, "position": position}}
+@BOTH
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_transformer_xl_positions_follow_the_equation(kv_heads: int, *, causal: bool) -> None:
+    """Section 3.3 of Dai et al.: (q + u) k + (q + v) W R[t - s], each distance encoded by hand."""
+    position = TransformerXLPosition(4, 3, 6)
+    block = attention(position=position, causal=causal, kv_heads=kv_heads)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+
+    def encoded(distance: int) -> Tensor:
+        angles = [distance / 10_000 ** (2 * i / 6) for i in range(3)]
+        waves = [math.sin(a) for a in angles] + [math.cos(a) for a in angles]
+        return (position.distance.weight @ torch.tensor(waves, dtype=torch.float64)).view(4, 3)
+
+    query = block.query(x).view(2, 6, 4, 3)
+    key, value = (
+        part(x).view(2, 6, kv_heads, -1).repeat_interleave(4 // kv_heads, 2)
+        for part in (block.key, block.value)
+    )
+    score = torch.full((2, 4, 6, 6), -math.inf, dtype=torch.float64)
+    for t in range(6):
+        for s in range(t + 1 if causal else 6):
+            content = ((query[:, t] + position.content_bias) * key[:, s]).sum(-1)
+            place = ((query[:, t] + position.position_bias) * encoded(t - s)).sum(-1)
+            score[:, :, t, s] = (content + place) / math.sqrt(3)
+    read = torch.einsum("bhts,bshv->bthv", score.softmax(-1), value)
+    # Encodings are computed in float32, with 24 bits.
+    torch.testing.assert_close(block(x), block.out(read.flatten(2)), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("position", ["alibi@1", "relative_bias@1", "relative_keys@1", "rotary@1"])
+def test_relative_positions_need_a_common_axis(position: str) -> None:
+    """Positions of another sequence have no distance to those of the queries."""
+    use = {"use": "attention@2", "params": {"heads": 2}, "fill": {"position": {"use": position}}}
     spec: dict[str, Any] = {
         "format": 2,
         "name": "one",
@@ -262,8 +294,10 @@ def test_relative_positions_accept_no_memory(position: str) -> None:
         "nodes": {"node": {**use, "in": {"x": "x", "memory": "memory"}}},
     }
 
-    with pytest.raises(SpecError, match="attention@1 has no port 'memory'"):
+    with pytest.raises(SpecError, match="but S at port 'memory'"):
         check(loaded(spec).form, registry())
+    spec["inputs"]["memory"] = "f[B T 8]"
+    assert check(loaded(spec).form, registry()).parameters() > 0
 
 
 @pytest.mark.slow
@@ -271,11 +305,12 @@ def test_relative_positions_accept_no_memory(position: str) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        {"position": "alibi", "causal": True, "window": 2, "kv_heads": 1},
-        {"position": "relative_bias"},
-        {"position": "relative_key", "reach": 3, "causal": True, "kv_heads": 2},
+        {"position": Alibi(4), "mask": Window(2), "causal": True, "kv_heads": 1},
+        {"position": RelativeBias(4)},
+        {"position": RelativeKeys(3, 3, causal=True), "causal": True, "kv_heads": 2},
+        {"position": TransformerXLPosition(4, 3, 6), "causal": True},
     ],
-    ids=str,
+    ids=["alibi", "relative bias", "relative keys", "transformer xl"],
 )
 def test_one_graph_serves_every_size(
     how: dict[str, Any], compiles_once: Callable[[nn.Module], None]

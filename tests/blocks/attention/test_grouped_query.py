@@ -7,19 +7,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.attention.multi_head import (
-    GROUPED_QUERY_ATTENTION,
-    GroupedQueryAttentionParams,
-)
+from weft.blocks.attention.multi_head import ATTENTION, AttentionParams
 from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.attention.parts.masks_module import Window
 from weft.blocks.kernels.decode_state import Capacity
+from weft.blocks.position.rotary_module import Rotary
 
 MASK = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 HOW = [
     {},
     {"causal": True},
-    {"window": 1},
-    {"window": 2, "causal": True, "position": "rotary"},
+    {"mask": Window(1)},
+    {"mask": Window(2), "causal": True, "position": Rotary(4)},
 ]
 """Attention options; each is tested with and without padding."""
 
@@ -117,11 +116,11 @@ def test_the_cache_holds_only_the_shared_heads(*, crossed: bool) -> None:
 
 def test_indivisible_head_counts_are_refused_with_help() -> None:
     """The help names the nearest divisor."""
-    params = GroupedQueryAttentionParams(heads=8, kv_heads=5)
+    params = AttentionParams(heads=8, kv_heads=5)
 
     with pytest.raises(
         ValueError, match="8 heads are not divisible by 5 key and value heads"
     ) as caught:
-        GROUPED_QUERY_ATTENTION.arguments(params, {"d_model": 16, "d_memory": 16})
+        ATTENTION.arguments(params, {"d_model": 16, "d_memory": 16})
 
     assert caught.value.args[1] == "use 4 kv_heads"

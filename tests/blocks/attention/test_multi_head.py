@@ -9,6 +9,11 @@ import torch
 from torch import Tensor, nn
 from weft.blocks.attention.multi_head import ATTENTION, AttentionParams
 from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.kernels.decode_state import Capacity
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.specs.findings import SpecError
+from weft.specs.load import loaded
 
 MASK = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 
@@ -37,7 +42,7 @@ def pair(d_memory: int = 8, *, causal: bool = False) -> tuple[Attention, nn.Mult
 def test_a_key_bias_does_not_change_the_output() -> None:
     """Layers with and without a key bias give the same output; without it, there is no weight."""
     with_one, _ = pair()
-    without = Attention(8, 8, 2, 4, 4, key_bias=False).double()
+    without = Attention(8, 8, 2, 4, 4, bias=("query", "value", "out")).double()
     without.load_state_dict({k: v for k, v in with_one.state_dict().items() if k != "key.bias"})
     x = torch.randn(2, 5, 8, dtype=torch.float64)
 
@@ -149,14 +154,43 @@ def test_a_fully_masked_row_attends_to_zeros() -> None:
     assert all(weight.grad.isfinite().all() for weight in attention.parameters())
 
 
-def test_causal_is_ignored_with_a_memory() -> None:
-    """Memory positions are unrelated to query positions, so `causal` is ignored."""
-    ours, _ = pair(causal=True)
-    x, memory = torch.randn(2, 2, 3, 8, dtype=torch.float64)
-    plain = Attention(8, 8, 2, 4, 4).double()
-    plain.load_state_dict(ours.state_dict())
+def test_a_causal_memory_has_the_positions_of_the_queries() -> None:
+    """Query t reads the memory up to t, as torch's layer does with this mask."""
+    ours, theirs = pair(6, causal=True)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    memory = torch.randn(2, 5, 6, dtype=torch.float64)
+    hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)
 
-    assert torch.equal(ours(x, memory), plain(x, memory))
+    expected, _ = theirs(x, memory, memory, attn_mask=hidden)
+    torch.testing.assert_close(ours(x, memory), expected, rtol=0, atol=1e-12)
+
+    state = ours.begin(Capacity(2, 1, 5, x.dtype, x.device))
+    steps = [
+        ours.step(x[:, t : t + 1], memory=memory[:, t : t + 1], state=state, position=t)
+        for t in range(5)
+    ]
+    torch.testing.assert_close(torch.cat(steps, 1), expected, rtol=0, atol=1e-12)
+
+
+def test_a_causal_memory_of_another_axis_is_refused() -> None:
+    """Positions of another sequence are neither earlier nor later."""
+    spec = {
+        "format": 2,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time", "S": "time"},
+        "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]"},
+        "outputs": {"y": "node.y"},
+        "nodes": {
+            "node": {
+                "use": "attention@2",
+                "params": {"heads": 2, "causal": True},
+                "in": {"x": "x", "memory": "memory"},
+            }
+        },
+    }
+
+    with pytest.raises(SpecError, match="but S at port 'memory'"):
+        check(loaded(spec).form, registry())
 
 
 def test_dropout_applies_only_to_attention_weights() -> None:

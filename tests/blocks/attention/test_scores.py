@@ -12,8 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from weft.blocks.attention.additive_module import AdditiveAttention
 from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.attention.parts.masks_module import Window
+from weft.blocks.attention.parts.scores_module import HeadGates, SoftCap, TalkingHeads
 from weft.blocks.kernels.attention_backends import plain_attend
 from weft.blocks.kernels.attention_dispatch import attend
+from weft.blocks.position.relative_module import Alibi, RelativeBias, RelativeKeys
+from weft.blocks.position.rotary_module import Rotary
 from weft.blocks.registry import registry
 from weft.blocks.residual.combine_module import MaskToBias
 from weft.graphs.checker.check import analyse
@@ -69,11 +73,23 @@ def test_weights_equal_the_definition(kv_heads: int, *, causal: bool) -> None:
     torch.testing.assert_close(given, block.out(read), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("position", ["none", "alibi", "relative_bias", "relative_key", "rotary"])
-def test_returned_weights_are_the_weights_used(position: str) -> None:
-    """With every kind of relative position, the weighted values equal the output."""
-    d_k = 4 if position == "rotary" else 3
-    block = Attention(8, 8, 4, d_k, 2, kv_heads=2, position=position, window=3).double().eval()
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"position": Alibi(4)},
+        {"position": RelativeBias(4)},
+        {"position": RelativeKeys(4)},
+        {"position": Rotary(4)},
+        {"score": SoftCap(2.0), "position": Alibi(4)},
+        {"score": TalkingHeads(4), "after_softmax": TalkingHeads(4)},
+        {"after_query": nn.Tanh(), "after_key": nn.Tanh()},
+    ],
+    ids=lambda parts: ", ".join(type(part).__name__ for part in parts.values()),
+)
+def test_returned_weights_are_the_weights_used(parts: dict[str, nn.Module]) -> None:
+    """With every kind of part, the weighted values equal the output."""
+    block = Attention(8, 8, 4, 4, 2, kv_heads=2, mask=Window(3), **parts).double().eval()
     for weight in block.parameters():
         nn.init.normal_(weight, std=0.5)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
@@ -151,16 +167,15 @@ def test_a_bias_is_torchs_float_mask(kv_heads: int) -> None:
 
 def test_a_gate_of_one_changes_nothing_and_of_zero_silences_its_head() -> None:
     """Section 2.3 of Michel et al.: the output of head h is multiplied by xi_h."""
-    gated, plain = attention(head_gates=True), attention()
-    plain.load_state_dict({k: v for k, v in gated.state_dict().items() if k != "head_gate"})
+    gates = HeadGates(4)
+    gated, plain = attention(output=gates), attention()
+    plain.load_state_dict({k: v for k, v in gated.state_dict().items() if "output" not in k})
     x = torch.randn(2, 6, 8, dtype=torch.float64)
-    assert gated.head_gate is not None
 
-    gated.initialize(torch.Generator().manual_seed(1))
-    plain.initialize(torch.Generator().manual_seed(1))
+    gates.initialize(torch.Generator())
     assert torch.equal(gated(x), plain(x))
     with torch.no_grad():
-        gated.head_gate.copy_(torch.tensor([1.0, 0.0, 0.5, 1.0]))
+        gates.weight.copy_(torch.tensor([1.0, 0.0, 0.5, 1.0]))
         plain.out.weight[:, 2:4] = 0.0
         plain.out.weight[:, 4:6] *= 0.5
     torch.testing.assert_close(gated(x), plain(x), rtol=0, atol=1e-12)
@@ -176,7 +191,7 @@ def test_a_mask_for_a_bias_names_the_adapter() -> None:
         "outputs": {"y": "read.y"},
         "nodes": {
             "read": {
-                "use": "attention@1",
+                "use": "attention@2",
                 "in": {"x": "x", "bias": "mask"},
                 "params": {"heads": 2},
             }
@@ -210,4 +225,4 @@ def test_a_step_axis_mask_as_a_bias_is_not_decodable() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
     """Compiled without graph breaks, and not recompiled for other batch sizes or lengths."""
-    compiles_once(attention(2, head_gates=True))
+    compiles_once(attention(2, output=HeadGates(4), score=SoftCap(5.0)))

@@ -50,7 +50,7 @@ def spec(width: int) -> dict[str, object]:
                 "params": {"max_length": 7},
             },
             "norm": {"use": "layer_norm@1", "in": {"x": "position.y"}},
-            "attention": {"use": "attention@1", "in": {"x": "norm.y"}, "params": {"heads": 2}},
+            "attention": {"use": "attention@2", "in": {"x": "norm.y"}, "params": {"heads": 2}},
         },
     }
 

@@ -37,6 +37,16 @@ def by_weights(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options:
     return weight @ value.repeat_interleave(query.size(1) // key.size(1), 1)
 
 
+def near(query: Tensor, key: Tensor, row: Tensor) -> Tensor:
+    """Return whether a query may attend to a key: the mask of a window, in the first row."""
+    return ((query - key).abs() <= 1) | (row > 0)
+
+
+def bent(score: Tensor) -> Tensor:
+    """Return bounded scores."""
+    return torch.tanh(score) * 2
+
+
 BIAS = torch.linspace(-1, 1, 64).view(1, 4, 4, 4)
 
 
@@ -50,13 +60,14 @@ SLOW_FLEX = pytest.param("flex", marks=pytest.mark.slow)  # torch traces each ca
     [
         {},
         {"causal": True},
-        {"window": 1},
-        {"causal": True, "window": 1},
+        {"pairs": near},
+        {"causal": True, "pairs": near},
         {"scale": 0.7},
         {"bias": BIAS},
         {"bias": BIAS[:, :1], "causal": True},
+        {"score": bent, "inner": BIAS, "bias": 1 - BIAS, "causal": True, "elementwise": True},
     ],
-    ids=lambda options: " ".join(options) or "full",
+    ids=lambda options: " ".join(options).replace("pairs", "window") or "full",
 )
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "mask"])
 @pytest.mark.filterwarnings("ignore")
@@ -70,18 +81,54 @@ def test_every_backend_equals_plain_attention(
 
     found = attend(query, key, value, mask, **options)
 
+    options.pop("elementwise", None)
     expected = by_weights(query, key, value, mask, **options)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("heads", [4, 2])
+def test_functions_of_scores_and_weights_equal_the_definition(heads: int) -> None:
+    """softmax(score(q k^T + inner) + bias), then a function of the weights, in loops."""
+    query, key, value = drawn(heads)
+    inner, bias = BIAS, (1 - BIAS[:, :1]).expand(2, -1, -1, -1)
+
+    def halved(weight: Tensor) -> Tensor:
+        return weight / 2
+
+    found = attend(
+        query,
+        key,
+        value,
+        MASK,
+        causal=True,
+        pairs=near,
+        inner=inner,
+        score=bent,
+        bias=bias,
+        after_softmax=halved,
+    )
+
+    expected = torch.zeros_like(found)
+    for b, h, t in ((b, h, t) for b in range(2) for h in range(4) for t in range(4)):
+        shared, part = h * heads // 4, {}
+        for s in range(t + 1):
+            if MASK[b, s] and (b == 1 or t - s <= 1):
+                score = query[b, h, t] @ key[b, shared, s] / 8**0.5 + inner[0, h, t, s]
+                part[s] = torch.exp(torch.tanh(score) * 2 + bias[b, 0, t, s])
+        for s, share in part.items():
+            expected[b, h, t] += share / sum(part.values()) / 2 * value[b, shared, s]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_flex_equals_plain_attention_with_all_options_combined() -> None:
-    """Shared keys, a mask, a causal window, a bias and a scale."""
+    """Shared keys, masks, biases, a scale and a function of the scores."""
     query, key, value = drawn(2)
-    options: dict[str, Any] = {"causal": True, "window": 1, "bias": BIAS, "scale": 0.7}
+    options: dict[str, Any] = {"causal": True, "pairs": near, "bias": BIAS, "scale": 0.7}
+    options |= {"score": bent, "inner": 1 - BIAS}
     use({"*": "flex"})
 
-    found = attend(query, key, value, MASK, **options)
+    found = attend(query, key, value, MASK, elementwise=True, **options)
 
     expected = by_weights(query, key, value, MASK, **options)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from weft.blocks.kernels.losses.cross_entropy import Spread
 from weft.blocks.kernels.losses.fused_linear_cross_entropy import LinearOutput
 from weft.blocks.losses.cross_entropy import CROSS_ENTROPY, CrossEntropyParams
 from weft.blocks.losses.cross_entropy_module import CrossEntropy
 from weft.graphs.ir.block_type import BlockType
-from weft.runtime.train.loss import label_smoothed
 
 PADDING = -1
 
@@ -46,17 +46,19 @@ def test_it_is_the_cross_entropy_of_torch(shape: tuple[int, ...], smoothing: flo
     assert loss.weight(labels).item() == (labels != PADDING).sum().item()
 
 
-def test_it_is_the_loss_of_translation_bit_for_bit() -> None:
-    """A mask of non-padding ids counts what the id of padding excludes."""
+@pytest.mark.parametrize("spread", ["vocabulary", "others"])
+def test_a_mask_excludes_what_negative_labels_exclude(spread: Spread) -> None:
+    """Ids with a mask of those that count have the same loss and gradient, bit for bit."""
     logits, labels = drawn(3, 7)
     ids = labels.clamp(min=0)
+    loss = CrossEntropy(0.1, spread)
 
-    found = CrossEntropy(0.1, "others")(logits, ids, ids != 0)
+    found = loss(logits, ids, labels != PADDING)
+    wanted = loss(logits, labels)
 
-    wanted = label_smoothed(logits, ids, smoothing=0.1, pad=0, spread="others")
-    assert torch.equal(found[0], wanted.loss)
-    assert torch.equal(found[1], wanted.nll)
-    gradients = [torch.autograd.grad(one, logits)[0] for one in (found[0], wanted.loss)]
+    assert torch.equal(found[0], wanted[0])
+    assert torch.equal(found[1], wanted[1])
+    gradients = [torch.autograd.grad(one[0], logits)[0] for one in (found, wanted)]
     assert torch.equal(*gradients)
 
 

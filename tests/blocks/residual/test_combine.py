@@ -53,7 +53,7 @@ SPEC = {
         "join": {"use": "concatenate@1", "in": {"x": "a", "z": "b"}},
         "mask": {"use": "lengths_to_mask@1", "in": {"lengths": "lengths", "x": "join.y"}},
         "read": {
-            "use": "attention@1",
+            "use": "attention@2",
             "in": {"x": "join.y", "mask": "mask.mask"},
             "params": {"heads": 1},
         },

@@ -177,7 +177,7 @@ def side_by_side(wires: dict[str, str]) -> dict[str, Any]:
                 "use": "parallel_sublayer@1",
                 "in": {"x": "x", **wires},
                 "fill": {
-                    "f": {"use": "attention@1", "params": {"heads": 2}},
+                    "f": {"use": "attention@2", "params": {"heads": 2}},
                     "g": {"use": "inner"},
                 },
             }

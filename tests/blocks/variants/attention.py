@@ -10,7 +10,7 @@ from weft.blocks.attention.additive import ADDITIVE_ATTENTION
 from weft.blocks.attention.block_sparse import BLOCK_SPARSE_ATTENTION
 from weft.blocks.attention.dot_product import DOT_ATTENTION
 from weft.blocks.attention.linear import LINEAR_ATTENTION
-from weft.blocks.attention.multi_head import ATTENTION, GROUPED_QUERY_ATTENTION
+from weft.blocks.attention.multi_head import ATTENTION
 from weft.graphs.ir.block_type import BlockType
 
 SELF = {"x": "f[B T 8]"}
@@ -18,19 +18,29 @@ MASKED = {"x": "f[B T 8]", "mask": "mask[B T]"}
 CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"}
 BIASED = {"x": "f[B T 8]", "mask": "mask[B T]", "bias": "bias[B T T]"}
 CROSS_BIASED = {**CROSSED, "bias": "bias[B T S]"}
-FEW = {"buckets": 4, "max_distance": 3}
-LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}
 
 
-def attention(inputs: Mapping[str, str], **params: Any) -> BlockType:
-    """Return a variant of attention with these params and example inputs."""
-    return replace(ATTENTION, example={"heads": 2, **params}, example_inputs=inputs)
+def attention(inputs: Mapping[str, str], *parts: Mapping[str, Any], **params: Any) -> BlockType:
+    """Return a variant of attention with these params, parts in slots and example inputs."""
+    fill = {slot: use for part in parts for slot, use in part.items()}
+    return replace(
+        ATTENTION, example={"heads": 2, **params}, example_inputs=inputs, example_fill=fill
+    )
 
 
-def grouped(inputs: Mapping[str, str], **params: Any) -> BlockType:
-    """Return a variant of grouped-query attention with these params and example inputs."""
-    example = {"heads": 4, "kv_heads": 2, **params}
-    return replace(GROUPED_QUERY_ATTENTION, example=example, example_inputs=inputs)
+def grouped(inputs: Mapping[str, str], *parts: Mapping[str, Any], **params: Any) -> BlockType:
+    """Return a variant in which groups of heads share keys and values."""
+    return attention(inputs, *parts, **{"heads": 4, "kv_heads": 2, **params})
+
+
+def position(use: str, **params: Any) -> dict[str, Any]:
+    """Return a part for the slot `position`."""
+    return {"position": {"use": f"{use}@1", "params": params}}
+
+
+def mask(use: str, **params: Any) -> dict[str, Any]:
+    """Return a part for the slot `mask`."""
+    return {"mask": {"use": f"{use}@1", "params": params}}
 
 
 def sparse(inputs: Mapping[str, str], **params: Any) -> BlockType:
@@ -39,69 +49,137 @@ def sparse(inputs: Mapping[str, str], **params: Any) -> BlockType:
     return replace(BLOCK_SPARSE_ATTENTION, example=example, example_inputs=inputs)
 
 
+ROTARY = position("rotary", base=100.0)
+FEW = {"buckets": 4, "max_distance": 3}
+GATES = {"output": {"use": "head_gates@1"}}
+TALKING = {"score": {"use": "talking_heads@1"}, "after_softmax": {"use": "talking_heads@1"}}
+CAP = {"score": {"use": "soft_cap@1", "params": {"cap": 2.0}}}
+NORMS = {slot: {"use": "rms_norm@1"} for slot in ("after_query", "after_key", "output")}
+EITHER = {
+    "first": {"use": "window@1", "params": {"distance": 2}},
+    "second": {"use": "chunked@1", "params": {"size": 1}},
+}
+BOTH = {
+    "mask": {
+        "use": "all@1",
+        "fill": {
+            "first": {"use": "window@1", "params": {"distance": 3}},
+            "second": {"use": "any@1", "fill": EITHER},
+        },
+    }
+}
+
 VARIANTS: dict[str, BlockType] = {
     "attention, LoRA": replace(ATTENTION, example={"heads": 2, "lora_rank": 3, "lora_alpha": 1.0}),
-    "attention, LoRA of all": replace(
-        ATTENTION,
-        example={
-            "heads": 2,
-            "causal": True,
-            "lora_rank": 2,
-            "lora_alpha": 0.5,
-            "lora_maps": "all",
-        },
-        example_inputs={"x": "f[B T 8]"},
+    "attention, LoRA of all": attention(
+        SELF, causal=True, lora_rank=2, lora_alpha=0.5, lora_maps="all"
     ),
     "attention, itself": attention(MASKED),
     "attention, free widths": attention(SELF, heads=3, d_k=5, d_v=2, causal=True, bias=False),
     "attention, causal and masked": attention(MASKED, causal=True),
     "attention, no key bias": attention(CROSSED, key_bias=False),
-    "attention, rotary": attention(SELF, position="rotary"),
-    "attention, rotary and causal": attention(MASKED, position="rotary", causal=True, d_k=6),
-    "attention, window": attention(MASKED, window=2),
-    "attention, window and causal": attention(SELF, window=2, causal=True),
-    "attention, window of one and causal": attention(SELF, window=1, causal=True),
+    "attention, a bias of two": attention(SELF, bias=False, query_bias=True, out_bias=True),
+    "attention, rotary": attention(SELF, position("rotary")),
+    "attention, rotary and causal": attention(MASKED, position("rotary"), causal=True, d_k=6),
+    "attention, half rotary": attention(
+        SELF, position("rotary", fraction=0.5, pairs="halves"), causal=True
+    ),
+    "attention, linear rotary": attention(
+        SELF, position("rotary", scaling="linear", factor=4.0), causal=True
+    ),
+    "attention, dynamic rotary": attention(
+        SELF, position("rotary", scaling="dynamic", factor=4.0, original_length=3), causal=True
+    ),
+    "attention, yarn": attention(
+        SELF, position("rotary", scaling="yarn", factor=4.0, original_length=64), causal=True
+    ),
+    "attention, llama 3": attention(
+        SELF,
+        position("rotary", scaling="llama3", factor=8.0, original_length=16, fast_turns=4.0),
+        causal=True,
+    ),
+    "attention, transformer xl": attention(MASKED, position("transformer_xl_position")),
+    "attention, transformer xl and causal": attention(
+        SELF, position("transformer_xl_position", d_position=6), causal=True
+    ),
+    "attention, window": attention(MASKED, mask("window", distance=2)),
+    "attention, window and causal": attention(SELF, mask("window", distance=2), causal=True),
+    "attention, window of one and causal": attention(SELF, mask("window", distance=1), causal=True),
+    "attention, chunks": attention(MASKED, mask("chunked", size=4)),
+    "attention, chunks and causal": attention(MASKED, mask("chunked", size=2), causal=True),
+    "attention, blocks": attention(MASKED, mask("block_sparse", block=2)),
+    "attention, blocks and causal": attention(
+        MASKED, mask("block_sparse", block=2, window_blocks=0, global_tokens=1), causal=True
+    ),
+    "attention, prefix": attention({**MASKED, "prefix": "mask[B T]"}, mask("prefix")),
+    "attention, documents": attention(
+        {**MASKED, "document": "ids:2[B T]"}, mask("document"), causal=True
+    ),
+    "attention, all masks": attention(MASKED, BOTH, causal=True),
     "attention, no scale": attention(MASKED, causal=True, scale="none"),
+    "attention, a scale": attention(MASKED, causal=True, scale=0.3),
     "attention, a memory and no scale": attention(CROSSED, scale="none"),
-    "attention, alibi": attention(MASKED, position="alibi"),
-    "attention, alibi and causal": attention(MASKED, position="alibi", causal=True, scale="none"),
-    "attention, alibi and window": attention(SELF, position="alibi", causal=True, window=2),
-    "attention, relative bias": attention(MASKED, position="relative_bias", **FEW),
+    "attention, alibi": attention(MASKED, position("alibi")),
+    "attention, alibi and causal": attention(MASKED, position("alibi"), causal=True, scale="none"),
+    "attention, alibi and window": attention(
+        SELF, position("alibi"), mask("window", distance=2), causal=True
+    ),
+    "attention, relative bias": attention(MASKED, position("relative_bias", **FEW)),
     "attention, relative bias and causal": attention(
-        MASKED, position="relative_bias", causal=True, window=3, **FEW
+        MASKED,
+        position("relative_bias", causal=True, **FEW),
+        mask("window", distance=3),
+        causal=True,
     ),
-    "attention, relative bias of 32": attention(SELF, position="relative_bias", bias=False),
-    "attention, relative key": attention(MASKED, position="relative_key", reach=2),
-    "attention, relative key and causal": attention(
-        MASKED, position="relative_key", reach=1, causal=True, window=3, scale="none"
+    "attention, relative bias of 32": attention(SELF, position("relative_bias"), bias=False),
+    "attention, relative keys": attention(MASKED, position("relative_keys", reach=2)),
+    "attention, relative keys and causal": attention(
+        MASKED,
+        position("relative_keys", reach=1, causal=True),
+        mask("window", distance=3),
+        causal=True,
+        scale="none",
     ),
-    "attention, relative key of 16": attention(SELF, position="relative_key", d_k=3, d_v=5),
+    "attention, relative keys of 16": attention(SELF, position("relative_keys"), d_k=3, d_v=5),
     "attention, bias": attention(BIASED),
-    "attention, bias and causal": attention(BIASED, causal=True, window=2, position="alibi"),
+    "attention, bias and causal": attention(
+        BIASED, position("alibi"), mask("window", distance=2), causal=True
+    ),
     "attention, a memory and bias": attention(CROSS_BIASED, scale="none"),
-    "attention, head gates": attention(MASKED, head_gates=True, causal=True),
-    "attention, all": attention(MASKED, causal=True, **LOCAL),
-    "attention, a memory and all": attention(CROSSED, causal=True, **LOCAL),
+    "attention, head gates": attention(MASKED, GATES, causal=True),
+    "attention, talking heads": attention(MASKED, TALKING, causal=True),
+    "attention, a memory and talking heads": attention(CROSSED, TALKING),
+    "attention, soft cap": attention(BIASED, CAP, position("alibi"), causal=True),
+    "attention, norms": attention(MASKED, NORMS, ROTARY, causal=True),
+    "attention, a memory and norms": attention(CROSSED, NORMS, GATES),
+    "attention, all": attention(MASKED, ROTARY, mask("window", distance=2), causal=True),
     "grouped, itself": grouped(MASKED),
+    "grouped, a memory": grouped(CROSSED),
     "grouped, causal": grouped(SELF, causal=True),
     "grouped, causal and masked": grouped(MASKED, causal=True, d_k=3, d_v=5, bias=False),
     "grouped, multi-query": grouped(MASKED, kv_heads=1, causal=True),
-    "grouped, window": grouped(SELF, window=2),
+    "grouped, window": grouped(SELF, mask("window", distance=2)),
     "grouped, no scale": grouped(SELF, causal=True, scale="none"),
-    "grouped, alibi": grouped(MASKED, position="alibi"),
-    "grouped, alibi, window and causal": grouped(MASKED, position="alibi", causal=True, window=2),
-    "grouped, relative bias": grouped(SELF, position="relative_bias", **FEW),
-    "grouped, relative bias and causal": grouped(
-        MASKED, position="relative_bias", kv_heads=1, causal=True, **FEW
+    "grouped, alibi": grouped(MASKED, position("alibi")),
+    "grouped, alibi, window and causal": grouped(
+        MASKED, position("alibi"), mask("window", distance=2), causal=True
     ),
-    "grouped, relative key": grouped(SELF, position="relative_key", reach=2),
-    "grouped, relative key and causal": grouped(
-        MASKED, position="relative_key", reach=2, kv_heads=1, causal=True
+    "grouped, relative bias": grouped(SELF, position("relative_bias", **FEW)),
+    "grouped, relative bias and causal": grouped(
+        MASKED, position("relative_bias", causal=True, **FEW), kv_heads=1, causal=True
+    ),
+    "grouped, relative keys": grouped(SELF, position("relative_keys", reach=2)),
+    "grouped, relative keys and causal": grouped(
+        MASKED, position("relative_keys", reach=2, causal=True), kv_heads=1, causal=True
+    ),
+    "grouped, transformer xl": grouped(MASKED, position("transformer_xl_position"), causal=True),
+    "grouped, talking heads": grouped(MASKED, TALKING, CAP, causal=True),
+    "grouped, documents": grouped(
+        {**MASKED, "document": "ids:2[B T]"}, mask("document"), causal=True
     ),
     "grouped, bias": grouped(BIASED, causal=True),
-    "grouped, a memory, bias and gates": grouped(CROSS_BIASED, head_gates=True),
-    "grouped, all": grouped(MASKED, causal=True, **LOCAL),
-    "grouped, a memory and all": grouped(CROSSED, causal=True, **LOCAL),
+    "grouped, a memory, bias and gates": grouped(CROSS_BIASED, GATES),
+    "grouped, all": grouped(MASKED, ROTARY, mask("window", distance=2), causal=True),
     "linear, full": replace(LINEAR_ATTENTION, example={"heads": 2, "d_k": 3, "bias": False}),
     "linear, causal in one chunk": replace(
         LINEAR_ATTENTION, example={"heads": 2, "causal": True}, example_inputs=SELF

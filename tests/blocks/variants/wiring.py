@@ -17,10 +17,13 @@ from weft.graphs.ir.block_type import BlockType
 
 MASKED = {"x": "f[B T 8]", "mask": "mask[B T]"}
 CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"}
-CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
-PAST = {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}}
+CROSS = {"f": {"use": "attention@2", "params": {"heads": 2}}}
+PAST = {"f": {"use": "attention@2", "params": {"heads": 2, "causal": True}}}
 FEED = {"f": {"use": "feed_forward@1", "params": {"d_ff": 16}}}
-LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}
+LOCAL = {
+    "position": {"use": "rotary@1", "params": {"base": 100.0}},
+    "mask": {"use": "window@1", "params": {"distance": 2}},
+}
 
 FREE = {
     "embedding",
@@ -65,6 +68,10 @@ FREE = {
     "mean_squared_error",
     "kl_divergence",
     "ctc",
+    "soft_cap",
+    "head_gates",
+    "split_heads",
+    "merge_heads",
 }
 """Blocks without matrix products: look-ups, positions, norms, noise, losses."""
 
@@ -114,8 +121,9 @@ VARIANTS: dict[str, BlockType] = {
         example_inputs=MASKED,
         example_fill={
             "f": {
-                "use": "grouped_query_attention@1",
-                "params": {"heads": 4, "kv_heads": 2, "causal": True, **LOCAL},
+                "use": "attention@2",
+                "params": {"heads": 4, "kv_heads": 2, "causal": True},
+                "fill": LOCAL,
             }
         },
     ),

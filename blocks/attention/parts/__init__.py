@@ -1,0 +1,1 @@
+"""Blocks that fill the slots of attention, and how attention applies them."""

@@ -1,0 +1,113 @@
+"""Parts for scores, attention weights and outputs of heads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....graphs.ir.block_type import BlockType, NoParams, Signature, port
+from ....graphs.ir.weights.division import Prunable
+from ...params import Base, Number, Params
+
+
+class SoftCapParams(Params):
+    """Params of `soft_cap`."""
+
+    cap: Base
+    """Bound of the absolute value."""
+
+
+class HeadGatesParams(Params):
+    """Params of `head_gates`."""
+
+    start: Number = 1.0
+    """Initial value of the scalars."""
+
+
+def _cap_signature(_: SoftCapParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("x", "f[...]", "any values, such as scores or logits"),),
+        outputs=(port("y", "f[...]", "values between -cap and cap"),),
+    )
+
+
+def _cap_arguments(params: SoftCapParams, _: Mapping[str, Any]) -> dict[str, Any]:
+    return params.model_dump()
+
+
+SOFT_CAP = BlockType(
+    name="soft_cap",
+    title="soft cap",
+    mixes="",
+    doc="Bound values smoothly; y = cap * tanh(x / cap).",
+    source="Gemma Team 2024, section 2; Bello et al. 2016, section 5.1",
+    params=SoftCapParams,
+    signature=_cap_signature,
+    arguments=_cap_arguments,
+    module=".attention.parts.scores_module:SoftCap",
+    example={"cap": 50.0},
+    example_inputs={"x": "f[B T 8]"},
+)
+
+
+def _gates_signature(_: HeadGatesParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("x", "f[b heads t d]", "one matrix for each head"),),
+        outputs=(port("y", "f[b heads t d]", "the matrices, each multiplied by a scalar"),),
+        sized=("heads",),
+    )
+
+
+def _gates_arguments(params: HeadGatesParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    return {"heads": sizes["heads"], **params.model_dump()}
+
+
+HEAD_GATES = BlockType(
+    name="head_gates",
+    title="head gates",
+    mixes="",
+    doc="Multiply each head by a learned scalar: its output, whose gradient then measures the "
+    "importance of the head, or its scores, as a learned temperature; y_h = w_h x_h.",
+    source="Michel et al. 2019, section 2.3; scores: Henry et al. 2020, section 2.2",
+    params=HeadGatesParams,
+    signature=_gates_signature,
+    arguments=_gates_arguments,
+    weights=lambda arguments: {"weight": (arguments["heads"],)},
+    prunable=Prunable(rows={}, last_axis=("weight",)),
+    module=".attention.parts.scores_module:HeadGates",
+    example={},
+    example_inputs={"x": "f[B 2 S 4]"},
+)
+
+
+def _talking_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("x", "f[b heads t s]", "scores or attention weights of each head"),),
+        outputs=(port("y", "f[b heads t s]", "linear combinations over the heads"),),
+        sized=("heads",),
+    )
+
+
+def _talking_arguments(_: NoParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    return {"heads": sizes["heads"]}
+
+
+def _talking_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count the product of the map and the scores of every pair."""
+    work: int = 2 * arguments["heads"] ** 2 * sizes["b"] * sizes["t"] * sizes["s"]
+    return work
+
+
+TALKING_HEADS = BlockType(
+    name="talking_heads",
+    title="talking heads",
+    mixes="",
+    doc="Linear map over the heads, of scores or of attention weights; y_g = sum_h w_gh x_h.",
+    source="Shazeer et al. 2020, section 2",
+    signature=_talking_signature,
+    arguments=_talking_arguments,
+    weights=lambda arguments: {"weight": (arguments["heads"], arguments["heads"])},
+    flops=_talking_flops,
+    module=".attention.parts.scores_module:TalkingHeads",
+    example_inputs={"x": "f[B 2 S S]"},
+)

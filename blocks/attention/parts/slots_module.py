@@ -1,0 +1,160 @@
+"""The slots of multi-head attention: which parts fill them, and how they are applied.
+
+Axes: B sequences, T query positions, S key positions, H heads, G key and value heads, K and V key
+and value widths of one head; R rows = N sentences x beams, L positions of a decoding buffer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...kernels.attention_masks import Pairs, of_pairs
+from ...kernels.decode_state import State
+
+SLOTS = (
+    "after_query",
+    "after_key",
+    "after_value",
+    "position",
+    "score",
+    "mask",
+    "after_softmax",
+    "output",
+)
+"""The slots, all optional."""
+States = State | dict[str, Any]
+"""The decoding state: of attention alone, or by slot, with that of attention under ""."""
+
+
+class Parts(nn.Module):
+    """The parts in the slots of attention, each a module or None."""
+
+    after_query: Any
+    after_key: Any
+    after_value: Any
+    position: Any
+    score: Any
+    mask: Any
+    after_softmax: Any
+    output: Any
+    scale: float | None
+    """Factor of the scores; 1 / sqrt(K) if None."""
+
+    def __init__(
+        self,
+        ports: Mapping[str, Sequence[str]],
+        stepping: Collection[str],
+        parts: Mapping[str, nn.Module],
+    ) -> None:
+        """Store the parts.
+
+        Args:
+            ports: slot to the wires that are passed on to its part, if any.
+            stepping: slots whose parts have `begin` and `step`.
+            parts: slot to its part.
+        """
+        super().__init__()
+        self.ports = {slot: tuple(names) for slot, names in ports.items()}
+        self.stepping = tuple(stepping)
+        for slot in SLOTS:
+            setattr(self, slot, parts.get(slot))
+        self.plain = not parts
+
+    def _own(self, slot: str, wires: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the wires that are passed on to a slot."""
+        return {name: wires[name] for name in self.ports.get(slot, ()) if name in wires}
+
+    def _through(
+        self,
+        slot: str,
+        x: Tensor,
+        wires: Mapping[str, Tensor],
+        states: Mapping[str, Any] | None,
+        position: int,
+    ) -> Tensor:
+        """Apply the part in a slot, if there is one; while decoding, to the next positions."""
+        part = getattr(self, slot)
+        if part is None:
+            return x
+        own = self._own(slot, wires)
+        if states is not None and slot in states:
+            y: Tensor = part.step(x, state=states[slot], position=position, **own)
+        else:
+            y = part(x, **own)
+        return y
+
+    def _rotate(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """Rotate queries and keys, counted from `start`, if positions are rotary."""
+        if self.position is None or not self.position.rotates:
+            return query_BHTK, key_BGTK
+        return self.position(query_BHTK, start), self.position(key_BGTK, start)
+
+    def _pairs(self, wires: Mapping[str, Tensor]) -> Pairs | None:
+        """Return the part in `mask` as a function of positions and rows."""
+        own = self._own("mask", wires)
+        pairs: Pairs | None = functools.partial(self.mask, **own) if own else self.mask
+        return pairs
+
+    def _functions(
+        self, query_BHTK: Tensor, key_BGSK: Tensor, wires: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        """Return the arguments of `attend` for the parts that change scores or weights."""
+        found: dict[str, Any] = {}
+        if self.position is not None and not self.position.rotates:
+            term = self.position(query_BHTK, key_BGSK)
+            if self.position.scaled:
+                term = term * (query_BHTK.size(-1) ** -0.5 if self.scale is None else self.scale)
+            found["inner"] = term
+        for name in ("score", "after_softmax"):
+            if getattr(self, name) is not None:
+                found[name] = functools.partial(getattr(self, name), **self._own(name, wires))
+        if self.score is not None:
+            found["elementwise"] = getattr(self.score, "elementwise", False)
+        return found
+
+    def _with_masked(
+        self,
+        bias: Tensor | None,
+        query_RHTK: Tensor,
+        at: tuple[int, int, int],
+        stored: Mapping[str, Tensor],
+    ) -> Tensor:
+        """Return a bias, with -inf at keys that are later or masked.
+
+        Args:
+            bias: bias of the scores, if there is one.
+            query_RHTK: queries.
+            at: position of the first query, of the first key, and after the last key.
+            stored: wires of the part in `mask`, [R, L] each.
+        """
+        position, first, end = at
+        query_T = torch.arange(position, end, device=query_RHTK.device)
+        key_S = torch.arange(first, end, device=query_RHTK.device)
+        allowed = key_S[None, :] <= query_T[:, None]
+        if self.mask is not None:
+            pairs = functools.partial(self.mask, **stored)
+            allowed = allowed & of_pairs(pairs, query_T, key_S, query_RHTK.size(0))
+        base = query_RHTK.new_zeros(1, 1, *allowed.shape[-2:]) if bias is None else bias
+        return base.masked_fill(~allowed, float("-inf"))
+
+
+def repeated(fixed: Mapping[str, Tensor], rows: int, skip: Collection[str]) -> dict[str, Tensor]:
+    """Return values of sentences, once for each row."""
+    return {
+        name: value.repeat_interleave(rows // value.size(0), 0)
+        for name, value in fixed.items()
+        if name not in skip
+    }
+
+
+def stored_so_far(own: State, name: str, new: Tensor, position: int) -> Tensor:
+    """Append a value [R, T] at a position, and return it for all positions, [R, L]."""
+    length, end = own.appended["key"].size(2), position + new.size(1)
+    buffer = own.appended.setdefault(name, new.new_zeros(new.size(0), length, 1))
+    buffer[:, position:end, 0] = new
+    return buffer[..., 0]
