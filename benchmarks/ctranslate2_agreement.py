@@ -11,16 +11,17 @@ with larger values, and for lines that differ, the model's own scores of both ou
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import ctranslate2
 import torch
 from weft.runtime.api import Model, open_model
-from weft.runtime.data.settings import DataSettings
-from weft.runtime.data.text_files import read_parallel
+from weft.runtime.data.preparing.prepare import records_of
 from weft.runtime.export.ctranslate2.export import export_ctranslate2
 from weft.runtime.metrics.text import score
 
@@ -67,6 +68,18 @@ def theirs(
     return {patient: [read(one) for one in found] for patient, found in results.items()}
 
 
+def test_pairs(model: Model, given: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Return the source lines and the references of a test set of the model's run."""
+    if model.answering is None:
+        sys.exit("the checkpoint has no run, so it has no test sets")
+    data, columns = model.answering.run.data, model.answering.columns
+    if given.data_root:
+        data = data.model_copy(update={"root": given.data_root})
+    records = islice(records_of(data, given.test, columns), given.lines)
+    pairs = [[one.values[columns[side].field] for side in ("source", "target")] for one in records]
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
 def main() -> None:
     """Print the table of scores, and each line that differs."""
     options = argparse.ArgumentParser(description=__doc__)
@@ -80,9 +93,7 @@ def main() -> None:
     given = options.parse_args()
     search = {"beam": given.beam, "alpha": given.alpha}
     model = open_model(given.checkpoint, search={**search, "penalty": "length"})
-    data = DataSettings.model_validate(model.checkpoint.run["data"])
-    pairs = list(read_parallel(data.test[given.test], given.data_root or data.root))[: given.lines]
-    lines, references = [source for source, _ in pairs], [target for _, target in pairs]
+    lines, references = test_pairs(model, given)
 
     found = {"ours, length^alpha": list(model.translator.translate(lines))}
     gnmt = replace(model, search=model.search.model_copy(update={"penalty": "gnmt"}))

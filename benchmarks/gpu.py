@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import weft
 from train import VOCAB, make_batches, shifted
-from weft.runtime.train.loss import label_smoothed
+from weft.blocks.kernels.losses.cross_entropy import smoothed_cross_entropy
 
 DEPTHS = (6, 24)
 
@@ -35,8 +35,9 @@ class Job:
         source, target = self.batches[index % len(self.batches)]
         with torch.autocast("cuda", torch.bfloat16):
             logits = self.model(source, source != 0, shifted(target))["logits"]
-        loss = label_smoothed(logits, target, smoothing=0.1, pad=0)
-        (loss.loss / loss.tokens).backward()
+        mask = target != 0
+        loss, _ = smoothed_cross_entropy(logits, target, mask, smoothing=0.1, spread="vocabulary")
+        (loss / mask.sum()).backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return int((target != 0).sum())

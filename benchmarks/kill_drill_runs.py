@@ -21,14 +21,18 @@ def write_run(folder: Path, updates: int) -> Path:
         rows = [rng.choices(WORDS, k=rng.randint(2, 5)) for _ in range(lines)]
         (folder / f"{name}.src").write_text("".join(" ".join(row) + "\n" for row in rows))
         (folder / f"{name}.tgt").write_text("".join(" ".join(row[::-1]) + "\n" for row in rows))
-    files = {n: {"source": [f"{n}.src"], "target": [f"{n}.tgt"]} for n in ("train", "valid")}
+    files = {
+        name: {"lines": {"source": [f"{name}.src"], "target": [f"{name}.tgt"]}}
+        for name in ("train", "valid")
+    }
+    columns = {side: {"type": "text", "tokenizer": "text"} for side in ("source", "target")}
     run = {
-        "format": 2,
-        "spec": "transformer-tiny",
-        "params": SMALL,
-        "data": {"root": str(folder), **files},
-        "tokenizer": {"vocab_size": 40},
-        "evaluate": {"every": 50, "best": "nll", "bleu": False},
+        "format": 3,
+        "objective": "translation",
+        "params": {"model": {"spec": "transformer-tiny", "params": SMALL}},
+        "data": {"root": str(folder), "columns": columns, **files},
+        "tokenizers": {"text": {"type": "bpe", "vocab_size": 40}},
+        "evaluate": {"every": 50, "best": "nll", "samples": 0},
     }
     return written(folder, run, updates)
 

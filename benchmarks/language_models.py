@@ -28,10 +28,9 @@ from weft.runtime.train.context import TrainingContext
 from weft.runtime.train.device import choose
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.objective.context import objective_context, prepare_objective
-from weft.runtime.train.objective.settings import ObjectiveRun
+from weft.runtime.train.objective.context import prepared_data, training_context
 from weft.runtime.train.optimize import make_optimizer, set_rate
-from weft.runtime.train.run import load_run
+from weft.runtime.train.run import Run, load_run
 from weft.runtime.train.schedule import learning_rate
 from weft.runtime.train.trainer import Trainer
 
@@ -74,7 +73,7 @@ class Quiet:
         print(f"  update {update}: validation perplexity {values['perplexity']:.4f}", flush=True)
 
 
-def run_of(model: str, given: argparse.Namespace) -> tuple[ObjectiveRun, str]:
+def run_of(model: str, given: argparse.Namespace) -> tuple[Run, str]:
     """Return the shipped run with a model and the settings of the command line."""
     overrides = {
         "data.root": given.data,
@@ -94,11 +93,7 @@ def run_of(model: str, given: argparse.Namespace) -> tuple[ObjectiveRun, str]:
         "padding": "padded",
         "trackers": [],
     }
-    run, source = load_run("language-model-multi30k", overrides)
-    if not isinstance(run, ObjectiveRun):
-        msg = "the run does not train an objective"
-        raise TypeError(msg)
-    return run, source
+    return load_run("language-model-multi30k", overrides)
 
 
 def in_weft(
@@ -106,7 +101,7 @@ def in_weft(
 ) -> tuple[TrainingContext, Trainer, dict[str, Tensor]]:
     """Return the context and the trainer of a run, and copies of its initial weights."""
     run, source = run_of(model, given)
-    context = objective_context(run, source, folder, choose(run), World(), Quiet())
+    context = training_context(run, source, folder, choose(run), World(), Quiet())
     trainer = Trainer(context, resume=False)
     initial = trainer.model.get_submodule("model").state_dict()
     return context, trainer, {path: weight.clone() for path, weight in initial.items()}
@@ -181,7 +176,7 @@ def perplexity(model: nn.Module, context: TrainingContext) -> float:
     run: Any = context.run
     model.eval()
     total = count = 0.0
-    for batch in prepare_objective(run, context.folder).valid.in_order(run.batch):
+    for batch in prepared_data(run, context.folder).valid.in_order(run.batch):
         ids, labels = with_labels(batch.inputs["text"])
         tokens = int((labels != UNCOUNTED).sum()) - len(ids)
         total += float(model(ids, labels=labels).loss) * tokens

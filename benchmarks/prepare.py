@@ -35,13 +35,14 @@ EVERY = 0.1
 EPOCH = """
 import sys, time
 began = time.perf_counter()
-from weft.runtime.data.batches import stream
-from weft.runtime.data.shards.corpus import Corpus
+from weft.runtime.data.planning import stream_plans
 from weft.runtime.data.settings import BatchSettings
+from weft.runtime.data.shards.corpus import Corpus
 imported = time.perf_counter()
 corpus = Corpus.open(sys.argv[1])
 settings = BatchSettings(tokens=int(sys.argv[2]))
-epoch, position, batch = next(stream(corpus, settings, 1, pad=0, eos=1))
+epoch, position, rows = next(stream_plans(corpus, settings, 1))
+[corpus.pair(int(row)) for row in rows]
 print(time.perf_counter() - imported)
 """
 
@@ -158,16 +159,20 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     began = time.perf_counter()
     write_text(folder, given.pairs)
     run = {
-        "format": 2,
+        "format": 3,
         "name": "drill",
-        "spec": "transformer-base",
+        "objective": "translation",
+        "params": {"model": {"spec": "transformer-base"}},
         "data": {
             "root": str(folder),
-            "train": {"source": ["train.en"], "target": ["train.de"]},
-            "valid": {"source": ["valid.en"], "target": ["valid.de"]},
-            "filter": {"duplicates": "drop"},
+            "columns": {
+                side: {"type": "text", "tokenizer": "tokenizer"} for side in ("source", "target")
+            },
+            "train": {"lines": {"source": ["train.en"], "target": ["train.de"]}},
+            "valid": {"lines": {"source": ["valid.en"], "target": ["valid.de"]}},
+            "filter": {"max_length": 250, "duplicates": "drop"},
         },
-        "tokenizer": {"vocab_size": given.vocabulary},
+        "tokenizers": {"tokenizer": {"type": "bpe", "vocab_size": given.vocabulary}},
     }
     (folder / "drill.json").write_text(json.dumps(run))
     text_bytes = sum(path.stat().st_size for path in folder.glob("train.*"))

@@ -47,7 +47,7 @@ from weft.runtime.cli.main import main as run_command
 from weft.runtime.train.resuming.retention import checkpoints
 
 UPDATES = 8
-SWAP = ("swap", "transformer-tiny", "**[use=attention@1]", "--use", "linear_attention@1")
+SWAP = ("swap", "transformer-tiny", "**[use=attention@2]", "--use", "linear_attention@1")
 FINAL = (
     f"checkpoints/{UPDATES:06d}/weights.safetensors",
     f"checkpoints/{UPDATES:06d}/optimizer.safetensors",
@@ -123,7 +123,7 @@ class Drill:
         self.run = write_run(folder, UPDATES)
         settings = json.loads(self.run.read_text())
         settings["checkpoint"] = {"every": 2, "keep": 2, "average": 2}
-        settings["evaluate"] = {"every": 4, "best": "nll", "bleu": False}
+        settings["evaluate"] = {"every": 4, "best": "nll", "samples": 0}
         self.run.write_text(json.dumps(settings))
         self.straight, self.log = folder / "straight", folder / "log"
         self.loaded = folder / "loaded"

@@ -97,18 +97,19 @@ def weft_step(
 ) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
     """Return Weft's model, its summed loss, and a description of its choices."""
     import weft
+    from fused_loss import fused_loss
     from weft.blocks.kernels import attention_backends
     from weft.blocks.kernels import linear as product
     from weft.graphs.passes.output_projection import head_of
     from weft.runtime.compile.autotune import choose_kernels
     from weft.runtime.spec.check import analysed
     from weft.runtime.system.memory import keep_freed_memory
-    from weft.runtime.train.transforms.fused_linear_cross_entropy import run_and_compare
+    from weft.runtime.train.transforms.unpad import kept
 
     keep_freed_memory()
     spec = weft.load("transformer-base", vocab=VOCAB, **asdict(how.size))
     model = weft.build(spec, device=how.device).train()
-    head = head_of(analysed(spec)[0], "logits")
+    head = head_of(analysed(spec)[0], "logits") or ""
     on_gpu = how.device != "cpu"
     kernels = choose_kernels(
         torch.device(how.device),
@@ -125,22 +126,11 @@ def weft_step(
     known: dict[int, dict[str, int]] = {}
 
     def loss(source: Tensor, target: Tensor) -> Tensor:
-        if id(target) not in known:  # there are few batches, and they are kept, so ids are stable
-            ids = {"source": source, "target": target}
-            known[id(target)] = {name: int((one != 0).sum()) for name, one in ids.items()}
         inputs = {"source": source, "source_mask": source != 0, "target": shifted(target)}
+        if id(target) not in known:  # there are few batches, and they are kept, so ids are stable
+            known[id(target)] = {n: int(kept(inputs[n], 0).sum()) for n in ("source", "target")}
         with torch.autocast(how.device, torch.bfloat16, enabled=how.half):
-            _, sums = run_and_compare(
-                model,
-                head,
-                inputs,
-                target,
-                smoothing=0.1,
-                pad=0,
-                spread="vocabulary",
-                counts=known[id(target)],
-            )
-        return sums.loss
+            return fused_loss(model, head, inputs, target, known[id(target)])
 
     return model, loss, note
 

@@ -1,15 +1,16 @@
 """Write the data of the shipped classification, tagging and regression runs as tables.
 
     python examples/columns.py languages OUT en=train.en.gz de=train.de.gz fr=train.fr.gz
-    python examples/columns.py tags OUT train=train.trees.gz valid=dev.trees.gz
+    python examples/columns.py tags OUT train=train.trees.gz test=dev.trees.gz
     python examples/columns.py pairs OUT train=train.en.gz,train.de.gz valid=val.en.gz,val.de.gz
     python examples/columns.py digits OUT
 
 `languages` writes lines of text with their language, `tags` the words of bracketed trees with
 their part-of-speech tags, and `pairs` sentences and their translations as one text, separated by
 `<to>`, with the number of words of the translation; all as JSON Lines in OUT.  `digits` writes the
-8 x 8 digits that scikit-learn ships as `.npz` files.  A fifth of the digits, and `--held-out` lines
-of each language, are validation data.
+8 x 8 digits that scikit-learn ships as `.npz` files.  A fifth of the digits, `--held-out` lines of
+each language, and, without a file `valid`, the last `--held-out` trees of `train` are validation
+data.
 """
 
 from __future__ import annotations
@@ -81,6 +82,22 @@ def tagged(trees: Iterable[str]) -> Iterator[dict[str, str]]:
             yield {"text": " ".join(words), "tags": " ".join(tags)}
 
 
+def tags(files: Mapping[str, str], held_out: int) -> dict[str, list[dict[str, str]]]:
+    """Return tagged words by split; without a file `valid`, it is the end of the file `train`.
+
+    The end, and not a random choice, since neighboring trees come from the same document.
+
+    Args:
+        files: split to its file of bracketed trees.
+        held_out: validation trees that are cut off `train`.
+    """
+    found = {split: list(tagged(lines_of(path))) for split, path in files.items()}
+    if "train" in found and "valid" not in found:
+        cut = max(0, len(found["train"]) - held_out)
+        found["train"], found["valid"] = found["train"][:cut], found["train"][cut:]
+    return found
+
+
 def pairs(files: str) -> Iterator[dict[str, Any]]:
     """Yield sentences with their translations, from two files separated by a comma."""
     sources, targets = map(lines_of, files.split(","))
@@ -136,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.kind == "languages":
         made = languages(files, given.most, given.held_out, given.seed)
     elif given.kind == "tags":
-        made = {split: tagged(lines_of(path)) for split, path in files.items()}
+        made = tags(files, given.held_out)
     else:
         made = {split: pairs(names) for split, names in files.items()}
     for split, rows in made.items():

@@ -98,19 +98,25 @@ def _check_and_draw(folder: Path, console: Console) -> None:
 
 def _make_corpus(folder: Path, console: Console) -> None:
     corpus = folder / "corpus"
-    corpus.mkdir(parents=True, exist_ok=True)
-    if not all(
-        (corpus / f"{s}.{side}").is_file()
-        for s in ("train", "valid", "test")
-        for side in ("en", "de")
-    ):
-        write_corpus(corpus, train=TRAIN, valid=VALID, test=TEST, seed=1)
+    write_demo_corpus(corpus)
     console.print(
         f"{TRAIN:,} training lines in {corpus}, without the numbers of the test lines; for example"
     )
     pairs = zip(read_lines(corpus / "train.en"), read_lines(corpus / "train.de"), strict=True)
     for _, (source, target) in zip(range(3), pairs, strict=False):
         console.print(f"  {source}  ->  {target}", markup=False)
+
+
+def write_demo_corpus(corpus: Path) -> None:
+    """Write the corpus of the demo into a folder, unless it is there.
+
+    Raises:
+        InputError: num2words is not installed.
+    """
+    corpus.mkdir(parents=True, exist_ok=True)
+    names = [f"{part}.{side}" for part in ("train", "valid", "test") for side in ("en", "de")]
+    if not all((corpus / name).is_file() for name in names):
+        write_corpus(corpus, train=TRAIN, valid=VALID, test=TEST, seed=1)
 
 
 def _remove(path: Path) -> None:

@@ -102,7 +102,7 @@ def resampled(samples: NDArray[np.int16], rate: int, wanted: int) -> NDArray[np.
 
 
 def write_corpus(
-    folder: str | Path, *, train: int = 6000, valid: int = 200, test: int = 600, seed: int = 1
+    folder: str | Path, *, train: int = 12_000, valid: int = 200, test: int = 600, seed: int = 1
 ) -> dict[str, int]:
     """Write the manifests of all splits and their wav files; the same for the same arguments.
 

@@ -188,9 +188,9 @@ def _of_block(block: BlockType) -> Schema:
             for name, slot in slots.items()
         },
         "additionalProperties": False,
-        "required": [*slots],
+        "required": (required_slots := [s.name for s in slots.values() if not s.optional]),
     }
-    if slots:
+    if required_slots:
         use["required"].append("fill")
     ports = {port.name: port for signature in both for port in signature.inputs}
     wires: Schema = {

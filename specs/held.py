@@ -43,7 +43,8 @@ def spec_names(source: str) -> list[str]:
     """Return the names of the specs that a file can hold: shipped ones and those in its folder."""
     path = Path(source)
     beside = (each.stem for each in path.parent.glob("*.json")) if source else ()
-    return [*shipped_names(*FOLDERS), *(name for name in beside if name != path.stem)]
+    names = (*shipped_names(*FOLDERS), *(name for name in beside if name != path.stem))
+    return list(dict.fromkeys(names))
 
 
 class SpecFile(str):

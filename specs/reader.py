@@ -258,18 +258,7 @@ def parse(
     own = form.model_fields.get("format")
     known = get_args(own.annotation) if own is not None else ()
     if known and found is not None and found not in known:
-        raise SpecError(
-            [
-                Finding(
-                    code="S05",
-                    at="/format",
-                    problem=f"unknown format {json.dumps(found)[:20]}",
-                    evidence=(f"this version of weft reads format {known[0]}",),
-                    help="update weft to read a newer format",
-                    source=source,
-                )
-            ]
-        )
+        raise SpecError([_unread(found, known[0], formats, source)])
     if "format" in form.model_fields:  # only complete files have this key
         value = {key: inner for key, inner in value.items() if key != FOR_EDITORS}
     if form is Spec:
@@ -282,6 +271,24 @@ def parse(
     except ValidationError as errors:
         findings = (form_finding(error, form, value, source) for error in errors.errors())
         raise SpecError(at_most(findings, source)) from None
+
+
+def _unread(found: Any, newest: int, formats: Mapping[int, Upgrader], source: str) -> Finding:
+    """Return the finding about a format that cannot be read or upgraded."""
+    reads = ", ".join(map(str, [*formats, newest]))
+    older = isinstance(found, int) and found in formats
+    return Finding(
+        code="S05",
+        at="/format",
+        problem=f"the file of format {found} cannot be upgraded: a required key is missing or wrong"
+        if older
+        else f"unknown format {json.dumps(found)[:20]}",
+        evidence=(f"this version of weft reads format {reads}",),
+        help=f"correct the file, or write it in format {newest}"
+        if older
+        else "update weft to read a newer format",
+        source=source,
+    )
 
 
 def _whole(value: Any) -> Any:

@@ -3,21 +3,80 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import weft
+from weft.graphs.draw.diagram import diagram
+from weft.runtime.prove.prove import prove
 from weft.runtime.train.check_run import check_run
 from weft.runtime.train.run import load_run
 
 FOLDER = Path(__file__).parents[1] / "examples/published"
 RUNS = sorted(FOLDER.glob("*-run.json"))
 SPECS = sorted({*FOLDER.glob("*.json")} - {*RUNS})
+SMALL: dict[str, dict[str, Any]] = {
+    "deepnet": {"d_model": 16, "heads": 2, "layers": 2},
+    "gemma2": {
+        "d_model": 16,
+        "heads": 4,
+        "kv_heads": 2,
+        "d_k": 4,
+        "d_ff": 16,
+        "layers": 4,
+        "distance": 3,
+    },
+    "latent-attention": {
+        "d_model": 16,
+        "heads": 2,
+        "d_head": 8,
+        "d_latent": 6,
+        "d_ff": 16,
+        "layers": 2,
+    },
+    "multi-source": {"d_model": 16, "heads": 2, "d_ff": 16, "layers": 2},
+    "primer": {"d_model": 16, "heads": 2, "layers": 1, "max_length": 16},
+    "retnet": {"d_model": 16, "heads": 2, "layers": 2},
+    "talking-heads": {"d_model": 16, "heads": 4, "d_ff": 16, "layers": 2},
+    "transformer-xl": {"d_model": 16, "heads": 4, "d_ff": 16, "layers": 2},
+}
+"""Small sizes of the specs that decode."""
 
 
 @pytest.mark.parametrize("file", SPECS, ids=lambda file: file.stem)
 def test_a_spec_has_no_mistake_and_no_warning(file: Path) -> None:
     """They are written as a user would write them."""
     assert list(weft.check(file)) == []
+
+
+@pytest.mark.parametrize("file", SPECS, ids=lambda file: file.stem)
+def test_a_spec_is_drawn(file: Path) -> None:
+    """The drawing has the name of each of its nodes."""
+    spec = weft.load(file)
+
+    source = diagram(spec.graph()).source
+
+    assert all(name in source for name in spec.graph().spec.nodes)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_decoding_gives_the_outputs_of_the_parallel_pass(name: str) -> None:
+    """Over 11 positions, more than a window or a kernel; gradients reach every parameter."""
+    spec = weft.load(FOLDER / f"{name}.json", **SMALL[name] | {"vocab": 12})
+
+    proof = prove(spec, sizes={"T": 11}, only=["steps", "causality", "gradients"])
+
+    assert {one.name: one.outcome for one in proof.properties} == dict.fromkeys(
+        ("steps", "causality", "gradients"), "passed"
+    )
+
+
+def test_all_specs_that_decode_are_stepped() -> None:
+    """None is missing in `SMALL`."""
+    decoding = {file.stem for file in SPECS if weft.load(file).graph().step_axis}
+
+    assert decoding == set(SMALL)
 
 
 @pytest.mark.parametrize("file", RUNS, ids=lambda file: file.stem)
@@ -35,3 +94,78 @@ def test_all_files_are_tested() -> None:
     """The folder is found."""
     assert RUNS
     assert SPECS
+
+
+def test_padding_changes_no_frame_of_a_conformer() -> None:
+    """Its convolutions read the padding of a batch as zeros, and its attention not at all."""
+    sizes: dict[str, Any] = {"d_model": 16, "layers": 2, "kernel": 5, "mels": 8, "vocab": 12}
+    model = weft.build(weft.load(FOLDER / "conformer.json", **sizes), seed=1).eval()
+    wave = torch.randn(1, 640 * 6)
+    padded = torch.cat([wave, torch.randn(1, 640 * 4)], 1)
+    mask = torch.arange(padded.size(1))[None] < wave.size(1)
+
+    alone = model(audio=wave, audio_mask=torch.ones_like(wave, dtype=torch.bool))
+    batched = model(audio=padded, audio_mask=mask)
+
+    assert batched["mask"].tolist() == [[True] * 6 + [False] * 4]
+    torch.testing.assert_close(batched["logits"][:, :6], alone["logits"])
+
+
+def test_primer_with_kernels_that_copy_is_a_transformer_with_squared_relu() -> None:
+    """Kernels of 0, 0 and 1 leave queries, keys and values as they are; others do not."""
+    sizes = SMALL["primer"] | {"vocab": 12}
+    primer = weft.build(weft.load(FOLDER / "primer.json", **sizes), seed=1).eval()
+    plain = weft.build(weft.load("gpt2", **sizes, activation="squared_relu"), seed=2).eval()
+    weights = primer.state_dict()
+    kernels = [weight for path, weight in weights.items() if path.endswith("convolution.weight")]
+    plain.load_state_dict({path: weights[path] for path in plain.state_dict()})
+    tokens = torch.randint(12, (2, 7))
+    wanted = plain(tokens=tokens)["logits"]
+
+    assert len(kernels) == 3
+    assert not torch.allclose(primer(tokens=tokens)["logits"], wanted)
+    for kernel in kernels:
+        kernel.copy_(torch.tensor([0.0, 0.0, 1.0]).expand_as(kernel))
+    torch.testing.assert_close(primer(tokens=tokens)["logits"], wanted)
+
+
+def test_gemma_2_has_as_many_parameters_as_published() -> None:
+    """Embedding and others; Gemma Team 2024, Gemma 2, table 2."""
+    assert weft.load(FOLDER / "gemma2.json").graph().parameters() == 590_118_912 + 2_024_517_888
+
+
+@pytest.mark.parametrize(("layers", "reached"), [(1, 3), (2, 10)])
+def test_only_every_second_layer_of_gemma_2_has_a_window(layers: int, reached: int) -> None:
+    """The first layer reads 3 earlier positions, the second one all."""
+    sizes = SMALL["gemma2"] | {"layers": layers, "vocab": 12}
+    model = weft.build(weft.load(FOLDER / "gemma2.json", **sizes), seed=1).eval()
+    tokens = torch.randint(1, 12, (1, 11))
+    other = tokens.clone()
+    other[0, 0] = 0
+
+    change = model(tokens=tokens)["logits"] - model(tokens=other)["logits"]
+
+    assert change.abs().amax(-1)[0].nonzero().flatten().tolist() == list(range(reached + 1))
+
+
+def test_keys_and_values_of_latent_attention_are_maps_of_the_compressed_vector() -> None:
+    """Its width is 6; the features of keys are 8 and 4 rotary ones for each of 2 heads."""
+    sizes = SMALL["latent-attention"]
+    weights = weft.load(FOLDER / "latent-attention.json", **sizes).graph().weights()
+    path = "decoder.0.attention.f"
+
+    assert weights[f"{path}.compress.weight"] == (6, 16)
+    assert weights[f"{path}.attention.key.weight"] == (2 * (8 + 4), 6)
+    assert weights[f"{path}.attention.value.weight"] == (2 * 8, 6)
+
+
+def test_layers_of_transformer_xl_share_the_vectors_of_contents_and_positions() -> None:
+    """The vectors u and v have no index of the layer in section 3.3; the maps of distances have."""
+    sizes = SMALL["transformer-xl"] | {"vocab": 12}
+    model = weft.build(weft.load(FOLDER / "transformer-xl.json", **sizes), seed=1)
+    layers: list[Any] = [model.get_submodule(f"decoder.{i}.attention.f.position") for i in (0, 1)]
+    first, second = layers
+
+    assert first.content_bias is second.content_bias
+    assert first.position_bias is second.position_bias
+    assert not torch.equal(first.distance.weight, second.distance.weight)

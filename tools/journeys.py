@@ -24,7 +24,7 @@ import weft
 ROOT = Path(weft.__file__).parent
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf")
 JOURNEYS = {
-    "kernel": "from 'use: attention@1' to the attention kernel",
+    "kernel": "from 'use: attention@2' to the attention kernel",
     "message": "from a wrong wire to its message",
     "update": "one update of a training",
     "translate": "'weft translate' of one sentence",

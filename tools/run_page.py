@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from weft.runtime.train.run_schema import run_schemas
+from weft.runtime.train.run_schema import run_schema
 from weft.specs.files import write_beside
+from weft.specs.reader import FOR_EDITORS
 
 PAGE = "runs.md"
 Schema = Mapping[str, Any]
@@ -29,24 +30,46 @@ weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set sche
 weft schema --run -o run.schema.json     # for editors: "$schema": "run.schema.json" in the file
 ```
 
-The 'values' column lists the allowed values. Unknown names are refused. A run trains a task
-(`"format": 2`, below) or an objective (`"format": 3`, [further down](#runs-of-objectives)).
-"""
-OBJECTIVES = """
-## Runs of objectives
-
-Settings of a run with `"format": 3` ([docs/objectives.md](objectives.md)). Tables of settings that
-are also those of tasks are above.
+The 'values' column lists the allowed values. Unknown names are refused. Files of format 1 and 2 are
+upgraded when they are read; `weft migrate` writes them in format 3.
 """
 
 
 def page() -> str:
     """Return the text of the page."""
-    (task, objective), defs = run_schemas()
-    made = _Page(defs)
-    parts = [HEAD, made.text(defs[task])]
-    made.suffix = " in format 3"
-    return "\n".join([*parts, OBJECTIVES, made.text(defs[objective])])
+    schema = run_schema()
+    made = {name: one for name, one in schema["properties"].items() if name != FOR_EDITORS}
+    defs = dict(schema["$defs"])
+    root = _named({**schema, "properties": made}, defs)
+    defs |= {name: _named(one, defs) for name, one in list(defs.items())}
+    return HEAD + "\n" + _Page(defs).text(root)
+
+
+def _named(record: Schema, defs: dict[str, Any]) -> Schema:
+    """Return a record in which metrics, predictors and trackers are references.
+
+    Args:
+        record: the record, whose settings may hold records in place.
+        defs: all records by name; those that are held in place are added.
+    """
+    made = {}
+    for name, field in record.get("properties", {}).items():
+        ways = [_reference(way, defs) for way in field.get("items", field).get("anyOf", ())]
+        if any("$ref" in way for way in ways):
+            rest = {key: one for key, one in field.items() if key not in ("items", "anyOf")}
+            made[name] = {**rest, "anyOf": ways}
+        else:
+            made[name] = field
+    return {**record, "properties": made} if made else record
+
+
+def _reference(way: Schema, defs: dict[str, Any]) -> Schema:
+    """Return a reference to a record that is held in place and selected by its `type`."""
+    kind = way.get("properties", {}).get("type", {}).get("const")
+    if kind is None:
+        return way
+    defs[kind] = way
+    return {"$ref": f"#/$defs/{kind}"}
 
 
 class _Page:
@@ -54,8 +77,6 @@ class _Page:
 
     def __init__(self, defs: Mapping[str, Schema]) -> None:
         self._defs = defs
-        self.suffix = ""
-        """Added to the titles of tables whose path is that of another one."""
         self._paths: dict[str, str] = {}
         """Name of a record to the path that titles its table."""
         self._waiting: list[tuple[str, str, Any]] = []
@@ -90,6 +111,7 @@ class _Page:
                 given = f"`{json.dumps(own)}`" if "default" in field else ""
                 given = "required" if name in needed else given
             meaning = _flowing(field.get("description", "")) or self._about(inner)
+            meaning = meaning or ("Selects these settings." if name == "type" else "")
             yield f"| `{name}` | {values} | {given} | {meaning} |".replace("|  |", "| |")
 
     def _inner(self, field: Schema) -> list[str]:
@@ -108,7 +130,7 @@ class _Page:
             own = self._defs[name]["properties"].get("type", {})
             kind = own.get("const", "") or " or ".join(own.get("enum", ()))
             own = f"{path}: {kind}" if many else path
-            self._paths[name] = own + self.suffix * (own in self._paths.values())
+            self._paths[name] = own + "" * (own in self._paths.values())
             self._waiting.append((own, name, default if not many else None))
         title = self._paths[name]
         slug = "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")

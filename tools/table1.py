@@ -54,7 +54,7 @@ class LayerType:
 
 
 def _attention(_: Sizes, __: int) -> dict[str, Any]:
-    return {"use": "attention@1", "params": {"heads": 1, "bias": False}}
+    return {"use": "attention@2", "params": {"heads": 1, "bias": False}}
 
 
 def _recurrent(sizes: Sizes, _: int) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def missing_positions(graph: Graph) -> Iterator[Remark]:
             at=at,
             problem=f"nothing in the model depends on the order of positions along {axis}",
             evidence=(f"{part.block.key} attends along {axis} to a set of positions",),
-            help="add a block such as 'sinusoidal_position@1' before it, or set its 'position'",
+            help="add a block such as 'sinusoidal_position@1' before it, or fill its 'position'",
         )
 
 

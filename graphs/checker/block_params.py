@@ -16,7 +16,8 @@ from ...specs.findings import certainly_meant, did_you_mean, nearest, pointer, r
 from ...specs.form import Use
 from ...specs.text.edits import Fix, replacing
 from ...specs.wording import converted, describe
-from ..ir.block_type import BlockType
+from ..ir.block_type import BlockType, Slot
+from ..ir.graph import Filling, Part
 from ..ir.stand_ins import StandIn, fitting, stand_in
 from .params import MISSING, holds_missing
 from .ports import Checker
@@ -137,6 +138,8 @@ def meant_block(checker: Checker, key: str) -> str:
 
     A template may have a more similar name.
     """
+    if key in checker.lost.entries("/blocks"):
+        return ""
     near = checker.registry.suggest(key)
     if near.partition("@")[0] == key.partition("@")[0]:
         return near
@@ -269,3 +272,26 @@ def _corrected(checker: Checker, error: ErrorDetails, at: str) -> Fix | None:
         options = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
         return respelled(at, given, options)
     return converted(at, wanted, given)
+
+
+def report_other_kind(
+    checker: Checker, slot: Slot, part: Filling | BlockType, block: BlockType, at: str
+) -> bool:
+    """Report a block whose kind of part does not fit the slot; return whether it does not."""
+    filler = part.block if isinstance(part, Part) else part
+    kind = filler.fills if isinstance(filler, BlockType) else ""
+    if kind == slot.takes:
+        return False
+    fitting = [one.key for one in checker.registry if slot.takes and one.fills == slot.takes]
+    checker.report(
+        code="W15",
+        at=at,
+        problem=f"{part.key} does not fit the slot '{slot.name}' of {block.key}",
+        evidence=(f"wanted {_kind_text(slot.takes)}, got {_kind_text(kind)}",),
+        help=f"use {', '.join(fitting)}" if fitting else "use a block that maps vectors to vectors",
+    )
+    return True
+
+
+def _kind_text(kind: str) -> str:
+    return f"a part of kind '{kind}'" if kind else "a block"

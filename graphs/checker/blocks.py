@@ -14,7 +14,7 @@ from ..ir.dims import UNKNOWN
 from ..ir.graph import Filling, Part, TemplatePart
 from ..ir.stand_ins import StandIn, common_signature
 from ..ir.value_type import Bound, Misfit, fit, free_names, settled, substitute
-from .block_params import read_use, refuse_params, template_named, validated
+from .block_params import read_use, refuse_params, report_other_kind, template_named, validated
 from .idle_params import note_params
 from .ports import (
     Checker,
@@ -58,11 +58,12 @@ def infer_part(
         _look_into(checker, use, at)
         return None
     block = written.block
-    signature = common_signature(block, made, frozenset(given))
-    takes = bool(signature.slots)
+    filled = frozenset(f"/{slot}" for slot in use.fill)
+    signature = common_signature(block, made, filled.union(given))
+    takes = bool(use.fill) or any(not slot.optional for slot in signature.slots)
     meant = as_meant(signature.inputs, given, slots=takes)
     if meant.keys() != given.keys():
-        signature = common_signature(block, made, frozenset(meant))
+        signature = common_signature(block, made, filled.union(meant))
     own = {port_.name for port_ in signature.inputs}
     note_params(checker, written, made, own & meant.keys())
     inner = {name: read for name, read in given.items() if name not in own}
@@ -72,8 +73,10 @@ def infer_part(
     fitted = fit_ports(checker, signature.inputs, meant, signature.same, block.key, wires_at)
     certain = fitted.certain(checker.misfits - before)
     several = frozenset(inner) if len(signature.slots) > 1 else passed
-    fill = _infer_fill(checker, use, block, signature.slots, certain, inner, at, wires_at, several)
-    if len(fill) < len(signature.slots):
+    sizes = widths(signature, certain)
+    inside = {**block.slot_sizes(made.params, sizes), **certain} if signature.slots else certain
+    fill = _infer_fill(checker, use, block, signature.slots, inside, inner, at, wires_at, several)
+    if any(slot.name not in fill for slot in _required(signature, use)):
         checker.unnamed.add(at)
         # A wire for the empty slot may also be a misspelled one of the block itself.
         wrong = {name: given[name] for name in inner if name in _misspelled(own, given)}
@@ -103,6 +106,11 @@ def infer_part(
         axes={name: certain[name] for name in names if name in certain},
         fill=fill,
     )
+
+
+def _required(signature: Signature, use: Use) -> list[Slot]:
+    """Return the slots that must be filled, or that a use fills."""
+    return [slot for slot in signature.slots if not slot.optional or slot.name in use.fill]
 
 
 def _misspelled(own: Collection[str], given: Reads) -> frozenset[str]:
@@ -236,9 +244,10 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
     """
     written = _slots_as_meant(checker, use, block, [slot.name for slot in slots], at)
     fill: dict[str, Filling] = {}
+    required = [slot for slot in slots if not slot.optional]
     for slot in slots:
         if slot.name not in written:
-            if len(use.fill) < len(slots):
+            if not slot.optional and len(use.fill) < len(required):
                 checker.report(
                     code="W05",
                     at=at,
@@ -249,10 +258,22 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
             continue
         key = written[slot.name]
         here = at + pointer("fill", key)
-        type_ = settled(substitute(slot.input.type, bound))
-        reads = {slot.input.name: Given(type_, f"slot {slot.name} of {block.key}"), **inner}
-        part = _infer_filling(checker, use.fill[key], reads, here, wires_at, passed)
+        direct = use.fill[key].use not in checker.templates
+        named = checker.registry.get(use.fill[key].use) if direct else None
+        if named is not None and report_other_kind(checker, slot, named, block, here):
+            continue
+        what = f"slot {slot.name} of {block.key}"
+        entries: dict[str, Given | NoOutput | None] = {
+            port_.name: Given(settled(substitute(port_.type, bound)), what)
+            for port_ in (slot.input, *slot.others)
+        }
+        optional = passed.union(slot.entries if slot.takes else slot.entries[1:])
+        part = _infer_filling(
+            checker, use.fill[key], {**entries, **inner}, here, wires_at, optional
+        )
         if part is None:
+            continue
+        if named is None and report_other_kind(checker, slot, part, block, here):
             continue
         fill[slot.name] = part
         if slot.output.name not in part.outputs:

@@ -46,7 +46,7 @@ from .params import (
 from .ports import Checker, Given
 from .reserved_names import check_names, names_read
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
-from .ties import check_ties, ties_fit, written_out
+from .ties import check_ties, ties_fit, with_moved, written_out
 
 
 def check(
@@ -144,6 +144,7 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
     _check_unused(checker, spec)
     if not checked:
         report_idle(checker)
+    spec = with_moved(spec, root, registry)
     small = small and ties_fit(spec, root, report)
     check_ties(spec, root, checker, expand=small)
     written = spec.model_copy(update={"params": {**spec.params, **values.written}})

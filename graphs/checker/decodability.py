@@ -98,8 +98,9 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
             own.append(Obstacle(at, problem, f"keep {axis} until the output"))
     yield from own
     for slot, inner in () if own else part.fill.items():
+        others = ports.difference(part.signature.slot(slot).entries)
         inside = frozenset(
-            port for port in inner.inputs if port in ports or axis in inner.inputs[port].axes
+            port for port in inner.inputs if port in others or axis in inner.inputs[port].axes
         )
         if isinstance(inner, TemplatePart):
             yield from _in_scope(inner.body, inside, axis)

@@ -249,13 +249,17 @@ def fit_ports(
     origin: dict[str, str] = {}
     support: dict[str, int] = {}
     disputed = set[str]()
+    reported = set[str]()
     reads = [(port_, _value(given.get(port_.name))) for port_ in ports]
     for port_, read in sorted(reads, key=lambda pair: pair[1] is not None and pair[1].guessed):
         if read is None:
             continue
         fitted = fit(port_.type, read.type, bound, origin)
         if isinstance(fitted, Misfit):
-            if not read.guessed:
+            same_axis = fitted.problem.removesuffix(f"'{port_.name}'")
+            if not read.guessed and same_axis not in reported:
+                # Two wires that disagree alike with a third are one mistake.
+                reported.add(same_axis)
                 report_misfit(checker, fitted, port_, read, block, at + pointer(port_.name))
                 disputed |= free_names(port_.type)
             continue

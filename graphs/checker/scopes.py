@@ -260,6 +260,10 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
     part = infer_part(checker, node, given, at, wires_at=at + pointer("in"))
     if part is None:
         return _Typed(None, None)
+    if part.block.fills:
+        help_ = f"use it in a slot for parts of kind '{part.block.fills}'"
+        problem = f"{part.key} is a part of another block, and not a node"
+        checker.report(code="W15", at=at + pointer("use"), problem=problem, help=help_)
     made = BlockNode(
         name=key, at=at, wires=node.in_, outputs=part.outputs, part=part, frozen=node.frozen
     )

@@ -20,7 +20,7 @@ from pydantic.errors import PydanticUserError
 
 from ...specs.findings import InputError, did_you_mean
 from ...specs.wording import describe
-from ..ir.block_type import Behavior, BlockType, Family, Port, Role, Signature, Slot
+from ..ir.block_type import Behavior, BlockType, Family, Port, Role, Signature, Slot, widths
 from ..ir.dims import names_of
 from ..ir.value_type import (
     KINDS,
@@ -302,9 +302,16 @@ class Contract:
 
     def _unbound_names(self, signature: Signature, bound: Bound) -> None:
         """Refuse names in types that no input port binds."""
+        if signature.slots:
+            params = self.block.params.model_validate(dict(self.block.example))
+            bound = {**self.block.slot_sizes(params, widths(signature, bound)), **bound}
         known = ", ".join(sorted(bound)) or "none"
         types = [(f"the output '{port.name}'", port.type) for port in signature.outputs]
-        types += [(f"the slot '{slot.name}'", slot.input.type) for slot in signature.slots]
+        types += [
+            (f"the slot '{slot.name}'", entry.type)
+            for slot in signature.slots
+            for entry in (slot.input, *slot.others)
+        ]
         for what, type_ in types:
             for name in sorted(free_names(type_) - bound.keys()):
                 problem = f"{what} has the type {type_}, but no wired input binds '{name}'"

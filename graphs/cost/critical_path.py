@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..ir.dims import Axis
-from ..ir.graph import BlockNode, Filling, Graph, Node, RepeatNode, Scope, TemplatePart
+from ..ir.graph import BlockNode, Filling, Graph, Node, Part, RepeatNode, Scope, TemplatePart
 from ..ir.traverse import placed
 from .flops import check_sizes, sizes_in
 
@@ -88,12 +88,28 @@ def paths(part: Filling, sizes: Mapping[str, int]) -> dict[Axis, int]:
         if behavior != "pointwise" and axis is not None and not isinstance(axis, tuple):
             here = sizes_in(part, sizes)
             each = part.block.sequential(part.arguments, here)
-            found |= {axis: hops * each} if (hops := part.block.hops(part.arguments, here)) else {}
+            found |= {axis: hops * each} if (hops := hops_of(part, sizes)) else {}
     inside: dict[Axis, int] = {}
     for inner in part.fill.values():
+        if isinstance(inner, Part) and inner.block.fills:
+            continue
         for axis, length in paths(inner, sizes).items():
             inside[axis] = min(length, inside.get(axis, length))
     return {axis: found.get(axis, 0) + inside.get(axis, 0) for axis in {**found, **inside}}
+
+
+def hops_of(part: Part, sizes: Mapping[str, int]) -> int:
+    """Return how often a block must be applied until all positions are connected; 0 for never.
+
+    The parts that fill its slots may restrict what it reads, as a mask does: the most hops count,
+    or the fewest where any part suffices.
+    """
+    parts = [one for one in part.fill.values() if isinstance(one, Part) and one.block.fills]
+    inside = [hops_of(one, sizes) for one in parts]
+    if part.block.fewest_hops:
+        return min(filter(None, inside), default=0)
+    own = part.block.hops(part.arguments, sizes_in(part, sizes))
+    return 0 if 0 in (own, *inside) else max([own, *inside])
 
 
 def shortest_paths(graph: Graph, sizes: Mapping[str, int]) -> dict[Axis, int]:

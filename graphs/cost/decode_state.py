@@ -162,7 +162,7 @@ def _in_part(part: Part, ports: frozenset[str], path: str, at: str) -> Iterator[
     if part.block.steps:
         yield Keeper(path, at, 1, part)
     for slot, inner in part.fill.items():
-        passed, below = ports | {part.signature.slot(slot).input.name}, f"{at}/fill/{slot}"
+        passed, below = ports.union(part.signature.slot(slot).entries), f"{at}/fill/{slot}"
         if isinstance(inner, TemplatePart):
             yield _Inside(f"{path}/{slot}.", 1, inner.body, passed & frozenset(inner.body.inputs))
         elif inner.steps:

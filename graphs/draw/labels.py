@@ -144,8 +144,9 @@ def words_of(part: Filling) -> Words:
     """
     if isinstance(part, TemplatePart):
         return Words(part.key.replace("_", " "), "", "other")
-    if not part.fill:
-        return Words(_title(part), _detail(part), part.block.family)
+    if all(slot.optional for slot in part.signature.slots):
+        details = (_detail(part), *(_part_text(inner) for inner in part.fill.values()))
+        return Words(_title(part), ", ".join(filter(None, details)), part.block.family)
     inner = words_of(next(iter(part.fill.values())))
     others = [words_of(other) for other in list(part.fill.values())[1:]]
     below, above = _bands(part)
@@ -156,6 +157,12 @@ def words_of(part: Filling) -> Words:
         (*below, *inner.below),
         (*inner.above, *above),
     )
+
+
+def _part_text(part: Filling) -> str:
+    """Return the text of a part in an optional slot, such as `window distance 64`."""
+    words = words_of(part)
+    return f"{words.title} {words.detail}".strip()
 
 
 def _title(part: Part) -> str:

@@ -19,6 +19,7 @@ from ...specs.findings import nearest
 from .dims import names_of
 from .state_tensor import StateTensor
 from .value_type import ValueType, parse_type
+from .weights.defaults import merged, no_flops, no_sizes, once, undivided, unlimited
 from .weights.division import Division, Prunable
 
 Behavior = Literal["pointwise", "causal", "full"]
@@ -54,6 +55,18 @@ class Slot:
     output: Port
     """The value that it receives back; the slot's block must have an output of this name."""
     doc: str = ""
+    optional: bool = False
+    """Whether the slot may stay empty."""
+    takes: str = ""
+    """Kind of part that fits, such as `mask`: only blocks whose `fills` is the same.  Empty for
+    any block that has the ports."""
+    others: tuple[Port, ...] = ()
+    """Further values that the slot's block receives, if it has ports of these names."""
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Names of the ports by which the values of the slot enter its block."""
+        return (self.input.name, *(port.name for port in self.others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,8 @@ class Signature:
     ordered: bool = True
     """Whether the result depends on the order of the positions that it reads; if not, permuting
     them together with their masks changes nothing."""
+    sized: tuple[str, ...] = ()
+    """Further axis names that stand for sizes on which weights may depend, such as `heads`."""
     scale: Literal["", "normalized", "accumulated"] = ""
     """What is known of the magnitude of the first output: a norm sets it, or it is the sum of a
     residual path that no norm follows, and grows with depth."""
@@ -90,7 +105,7 @@ class Signature:
 
 def width_names(signature: Signature) -> set[str]:
     """Return the names of the sizes that weights may depend on, as `widths` gives them."""
-    names = set[str]()
+    names = set(signature.sized)
     for one in signature.inputs:
         last = one.type.axes[-1:] if one.type.kind == "f" else ()
         for part in (*last, one.type.size):
@@ -122,29 +137,14 @@ class NoParams(BaseModel, frozen=True, extra="forbid"):
     """The params of a block without params."""
 
 
-def merged(params: BaseModel, sizes: Arguments) -> dict[str, Any]:
-    """Return the default constructor arguments: inferred sizes, then params."""
-    return {**sizes, **params.model_dump()}
-
-
 def no_weights(_: Arguments) -> dict[str, tuple[int, ...]]:
     """Return no weights, for a block without parameters."""
     return {}
 
 
-def no_flops(_: Arguments, __: Mapping[str, int]) -> int:
-    """Return 0, the FLOPs of a block without matrix products."""
-    return 0
-
-
 def no_state(_: Arguments, __: Mapping[str, int], ___: frozenset[str]) -> dict[str, StateTensor]:
     """Return no tensors, for a block whose `step` needs only the position."""
     return {}
-
-
-def once(_: Arguments, __: Mapping[str, int]) -> int:
-    """Return 1, for a block that needs one sequential operation or one application."""
-    return 1
 
 
 def never(_: Arguments, __: Mapping[str, int]) -> int:
@@ -187,16 +187,6 @@ Exporters to engines with a fixed architecture recognize blocks by it.
 """
 
 
-def unlimited(_: Arguments) -> int | None:
-    """Return None, the maximum sequence length of a block that takes any length."""
-    return None
-
-
-def undivided(_: Arguments) -> Division | None:
-    """Return None, for a block whose work cannot be divided."""
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BlockType:
     """A kind of block: everything about it except its computation."""
@@ -228,7 +218,13 @@ class BlockType:
     `{name}` is replaced by a constructor argument."""
     params: type[BaseModel] = NoParams
     signature: Callable[[Any, frozenset[str]], Signature]
-    """Ports, from the params and the names of the wired ports."""
+    """Ports, from the params and the names of the wired ports; a filled optional slot is among
+    the names as `/SLOT`, such as `/mask`."""
+    fills: str = ""
+    """Kind of part, such as `mask`: it fits slots whose `takes` is the same, and is not a node.
+    Its module follows the protocol of these slots (docs/write-a-block.md)."""
+    slot_sizes: Callable[[Any, Arguments], Mapping[str, int]] = no_sizes
+    """Sizes that only the types of its slots name, from the params and the sizes of its ports."""
     arguments: Callable[[Any, Arguments], dict[str, Any]] = merged
     """Constructor arguments, from params and inferred sizes; raises ValueError if they conflict.
 
@@ -252,6 +248,9 @@ class BlockType:
     has reached all positions, or all on one side of it; 0 if that never happens.  A window needs
     many applications; a dilated kernel leaves gaps.  Arguments as for `flops`.
     """
+    fewest_hops: bool = False
+    """For a block with slots that take parts: whether the fewest hops of these parts count, as
+    for a union of masks, and not the most."""
     division: Callable[[Arguments], Division | None] = undivided
     """How processes can divide its work, from the constructor arguments; None if they cannot."""
     module: str | type[Any]
@@ -283,9 +282,10 @@ class BlockType:
     """For a loss, whose first output is a sum over items: the ports that `weight`, a method of its
     module, takes.  It returns the number of items, by which training divides, so these ports must
     not need the outputs of the model.  `weight` is given those of them that are wired."""
+    counts: Literal["", "same", "shifted"] = ""
+    """Non-padding positions of its output: the `same` as of `ids`, or those `shifted` right."""
     draws: bool = False
-    """Whether it draws random numbers in evaluation too, where the results of a row depend on the
-    shape of its batch."""
+    """Whether it draws random numbers in evaluation too, which depend on the shape of its batch."""
     example: Mapping[str, Any] = field(default_factory=dict)
     """Smallest useful params."""
     example_inputs: Mapping[str, str] = field(default_factory=dict)
@@ -293,8 +293,15 @@ class BlockType:
     example_fill: Mapping[str, Any] = field(default_factory=dict)
     """Blocks in the slots of the example."""
     upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """Converts a use record of the previous major version to this one; called by
-    `specs/upgrade.py`."""
+    """Converts a use record of the previous major version to this one, for `specs/upgrade.py`."""
+    replaces: tuple[str, ...] = ()
+    """Keys of removed blocks with other names, whose use records `upgrade` also converts."""
+    removed_params: frozenset[str] = frozenset()
+    """Params of the previous major version that this one lacks.  An older patch may set them in a
+    use of this version; `upgrade` then converts the use."""
+    moved_weights: Mapping[str, str] = field(default_factory=dict)
+    """Weight of the previous major version to its name in this one, slots included, if they
+    differ: older checkpoints, ties and import tables have the old names."""
 
     @property
     def key(self) -> str:

@@ -40,7 +40,7 @@ class Part:
 
     @property
     def key(self) -> str:
-        """The name under which the spec uses it, such as `attention@1`."""
+        """The name under which the spec uses it, such as `attention@2`."""
         return self.block.key
 
     def bodies(self, below: str = "/") -> Iterator[tuple[str, Scope]]:
@@ -57,8 +57,8 @@ class Part:
 
     def slot_ports(self, slot: str) -> tuple[str, ...]:
         """Return the wired ports that a slot's block receives, besides the slot's own input."""
-        entry = self.signature.slot(slot).input.name
-        return tuple(name for name in self.fill[slot].inputs if name != entry)
+        entries = self.signature.slot(slot).entries
+        return tuple(name for name in self.fill[slot].inputs if name not in entries)
 
     @property
     def steps(self) -> bool:

@@ -8,7 +8,7 @@ which is bound anew at each node, or a leading `...`, which stands for any numbe
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -372,3 +372,28 @@ def _words(type_: ValueType) -> list[str]:
     """Return the names in a type in order, `...` included."""
     parts = [*type_.axes, *([] if type_.size is None else [type_.size])]
     return [name for part in parts for name in (sorted(names_of(part)) or [str(part)])]
+
+
+def sizes_of_inputs(
+    inputs: Mapping[str, str], params: Collection[str], given: Mapping[str, ValueType]
+) -> dict[str, int]:
+    """Return the params of a spec that are sizes of its inputs, from the values that fill them.
+
+    A param that is the size of several inputs has the largest of their sizes.
+
+    Args:
+        inputs: input to its type, as the spec writes it.
+        params: params that follow the inputs.
+        given: input to the type of the value that fills it; other inputs give no sizes.
+    """
+    found: dict[str, int] = {}
+    for name, text in inputs.items():
+        parts = _TYPE.match(text)
+        if name not in given or parts is None:
+            continue
+        pairs = [(parts["size"], given[name].size)]
+        pairs += zip(parts["axes"].split()[::-1], given[name].axes[::-1], strict=False)
+        for word, size in pairs:
+            if word in params and isinstance(size, int):
+                found[word] = max(size, found.get(word, 0))
+    return found

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from ..ir.graph import BlockNode, Graph, TemplateNode
 from .output_projection import head_of
+
+_PAD = 0
+"""Id of the padding token that the data counts."""
 
 
 def deployed_graph(graph: Graph) -> Graph:
@@ -49,6 +53,40 @@ def _origin(value: str, nodes: Mapping[str, Any]) -> str:
             break
         value = wires[0]
     return value
+
+
+def counted_inputs(graph: Graph) -> dict[str, dict[str, tuple[str, bool]]]:
+    """Return where the data tell how many positions of a model's input are not padding.
+
+    A mask has as many as the input of the objective that it is, or is made from; ids that are
+    shifted right have as many as that input, shifted.  Models that run several times are left out.
+
+    Returns:
+        Node of a model to its inputs, each with the input of the objective and whether it is
+        shifted.
+    """
+    nodes = {node.name: node for node in graph.root.nodes}
+    calls = Counter(node.module for node in graph.root.nodes)
+    found: dict[str, dict[str, tuple[str, bool]]] = {}
+    for name, model in nodes.items():
+        if not isinstance(model, TemplateNode) or model.model is None or calls[name] != 1:
+            continue
+        counts = {port: _counted(value, nodes, graph) for port, value in model.wires.items()}
+        found[name] = {port: count for port, count in counts.items() if count is not None}
+    return found
+
+
+def _counted(value: str, nodes: Mapping[str, Any], graph: Graph) -> tuple[str, bool] | None:
+    """Return the input whose positions a value has, and whether it is shifted; None if unknown."""
+    if value in graph.inputs:
+        return (value, False) if graph.inputs[value].kind == "mask" else None
+    node = nodes[value.partition(".")[0]]
+    if not isinstance(node, BlockNode) or node.wires.get("ids") not in graph.inputs:
+        return None
+    counts = node.part.block.counts
+    if not counts or node.part.arguments.get("pad", _PAD) != _PAD:
+        return None
+    return node.wires["ids"], counts == "shifted"
 
 
 def fusible(graph: Graph) -> dict[str, tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..ir.block_type import Port
+from ..ir.block_type import Port, Signature
 from ..ir.dims import names_of, time_axes
 from ..ir.graph import Graph, Part, TemplatePart
 from ..ir.traverse import Visit, visits
@@ -92,7 +92,7 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
     blocks = {}
     for visit in visits(graph.root, "weights"):
         if isinstance(visit.part, Part):
-            around = planner.around(visit.part, planner.padded_entry(visit))
+            around = planner.around(visit.part, planner.padded_entries(visit))
             if around is not None:
                 blocks[visit.module] = around
     outputs = {name: planner.place(type_) for name, type_ in graph.outputs.items()}
@@ -110,7 +110,7 @@ class _Planner:
     unpadded: frozenset[str]
     needs: dict[int, bool] = field(default_factory=dict)
     """Known answers of `needs_padding`; the copies of a repeat share their blocks."""
-    found: dict[tuple[int, str | None], Around | None] = field(default_factory=dict)
+    found: dict[tuple[int, tuple[str, ...]], Around | None] = field(default_factory=dict)
     """Known answers of `around`."""
 
     def place(self, type_: ValueType) -> Place | None:
@@ -143,38 +143,44 @@ class _Planner:
         any_axes = all(port.type.axes[:1] == ("...",) for port, _ in (*wired, *given))
         return any(places) and not (any_axes and all(places))
 
-    def padded_entry(self, visit: Visit) -> str | None:
-        """Return the port by which padded values enter a block in a slot; None if there is none."""
+    def padded_entries(self, visit: Visit) -> tuple[str, ...]:
+        """Return the ports by which padded values enter a block in a slot."""
         around = visit.parent
         if visit.kind != "slot" or around is None or not isinstance(around.part, Part):
-            return None
-        padded = self.padded_entry(around) is not None or self.needs_padding(around.part)
-        return around.part.signature.slot(visit.pieces[-1][1]).input.name if padded else None
+            return ()
+        padded = self.padded_entries(around) or self.needs_padding(around.part)
+        return around.part.signature.slot(visit.pieces[-1][1]).entries if padded else ()
 
-    def around(self, part: Part, entered: str | None) -> Around | None:
+    def around(self, part: Part, entered: tuple[str, ...]) -> Around | None:
         """Return what to pad and unpad around a block; None if there is nothing to do.
 
         Args:
             part: the block.
-            entered: the port by which padded values enter from the enclosing block.
+            entered: the ports by which padded values enter from the enclosing block.
         """
         key = id(part), entered
         if key not in self.found:
             self.found[key] = self._around(part, entered)
         return self.found[key]
 
-    def _around(self, part: Part, entered: str | None) -> Around | None:
+    def _around(self, part: Part, entered: tuple[str, ...]) -> Around | None:
         if not self.needs_padding(part):
             return None
         inputs = self.places(part.inputs)
         outputs = {name: self.place(type_) for name, type_ in part.outputs.items()}
-        if entered is not None:
-            inputs.pop(entered, None)
+        if entered:
+            inputs = {name: place for name, place in inputs.items() if name not in entered}
             outputs = dict.fromkeys(outputs)
         if not inputs and not any(outputs.values()):
             return None
         ports = tuple(port.name for port in part.signature.inputs if not port.optional)
         return Around(part.key, inputs, outputs, ports)
+
+
+def _by_row(signature: Signature) -> bool:
+    """Return whether a block with slots passes padded values to them."""
+    inside = (slot.input.type.axes[:1] for slot in signature.slots)
+    return signature.by_row or any(first != ("...",) for first in inside)
 
 
 def _wired(part: Part) -> Iterator[Port]:
@@ -196,7 +202,7 @@ def _reasons(graph: Graph) -> dict[str, str]:
         everywhere = ""
         if any(port.type.kind == "loss" for port in signature.outputs):
             everywhere = f"{where} computes a loss that includes padding"
-        elif signature.by_row and any(isinstance(one, TemplatePart) for one in part.fill.values()):
+        elif _by_row(signature) and any(isinstance(p, TemplatePart) for p in part.fill.values()):
             everywhere = f"{where} depends on the rows of the batch and has a template in a slot"
         if everywhere:
             found |= dict.fromkeys(set(times) - found.keys(), everywhere)

@@ -13,8 +13,7 @@ from typing import Any
 from ...graphs.cost.flops import flops
 from ...graphs.ir.dims import time_axes
 from ..compile.roofline import TRAINING
-from ..train.check_run import graph_of_run
-from ..train.objective.settings import ObjectiveRun
+from ..train.objective.planned import graph_of_run
 from ..train.run import Run
 
 FILL = 0.9
@@ -77,9 +76,7 @@ class Projection:
         }
 
 
-def project(
-    run: Run | ObjectiveRun, source: str, lengths: Mapping[str, int] | None = None
-) -> Projection:
+def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> Projection:
     """Return the estimated size of a run, without its data.
 
     Args:

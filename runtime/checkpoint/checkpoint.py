@@ -7,9 +7,8 @@
     objective.json          the objective that trained a model, if there was one
     run.json                the run, with overrides applied
     state.json              fingerprint, a digest of each node, update, data position, scores
-    tokenizer.model         or source.model and target.model or target.symbols.json; imported
-                            models may have tokenizer.json instead; of objectives, NAME.model,
-                            NAME.classes.json and other files of the columns
+    NAME.model, ...         files of the columns: tokenizers, classes; imported models may have
+                            tokenizer.model or tokenizer.json
     metrics.jsonl           the history of the run up to this update
     manifest.json           size and SHA-256 digest of each file, written last: `manifest.py`
 
@@ -32,10 +31,11 @@ from ...graphs.checker.check import check
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.canonical import fingerprint, fingerprint_of
 from ...graphs.ir.graph import Graph
+from ...graphs.ir.traverse import owned_parts
 from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
 from ...specs.reader import parse, read_file
-from ...specs.upgrade import OBJECTIVE_FORMAT, RUN_FORMATS, upgrade_format
+from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
 from . import manifest
@@ -117,7 +117,7 @@ class Checkpoint:
                 help="resume from the newest checkpoint of the run",
             )
         self.verify_optimizer()
-        return tensors_in(self.folder, "optimizer")
+        return _with_moved(tensors_in(self.folder, "optimizer"), self.graph)
 
 
 def open_checkpoint(
@@ -166,7 +166,7 @@ def open_checkpoint(
     return Checkpoint(
         folder=folder,
         graph=graph,
-        weights=tensors_in(folder, "weights"),
+        weights=_with_moved(tensors_in(folder, "weights"), graph),
         objective=_objective(folder, blocks),
         run=run,
         state=state,
@@ -217,6 +217,29 @@ def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) 
     return graph
 
 
+def _with_moved(tensors: dict[str, Tensor], graph: Graph) -> dict[str, Tensor]:
+    """Return tensors by the paths that parameters have now.
+
+    A checkpoint of an older version of a block may have weights that moved; the state of the
+    optimizer has the path of its parameter, a dot and a name.
+    """
+    moved = {
+        f"{path}.{old}": f"{path}.{new}"
+        for path, _, part in owned_parts(graph.root)
+        for old, new in part.block.moved_weights.items()
+    }
+    if not moved:
+        return tensors
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        path, _, rest = name.rpartition(".")
+        if name in moved:
+            found[moved[name]] = tensor
+        else:
+            found[f"{moved[path]}.{rest}" if path in moved else name] = tensor
+    return found
+
+
 def _with_help(finding: Finding) -> Finding:
     """Return a finding; for an unknown block, with another help: a checkpoint names no code."""
     if finding.code != "N01":
@@ -240,8 +263,8 @@ def _objective(folder: Path, blocks: Iterable[BlockType]) -> Graph | None:
 
 
 def _column_files(folder: Path, run: Mapping[str, Any]) -> list[Path]:
-    """Return the tokenizer files of a checkpoint; of an objective, all files of its columns."""
-    if run.get("format") == OBJECTIVE_FORMAT:
+    """Return the tokenizer files of an imported model; of others, all files of the columns."""
+    if run:
         return [path for path in folder.iterdir() if path.is_file() and path.name not in _OWN]
     return [*folder.glob("*.model"), *folder.glob("*.symbols.json"), *folder.glob(HUB)]
 

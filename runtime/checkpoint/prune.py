@@ -2,7 +2,7 @@
 
 A head consists of rows of the query, key and value maps and of columns of the output map, so a
 model without the head computes the same as the model with its output set to zero.  The
-gradients of `head_gates` show which heads are unimportant.
+gradients of head gates show which heads are unimportant.
 
 Source: Michel et al. 2019, sections 2.3 and 4.1.
 """
@@ -18,15 +18,17 @@ import torch
 from ...blocks.registry import registry
 from ...graphs.checker.check import check
 from ...graphs.ir.canonical import canonical, fingerprint
+from ...graphs.ir.graph import Filling, Part
 from ...graphs.ir.traverse import owned_parts
 from ...specs.findings import InputError, did_you_mean
 from ...specs.form import FORMAT
 from ...specs.load import load_child, loaded
+from ..codegen.generated import program_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ...graphs.ir.graph import Graph, Part
+    from ...graphs.ir.graph import Graph
     from .checkpoint import Checkpoint
 
 
@@ -83,7 +85,7 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
     changed.
 
     Args:
-        model: model whose attentions have `head_gates`.
+        model: model whose attentions have `head_gates@1` in their slot `output`.
         losses: functions that each return the loss of one batch as a scalar.
 
     Returns:
@@ -93,14 +95,14 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
         InputError: no attention has gates, or there is no batch.
     """
     gates = {
-        path.removesuffix(".head_gate"): gate
-        for path, gate in model.named_parameters()
-        if path.endswith(".head_gate")
+        place.path: model.get_parameter(f"{place.path}.output.{name}")
+        for place in attentions(program_of(model).graph)
+        for name in _by_head(place.part.fill.get("output"))
     }
     if not gates:
         raise InputError(
             "no attention of the model has gates",
-            help="adapt the checkpoint to a spec whose attentions set 'head_gates' to true",
+            help="adapt the checkpoint to a spec whose attentions have 'head_gates@1' in 'output'",
         )
     sums, count = {path: torch.zeros_like(gate) for path, gate in gates.items()}, 0
     for loss in losses:
@@ -119,7 +121,7 @@ def attentions(graph: Graph) -> list[Place]:
     return [
         Place(path, select, part, tuple(range(part.arguments["heads"])))
         for path, select, part in owned_parts(graph.root)
-        if part.block.prunable is not None
+        if part.block.prunable is not None and part.block.prunable.rows
     ]
 
 
@@ -155,12 +157,13 @@ def _place(known: Mapping[str, Place], path: str, removed: set[int], source: str
     if arguments.get("lora_rank"):
         help_ = "merge it into the weights first, with 'weft merge'"
         raise InputError(f"'{path}' has LoRA", place=source, help=help_)
-    if arguments["position"] == "alibi":
-        raise InputError(
-            f"the ALiBi slopes of '{path}' follow from the number of its heads",
-            place=source,
-            help="do not remove heads of this attention",
-        )
+    for slot, filling in place.part.fill.items():
+        if not _shrinks(filling):
+            raise InputError(
+                f"{filling.key} in '{path}/{slot}' depends on the number of its heads",
+                place=source,
+                help="do not remove heads of this attention",
+            )
     if len(left.kept) * groups != len(left.kept_groups) * count:
         each = count // groups
         raise InputError(
@@ -171,13 +174,28 @@ def _place(known: Mapping[str, Place], path: str, removed: set[int], source: str
     return left
 
 
+def _by_head(filling: Filling | None) -> tuple[str, ...]:
+    """Return the weights of a block that have one entry for each head."""
+    prunable = filling.block.prunable if isinstance(filling, Part) else None
+    return prunable.last_axis if prunable is not None else ()
+
+
+def _shrinks(filling: Filling) -> bool:
+    """Return whether heads can be removed from a block in a slot of attention."""
+    if not isinstance(filling, Part):
+        return False
+    by_head = bool({"heads", "groups"}.intersection(filling.signature.sized))
+    own = filling.block.prunable is not None or not by_head
+    return own and all(map(_shrinks, filling.fill.values()))
+
+
 def _graph_without(graph: Graph, places: list[Place]) -> Graph:
     """Return the graph with the remaining heads, with explicit head widths."""
     patches: list[dict[str, Any]] = []
     for place in places:
         arguments = place.part.arguments
         sizes = {"heads": len(place.kept), "d_k": arguments["d_k"], "d_v": arguments["d_v"]}
-        if "kv_heads" in type(place.part.params).model_fields:
+        if getattr(place.part.params, "kv_heads", None) is not None:
             sizes["kv_heads"] = len(place.kept_groups)
         keys = {f"params.{name}": size for name, size in sizes.items()}
         patches.append({"select": place.select, "expect": 1, "set": keys})
@@ -208,4 +226,9 @@ def _rows(place: Place, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             found[path] = by_head[:, left["heads"]].flatten(1, 2)
         elif name in axes.last_axis:
             found[path] = tensor[..., left["heads"]]
+    for slot, filling in place.part.fill.items():
+        for name in _by_head(filling):
+            path = f"{place.path}.{slot}.{name}"
+            if path in weights:
+                found[path] = weights[path][..., left["heads"]]
     return {path: tensor.contiguous() for path, tensor in found.items()}

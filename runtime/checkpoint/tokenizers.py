@@ -9,10 +9,9 @@ from pydantic import TypeAdapter
 
 from ...graphs.passes.objective import feeds_of
 from ...specs.findings import InputError
-from ...specs.upgrade import OBJECTIVE_FORMAT
 from ..data.hub import HUB, HubTokenizer, Prompts
-from ..data.preparing.table_settings import Tokenizers
-from ..data.symbols import SYMBOLS, Symbols, Vocabulary
+from ..data.preparing.settings import Tokenizers
+from ..data.symbols import Vocabulary
 from ..data.tokenizer import Tokenizer
 from ..data.vocabularies import vocabularies_of
 from ..decode.decode import SpecialTokens
@@ -26,7 +25,7 @@ def ends_of(checkpoint: Checkpoint) -> frozenset[int]:
     end = checkpoint.state.get("imported", {}).get("tokens", {}).get("end")
     if end is not None:
         return frozenset(end if isinstance(end, list) else [end])
-    if is_of_objective(checkpoint):
+    if is_trained(checkpoint):
         return frozenset({_written_by(checkpoint).eos})
     if "tokenizer.model" in checkpoint.tokenizers:
         eos = Tokenizer(checkpoint.tokenizers["tokenizer.model"], own_ids=False).eos
@@ -61,7 +60,7 @@ def tokenizers_of(checkpoint: Checkpoint) -> tuple[Vocabulary, Vocabulary]:
         InputError: the checkpoint has no tokenizer.
     """
     files = checkpoint.tokenizers
-    if is_of_objective(checkpoint):
+    if is_trained(checkpoint):
         columns, feeds = vocabularies_by_column(checkpoint), _feeds(checkpoint)
         reads, writes = (columns.get(feeds.get(side, side)) for side in ("source", "target"))
         if reads is not None and writes is not None:
@@ -69,9 +68,6 @@ def tokenizers_of(checkpoint: Checkpoint) -> tuple[Vocabulary, Vocabulary]:
     if "tokenizer.model" in files:
         both = Tokenizer.from_bytes(files["tokenizer.model"])
         return both, both
-    if {"source.model", SYMBOLS} <= files.keys():
-        source = Tokenizer.from_bytes(files["source.model"])
-        return source, Symbols.from_bytes(files[SYMBOLS], source, str(checkpoint.folder / SYMBOLS))
     if {"source.model", "target.model"} <= files.keys():
         return tuple(Tokenizer.from_bytes(files[f"{side}.model"]) for side in ("source", "target"))  # type: ignore[return-value]
     raise InputError(
@@ -87,7 +83,7 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
     Raises:
         InputError: there is no tokenizer, it is invalid, or it does not fit the model.
     """
-    if is_of_objective(checkpoint):
+    if is_trained(checkpoint):
         vocabulary = _written_by(checkpoint)
         _refuse_larger(checkpoint, vocabulary.vocab_size, str(checkpoint.folder))
         return ColumnPrompts(vocabulary, vocabulary.vocab_size)
@@ -146,9 +142,19 @@ class ColumnPrompts:
         return self.vocabulary.pieces(ids)
 
 
-def is_of_objective(checkpoint: Checkpoint) -> bool:
-    """Return whether a checkpoint was trained by an objective."""
-    return checkpoint.run.get("format") == OBJECTIVE_FORMAT
+def is_trained(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint was trained by a run, rather than imported or built."""
+    return bool(checkpoint.run)
+
+
+def vocabularies_in(checkpoint: Checkpoint) -> dict[str, Vocabulary]:
+    """Return the vocabularies of a checkpoint by the names of its run's tokenizers.
+
+    Raises:
+        InputError: a file is missing or damaged.
+    """
+    settings = _TOKENIZERS.validate_python(checkpoint.run.get("tokenizers", {}))
+    return vocabularies_of(checkpoint.tokenizers, settings, str(checkpoint.folder))
 
 
 def vocabularies_by_column(checkpoint: Checkpoint) -> dict[str, Vocabulary]:
@@ -157,8 +163,7 @@ def vocabularies_by_column(checkpoint: Checkpoint) -> dict[str, Vocabulary]:
     Raises:
         InputError: a file is missing or damaged.
     """
-    settings = _TOKENIZERS.validate_python(checkpoint.run.get("tokenizers", {}))
-    made = vocabularies_of(checkpoint.tokenizers, settings, str(checkpoint.folder))
+    made = vocabularies_in(checkpoint)
     columns = checkpoint.run.get("data", {}).get("columns", {})
     return {
         name: made[own["tokenizer"]]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,8 +17,13 @@ from ...graphs.diff.diff import diff
 from ...graphs.diff.weight_transfer import WeightTransfer
 from ...graphs.ir.canonical import fingerprint
 from ...graphs.ir.graph import Graph
+from ...graphs.ir.value_type import sizes_of_inputs
+from ...specs.findings import InputError
+from ...specs.load import LoadedSpec, load
 from ..codegen.build import build
+from ..spec.check import graph_of
 from .checkpoint import Checkpoint
+from .deployed import deployed
 from .saving import weights_of
 
 if TYPE_CHECKING:
@@ -57,7 +63,59 @@ def adapted(checkpoint: Checkpoint, graph: Graph, seed: int) -> tuple[Checkpoint
     model = build(graph, seed=seed)
     weight_transfer = carry_over(model, checkpoint.weights, checkpoint.graph, graph)
     state = {"adapted_from": fingerprint(checkpoint.graph), "update": 0}
-    run = {key: value for key, value in checkpoint.run.items() if key not in ("spec", "params")}
+    run = dict(checkpoint.run)
+    if "params" in run:  # the model is the one in the checkpoint
+        run["params"] = {name: one for name, one in run["params"].items() if name != "model"}
     weights = {path: tensor.clone() for path, tensor in weights_of(model, graph).items()}
-    adapted_checkpoint = replace(checkpoint, graph=graph, weights=weights, run=run, state=state)
-    return adapted_checkpoint, weight_transfer
+    made = replace(checkpoint, graph=graph, weights=weights, run=run, state=state, objective=None)
+    return deployed(made), weight_transfer
+
+
+def graph_with_sizes(checkpoint: Checkpoint, spec: LoadedSpec | str | Path) -> Graph:
+    """Return the graph of another spec with the sizes of a checkpoint's data.
+
+    Params that are sizes of inputs, or that the objective takes from the columns, are those of the
+    checkpoint unless the spec overrides them.
+
+    Args:
+        checkpoint: checkpoint whose columns the model will read and answer in.
+        spec: the result of `load`, a path, or a shipped name.
+
+    Raises:
+        InputError: the spec lacks an input or output of the checkpoint's model, or has another
+            vocabulary.
+        SpecError: the spec has errors; all of them are listed.
+    """
+    loaded = spec if isinstance(spec, LoadedSpec) else load(spec)
+    old, objective = checkpoint.graph, checkpoint.objective
+    params = loaded.recovered.params
+    shared = {} if objective is None else objective.params
+    sizes: dict[str, Any] = {
+        name: size
+        for name, size in old.params.items()
+        if name in params and name in shared and isinstance(size, int)
+    }
+    sizes |= sizes_of_inputs(loaded.recovered.inputs, params, old.inputs)
+    graph = graph_of(replace(loaded, overrides={**sizes, **loaded.overrides}))
+    for name, type_ in old.inputs.items():
+        if name not in graph.inputs or graph.inputs[name].kind != type_.kind:
+            raise InputError(
+                f"'{graph.name}' has no input '{name}' of kind {type_.kind}, which the data fills",
+                place=f"{graph.source}#/inputs",
+                help="name a spec with the inputs of the checkpoint's model",
+            )
+        if graph.inputs[name].size != type_.size:
+            raise InputError(
+                f"'{name}' of the spec has size {graph.inputs[name].size}, but the tokenizer has"
+                f" {type_.size}",
+                place=graph.source,
+                help="remove the sizes of the vocabulary from the spec's params",
+            )
+    for name in old.outputs:
+        if name not in graph.outputs:
+            raise InputError(
+                f"'{graph.name}' has no output '{name}', which answers are read from",
+                place=f"{graph.source}#/outputs",
+                help="name a spec with the outputs of the checkpoint's model",
+            )
+    return graph

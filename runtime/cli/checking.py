@@ -19,7 +19,7 @@ from ...specs.form import describes_run
 from ...specs.load import FOLDERS, load_as
 from ...specs.reader import LARGEST, SHIPPED, find, read_json, read_text, text_of
 from ...specs.text.places import Source
-from ..spec.check import analysed, graph_of, warnings_of
+from ..spec.check import analysed, warnings_of
 from ..spec.explain import explanation
 from ..spec.fixing import described, fixed
 from .common import terminal
@@ -27,7 +27,7 @@ from .common.command import SPECS, command, wrong
 from .common.parameters import RUNS, Json, Overrides, argument, complete_specs, overridden
 
 if TYPE_CHECKING:
-    from ..train.objective.settings import ObjectiveRun
+    pass
 
 STDIN = "<stdin>"
 """Name of the standard input in findings."""
@@ -167,31 +167,14 @@ def _of_spec(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
 
 
 def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
-    from ..train.check_run import check_run, loaded_of_run
-    from ..train.objective.settings import ObjectiveRun
+    from ..train.check_run import check_run
+    from ..train.objective.planned import graph_of_run
     from ..train.run import run_of
 
     run = run_of(value, source, overrides)
-    if isinstance(run, ObjectiveRun):
-        return _of_objective(run, source)
     if found := check_run(run, source, shortened="updates" in overrides):
         return _Outcome(found)
-    loaded = loaded_of_run(run, source)
-    graph = graph_of(loaded)
-    said = (
-        f"{run.name}: valid; trains {graph.name} ({graph.parameters():,} parameters with"
-        f" {run.tokenizer.vocab_size:,} pieces) for {run.updates:,} updates"
-    )
-    return _Outcome(warnings_of(loaded, graph), said, fingerprint(graph))
-
-
-def _of_objective(run: ObjectiveRun, source: Source) -> _Outcome:
-    from ..train.check_run import check_run
-    from ..train.objective.check import graph_of_objective_run
-
-    if found := check_run(run, source):
-        return _Outcome(found)
-    graph = graph_of_objective_run(run, source)
+    graph = graph_of_run(run, source)
     losses = ", ".join(graph.losses)
     said = (
         f"{run.name}: valid; trains {deployed_graph(graph).name} with '{graph.name}' ({losses};"

@@ -14,7 +14,6 @@ from ...graphs.cost.decode_state import blocks_without_formula, state_by_node
 from ...graphs.cost.flops import default_sizes
 from ...graphs.cost.table import CostTable, cost_table
 from ...graphs.ir.graph import Graph
-from ...specs.findings import InputError
 from ...specs.load import load
 from ..spec.check import graph_of
 from .common.command import SPECS, command, wrong
@@ -287,27 +286,16 @@ def _of_a_run(
     peak: float | None,
     json_: bool,  # noqa: FBT001 - as above
 ) -> None:
-    """Print how long a run takes at several speeds.
-
-    Raises:
-        InputError: it is a run of an objective.
-    """
+    """Print how long a run takes at several speeds."""
     import torch
 
     from ..analysis.estimate import FILL, SHARES, project
     from ..compile.roofline import peak_flops
-    from ..train.check_run import graph_of_run
     from ..train.device import prefers_bfloat16
-    from ..train.objective.settings import ObjectiveRun
+    from ..train.objective.planned import graph_of_run
     from ..train.run import load_run
 
     run, source = load_run(run_name, overrides)
-    if isinstance(run, ObjectiveRun):
-        raise InputError(
-            "the cost of a run of an objective cannot be estimated yet",
-            place=source,
-            help="name the spec of its model instead",
-        )
     graph = graph_of_run(run, source)
     lengths = read_sizes(graph, axes) if axes else None
     found = project(run, source, lengths)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...specs.files import write_beside
-from ...specs.findings import InputError, did_you_mean
+from ...specs.findings import InputError
 from ..data.text_files import read_lines
 from .common import terminal
 from .common.command import DECODING, command, wrong
@@ -22,7 +22,6 @@ from .common.models import (
     Sample,
     Sampling,
     Search,
-    constrain,
     open_checkpoints,
     search_of,
 )
@@ -34,9 +33,16 @@ from .common.parameters import (
     option,
     out_option,
 )
-from .decoding import two_sides
 from .predicting import Overrides as PredictorOverrides
-from .predicting import Predictor, evaluate_objective, predictor_of, refuse_foreign
+from .predicting import (
+    Predictor,
+    changed_predictor,
+    evaluated,
+    named,
+    predictor_settings,
+    refuse_idle,
+    test_rows,
+)
 
 if TYPE_CHECKING:
     from ..data.treebank.trees import Tree
@@ -97,55 +103,47 @@ def evaluate(
     sampling: Sampling,
     place: Place,
 ) -> None:
-    """Print BLEU, chrF and perplexity of a checkpoint; for a parser, EVALB's report.
+    """Print the metrics of a checkpoint's run on its test sets; for a parser, EVALB's report.
 
-    Of a model that an objective trained, print the metrics of its run.
+    Of an imported translation model, print BLEU, chrF and perplexity.
 
     Raises:
-        InputError: the checkpoint or a text cannot be read, or an option does not apply to the
+        InputError: the checkpoint or a file cannot be read, or an option does not apply to the
             model.
     """
-    from ..checkpoint.tokenizers import is_of_objective
-
     if bool(source) != bool(target):
         raise wrong("--source", "a text needs both --source and --target")
-    model = open_checkpoints(
-        checkpoint,
-        search_of(search, sampling, sample=sample),
-        place,
-    )
-    of_objective = is_of_objective(model.checkpoint) and not source
-    changes = predictor_of(predictor, overrides)
-    refuse_foreign(
-        changes,
-        trees or prm or each or constrained is not None or search or sample or sampling,
-        of_objective=of_objective,
-    )
-    if of_objective:
-        reports = evaluate_objective(model, test, data_root, out, changes, shown=not json_)
-    elif model.task is not None and model.task.parses:
+    searching = search_of(search, sampling, sample=sample)
+    changes = changed_predictor(predictor, overrides, searching)
+    model = open_checkpoints(checkpoint, None, place)
+    if model.trained is None and predictor is None and not overrides:
+        changes = searching  # an imported model has no predictor
+    refuse_idle(model, changes, searching)
+    if model.parses:
         if source:
             raise InputError(
                 "a parser is measured on trees",
                 help="give --trees FILE, or leave out --source and --target",
             )
+        if constrained is not None:
+            changes = {**named(changes), "constrained": constrained}
         banks = _banks(model, trees, test, data_root)
         _one_file(out, banks)
-        reports = _parsers(constrain(model, constrained), banks, prm, each, out, json_)
+        reports = _parsers(model, changes, banks, prm, each, out, json_)
     else:
         if trees or prm or each or constrained is not None:
             raise InputError(
-                "--trees, --prm, --each and --constrained are for parsers; this model translates",
+                "--trees, --prm, --each and --constrained are for parsers; this is none",
                 place=checkpoint,
                 help="give --source and --target, or --test",
             )
         pair = (str(source), str(target)) if source else None
-        texts = _texts(model, pair, test, data_root)
-        _one_file(out, texts)
-        reports = [_translated(model, name, *text, out) for name, text in texts.items()]
-        if not json_:
-            for report in reports:
-                print(_text(report))
+        tests = test_rows(model, pair, test, data_root)
+        _one_file(out, tests)
+        reports = [
+            evaluated(model, name, rows, out, changes, shown=not json_)
+            for name, rows in tests.items()
+        ]
     if json_:
         print(json.dumps(reports, indent=2))
 
@@ -164,93 +162,9 @@ def _one_file(out: str | None, tests: Collection[str]) -> None:
         )
 
 
-def _translated(
-    model: Model, name: str, sources: list[str], references: list[str], out: str | None
-) -> dict[str, Any]:
-    """Translate a test set, write the translations if a file is named, and return the scores."""
-    from ..decode.positions import refuse_long
-    from ..metrics.text import score
-    from ..tasks.registry import task_of
-
-    reader = model.translator
-    # Lazy: a model without a limit encodes nothing here.
-    encoded = (map(reader.source.encode, sources), map(reader.target.encode, references))
-    refuse_long(model.module, zip(*encoded, strict=True))
-    terminal.notice(f"{name}: translating {len(sources):,} lines")
-    found = list(reader.translate(sources, warn=terminal.warn))
-    scores = score(found, references)
-    unsmoothed = {**model.checkpoint.run, "loss": {"smoothing": 0.0}}
-    task = task_of(unsmoothed, reader.source, reader.target)
-    device = next(model.module.parameters()).device
-    measured = task.perplexity(model.module, task.text_batches(sources, references), device)
-    if out:
-        lines = "".join(f"{line}\n" for line in found)
-        write_beside(Path(out), lines.encode(), "file")
-    return {
-        "test": name,
-        "lines": len(sources),
-        "scores": scores.values,
-        "signatures": scores.signatures,
-        "perplexity": measured["perplexity"],
-        "search": reader.search.model_dump(),
-    }
-
-
-def _text(report: dict[str, Any]) -> str:
-    search = report["search"]
-    setting = f"beam {search['beam']}, alpha {search['alpha']}"
-    lines = [f"{report['test']}: {report['lines']:,} lines, {setting}"]
-    names = {"bleu": "BLEU", "bleu_lc": "BLEU (lower-cased)", "chrf": "chrF"}
-    for key, label in names.items():
-        signature = report["signatures"][key]
-        lines.append(f"  {label:18} {report['scores'][key]:6.2f}  {signature}")
-    lines.append(
-        f"  {'perplexity':18} {report['perplexity']:6.3f}  per target token, end token included"
-    )
-    return "\n".join(lines)
-
-
-def _texts(
-    model: Model, pair: tuple[str, str] | None, test: str | None, root: str | None
-) -> dict[str, tuple[list[str], list[str]]]:
-    """Return source and reference lines of the texts to evaluate, by name.
-
-    Raises:
-        InputError: no text is named, or it cannot be read.
-    """
-    from ...specs.reader import parse
-    from ..data.settings import DataSettings
-    from ..data.text_files import read_parallel
-
-    if pair:
-        return {pair[0]: two_sides(*pair)}
-    data = model.checkpoint.run.get("data")
-    if data is None:
-        raise InputError("the checkpoint names no data", help="give --source and --target")
-    settings = parse(DataSettings, data, f"{model.checkpoint.folder}/run.json")
-    if not settings.test:
-        raise InputError("the run has no test sets", help="give --source and --target")
-    texts = {}
-    for name in _chosen(test, settings.test):
-        pairs = list(read_parallel(settings.test[name], root or settings.root))
-        texts[name] = ([source for source, _ in pairs], [target for _, target in pairs])
-    return texts
-
-
-def _chosen(test: str | None, known: Collection[str]) -> list[str]:
-    """Return the names of the test sets to evaluate.
-
-    Raises:
-        InputError: no test set has that name.
-    """
-    if test is not None and test not in known:
-        help_ = did_you_mean(test, known)
-        raise InputError(f"no test set '{test}'", place="--test", help=help_)
-    return [name for name in known if test in (None, name)]
-
-
 def _parsers(
     model: Model,
+    changes: str | dict[str, Any] | None,
     banks: dict[str, list[Tree]],
     prm: str | None,
     each: bool,  # noqa: FBT001 - private
@@ -264,15 +178,17 @@ def _parsers(
     settings = COLLINS
     if prm is not None:
         settings = read_settings("\n".join(read_lines(prm)), prm)
+    predictor: Any = model.predictor(changes)
     reports = []
     for name, gold in banks.items():
         terminal.notice(f"{name}: parsing {len(gold):,} sentences")
         counter = terminal.Counter("sentences parsed")
-        found = measure(model.parser, gold, settings, warn=_warn, callback=counter.more)
+        found = measure(predictor.parser, gold, settings, warn=_warn, callback=counter.more)
         counter.close()
         if out:
             write_beside(Path(out), _lines(found.parses), "file")
-        reports.append({"test": name, "search": model.search.model_dump(), **found.as_json()})
+        used = predictor_settings(model, changes)
+        reports.append({"test": name, "predictor": used, **found.as_json()})
         if not json_:
             print(_report(name, found, every=each))
     return reports
@@ -302,25 +218,18 @@ def _banks(
     Raises:
         InputError: no test set has that name, or its trees cannot be read.
     """
-    from ...specs.reader import parse
-    from ..data.settings import Files
     from ..data.treebank.reader import read_bank
-    from ..data.treebank.settings import ParsingSettings
     from ..metrics.parsing import trees_of
-    from ..train.run import Run
 
-    run = model.checkpoint.run
-    parsing = ParsingSettings(**run.get("parsing", {}))
+    answering = model.answering
     if trees:
         path = Path(trees).resolve()
-        files = Files(trees=(path.name,))
-        return {trees: trees_of(read_bank(files, str(path.parent), parsing))}
-    data = parse(Run, run, f"{model.checkpoint.folder}/run.json").data
-    if not data.test:
-        raise InputError("the run has no test sets", help="give --trees FILE")
+        splits = answering.run.data.splits().values()
+        parsing = next(one.trees.parsing for one in splits if one.trees is not None)
+        return {trees: trees_of(read_bank((path.name,), str(path.parent), parsing))}
     return {
-        name: trees_of(read_bank(data.test[name], root or data.root, parsing))
-        for name in _chosen(test, data.test)
+        name: [row[str(answering.run.answers)] for row in rows]
+        for name, rows in test_rows(model, None, test, root).items()
     }
 
 

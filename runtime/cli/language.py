@@ -28,7 +28,7 @@ from ..spec.check import analysed, graph_of
 from ..spec.swap import Swap
 from ..spec.swap import swap as swap_blocks
 from .common import terminal
-from .common.command import SPECS, command
+from .common.command import SPECS, command, wrong
 from .common.parameters import (
     Json,
     SpecName,
@@ -83,7 +83,7 @@ def diff(
 
 @command(
     SPECS,
-    "weft swap transformer-base '**/f[use=attention@1]' --use grouped_query_attention@1 "
+    "weft swap transformer-base '**/f[use=attention@2]' --use attention@2 "
     "--set kv_heads=2 -o gqa.json",
 )
 def swap(
@@ -181,9 +181,19 @@ def schema(
     run: Annotated[
         bool, typer.Option("--run", help="The schema of run files instead of spec files.")
     ] = False,
+    study: Annotated[
+        bool, typer.Option("--study", help="The schema of study files instead of spec files.")
+    ] = False,
     out: Annotated[str | None, out_option("File to write. [default: print it]")] = None,
 ) -> None:
-    """Print the JSON Schema of specs or runs, which editors use to complete and check files."""
+    """Print the JSON Schema of specs, runs or studies, with which editors check files."""
+    if run and study:
+        raise wrong("--study", "it cannot be combined with --run")
+    if study:
+        from ..study.document.load import study_schema
+
+        _give(as_text(study_schema()), out)
+        return
     if run:
         from ..train.run_schema import run_schema
 

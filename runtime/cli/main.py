@@ -20,6 +20,8 @@ COMMANDS = {
     "language": ("diff", "swap", "schema", "migrate"),
     "cost": ("cost",),
     "training": ("demo", "prepare", "train"),
+    "studies.study": ("study",),
+    "studies.comparing": ("compare",),
     "predicting": ("predict",),
     "decoding": ("translate", "score", "generate"),
     "evaluation": ("evaluate", "attend"),
@@ -74,7 +76,10 @@ def load_commands(wanted: str = "") -> list[str]:
         importlib.import_module(f".{module}", __package__)
     order = [name for names in COMMANDS.values() for name in names]
     app.registered_commands.sort(key=lambda one: order.index(str(one.name)))
-    return [str(one.name) for one in app.registered_commands]
+    app.registered_groups.sort(key=lambda one: order.index(str(one.name)))
+    names = [str(one.name) for one in app.registered_commands]
+    names += [str(one.name) for one in app.registered_groups]
+    return sorted(names, key=order.index)
 
 
 def _open_streams() -> None:

@@ -1,8 +1,9 @@
-"""The command `weft predict`, and how `weft evaluate` measures the models of objectives."""
+"""The command `weft predict`, and how `weft evaluate` measures models."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -28,7 +29,7 @@ from .common.parameters import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
     from ..metrics.metric import Measured
     from ..model.model import Model
@@ -102,12 +103,12 @@ def predict(
 
     model = open_checkpoints(checkpoint, None, place, compiled=False)
     ready = model.predictor(predictor_of(predictor, overrides), answers=answers)
-    reading = model.answering
     rows = _rows(source)
+    raw = model.answering.raw if model.trained is not None else dict
     counter = counter_for("rows answered", out, asked=progress)
     with terminal.writing(out) as file:
         try:
-            while part := [reading.raw(row) for row in islice(rows, buffer)]:
+            while part := [raw(row) for row in islice(rows, buffer)]:
                 found = ready.answers(part)
                 for one in found:
                     value = record_of(one) if details else as_json(one.value)
@@ -128,22 +129,57 @@ def predictor_of(name: str | None, overrides: list[str] | None) -> str | dict[st
     return changes if name is None else {"type": name, **changes}
 
 
-def refuse_foreign(predictor: object, others: object, *, of_objective: bool) -> None:
-    """Refuse options that do not apply to a model.
+def named(predictor: str | dict[str, Any] | None) -> dict[str, Any]:
+    """Return a predictor as settings that can be changed."""
+    return {"type": predictor} if isinstance(predictor, str) else dict(predictor or {})
+
+
+def changed_predictor(
+    name: str | None, overrides: list[str] | None, search: dict[str, Any]
+) -> str | dict[str, Any] | None:
+    """Return the predictor that the user gave, with the options of a search.
 
     Args:
-        predictor: what the user gave with `--predictor` and `--set`.
-        others: the options of searches and parsers.
-        of_objective: whether test sets of a model that an objective trained are measured.
+        name: value of `--predictor`.
+        overrides: values of `--set`.
+        search: settings of the options of a search, such as `{"beam": 8}`.
+    """
+    given = predictor_of(name, overrides)
+    if not search:
+        return given
+    made = named(given)
+    own = dict(search)
+    sample = own.pop("sample", None)
+    if sample is not None:
+        return {"type": "sample", "samples": own.pop("beam", 1), **sample, **own, **made}
+    return {**own, **made}
+
+
+def refuse_idle(
+    model: Model, predictor: str | dict[str, Any] | None, search: dict[str, Any]
+) -> None:
+    """Refuse options of a search for a model that does not search.
+
+    Args:
+        model: the model.
+        predictor: what the user gave, with the options of the search.
+        search: settings of these options.
 
     Raises:
-        BadParameter: an option does not apply.
+        BadParameter: the predictor does not read one of them.
     """
-    if of_objective and others:
-        msg = "an objective trained this model: use --predictor and --set, not options of searches"
-        raise wrong("--set", msg)
-    if predictor and not of_objective:
-        raise wrong("--predictor", "it is for test sets of models that an objective trained")
+    run = None if model.trained is None else model.answering.run.predict
+    kind = named(predictor).get("type") or (run.type if run is not None else None)
+    if kind is None or not search:
+        return
+    from ..predict.registry import PREDICTORS
+
+    found = PREDICTORS.find(kind)
+    known = found.model_fields.keys() - getattr(found, "idle", frozenset())
+    idle = [name for name in search if name not in known and name != "sample"]
+    if idle:
+        option = f"--{idle[0].replace('_', '-')}"
+        raise wrong(option, f"it has no effect on the predictor '{kind}' of this model")
 
 
 def _rows(source: str | None) -> Iterator[dict[str, Any]]:
@@ -167,58 +203,136 @@ def _rows(source: str | None) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def evaluate_objective(
-    model: Model,
-    test: str | None,
-    root: str | None,
-    out: str | None,
-    predict: str | dict[str, Any] | None,
-    *,
-    shown: bool,
-) -> list[dict[str, Any]]:
-    """Return the metrics of the run on each test set.
+def test_rows(
+    model: Model, pair: tuple[str, str] | None, test: str | None, root: str | None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each test set by its name.
 
     Args:
-        model: a model that an objective trained.
+        model: the model.
+        pair: files with source and target lines, instead of a test set.
         test: name of one of the run's test sets, or `valid`; None is all test sets.
         root: folder of the data; default: that of the run.
-        out: file for the answers, as JSON lines.
-        predict: as for `Model.predictor`.
-        shown: whether to print each report.
 
     Raises:
         InputError: there is no such test set, or its files are wrong.
     """
+    from .decoding import two_sides
+
+    answering = model.trained
+    if pair is not None:
+        columns = ("source", "target")
+        if answering is not None:
+            columns = answering.sides()
+        lines = two_sides(*pair)
+        return {pair[0]: [dict(zip(columns, row, strict=True)) for row in zip(*lines, strict=True)]}
+    if answering is None:
+        raise InputError("the checkpoint names no data", help="give --source and --target")
+    names = _chosen(test, answering.run.data.test)
+    return {name: answering.rows(name, root) for name in names}
+
+
+def evaluated(
+    model: Model,
+    name: str,
+    rows: list[dict[str, Any]],
+    out: str | None,
+    predict: str | dict[str, Any] | None,
+    *,
+    shown: bool,
+) -> dict[str, Any]:
+    """Return the metrics of a model on a test set.
+
+    Args:
+        model: the model.
+        name: name of the test set.
+        rows: its rows.
+        out: file for the answers: texts as lines, others as JSON lines.
+        predict: as for `Model.predictor`.
+        shown: whether to print the report.
+
+    Raises:
+        InputError: a row does not fit the model.
+    """
     from ..model.answering import as_json
 
-    reading = model.answering
-    names = _chosen(test, reading.run.data.test)
-    if out and len(names) > 1:
-        raise InputError(
-            f"cannot write the answers of {len(names)} test sets into one file",
-            place=out,
-            help=f"choose one with --test: {', '.join(names)}",
-        )
-    reports = []
-    for name in names:
-        rows = reading.rows(name, root)
-        terminal.notice(f"{name}: predicting {len(rows):,} rows")
-        counter = terminal.Counter("rows predicted")
+    terminal.notice(f"{name}: predicting {len(rows):,} rows")
+    counter = terminal.Counter("rows predicted")
+    if model.trained is None:
+        found, answers = _imported(model, rows, named(predict))
+    else:
         models = (model.module, *model.others)
-        found, answers = reading.measured(
+        found, answers = model.answering.measured(
             models, rows, predict, half=model.half, progress=counter.more
         )
-        counter.close()
-        if out:
-            lines = (json.dumps(as_json(one), ensure_ascii=False) + "\n" for one in answers)
-            write_beside(Path(out), "".join(lines).encode(), "file")
-        reports.append(_report(name, len(rows), found))
-        if shown:
-            print(report_text(reports[-1]))
-    return reports
+    counter.close()
+    if out:
+        texts = all(isinstance(one, str) for one in answers)
+        lines = (one if texts else json.dumps(as_json(one), ensure_ascii=False) for one in answers)
+        write_beside(Path(out), "".join(f"{line}\n" for line in lines).encode(), "file")
+    report = _report(name, len(rows), found, predictor_settings(model, predict))
+    report["intervals"] = _intervals(model, rows, answers)
+    if shown:
+        print(report_text(report))
+    return report
 
 
-def _report(name: str, rows: int, found: dict[str, Measured]) -> dict[str, Any]:
+def _intervals(
+    model: Model, rows: Sequence[Mapping[str, Any]], answers: Sequence[Any]
+) -> dict[str, tuple[float, float]]:
+    """Return the 95 % bootstrap intervals of the metrics that are functions of sums over rows."""
+    from ..metrics.comparing.bootstrap import bootstrap_interval
+    from ..metrics.metric import SumMetric
+    from ..metrics.text import TRANSLATION
+
+    metrics: Sequence[Any] = TRANSLATION
+    column = "target"
+    if model.trained is not None:
+        metrics, column = model.answering.run.metrics(), str(model.answering.run.answers)
+    found = {}
+    for metric in metrics if answers else ():
+        if isinstance(metric, SumMetric):
+            references = [row[metric.column or column] for row in rows]
+            sums = metric.statistics(answers, references)
+            found[metric.name] = bootstrap_interval(sums, metric.value_of)
+    return found
+
+
+def _imported(
+    model: Model, rows: list[dict[str, Any]], search: dict[str, Any]
+) -> tuple[dict[str, Measured], list[str]]:
+    """Return BLEU, chrF and perplexity of an imported translation model, and its translations."""
+    from dataclasses import replace
+
+    from ..decode.settings import search_settings
+    from ..metrics.metric import Measured as Value
+    from ..metrics.text import TRANSLATION
+
+    if "type" in search:
+        raise wrong("--predictor", "an imported model has no columns; use the options of searches")
+    own = {**model.search.model_dump(), **search}
+    model = replace(model, search=search_settings(own))
+    sources, references = ([row[side] for row in rows] for side in ("source", "target"))
+    answers = model.translate(sources, warn=terminal.warn)
+    found: dict[str, Measured] = {one.type: one.measure(answers, references) for one in TRANSLATION}
+    scored = model.score(zip(sources, references, strict=True))
+    tokens = sum(len(one.log_probabilities) for one in scored)
+    total = sum(sum(one.log_probabilities) for one in scored)
+    return {**found, "perplexity": Value(math.exp(-total / max(tokens, 1)))}, answers
+
+
+def predictor_settings(model: Model, predict: str | dict[str, Any] | None) -> dict[str, Any]:
+    """Return the settings with which a model predicts, as plain data."""
+    if model.trained is None:
+        return {**model.search.model_dump(mode="json"), **named(predict)}
+    if predict is None and model.answering.run.predict is None:
+        return {}
+    return model.answering.predictor_settings(predict).model_dump(mode="json")
+
+
+def _report(
+    name: str, rows: int, found: dict[str, Measured], predictor: dict[str, Any]
+) -> dict[str, Any]:
     """Return the report of a test set as plain data."""
     return {
         "test": name,
@@ -226,16 +340,23 @@ def _report(name: str, rows: int, found: dict[str, Measured]) -> dict[str, Any]:
         "scores": {key: one.value for key, one in found.items()},
         "signatures": {key: one.signature for key, one in found.items() if one.signature},
         "details": {key: dict(one.details) for key, one in found.items() if one.details},
+        "predictor": predictor,
     }
 
 
 def report_text(report: dict[str, Any]) -> str:
     """Return the report of a test set as text."""
     width = max(map(len, report["scores"]), default=0)
-    lines = [f"{report['test']}: {report['rows']:,} rows"]
+    used = report["predictor"]
+    search = [f"{key} {used[key]}" for key in ("beam", "alpha") if key in used]
+    how = ", ".join(filter(None, (str(used.get("type", "")), *search)))
+    lines = [f"{report['test']}: {report['rows']:,} rows" + (f", {how}" if how else "")]
     for name, value in report["scores"].items():
-        signature = report["signatures"].get(name, "")
-        lines.append(f"  {name:{width}}  {value:10.4f}  {signature}".rstrip())
+        signature, interval = report["signatures"].get(name, ""), report["intervals"].get(name)
+        within = f"[{interval[0]:.4f}, {interval[1]:.4f}]" if interval else ""
+        lines.append(f"  {name:{width}}  {value:10.4f}  {within:22}  {signature}".rstrip())
+    if report["intervals"]:
+        lines.append("  in brackets: 95 % intervals, by resampling the rows")
     return "\n".join(lines)
 
 

@@ -50,6 +50,7 @@ _FOLDERS = {
     "variants": "variants",
     "objectives": "objectives",
     "runs": "runs",
+    "studies": "studies",
     "imports": "imports",
 }
 """What `weft list` lists to the folder of `specs/` that contains it."""
@@ -58,13 +59,13 @@ _FOLDERS = {
 @command(SPECS, "weft list", "weft list runs --json", name="list")
 def list_(
     what: Annotated[
-        Literal["specs", "variants", "objectives", "runs", "blocks", "imports"] | None,
+        Literal["specs", "variants", "objectives", "runs", "studies", "blocks", "imports"] | None,
         typer.Argument(help="What to list. [default: everything]", show_default=False),
     ] = None,
     *,
     json_: Json = False,
 ) -> None:
-    """List the specs, variants, objectives, runs, blocks and import tables that weft ships."""
+    """List the specs, variants, objectives, runs, studies, blocks and tables that weft ships."""
     found = {
         kind: dict(_blocks() if kind == "blocks" else _files(folder))
         for kind, folder in {**_FOLDERS, "blocks": ""}.items()
@@ -110,7 +111,7 @@ def _graph(spec: str, overrides: list[str] | None) -> Graph:
     if path.is_file():
         value, source = read_file(path)
         if describes_run(value):
-            from ..train.check_run import graph_of_run
+            from ..train.objective.planned import graph_of_run
             from ..train.run import run_of
 
             return graph_of_run(run_of(value, source, overridden(overrides)), source)
@@ -169,7 +170,7 @@ def draw(
     print(draw_graph(_graph(spec, overrides), Path(out), form))
 
 
-@command(SPECS, "weft blocks attention@1")
+@command(SPECS, "weft blocks attention@2")
 def blocks(
     name: Annotated[
         str,

@@ -23,7 +23,7 @@ from .common.parameters import (
 
 if TYPE_CHECKING:
     from ..train.context import Result
-    from ..train.run_base import BaseRun
+    from ..train.run import Run
 
 Folder = Annotated[str | None, out_option("Folder of the run. [default: outputs/NAME]")]
 
@@ -50,7 +50,7 @@ def demo(
     run_demo(Path(out), updates=updates)
 
 
-def _folder(run: BaseRun, out: str | None) -> Path:
+def _folder(run: Run, out: str | None) -> Path:
     return Path(out) if out else Path("outputs") / run.name
 
 
@@ -82,10 +82,10 @@ def prepare(
     refuse_wrong_run(settings, source, shortened="updates" in changes, folder=folder)
     reporter = terminal.Reporter()
     with locked(folder), reporter.shown():
-        report = api.prepare_and_report(
+        made = api.prepare_run(
             settings, source, folder, reporter.prepared, workers=workers, log=reporter.log
         )
-    print(json.dumps(report, indent=2))
+    print(json.dumps(made.report, indent=2))
 
 
 @command(

@@ -155,14 +155,17 @@ def draw_weights(
         draw = getattr(module, "initialize", None)
         if not callable(draw):
             continue
-        own = {id(parameter) for parameter in module.parameters(recurse=False)}
-        if (own and own <= seen) or _device(module).type == "meta":
+        own = _drawn(module)
+        kept = {weight: weight.detach().clone() for weight in own if id(weight) in seen}
+        if (own and len(kept) == len(own)) or _device(module).type == "meta":
             continue
-        seen |= own
+        seen.update(map(id, own))
         generator = torch.Generator(device=_device(module))
         generator.manual_seed(_seed(seed, path.removeprefix(deployed)))
         with torch.no_grad():
             draw(generator)
+            for weight, before in kept.items():
+                weight.copy_(before)
     for action, value, paths in rules:
         changed: set[int] = set()
         for path in paths:
@@ -184,6 +187,15 @@ _ACTIONS: dict[str, Callable[[Tensor, float, torch.Generator], object]] = {
     "zeros": lambda weight, _, __: weight.zero_(),
 }
 """Action of a rule to the function that changes a weight."""
+
+
+def _drawn(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that a module draws: all but those of parts that draw their own."""
+    found = list(module.parameters(recurse=False))
+    for child in module.children():
+        if not callable(getattr(child, "initialize", None)):
+            found += _drawn(child)
+    return list(dict.fromkeys(found))
 
 
 def _device(module: nn.Module) -> torch.device:

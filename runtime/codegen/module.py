@@ -231,7 +231,7 @@ def _moving_in_slot(part: Part, below: str, ports: frozenset[str]) -> frozenset[
     inner: Filling = part
     for slot in below.strip("/.").split("/") if ports else ():
         if isinstance(inner, Part):
-            ports, inner = ports | {inner.signature.slot(slot).input.name}, inner.fill[slot]
+            ports, inner = ports.union(inner.signature.slot(slot).entries), inner.fill[slot]
     return ports & frozenset(inner.body.inputs if isinstance(inner, TemplatePart) else ())
 
 
@@ -297,18 +297,18 @@ def _construct(
 ) -> str:
     """Return the call that creates a block's module, slots included.
 
-    A block with several slots also gets the ports that it passes on to each slot, and the slots
-    whose blocks have `begin` and `step`.
+    A block with several slots also gets the ports that it passes on to its slots, and the slots
+    whose blocks have `begin` and `step`, if there are any.
     """
     if isinstance(part, TemplatePart):
         return f"{classes[id(part.body)]}()"
     local = writer.imported(module_path(part.block))
     arguments = [f"{name}={value!r}" for name, value in part.arguments.items()]
-    if len(part.fill) > 1:
-        arguments.append(f"ports={ {slot: part.slot_ports(slot) for slot in part.fill}!r}")
-        arguments.append(
-            f"stepping={tuple(slot for slot, one in part.fill.items() if one.steps)!r}"
-        )
+    if len(part.signature.slots) > 1:
+        ports = {slot: passed for slot in part.fill if (passed := part.slot_ports(slot))}
+        stepping = tuple(slot for slot, one in part.fill.items() if one.steps)
+        arguments += [f"ports={ports!r}"] if ports else []
+        arguments += [f"stepping={stepping!r}"] if stepping else []
     flat = [
         f"{slot}={_construct(writer, inner, classes, indent + 4, slot + '=')}"
         for slot, inner in part.fill.items()

@@ -7,7 +7,7 @@ user's cache folder.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -51,28 +51,29 @@ def peak_flops(
     return known[key]
 
 
-def full_speed(graph: Graph, source: float, target: float, peak_flops: float) -> float | None:
-    """Return the tokens per second, source and target, of a training at peak FLOP/s (MFU 1).
+def full_speed(graph: Graph, lengths: Mapping[str, float], peak_flops: float) -> float | None:
+    """Return the tokens per second of a training at peak FLOP/s (MFU 1).
 
     Args:
-        graph: graph of the model.
-        source: mean tokens of a source sentence, including the end token.
-        target: mean tokens of a target sentence, including the end token.
+        graph: graph of the model or the objective.
+        lengths: input to its mean number of tokens, special tokens included; inputs with the same
+            last axis count once.
         peak_flops: floating-point operations per second.
 
     Returns:
-        Tokens per second, or None for a graph whose axes are not a batch and one for each side.
+        Tokens per second, or None for a graph whose time axes are not all among the inputs.
     """
-    lengths = {"source": max(1, round(source)), "target": max(1, round(target))}
-    sizes = {axis: 1 for axis, kind in graph.spec.axes.items() if kind == "batch"}
-    for side, length in lengths.items():
-        if side not in graph.inputs:
-            return None
-        sizes[str(graph.inputs[side].axes[-1])] = length
+    sizes = {
+        str(graph.inputs[name].axes[-1]): max(1, round(length))
+        for name, length in lengths.items()
+        if name in graph.inputs
+    }
+    tokens = sum(sizes.values())
+    sizes |= {axis: 1 for axis, kind in graph.spec.axes.items() if kind == "batch"}
     if set(sizes) != set(graph.spec.axes):
         return None
     work = TRAINING * flops(graph, sizes)
-    return peak_flops * sum(lengths.values()) / work if work else None
+    return peak_flops * tokens / work if work else None
 
 
 def _measured(device: torch.device, dtype: torch.dtype) -> float:

@@ -21,14 +21,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...specs.findings import InputError
 from ..system.cache import cache_folder
 from .folders import building
-
-if TYPE_CHECKING:
-    from .settings import Files
 
 LIBRARY = "mtdata"
 NOTE = "corpus.json"
@@ -36,29 +33,13 @@ BLOCK = 1 << 20
 NO_NETWORK = re.compile(r"ConnectionError|Timeout|Max retries|NameResolution|unreachable")
 
 
-def fetched(files: Files, log: Callable[[str], None] | None = None) -> list[tuple[Path, Path]]:
-    """Return the source and target file of each named corpus, fetching missing ones.
-
-    Args:
-        files: names, languages and, optionally, digests.
-        log: called with a message for each corpus that is fetched.
-
-    Raises:
-        InputError: the library is missing, does not know a name, or cannot fetch it; or
-            the fetched or cached text does not have the expected content.
-    """
-    if files.languages is None:
-        return []
-    return fetched_corpora(files.mtdata, files.languages, files.digests, log)
-
-
-def fetched_corpora(
+def fetched(
     names: Sequence[str],
     languages: tuple[str, str],
     digests: Mapping[str, str],
     log: Callable[[str], None] | None = None,
 ) -> list[tuple[Path, Path]]:
-    """Return the source and target file of each named corpus, as `fetched` does.
+    """Return the source and target file of each named corpus, fetching missing ones.
 
     Args:
         names: names of the corpora.
@@ -67,7 +48,8 @@ def fetched_corpora(
         log: called with a message for each corpus that is fetched.
 
     Raises:
-        InputError: as for `fetched`.
+        InputError: the library is missing, does not know a name, or cannot fetch it; or
+            the fetched or cached text does not have the expected content.
     """
     write_log = log or (lambda _: None)
     found = []

@@ -1,17 +1,16 @@
-"""Data settings of a run: files, tokenizer, filter and batches.
+"""Data settings of a run: tokenizers, filter and batches.
 
-The settings are plain data; this module opens no files.  `text_files.py` checks the
-content of the files, and `prepare.py` uses all of the settings.
+The settings are plain data; this module opens no files.  The columns of the data are in
+`columns/settings.py`, the readers of its files in `readers/settings.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ...specs.findings import did_you_mean
 from ...specs.wording import SettingError
 
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>", "<s>")
@@ -50,52 +49,6 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class TokenizerSettings(Settings):
-    """Tokenizer settings; all of them are stored in the model file."""
-
-    type: Literal["bpe", "unigram"] = "bpe"
-    """Kind of SentencePiece model."""
-    vocab_size: int = Field(gt=len(SPECIAL_TOKENS))
-    """Vocabulary size, including special tokens, characters, bytes and user symbols."""
-    shared: bool = True
-    """Train one model for both sides; otherwise one per side, each with `vocab_size` pieces."""
-    byte_fallback: bool = False
-    """Encode characters not seen in training as bytes (256 pieces) instead of as unknown."""
-    user_symbols: tuple[str, ...] = ()
-    """Strings that are always one piece, such as brackets of a tree; without white space."""
-    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
-    """Fraction of the characters of the training text that get their own piece."""
-    lowercase: bool = False
-    """Fold case before encoding; decoded text stays folded."""
-    target: Literal["pieces", "symbols"] | None = None
-    """Units of the target side: pieces, or whole symbols separated by spaces, which get a
-    vocabulary of their own; None uses the default of the task."""
-    sentences: int = Field(default=1_000_000, ge=1)
-    """Maximum number of training sentences, both sides together; larger text is sampled with
-    a fixed seed.
-
-    A million sentences take about 1 GB during training.
-    """
-
-    @field_validator("user_symbols")
-    @classmethod
-    def _check_symbols(cls, symbols: tuple[str, ...]) -> tuple[str, ...]:
-        """Check that SentencePiece can treat each symbol as one piece.
-
-        Raises:
-            ValueError: a symbol is empty, has white space, is a special token, or is repeated.
-        """
-        for symbol, times in Counter(symbols).items():
-            if not symbol or any(letter.isspace() for letter in symbol):
-                msg = f"user symbol {symbol!r} is empty or contains white space"
-                raise SettingError(msg, symbols.index(symbol), help_="write it without white space")
-            if symbol in SPECIAL_TOKENS or times > 1:
-                msg = f"user symbol {symbol!r} is already defined"
-                last = len(symbols) - 1 - symbols[::-1].index(symbol)
-                raise SettingError(msg, last, help_="remove it")
-        return symbols
-
-
 class PieceSettings(Settings):
     """Tokenizer that is trained on the training texts of the columns that use it."""
 
@@ -115,19 +68,23 @@ class PieceSettings(Settings):
     """Maximum number of training sentences, all columns together; larger text is sampled with a
     fixed seed."""
 
-    @model_validator(mode="after")
-    def _check_symbols(self) -> Self:
-        """Check the user symbols as `TokenizerSettings` does.
+    @field_validator("user_symbols")
+    @classmethod
+    def _check_symbols(cls, symbols: tuple[str, ...]) -> tuple[str, ...]:
+        """Check that SentencePiece can treat each symbol as one piece.
 
         Raises:
             ValueError: a symbol is empty, has white space, is a special token, or is repeated.
         """
-        self.training()
-        return self
-
-    def training(self) -> TokenizerSettings:
-        """Return the settings as `train_tokenizer` takes them."""
-        return TokenizerSettings(**self.model_dump())
+        for symbol, times in Counter(symbols).items():
+            if not symbol or any(letter.isspace() for letter in symbol):
+                msg = f"user symbol {symbol!r} is empty or contains white space"
+                raise SettingError(msg, symbols.index(symbol), help_="write it without white space")
+            if symbol in SPECIAL_TOKENS or times > 1:
+                msg = f"user symbol {symbol!r} is already defined"
+                last = len(symbols) - 1 - symbols[::-1].index(symbol)
+                raise SettingError(msg, last, help_="remove it")
+        return symbols
 
 
 class SymbolSettings(Settings):
@@ -171,99 +128,7 @@ AnyTokenizer = Annotated[
 """A tokenizer of any type."""
 
 
-class Files(Settings):
-    """Text of both sides: parallel files, named corpora, or treebanks."""
-
-    source: tuple[PathText, ...] = ()
-    """Source files below the data root, plain or gzip, one sentence per line."""
-    target: tuple[PathText, ...] = ()
-    """Target files in the order of `source`; line n is the translation of source line n."""
-    trees: tuple[PathText, ...] = ()
-    """Files of bracketed trees, instead of `source` and `target`, for the task `parsing`."""
-    weights: tuple[Annotated[float, Field(gt=0, le=1000)], ...] | None = None
-    """How often the pairs of each file occur in a training epoch (default: 1 each); 0.1 uses
-    a tenth of them, a different tenth each epoch."""
-    mtdata: tuple[Annotated[str, Field(pattern=CORPUS)], ...] = ()
-    """Names of corpora to fetch with the mtdata library, instead of paths."""
-    languages: tuple[Language, Language] | None = None
-    """Source and target language of the named corpora, such as `eng` and `deu`."""
-    digests: dict[str, str] = Field(default_factory=dict)
-    """Required SHA-256 of named corpora, by name; corpora without an entry are not checked."""
-
-    @model_validator(mode="after")
-    def _check_counts(self) -> Self:
-        """Check that the kinds of files are not mixed and that the counts agree.
-
-        Raises:
-            ValueError: there are no files, different numbers of targets and sources, both
-                kinds of files, or a different number of weights; or named corpora lack
-                languages or are combined with files.
-        """
-        if self.trees and (self.source or self.target):
-            msg = "'trees' cannot be combined with 'source' and 'target'"
-            raise SettingError(msg, "trees", help_="remove 'trees', or 'source' and 'target'")
-        if self.mtdata or self.languages or self.digests:
-            self._check_names()
-        elif len(self.source) != len(self.target) or not (self.source or self.trees):
-            counts = (len(self.source), len(self.target))
-            help_ = "list as many target files as source files, in the same order"
-            if counts == (0, 0):
-                raise SettingError("there are no files", help_="add 'source' and 'target'")
-            raise SettingError("{} source files for {} target files".format(*counts), help_=help_)
-        count = len(self.trees or self.mtdata or self.source)
-        if self.weights is not None and len(self.weights) != count:
-            msg = f"{len(self.weights)} weights for {count} files"
-            raise SettingError(msg, "weights", help_="write one weight for each file, or none")
-        return self
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All paths."""
-        return (*self.source, *self.target, *self.trees)
-
-    def parts(self) -> list[Files]:
-        """Return each file or pair of files on its own, without weights."""
-        if self.trees:
-            return [Files(trees=(one,)) for one in self.trees]
-        both = zip(self.source, self.target, strict=True)
-        return [Files(source=(source,), target=(target,)) for source, target in both]
-
-    def _check_names(self) -> None:
-        """Check the settings of named corpora.
-
-        Raises:
-            ValueError: files are given too, a setting is missing, or a digest has no corpus.
-        """
-        if self.source or self.target or self.trees:
-            own = next(k for k in ("mtdata", "languages", "digests") if getattr(self, k))
-            msg = f"'{own}' cannot be combined with 'source', 'target' or 'trees'"
-            raise SettingError(msg, own, help_=f"remove '{own}', or the files")
-        if not self.mtdata or self.languages is None:
-            msg = "'mtdata' and 'languages' must be given together"
-            missing = '\'languages\', such as ["eng", "deu"]' if self.mtdata else "'mtdata'"
-            raise SettingError(msg, help_=f"add {missing}")
-        if unknown := self.digests.keys() - set(self.mtdata):
-            name = min(unknown)
-            msg = f"'digests' has '{name}', which is not in 'mtdata'"
-            raise SettingError(msg, "digests", name, help_=did_you_mean(name, self.mtdata))
-
-    def as_written(self) -> dict[str, Any]:
-        """Return the settings that differ from their defaults, as plain data."""
-        return self.model_dump(mode="json", exclude_defaults=True)
-
-
 class FilterSettings(Settings):
-    """Which training pairs are dropped; empty pairs are always dropped."""
-
-    max_length: int = Field(default=250, ge=1)
-    """Maximum number of tokens on each side, excluding the end token."""
-    max_ratio: float | None = Field(default=None, ge=1.0)
-    """Maximum ratio of the longer side to the shorter side in tokens; None means no limit."""
-    duplicates: Literal["keep", "drop"] = "keep"
-    """With `drop`, only the first of the pairs with equal tokens on both sides is kept."""
-
-
-class RowFilterSettings(Settings):
     """Which training rows are dropped by their texts; rows with an empty text always are."""
 
     max_length: int | None = Field(default=None, ge=1)
@@ -274,21 +139,6 @@ class RowFilterSettings(Settings):
     limit."""
     duplicates: Literal["keep", "drop"] = "keep"
     """With `drop`, only the first of the rows with equal texts is kept."""
-
-
-class DataSettings(Settings):
-    """Text files of a run, and the filter of training pairs."""
-
-    root: PathText = "."
-    """Folder that must contain every file, after resolving links."""
-    train: Files
-    """Training text; the tokenizers are trained on it too."""
-    valid: Files
-    """Validation text."""
-    test: dict[str, Files] = Field(default_factory=dict)
-    """Test sets by name; they are not tokenized in advance."""
-    filter: FilterSettings = FilterSettings()
-    """Which training pairs are dropped."""
 
 
 class BatchSettings(Settings):

@@ -8,7 +8,7 @@ Axes in this file:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,8 @@ class Batch:
     """Rows of the table; shape (B,)."""
     tokens: Mapping[str, int]
     """Number of non-padding positions of each input with a time axis."""
+    shifted: Mapping[str, int] = field(default_factory=dict)
+    """Number of positions up to the last non-padding id of each text, once it is shifted right."""
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the batch on another device."""
@@ -237,6 +239,8 @@ def _collated(
 
 def _counted(columns: Mapping[str, Column], inputs: dict[str, Tensor], rows: Rows) -> Batch:
     tokens: dict[str, int] = {}
+    shifted: dict[str, int] = {}
     for column in columns.values():
         tokens |= column.tokens(inputs)
-    return Batch(inputs, rows, tokens)
+        shifted |= column.shifted_tokens(inputs)
+    return Batch(inputs, rows, tokens, shifted)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import zlib
 from contextlib import contextmanager
-from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -20,7 +19,6 @@ from ...specs.findings import InputError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .settings import Files
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -108,61 +106,6 @@ def count_lines(path: str | Path) -> int:
     except (EOFError, OSError, zlib.error):
         return sum(1 for _ in raw_lines(path))  # slower, but its error names the line
     return lines + (last != b"\n")
-
-
-def pair_paths(files: Files, root: str | Path) -> list[tuple[Path, Path]]:
-    """Return the paths of parallel files, source and target.
-
-    Raises:
-        InputError: as for `resolve`, or a named corpus cannot be fetched.
-    """
-    if files.mtdata:
-        from .corpora import fetched
-
-        return fetched(files)
-    return [
-        (resolve(root, source), resolve(root, target))
-        for source, target in zip(files.source, files.target, strict=True)
-    ]
-
-
-def read_parallel(files: Files, root: str | Path) -> Iterator[tuple[str, str]]:
-    """Yield (source line, target line) of all files, in order.
-
-    Raises:
-        InputError: as for `resolve` and `read_lines`, or a source file and its target
-            file have different numbers of lines; the message has both counts.
-    """
-    for source, target in pair_paths(files, root):
-        number = 0
-        for number, (left, right) in enumerate(  # noqa: B007 - the count outlives the loop
-            zip_longest(read_lines(source), read_lines(target)), start=1
-        ):
-            if left is None or right is None:
-                break
-            yield left, right
-        else:
-            continue
-        # One side ended: line `number` is the first without a partner.
-        lines = count_lines(target if left is None else source)
-        refuse_unequal(
-            (source, target), (number - 1, lines) if left is None else (lines, number - 1)
-        )
-
-
-def refuse_unequal(paths: tuple[Path, Path], lines: tuple[int, int]) -> None:
-    """Check that parallel files have the same number of lines.
-
-    Raises:
-        InputError: the numbers differ; the message has both.
-    """
-    if lines[0] != lines[1]:
-        raise InputError(
-            f"{lines[0]} source lines but {lines[1]} target lines",
-            place=f"{paths[0]} and {paths[1]}",
-            help=f"line {min(lines) + 1} has no counterpart; parallel files must align line by"
-            " line",
-        )
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from sentencepiece import (
 )
 
 from ...specs.findings import InputError, did_you_mean
-from .settings import SPECIAL_TOKENS, TokenizerSettings
+from .settings import SPECIAL_TOKENS, PieceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -222,7 +222,7 @@ class Tokenizer:
 
 
 def train_tokenizer(
-    lines: Iterable[str], settings: TokenizerSettings, model_path: str | Path
+    lines: Iterable[str], settings: PieceSettings, model_path: str | Path
 ) -> Tokenizer:
     """Train a model and write it; the same lines and settings give the same bytes.
 
@@ -303,7 +303,7 @@ def _cut(line: str) -> Iterator[str]:
     yield line[start:]
 
 
-def _explain(message: str, settings: TokenizerSettings, feed: _Feed) -> InputError:
+def _explain(message: str, settings: PieceSettings, feed: _Feed) -> InputError:
     """Turn an error of SentencePiece into one that says how to fix it."""
     size = settings.vocab_size
     if not feed.words:

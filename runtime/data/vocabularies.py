@@ -180,7 +180,7 @@ def make_vocabulary(
     if file.path.is_file():
         return
     if isinstance(settings, PieceSettings):
-        train_tokenizer(text(settings.sentences), settings.training(), file.path)
+        train_tokenizer(text(settings.sentences), settings, file.path)
     elif isinstance(settings, SymbolSettings):
         counts = count_symbols(text(None))
         every = settings.only == "all"

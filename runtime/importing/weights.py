@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ...blocks.registry import registry
 from ...specs.expressions import ExpressionError
 from ...specs.findings import Finding, SpecError, did_you_mean, pointer
+from ...specs.upgrade import moved_path
 from .config import Configuration
 from .table import Table, Weight, filled, matcher
 from .tensors import Tensors
@@ -38,7 +40,15 @@ def assigned(
     Raises:
         SpecError: a path matches two patterns.
     """
-    patterns = [(path, matcher(path), weight) for path, weight in table.weights.items()]
+    paths = tuple(paths)
+    moved = {k: v for block in registry().later_majors() for k, v in block.moved_weights.items()}
+
+    def current(pattern: str) -> str:
+        """Return the pattern with the name that a weight of an older block has now."""
+        now = moved_path(pattern, moved)
+        return pattern if now == pattern or any(map(matcher(pattern).fullmatch, paths)) else now
+
+    patterns = [(path, matcher(current(path)), weight) for path, weight in table.weights.items()]
     found: dict[str, tuple[str, Weight]] = {}
     without: list[str] = []
     twice: list[Finding] = []

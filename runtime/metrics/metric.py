@@ -98,7 +98,7 @@ class LossMetric(Metric):
 class SumMetric(Metric):
     """Base class of metrics whose value is a function of sums over examples.
 
-    The sums allow a confidence interval by resampling examples; see `bootstrap.py`.
+    The sums allow a confidence interval by resampling examples; see `comparing/bootstrap.py`.
     """
 
     @abstractmethod

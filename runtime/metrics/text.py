@@ -6,6 +6,7 @@ Source: Post 2018 (sacreBLEU); Papineni et al. 2002 (BLEU); Popovic 2015 (chrF);
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from .metric import Measured, Metric, Statistics, SumMetric, ratio, refuse_other_length, typed
+from .metric import Measured, Statistics, SumMetric, ratio, refuse_other_length, typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,15 @@ class Scores:
 
 def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
     """Return the corpus BLEU, lower-cased BLEU and chrF of translations."""
-    found = {
-        metric.type: metric.measure(hypotheses, references)
-        for metric in (Bleu(), BleuLowercase(), Chrf())
-    }
+    found = {metric.type: metric.measure(hypotheses, references) for metric in TRANSLATION}
     return Scores(
         {name: one.value for name, one in found.items()},
         {name: one.signature for name, one in found.items()},
     )
 
 
-class _SacreBleu(Metric):
-    """Base class of the metrics of sacreBLEU."""
+class _SacreBleu(SumMetric):
+    """Base class of the metrics of sacreBLEU, whose scores are functions of sums over lines."""
 
     takes: ClassVar[tuple[str, ...]] = ("text",)
 
@@ -54,6 +52,23 @@ class _SacreBleu(Metric):
         metric = self.scorer()
         found = metric.corpus_score(texts[0], [texts[1]])
         return Measured(float(found.score), str(metric.get_signature()))
+
+    def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> Statistics:
+        """Return the sufficient statistics of each line, such as matching n-grams."""
+        texts = list(typed(predictions, str, "text")), list(typed(references, str, "text"))
+        refuse_other_length(*texts)
+        found = self.scorer()._extract_corpus_statistics(texts[0], [texts[1]])  # noqa: SLF001
+        return np.array(found, np.float64)
+
+    def value_of(self, total: NDArray[np.float64]) -> float:
+        """Return the corpus score for the sum of the lines' statistics."""
+        return float(_scorer(self)._compute_score_from_stats(total).score)  # noqa: SLF001
+
+
+@functools.lru_cache(maxsize=64)
+def _scorer(metric: _SacreBleu) -> Any:
+    """Return the metric of sacreBLEU, made once: a bootstrap computes thousands of scores."""
+    return metric.scorer()
 
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
@@ -99,6 +114,10 @@ class Chrf(_SacreBleu):
         import sacrebleu  # noqa: PLC0415 - slow to load
 
         return sacrebleu.CHRF(word_order=self.word_order)
+
+
+TRANSLATION = (Bleu(), BleuLowercase(), Chrf())
+"""Metrics of translations where a run names none."""
 
 
 class Ter(_SacreBleu):

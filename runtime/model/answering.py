@@ -1,4 +1,4 @@
-"""Checkpoints of objectives: columns and predictors rebuilt from their files, and test sets.
+"""Checkpoints of runs: columns and predictors rebuilt from their files, and test sets.
 
 A checkpoint has everything that is needed to answer: the run, tokenizers, classes, and the
 objective, which says which column fills which input of the model.
@@ -10,37 +10,38 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...graphs.ir.canonical import fingerprint
 from ...graphs.ir.graph import Graph
+from ...graphs.ir.traverse import position_limits
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError, did_you_mean
-from ..checkpoint.tokenizers import is_of_objective
 from ..codegen.build import build_empty
 from ..data.columns.registry import columns_of
-from ..data.columns.settings import AudioSettings, ImageSettings
+from ..data.columns.settings import AudioSettings, ImageSettings, TreeSettings
+from ..data.preparing.prepare import records_of
 from ..data.preparing.records import values_of
-from ..data.preparing.tables import records_of
 from ..data.table import Batch, batch_of
 from ..data.vocabularies import vocabularies_of
-from ..decode.settings import SearchSettings
+from ..decode.settings import SampleSettings, SearchSettings
 from ..metrics.metric import Measured
 from ..predict.columns import for_predictors
 from ..predict.predictor import Answer, Context, PredictorSettings
 from ..predict.registry import PREDICTORS
-from ..predict.search import MaskPredict, TextPredictor, text_predictor
+from ..predict.search import Greedy, MaskPredict, Sample, TextPredictor, text_predictor
 from ..predict.settings import Searching
-from ..train.objective.settings import ObjectiveRun
-from ..train.objective.task import ObjectiveTask
+from ..predict.trees import TreeBeam, TreePredictor
+from ..train.objective.losses import ObjectiveLosses
 from ..train.objective.validation import context_of
-from ..train.run import run_of
+from ..train.run import Run, run_of
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ..checkpoint.checkpoint import Checkpoint
     from ..data.columns.column import Column
+    from ..decode.parsing.parse import Parser
     from ..decode.translate import Translator
     from ..predict.predictor import Predictor
 
@@ -53,30 +54,45 @@ class Answering:
     """The run of a checkpoint with its columns."""
 
     checkpoint: Checkpoint
-    run: ObjectiveRun
+    run: Run
     columns: Mapping[str, Column]
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Answering:
-        """Rebuild the columns of a checkpoint.
+        """Rebuild the columns of a checkpoint that has a run.
 
         Raises:
-            InputError: it was not trained by an objective, or one of its files is missing.
+            InputError: one of its files is missing, or its tokenizer does not fit its model.
             SpecError: its run is damaged.
         """
-        if not is_of_objective(checkpoint):
-            raise InputError(
-                "the checkpoint was not trained by an objective, so it has no columns",
-                place=str(checkpoint.folder),
-                help="use the command of its task, such as 'weft translate' or 'weft parse'",
-            )
         place = str(checkpoint.folder)
         run = run_of(dict(checkpoint.run), f"{place}/run.json")
-        if not isinstance(run, ObjectiveRun):
-            raise TypeError(run)
         files = checkpoint.tokenizers
         vocabularies = vocabularies_of(files, run.tokenizers, place)
-        return cls(checkpoint, run, columns_of(run.data.columns, vocabularies, files))
+        made = cls(checkpoint, run, columns_of(run.data.columns, vocabularies, files))
+        made._refuse_other_sizes()
+        return made
+
+    def _refuse_other_sizes(self) -> None:
+        """Check that the model has as many ids as the tokenizer of each column that it reads.
+
+        Raises:
+            InputError: it has fewer.
+        """
+        for port, type_ in self.checkpoint.graph.inputs.items():
+            column = self.columns.get(self._feeds().get(port, port))
+            size = getattr(getattr(column, "vocabulary", None), "vocab_size", None)
+            if type_.kind == "ids" and size is not None and size > int(type_.size or 0):
+                raise InputError(
+                    f"'{port}' of the spec has size {type_.size}, but the tokenizer has {size}",
+                    place=str(self.checkpoint.folder),
+                    help="restore the tokenizer with which the model was trained",
+                )
+
+    @property
+    def parses(self) -> bool:
+        """Whether the model answers in a column of trees."""
+        return isinstance(self.run.data.columns.get(str(self.run.answers)), TreeSettings)
 
     def predictor(
         self,
@@ -97,11 +113,15 @@ class Answering:
         Raises:
             InputError: no predictor is named, or it does not fit the model.
         """
-        settings = self._predicting(predict)
+        settings = self.predictor_settings(predict)
         return settings.make(self._context(models, answers, half=half))
 
-    def _predicting(self, predict: str | Mapping[str, Any] | None) -> PredictorSettings:
-        """Return the settings of the predictor."""
+    def predictor_settings(self, predict: str | Mapping[str, Any] | None) -> PredictorSettings:
+        """Return the settings of a predictor; the argument is that of `predictor`.
+
+        Raises:
+            InputError: no predictor is named, or a setting is wrong.
+        """
         own, place = self.run.predict, "predict"
         if isinstance(predict, str) or (predict is not None and "type" in predict):
             return PREDICTORS.parse(predict, place)
@@ -140,9 +160,7 @@ class Answering:
         Raises:
             InputError: the model does not read one text and write another.
         """
-        feeds = self._feeds()
-        answers = self.run.answers or feeds.get("target", "target")
-        context = self._context(models, answers, half=half)
+        context = self._context(models, self.sides()[1], half=half)
         if isinstance(self.run.predict, MaskPredict):
             kept = {"iterations", "lengths", "max_length"}
             changed = self.run.predict.model_copy(update=search.model_dump(include=kept))
@@ -152,6 +170,58 @@ class Answering:
         if not isinstance(made, TextPredictor):
             raise TypeError(made)
         return made.translator
+
+    def sides(self) -> tuple[str, str]:
+        """Return the columns of the texts that the inputs `source` and `target` of the model read.
+
+        Raises:
+            InputError: the model does not read one text and write another.
+        """
+        source, target = (self._feeds().get(side, side) for side in ("source", "target"))
+        texts = all(getattr(self.columns.get(one), "has_text", False) for one in (source, target))
+        if not texts or not {"source", "target"} <= self.checkpoint.graph.inputs.keys():
+            raise InputError(
+                "the checkpoint cannot translate text: its model does not read a text 'source' and"
+                " write a text 'target'",
+                place=str(self.checkpoint.folder),
+                help="use 'weft predict', or predict() in Python",
+            )
+        return source, target
+
+    def parser(
+        self,
+        models: tuple[nn.Module, ...],
+        search: SearchSettings,
+        *,
+        constrained: bool | None = None,
+        half: bool = False,
+    ) -> Parser:
+        """Return a parser.
+
+        Args:
+            models: as for `predictor`.
+            search: settings of the search, if the model writes trees as sequences.
+            constrained: whether its outputs are restricted to trees; None is as the run says.
+            half: as for `predictor`.
+
+        Raises:
+            InputError: the model does not parse, or nothing can be constrained.
+        """
+        settings = self.run.predict
+        if isinstance(settings, TreeBeam):
+            own = {name: getattr(search, name) for name in SearchSettings.model_fields}
+            own |= {} if constrained is None else {"constrained": constrained}
+            settings = settings.model_copy(update=own)
+        if not self.parses or settings is None:
+            raise InputError(
+                "the checkpoint does not parse: its run has no column of trees",
+                place=str(self.checkpoint.folder),
+                help="train a run such as parsing-craft",
+            )
+        made = settings.make(self._context(models, None, half=half))
+        if not isinstance(made, TreePredictor):
+            raise TypeError(made)
+        return cast("Parser", made.parser)
 
     def _feeds(self) -> Mapping[str, str]:
         context = context_of(self.checkpoint.objective, (), {}, "", half=False)
@@ -188,16 +258,41 @@ class Answering:
 
         They are empty if the objective has weights besides those of its deployed model, such as a
         second head, which the checkpoint does not have.
+
+        Raises:
+            InputError: a row has more tokens than the model has positions.
         """
         graph = self.checkpoint.objective
         if graph is None or not rows or not _complete(graph, self.checkpoint.graph):
             return {}
+        self._refuse_long(graph, rows)
         whole = build_empty(graph, device=str(next(module.parameters()).device))
         whole.get_submodule(str(graph.deploy)).load_state_dict(module.state_dict())
         whole.eval()
-        task = ObjectiveTask(graph, self.run.auxiliary)
+        losses = ObjectiveLosses(graph, self.run.auxiliary)
         device = next(module.parameters()).device
-        return task.measured(whole, self._batches(rows), device)
+        return losses.measured(whole, self._batches(rows), device)
+
+    def _refuse_long(self, objective: Graph, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raise an error for the first row that has more tokens than the model has positions.
+
+        Raises:
+            InputError: there is one.
+        """
+        most = min(position_limits(objective), default=None)
+        if most is None:
+            return
+        names = [name for name, type_ in objective.inputs.items() if type_.kind == "ids"]
+        for number, row in enumerate(rows, 1):
+            tokens = batch_of(self.columns, [row]).tokens
+            for name in names:
+                if tokens.get(name, 0) > most:
+                    raise InputError(
+                        f"'{name}' has {tokens[name]} tokens, special tokens included, but the"
+                        f" model has {most} positions",
+                        place=f"row {number}",
+                        help="shorten it, or leave the row out",
+                    )
 
     def _batches(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Batch]:
         for start in range(0, len(rows), _ROWS):
@@ -258,16 +353,19 @@ def _complete(objective: Graph, model: Graph) -> bool:
 
 
 def searching_of(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the search settings of a stored run of an objective."""
+    """Return the search settings of the predictor of a stored run."""
     given = run.get("predict") or {}
     try:
         found = PREDICTORS.find(str(given.get("type")))
     except InputError:
         return {}
-    if not issubclass(found, Searching):
+    if not issubclass(found, (Searching, MaskPredict)):
         return {}
     known = {key: value for key, value in given.items() if key in SearchSettings.model_fields}
-    return {"beam": 1, **known} if given["type"] != "beam" else known
+    if issubclass(found, Sample):
+        draws = {key: value for key, value in given.items() if key in SampleSettings.model_fields}
+        return {"beam": given.get("samples", 1), **known, "sample": draws}
+    return {"beam": 1, **known} if issubclass(found, Greedy) else known
 
 
 def as_json(value: Any) -> Any:

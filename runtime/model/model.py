@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
 from ..decode.translate import BUFFER
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..decode.settings import Hypothesis, SearchSettings
     from ..decode.translate import TranslationRequest, Translator, Warn
     from ..predict.predictor import Predictor
-    from ..tasks.parsing.task import Parsing
-    from ..tasks.translation import Translation
     from .answering import Answering
 
 
@@ -43,11 +41,12 @@ class Model:
     search: SearchSettings
     half: bool
     """Whether matrix products run in bfloat16."""
-    task: Translation | None
-    """The task that the model was trained for; None if it reads and writes only ids, or was
-    trained by an objective."""
+    trained: Answering | None
+    """Run and columns of the model; None if it was imported or built."""
     others: tuple[nn.Module, ...] = field(default=(), kw_only=True)
     """Further models of an ensemble; all models' probabilities are averaged."""
+    constrained: bool | None = field(default=None, kw_only=True)
+    """Whether parses are restricted to trees over the words; None is as the run says."""
 
     def __repr__(self) -> str:
         """Return the folder, the name of the spec, the number of parameters and the device."""
@@ -63,7 +62,7 @@ class Model:
         Raises:
             InputError: it has no tokenizers, or does not translate.
         """
-        if self.task is not None and self.task.parses:
+        if self.parses:
             raise InputError(
                 "the checkpoint is a parser, not a translation model",
                 place=str(self.checkpoint.folder),
@@ -71,20 +70,29 @@ class Model:
             )
         return self._reader()
 
+    @property
+    def parses(self) -> bool:
+        """Whether the answers of the model are trees."""
+        return self.trained is not None and self.trained.parses
+
     def _reader(self) -> Translator:
         """Return the model with its source and target vocabularies: of text, or of tree symbols."""
-        if self.task is None and self._of_objective():
+        if self.trained is not None:
             models = (self.module, *self.others)
-            return self.answering.translator(models, self.search, half=self.half)
-        if self.task is None or "target" not in self.graph.inputs:
+            return self.trained.translator(models, self.search, half=self.half)
+        has_tokenizer = "tokenizer.model" in self.checkpoint.tokenizers
+        if not {"source", "target"} <= self.graph.inputs.keys() or not has_tokenizer:
             raise InputError(
                 "the checkpoint cannot translate text: its tokenizer, 'source' or 'target' is "
                 "missing",
                 place=str(self.checkpoint.folder),
                 help="add tokenizer.model to it, or call its module with ids",
             )
-        made = self.task.translator(self.module, self.search, half=self.half)
-        return replace(made, others=self.others) if self.others else made
+        from ..checkpoint.tokenizers import tokenizers_of
+        from ..decode.translate import Translator
+
+        sides = tokenizers_of(self.checkpoint)
+        return Translator(self.module, *sides, self.search, self.half, self.others)
 
     @property
     def parser(self) -> Parser:
@@ -93,29 +101,21 @@ class Model:
         Raises:
             InputError: it does not parse.
         """
-        if self._of_objective():
-            from ..predict.trees import TreePredictor
-
-            made = self.predictor()
-            if isinstance(made, TreePredictor):
-                return cast("Parser", made.parser)
-        return self._parsing().parser(self.module, self.search, half=self.half, others=self.others)
-
-    def _of_objective(self) -> bool:
-        from ..checkpoint.tokenizers import is_of_objective
-
-        return is_of_objective(self.checkpoint)
+        models = (self.module, *self.others)
+        return self.answering.parser(
+            models, self.search, constrained=self.constrained, half=self.half
+        )
 
     @property
     def answering(self) -> Answering:
-        """The run and the columns of a model that an objective trained.
-
-        Raises:
-            InputError: it was not trained by an objective, or a file of the checkpoint is missing.
-        """
-        from .answering import Answering
-
-        return Answering.of(self.checkpoint)
+        """The run and the columns of the model; an error if it was imported or built."""
+        if self.trained is None:
+            raise InputError(
+                "the checkpoint has no run, so it has no columns and no predictor",
+                place=str(self.checkpoint.folder),
+                help="use translate(), generate() or decode(), or call its module with ids",
+            )
+        return self.trained
 
     def predictor(
         self, predict: str | Mapping[str, Any] | None = None, *, answers: str | None = None
@@ -128,7 +128,7 @@ class Model:
             answers: the column that is predicted; default: that of the run.
 
         Raises:
-            InputError: the model was not trained by an objective, or the predictor does not fit.
+            InputError: the model was imported or built, or the predictor does not fit.
         """
         models = (self.module, *self.others)
         return self.answering.predictor(models, predict, answers, half=self.half)
@@ -140,7 +140,7 @@ class Model:
         *,
         answers: str | None = None,
     ) -> list[Any]:
-        """Return the answer for each row, for a model that an objective trained.
+        """Return the answer for each row, for a model that was trained by a run.
 
         Args:
             rows: raw values by column, as in the data; the predicted column may be missing.
@@ -152,24 +152,21 @@ class Model:
         """
         return self.predictor(predict, answers=answers).predict(rows)
 
-    def _parsing(self) -> Parsing:
-        if self.task is None or not self.task.parses:
-            raise InputError(
-                "the checkpoint does not parse: its run has another task",
-                place=str(self.checkpoint.folder),
-                help='train a run with "task": "parsing", such as parsing-craft',
-            )
-        return cast("Parsing", self.task)
-
     def with_constraint(self, *, constrained: bool) -> Model:
-        """Return a parser whose outputs are constrained to trees over the words, or not.
+        """Return a parser whose outputs are trees over the words, or not constrained.
 
         Raises:
-            InputError: the model does not parse.
+            InputError: the model does not write trees as sequences.
         """
-        task = self._parsing()
-        parsing = task.parsing.model_copy(update={"constrained": constrained})
-        return replace(self, task=replace(task, parsing=parsing))
+        from ..predict.trees import TreeBeam
+
+        if not isinstance(self.answering.run.predict, TreeBeam):
+            raise InputError(
+                "only a parser that writes trees as sequences can be constrained",
+                place=str(self.checkpoint.folder),
+                help="leave out the constraint: its answers are always trees",
+            )
+        return replace(self, constrained=constrained)
 
     def parse(self, sentences: Iterable[str | Sentence]) -> list[Parse | None]:
         """Return the parse of each sentence, in order; None for one without words.
@@ -303,14 +300,13 @@ class Model:
             InputError: the spec has another vocabulary, or does not fit the task.
             SpecError: the spec has errors; all of them are listed.
         """
-        from ..checkpoint.transfer import adapted
-        from .tasks import graph_for_task
+        from ..checkpoint.transfer import adapted, graph_with_sizes
 
-        graph = graph_for_task(self.checkpoint, spec)
+        graph = graph_with_sizes(self.checkpoint, spec)
         made, weight_transfer = adapted(self.checkpoint, graph, seed)
         other = ready(made, self.search, _device(self.module), half=self.half)
         return Adapted(
-            other.checkpoint, other.module, self.search, self.half, other.task, weight_transfer
+            other.checkpoint, other.module, self.search, self.half, other.trained, weight_transfer
         )
 
     def attention(
@@ -383,9 +379,10 @@ class Model:
 
 def ready(checkpoint: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
     """Build the module of a checkpoint and return its model."""
-    from .tasks import task_of_checkpoint as task_of
+    from .answering import Answering
 
-    return Model(checkpoint, checkpoint.build(device), search, half, task_of(checkpoint))
+    known = Answering.of(checkpoint) if checkpoint.run else None
+    return Model(checkpoint, checkpoint.build(device), search, half, known)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,7 +12,6 @@ import torch
 from ...graphs.ir.block_type import BlockType
 from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.deployed import open_deployed
-from ..checkpoint.tokenizers import is_of_objective
 from ..codegen.build import device_named
 from ..compile.decode_compile import CompileChoice, Steps, use_steps
 from ..decode.settings import search_settings
@@ -100,9 +99,7 @@ def open_model(
         SpecError: the checkpoint uses an unknown block.
     """
     checkpoint = open_deployed(folder, blocks, verify=verify)
-    own = checkpoint.run.get("search", {})
-    if is_of_objective(checkpoint):
-        own = searching_of(checkpoint.run)
+    own = searching_of(checkpoint.run)
     settings = search_settings({**own, **(search or {})})
     model = ready(checkpoint, settings, device, half=precision == "bfloat16")
     if steps is not None:

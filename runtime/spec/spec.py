@@ -71,7 +71,7 @@ class Spec(LoadedSpec):
 
         Args:
             select: blocks to replace: a path with `*` and `**`, and `[key=value]`.
-            use: the replacement block, such as `grouped_query_attention@1`.
+            use: the replacement block, such as `linear_attention@1`.
             **params: params of the new block; params that both blocks have keep their values.
 
         Raises:
@@ -79,7 +79,7 @@ class Spec(LoadedSpec):
             SpecError: the selection matches nothing, or the variant is invalid.
 
         >>> spec = load("transformer-base")
-        >>> gqa = spec.swap("decoder.**[use=attention@1]", "grouped_query_attention@1", kv_heads=2)
+        >>> gqa = spec.swap("decoder.**[use=attention@2]", "attention@2", kv_heads=2)
         >>> gqa.written["patch"][0]["expect"]
         2
         """

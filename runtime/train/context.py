@@ -16,18 +16,17 @@ from torch import Tensor, nn
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ..compile.torch_compile import CompileReport
-from ..data.shards.corpus import Corpus
 from ..data.table import Table
 from .device import Place
 from .distributed.sampler import MicroBatches
 from .distributed.world import World
 from .loss import LossSums
 from .reporting.trackers.group import Trackers
-from .run_base import BaseRun
+from .run import Run
 
 
-class Task(Protocol):
-    """Interface of a task, as the training loop uses it."""
+class Losses(Protocol):
+    """Interface of the losses of an objective, as the training loop uses them."""
 
     @property
     def reported(self) -> tuple[str, ...]:
@@ -99,17 +98,17 @@ class Listener(Protocol):
 class TrainingContext:
     """Everything that a training needs: its run and the objects prepared for it."""
 
-    run: BaseRun
+    run: Run
     graph: Graph
     """Graph of the module that trains: of the model, or of an objective."""
-    task: Task
-    corpus: Corpus | Table
+    losses: Losses
+    corpus: Table
     folder: Path
     """The run's folder."""
     place: Place
     tokenizers: Mapping[str, bytes]
+    """Files of the columns, such as tokenizers and classes, by name."""
     pad: int
-    eos: int
     validate: Callable[[nn.Module], dict[str, Any]]
     """Measures the model; its result must contain the metric `run.best`."""
     listener: Listener

@@ -10,7 +10,7 @@ import torch
 from ...specs.findings import InputError
 
 if TYPE_CHECKING:
-    from .run_base import BaseRun
+    from .run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Place:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
 
 
-def choose(run: BaseRun) -> Place:
+def choose(run: Run) -> Place:
     """Return the device and the precision of a run; set its number of threads.
 
     Raises:

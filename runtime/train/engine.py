@@ -37,7 +37,7 @@ from .loss import LossSums
 from .optimize import clip_gradient, load_optimizer_tensors, optimizer_tensors
 
 if TYPE_CHECKING:
-    from .context import Task
+    from .context import Losses
 
 _NAMES = inspect.signature(DistributedDataParallel).parameters
 _NO_BUFFERS: dict[str, Any] = {
@@ -48,20 +48,20 @@ option."""
 
 
 class LossModule(nn.Module):
-    """A model and its task as one module, which maps a batch to its loss.
+    """A model and its losses as one module, which maps a batch to its loss.
 
     DDP and FSDP run their hooks before and after the `forward` of a module, so everything that
     reads weights must happen inside one module.
     """
 
-    def __init__(self, model: nn.Module, task: Task) -> None:
-        """Store the model and the task."""
+    def __init__(self, model: nn.Module, losses: Losses) -> None:
+        """Store the model and the losses."""
         super().__init__()
-        self.model, self.task = model, task
+        self.model, self.losses = model, losses
 
     def forward(self, batch: Any) -> dict[str, Any]:
         """Return the sums of a batch by name, without those that are None."""
-        sums = self.task.loss(self.model, batch)
+        sums = self.losses.loss(self.model, batch)
         found: dict[str, Any] = {"loss": sums.loss, "nll": sums.nll, "tokens": sums.tokens}
         found |= {} if sums.auxiliary is None else {"auxiliary": sums.auxiliary}
         return found | ({"parts": dict(sums.parts)} if sums.parts else {})
@@ -70,10 +70,10 @@ class LossModule(nn.Module):
 class Engine:
     """The model of a training and its parallelization, seen from one process."""
 
-    def __init__(self, model: nn.Module, task: Task, graph: Graph, world: World) -> None:
+    def __init__(self, model: nn.Module, losses: Losses, graph: Graph, world: World) -> None:
         """Take an unsharded model; `spread` parallelizes it."""
         self.model, self.graph, self.world = model, graph, world
-        self._loss_module: nn.Module = LossModule(model, task)
+        self._loss_module: nn.Module = LossModule(model, losses)
         self._replica: nn.Module | None = None
         self.spread_weights = False
         """Whether each process holds only a shard of the weights."""
@@ -185,23 +185,29 @@ class Engine:
             )
         optimizer.param_groups[:] = apart(optimizer.param_groups)
 
-    def recall(self, optimizer: torch.optim.Optimizer, folder: Path) -> None:
+    def recall(self, optimizer: torch.optim.Optimizer, folder: Path, below: str = "") -> None:
         """Restore the optimizer state of a checkpoint.
 
         From a sharded checkpoint each process reads only its own shards.
+
+        Args:
+            optimizer: a new optimizer of the model.
+            folder: the checkpoint.
+            below: added before the paths of the checkpoint's weights.
 
         Raises:
             InputError: the checkpoint is damaged or belongs to another model.
         """
         parameters = dict(self.model.named_parameters())
-        if is_sharded(folder) and self.spread_weights:
+        if is_sharded(folder) and self.spread_weights and not below:
             wanted = _like_moments(parameters)
             found = load_sharded(folder / "optimizer", wanted, self.world)
             load_optimizer_tensors(optimizer, self.model, found)
             return
         moments = tensors_in(folder, "optimizer")
         spread = {}
-        for key, tensor in moments.items():
+        for path, tensor in moments.items():
+            key = f"{below}{path}"
             name, _, part = key.rpartition(".")
             like = parameters.get(name)
             if part == "step":

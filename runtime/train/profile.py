@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from ..data.batches import Batch
+    from ..data.table import Batch
     from ..profiling.summary import Profile
-    from .context import Task, TrainingContext
+    from .context import Losses, TrainingContext
     from .distributed.sampler import MicroBatches
     from .loss import LossSums
     from .reporting.metrics_window import Window
@@ -36,18 +36,18 @@ WARMUP = 3
 
 
 class _Scoped:
-    """A task that runs its loss inside a profiler scope."""
+    """Losses that are computed inside a profiler scope."""
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, losses: Losses) -> None:
+        self._losses = losses
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._task, name)
+        return getattr(self._losses, name)
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
-        """Return the loss of a batch, summed over its target tokens."""
+        """Return the loss of a batch, summed over its items."""
         with record_function(LOSS):
-            return self._task.loss(model, batch)
+            return self._losses.loss(model, batch)
 
 
 class _DoneError(Exception):
@@ -106,7 +106,7 @@ def profile_run(context: TrainingContext, updates: int, trace: Path | None = Non
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        temporary = replace(context, run=run, task=_Scoped(context.task), folder=Path(folder))
+        temporary = replace(context, run=run, losses=_Scoped(context.losses), folder=Path(folder))
         trainer = _Profiled(temporary, resume=False)
         trainer.updates, trainer.trace = updates, trace
         try:

@@ -1,121 +1,236 @@
-"""Settings of a run: how one model is trained, as a JSON document.
+"""Settings of a run: what is trained on which data, and how, as a JSON document.
 
-A run names a spec and data; the same spec can be trained in many ways.  The docstring of
-each number gives its unit.  `--set path=value` overrides any setting on the command line.
+A run names an objective, the columns of its data, and what is measured; the docstring of each
+number gives its unit.  `--set path=value` overrides any setting on the command line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import find, parse, read_file
-from ...specs.upgrade import OBJECTIVE_FORMAT, RUN_FORMATS, upgrade_format
+from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ...specs.wording import SettingError
-from ..data.settings import (
-    DataSettings,
-    Files,
-    PathText,
-    TokenizerSettings,
-)
-from ..data.treebank.settings import ParsingSettings
-from ..decode.settings import SearchSettings
-from .loss import LossSettings
-from .objective.settings import ObjectiveRun
-from .run_base import BaseRun, Positive, Validations
+from ..data.preparing.settings import DataSettings, Tokenizers, refuse_unused
+from ..data.settings import BatchSettings, PathText, Settings
+from ..metrics.losses import Loss
+from ..metrics.metric import Metric
+from ..metrics.registry import METRICS
+from ..predict.predictor import PredictorSettings
+from ..predict.registry import PREDICTORS
+from ..system.plugins import Selected
+from .distributed.settings import ParallelSettings
+from .optimize import OptimizerSettings
+from .reporting.trackers.registry import TRACKERS
+from .reporting.trackers.tensorboard import TensorBoard
+from .reporting.trackers.tracker import TrackerSettings
+from .schedule import Noam, Schedule
 
 FOLDER = "runs"
 """Folder of `specs/` that contains the shipped runs."""
 
+Positive = Annotated[int, Field(ge=1)]
+AnyMetric = Annotated[Metric, Selected(METRICS)]
+AnyPredictor = Annotated[PredictorSettings, Selected(PREDICTORS)]
+AnyTracker = Annotated[TrackerSettings, Selected(TRACKERS)]
 
-class EvaluateSettings(Validations):
+
+class KernelSettings(Settings):
+    """Choice among kernels that compute the same function; see docs/training.md."""
+
+    product: Literal["auto", "torch", "onednn"] = "auto"
+    """Kernel of float32 matrix products on the CPU; `auto` measures once per machine."""
+    attention: Literal["auto", "fused", "plain", "flex", "varlen"] = "auto"
+    """Attention backend; `auto` measures `fused` and `plain` at several lengths."""
+
+
+class CheckpointSettings(Settings):
+    """Settings of the checkpoints of a run."""
+
+    every: Positive = 1000
+    """Updates between checkpoints."""
+    seconds: float = Field(default=600.0, gt=0)
+    """Seconds after which an additional checkpoint is written; each of these replaces the previous
+    one, and they are not averaged."""
+    keep: Positive = 5
+    """Number of newest checkpoints to keep; the newest two are always kept and can be resumed."""
+    average: int = Field(default=5, ge=0)
+    """Number of newest checkpoints whose mean is written at the end; 0 disables averaging."""
+    sharded: bool = False
+    """Whether each process writes its shards of a checkpoint instead of sending them to the main
+    process: for weights that do not fit into one process.  `best` and `averaged` are never
+    sharded."""
+
+
+class Evaluation(Settings):
     """Settings of the validations during training."""
 
-    bleu: bool = True
-    """Whether to also translate (or parse) the validation text and compute BLEU (or F1)."""
-    beam: Positive = 1
-    """Beam size of these translations or parses."""
-    sentences: Positive | None = None
-    """Number of validation lines to translate, or trees to parse, from the first; None is all."""
-    best: Literal["bleu", "f1", "nll"] | None = None
-    """Metric that selects the best checkpoint; None means BLEU, or F1 for parsing."""
-    lowercase: bool = False
-    """Whether validation BLEU ignores case (sacreBLEU -lc)."""
+    every: Positive = 1000
+    """Updates between validations."""
+    patience: Positive | None = None
+    """Number of validations without improvement after which the run stops; None disables this."""
+    metrics: tuple[AnyMetric, ...] = ()
+    """What is measured besides the losses: names such as `bleu`, or objects with settings."""
+    best: AnyMetric = Loss()
+    """Metric that selects the best checkpoint: `loss`, `loss:NAME`, or one of `metrics`."""
+    rows: Positive | None = None
+    """Number of validation rows that are predicted for metrics, from the first; None is all."""
+    samples: int = Field(default=4, ge=0)
+    """Number of predictions that are logged as text at each validation."""
+    predict: dict[str, Any] = Field(default_factory=dict)
+    """Settings of `predict` that validations change, such as `{"beam": 1}` for a faster search."""
 
 
-class Run(BaseRun):
+class Run(Settings):
     """Settings of a run."""
 
-    format: Literal[2]
+    format: Literal[3]
     """Version of the run file format."""
-    task: Literal["translation", "mask_predict", "parsing"] = "translation"
-    """Task of the model: `mask_predict` predicts all tokens of an output in parallel and the
-    unlikely ones again; `parsing` learns from treebanks."""
-    parsing: ParsingSettings = ParsingSettings()
-    """How the task `parsing` represents trees."""
-    spec: PathText
-    """Name of a shipped spec, or path of a file in the folder of the run file."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+    """Name of the run: letters, digits, `_`, `.` and `-`; its folder is `outputs/NAME`."""
+    doc: str = ""
+    """Description of the run."""
+    objective: PathText
+    """Name of a shipped objective, or path of a file in the folder of the run file."""
     params: dict[str, Any] = Field(default_factory=dict)
-    """Overrides of the spec's params; `vocab` defaults to the size of the tokenizer."""
+    """Overrides of the objective's params, such as `{"model": {"spec": "gpt2"}}`; params that are
+    sizes of its inputs default to those of the columns."""
     data: DataSettings
-    tokenizer: TokenizerSettings
-    loss: LossSettings = LossSettings()
-    evaluate: EvaluateSettings = EvaluateSettings()
-    search: SearchSettings = SearchSettings()
-    """Search settings with which the trained model decodes."""
+    """Columns and files."""
+    tokenizers: Tokenizers = Field(default_factory=dict)
+    """Tokenizers of text columns, by name."""
+    auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+    """Weight of losses of the model that the objective does not wire, such as the load balancing
+    of experts."""
+    freeze: tuple[str, ...] = ()
+    """Parts whose weights do not train, as selections such as `model.encoder.*`."""
+    train: tuple[str, ...] = ()
+    """Weights inside parts of `freeze` that train nevertheless, as patterns of their paths, such as
+    `*.lora_?`."""
+    evaluate: Evaluation = Evaluation()
+    predict: AnyPredictor | None = None
+    """How the trained model answers, such as `{"type": "beam", "beam": 4}`; metrics of predictions
+    need it."""
+    answers: str | None = None
+    """Column that the model predicts; None is the only column that `predict` can answer in."""
+    trackers: tuple[AnyTracker, ...] = (TensorBoard(),)
+    """Where values, sample outputs and pictures are logged besides `metrics.jsonl`."""
+    start: PathText | None = None
+    """Checkpoint folder whose weights initialize the model, as far as they fit its spec."""
+    batch: BatchSettings = BatchSettings(tokens=1024)
+    accumulate: Positive = 4
+    """Batches per update (gradient accumulation).  A batch contains sentences of similar length,
+    which needs little padding; an update of several batches mixes lengths, without which training
+    on small corpora works badly."""
+    dropout_from: int = Field(default=0, ge=0)
+    """First update with dropout: late dropout, Liu et al. 2023, section 5.
+    It speeds up training on small corpora a lot; see docs/decisions/0006."""
+    updates: Positive = 100_000
+    """Total number of updates."""
+    optimizer: OptimizerSettings = OptimizerSettings()
+    schedule: Schedule = Noam()
+    """Learning rate schedule, selected by `type`."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of matrix products; weights stay float32.  `auto` uses bfloat16 if it is fast."""
+    compile: Literal["auto", "layers", "eager"] = "auto"
+    """Mode of torch.compile; see `weft.compile`."""
+    kernels: KernelSettings = KernelSettings()
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device of the training; `auto` uses a GPU if one is available."""
+    padding: Literal["auto", "padded", "unpadded"] = "auto"
+    """`unpadded` computes only non-padding tokens, everywhere except in the attention kernel;
+    `auto` does so if at least 5 % of all positions are padding.  Dropout then draws other random
+    numbers."""
+    activation_checkpointing: str | tuple[str, ...] = ()
+    """Parts with activation checkpointing: the backward pass computes their activations again
+    instead of storing them.  Selections as in patches, such as `model.encoder.*`.  Less memory,
+    more time, the same results."""
+    parallel: ParallelSettings = ParallelSettings()
+    """Distributed training with torchrun; see docs/scaling.md."""
+    threads: Positive | None = None
+    """Number of CPU threads; None leaves the choice to torch."""
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    seed: int = Field(default=1, ge=0, lt=2**31)
+    """Seed of the initial weights, the order of the data and dropout."""
 
     def __repr__(self) -> str:
-        """Return the name, the spec and the number of updates; `model_dump()` has everything."""
-        return f"<Run {self.name}: {self.spec}, {self.updates:,} updates>"
+        """Return the name, the objective and the number of updates; `model_dump()` has all."""
+        return f"<Run {self.name}: {self.objective}, {self.updates:,} updates>"
 
     __str__ = __repr__
 
     @property
     def best(self) -> str:
-        """Metric that selects the best checkpoint."""
-        return self.evaluate.best or ("f1" if self.task == "parsing" else "bleu")
+        """Name of the metric that selects the best checkpoint."""
+        return self.evaluate.best.name
 
     @property
     def best_is_higher(self) -> bool:
         """Whether a higher value of that metric is better."""
-        return self.best != "nll"
+        return self.evaluate.best.higher_is_better
+
+    @property
+    def predict_in_validations(self) -> PredictorSettings | None:
+        """The predictor with the settings that validations change."""
+        if self.predict is None or not self.evaluate.predict:
+            return self.predict
+        own = self.predict.model_dump(mode="json", exclude_unset=True)
+        changed = {"type": self.predict.type, **own, **self.evaluate.predict}
+        return PREDICTORS.parse(changed, "evaluate.predict")
 
     @model_validator(mode="after")
-    def _fits_its_task(self) -> Self:
-        """Check that the data and the metric belong to the task.
+    def _check(self) -> Self:
+        """Check that settings which read each other fit together.
 
         Raises:
-            ValueError: they belong to another task.
+            ValueError: a tokenizer, a column or a predictor is missing or has no effect.
         """
-        parsing = self.task == "parsing"
-        other = "bleu" if parsing else "f1"
-        if self.evaluate.best == other:
-            msg = f"the task '{self.task}' does not support the metric '{other}'"
-            own = "f1" if parsing else "bleu"
-            help_ = f"set it to '{own}' or 'nll'"
-            raise SettingError(msg, "evaluate", "best", help_=help_)
-        parts: dict[tuple[str, ...], Files] = {
-            ("train",): self.data.train,
-            ("valid",): self.data.valid,
-        }
-        parts |= {("test", name): files for name, files in self.data.test.items()}
-        wrong = [where for where, files in parts.items() if bool(files.trees) != parsing]
-        if wrong:
-            wanted = "'trees'" if parsing else "'source' and 'target'"
-            msg = f"the task '{self.task}' needs {wanted}, which 'data.{'.'.join(wrong[0])}' lacks"
-            at = ("task",) if len(wrong) == len(parts) else ("data", *wrong[0])
-            help_ = f"name files under {wanted}, or set 'task' to another one"
-            raise SettingError(msg, *at, help_=help_)
+        refuse_unused(self.data, self.tokenizers)
+        if self.train and not self.freeze:
+            msg = "'train' has no effect without 'freeze': all weights train"
+            raise SettingError(msg, "train", help_="remove it, or freeze parts")
+        if self.answers is not None and self.answers not in self.data.columns:
+            msg = f"there is no column '{self.answers}'"
+            raise SettingError(msg, "answers", help_=did_you_mean(self.answers, self.data.columns))
+        measured = [*self.evaluate.metrics, self.evaluate.best]
+        predicted = [metric for metric in measured if metric.needs == "predictions"]
+        if predicted and self.predict is None:
+            msg = f"the metric '{predicted[0].name}' needs predictions"
+            raise SettingError(msg, "evaluate", help_='add \'predict\', such as {"type": "argmax"}')
+        if self.predict is not None and self.answers is None:
+            msg = "'predict' needs the column that the model predicts"
+            raise SettingError(msg, "predict", help_="name it as 'answers'")
+        self._check_changes()
         return self
 
+    def _check_changes(self) -> None:
+        """Check the settings of the predictor that validations change.
 
-def load_run(
-    name: str | Path, overrides: Mapping[str, Any] | None = None
-) -> tuple[Run | ObjectiveRun, str]:
+        Raises:
+            SettingError: there is no predictor, or a setting is wrong.
+        """
+        if not self.evaluate.predict:
+            return
+        if self.predict is None:
+            msg = "there is no 'predict' whose settings could change"
+            raise SettingError(msg, "evaluate", "predict", help_="remove it, or add 'predict'")
+        try:
+            _ = self.predict_in_validations
+        except InputError as error:
+            raise SettingError(error.problem, "evaluate", "predict", help_=error.help) from None
+
+    def metrics(self) -> list[Metric]:
+        """Return the metrics of a validation, each once."""
+        found = {metric.name: metric for metric in (*self.evaluate.metrics, self.evaluate.best)}
+        return list(found.values())
+
+
+def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[Run, str]:
     """Read a run file or a shipped run.
 
     Args:
@@ -133,15 +248,13 @@ def load_run(
     return run_of(value, source, overrides), source
 
 
-def run_of(
-    value: Any, source: str, overrides: Mapping[str, Any] | None = None
-) -> Run | ObjectiveRun:
+def run_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None) -> Run:
     """Return the run in a JSON value.
 
     Args:
         value: content of a run file.
         source: its name, for findings.
-        overrides: as of `load_run`.
+        overrides: as of `load_run`, in the current format.
 
     Raises:
         SpecError: it is not a valid run.
@@ -149,60 +262,40 @@ def run_of(
     if isinstance(value, dict):
         value, _ = upgrade_format(value, RUN_FORMATS)
     for dotted, new in (overrides or {}).items():
-        _set(value, dotted.split("."), new, source)
-    if isinstance(value, dict) and value.get("format") == OBJECTIVE_FORMAT:
-        return parse(ObjectiveRun, value, source, strict=True)
+        set_dotted(value, dotted, new, source)
     return parse(Run, value, source, RUN_FORMATS, strict=True)
 
 
-def _set(value: Any, keys: list[str], new: Any, source: str) -> None:
-    """Set one override in a JSON value, creating missing objects along the path."""
-    if not isinstance(value, dict):
-        raise InputError(
-            "'--set' needs an object at this path", place=f"{source}#{pointer(*keys[:-1])}"
-        )
-    target: dict[str, Any] = value
-    for depth, key in enumerate(keys[:-1]):
-        inner = target.setdefault(key, {})
-        if not isinstance(inner, dict):
-            at = pointer(*keys[: depth + 1])
-            problem = f"'{key}' is not an object, so nothing inside it can be set"
-            raise SpecError([Finding(code="P04", at=at, problem=problem, source=source)])
-        target = inner
-    target[keys[-1]] = new
+def set_dotted(value: Any, dotted: str, new: Any, source: str, at: str = "") -> None:
+    """Set one value in a JSON object by its dotted path, creating missing objects.
 
-
-def spec_of(run: Run, source: str) -> str:
-    """Return the spec of a run: a shipped name, or the path of a file in the run's folder.
+    Args:
+        value: the object, which is changed.
+        dotted: the path, such as `optimizer.clip`.
+        new: the new value.
+        source: file of the object, for findings.
+        at: pointer to where the path is written; default: the path itself.
 
     Raises:
-        InputError: the path leaves the run's folder, or there is no such spec of a model.
+        SpecError: a part of the path is not an object.
     """
-    shipped = not run.spec.endswith(".json")
-    if shipped and (not run.spec or Path(run.spec).name != run.spec):
-        raise InputError(
-            f"'{run.spec}' is neither a shipped spec nor a file",
-            place=f"{source}#/spec",
-            help="end the path of a file with '.json', or name a shipped spec",
-        )
-    if shipped:
-        find(run.spec, "models", "variants")
-        return run.spec
-    folder = Path(source).resolve().parent
-    path = (folder / run.spec).resolve()
-    if not path.is_relative_to(folder):
-        raise InputError(
-            f"spec '{run.spec}' is outside the run's folder",
-            place=f"{source}#/spec",
-            help="move the spec into the folder of the run file, or name a shipped spec",
-        )
-    if path == Path(source).resolve():
-        raise InputError("this is the run itself, not a spec", help="name the spec of its model")
-    if not path.is_file():
-        near = [p.name for p in folder.glob("*.json") if p.name != Path(source).name]
-        raise InputError(
-            f"no spec '{run.spec}' in the run's folder",
-            place=f"{source}#/spec",
-            help=did_you_mean(run.spec, near) or "name a shipped spec, see 'weft list specs'",
-        )
-    return str(path)
+    keys = dotted.split(".")
+    target = value
+    for depth, key in enumerate(keys):
+        if not isinstance(target, dict):
+            path = ".".join(keys[:depth]) or "the file"
+            raise SpecError(
+                [
+                    Finding(
+                        code="P04",
+                        at=at or pointer(*keys[:depth]),
+                        problem=f"'{path}' is not an object, so nothing inside it can be set",
+                        help="set the value that contains it",
+                        source=source,
+                    )
+                ]
+            )
+        if depth == len(keys) - 1:
+            target[key] = new
+        else:
+            target = target.setdefault(key, {})

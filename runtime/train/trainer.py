@@ -1,6 +1,6 @@
 """Training loop with validation, checkpoints, early stopping and resuming.
 
-The task defines the batches and the loss; the listener of the context receives the progress.
+The losses of the objective give the gradient; the listener of the context receives the progress.
 The order of the data and the dropout of each update are functions of the seed, so a run that
 was killed and resumed ends with bitwise the same weights.
 """
@@ -21,7 +21,6 @@ from ..codegen.build import build
 from ..compile.autotune import Kernels, using
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
-from ..data.table import Table
 from ..system.memory import Growth
 from .context import Progress, Result, TrainingContext
 from .distributed.heartbeat import watched
@@ -47,7 +46,7 @@ from .transforms.kernel_choice import chosen_kernels
 from .transforms.unpad import unpad_for_run
 
 _OWN = 3
-"""Number of sums that every task has: loss, nll and auxiliary loss."""
+"""Number of sums that are always reported: loss, nll and auxiliary loss."""
 REPORT_EVERY = 10
 """Updates between reports; the loop does not wait for the device in between."""
 
@@ -79,13 +78,13 @@ class Trainer:
         with using(self.kernels):
             self.report = self._compile()
         context.listener.log(str(self.report))
-        self.engine = Engine(self.model, context.task, context.graph, world)
+        self.engine = Engine(self.model, context.losses, context.graph, world)
         if summary := self.engine.spread(run.parallel):
             context.listener.log(summary)
         self.optimizer = make_optimizer(self.model, run.optimizer)
         self.engine.prepare(self.optimizer)
         if restored is not None:
-            self.engine.recall(self.optimizer, restored)
+            self.engine.recall(self.optimizer, *restored)
         main = world.is_main_process
         self.history = History(
             folder if main else None,
@@ -168,12 +167,12 @@ class Trainer:
         if measured and self.world.is_main_process:
             first = next(self._stream_micro_batches())
             _, batch = first.batches[0]
-            moved, task = batch.to(place.device), self.context.task
-            task.total(self.model, first, World(), (self.run.seed, 1), place.device)
+            moved, losses = batch.to(place.device), self.context.losses
+            losses.total(self.model, first, World(), (self.run.seed, 1), place.device)
 
             def measure() -> None:
                 with place.autocast():
-                    task.loss(self.model, moved).loss.backward()
+                    losses.loss(self.model, moved).loss.backward()
                 self.model.zero_grad(set_to_none=True)
 
         if self.world.is_main_process:
@@ -185,26 +184,14 @@ class Trainer:
         return report
 
     def _stream_micro_batches(self) -> Iterator[MicroBatches]:
-        corpus = self.context.corpus
-        if isinstance(corpus, Table):
-            return stream_micro_batches(
-                corpus,
-                self.run.batch,
-                self.run.seed,
-                accumulate=self.run.accumulate,
-                at=(self.state.epoch, self.state.position),
-                share=(self.world.data_parallel_rank, self.world.data_parallel_size),
-                pin=self.context.place.device.type == "cuda",
-            )
         return stream_micro_batches(
-            corpus,
+            self.context.corpus,
             self.run.batch,
             self.run.seed,
             accumulate=self.run.accumulate,
             at=(self.state.epoch, self.state.position),
-            pad=self.context.pad,
-            eos=self.context.eos,
             share=(self.world.data_parallel_rank, self.world.data_parallel_size),
+            pin=self.context.place.device.type == "cuda",
         )
 
     def _update(self, micro_batches: MicroBatches) -> Tensor:
@@ -212,9 +199,11 @@ class Trainer:
         state, run, place = self.state, self.run, self.context.place
         number = state.update + 1
         self._dropouts.set(active=number >= run.dropout_from)
-        task = self.context.task
-        total = task.total(self.model, micro_batches, self.world, (run.seed, number), place.device)
-        count = _OWN + len(task.reported)
+        losses = self.context.losses
+        total = losses.total(
+            self.model, micro_batches, self.world, (run.seed, number), place.device
+        )
+        count = _OWN + len(losses.reported)
         summed = torch.zeros(count, dtype=torch.float64, device=place.device)
         rounds = micro_batches.rounds if self.engine.in_step else len(micro_batches.batches)
         for turn in range(rounds):
@@ -231,7 +220,7 @@ class Trainer:
                 (sums.loss * scale).backward()
             extra = torch.zeros_like(sums.nll) if sums.auxiliary is None else sums.auxiliary
             if not spare:
-                parts = (sums.parts[name].double() for name in task.reported)
+                parts = (sums.parts[name].double() for name in losses.reported)
                 own = (sums.loss.detach().double(), sums.nll.double(), extra.double())
                 summed += torch.stack((*own, *parts))
         self.world.summed(summed)
@@ -276,26 +265,26 @@ class Trainer:
         state, seconds = self.state, time.monotonic() - window.since
         self._refuse_infinite()
         loss, nll, auxiliary, *parts = (window.sums / window.updates).tolist()
-        full, task = self.context.full_speed, self.context.task
+        full, losses = self.context.full_speed, self.context.losses
         progress = Progress(
             update=state.update,
             updates=self.run.updates,
             epoch=state.epoch,
             loss=loss,
-            nll=nll if task.has_nll else None,
+            nll=nll if losses.has_nll else None,
             rate=self._rate(state.update),
             tokens_per_second=window.tokens / seconds,
             target_tokens_per_second=window.target_tokens / seconds,
-            parts=dict(zip(task.reported, parts, strict=True)),
+            parts=dict(zip(losses.reported, parts, strict=True)),
         )
         self.history.write(
             type="train",
             update=progress.update,
             epoch=progress.epoch,
             loss=loss,
-            **({"nll": nll} if task.has_nll else {}),
+            **({"nll": nll} if losses.has_nll else {}),
             **progress.parts,
-            **({"auxiliary": auxiliary} if task.has_auxiliary else {}),
+            **({"auxiliary": auxiliary} if losses.has_auxiliary else {}),
             rate=progress.rate,
             tokens_per_second=progress.tokens_per_second,
             **({"mfu": progress.tokens_per_second / full} if full else {}),

@@ -24,6 +24,7 @@ LONGEST_VALUE = 1000
 _SEGMENT = re.compile(r"[A-Za-z*][A-Za-z0-9_*]*", re.ASCII)
 _INDEX = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", re.ASCII)
 _PREDICATE = re.compile(r"\[([A-Za-z_][A-Za-z0-9_.]*)=([^\[\]]*)\]", re.ASCII)
+_MAJOR = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 _HELP = "write a path such as 'decoder.*.self_attention/f', '**[use=linear@1]' or '/'"
 
 Kind = Literal["name", "slot", "index"]
@@ -77,6 +78,8 @@ class Predicate:
             if not isinstance(value, dict) or part not in value:
                 return False
             value = value[part]
+        if self.key == ("use",) and _is_later(self.text, value):
+            return True
         return self.text == "*" or _equals(self.text, value)
 
 
@@ -179,6 +182,18 @@ def glob(pattern: str, text: str) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+def _is_later(key: str, value: Any) -> bool:
+    """Return whether a value is the key of a later version of the block that a text names.
+
+    >>> _is_later("attention@1", "attention@2"), _is_later("attention@2", "attention@1")
+    (True, False)
+    """
+    name, at, major = key.partition("@")
+    other, _, later = value.partition("@") if isinstance(value, str) else ("", "", "")
+    numbers = _MAJOR.fullmatch(major) and _MAJOR.fullmatch(later)
+    return bool(at and numbers) and name == other and int(later) > int(major)
 
 
 def _equals(text: str, value: Any) -> bool:

@@ -14,10 +14,23 @@ from weft.runtime.spec.check import graph_of
 from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
 from weft.specs.load import FOLDERS, load
 from weft.specs.reader import SHIPPED
-from weft.specs.upgrade import upgrade_format
+from weft.specs.upgrade import FORMATS, older_blocks, upgrade, upgrade_format
 
 LATER = {"allow", "output_types", "deploy", "losses", "frozen", "init"}
 """Keys that format 2 added."""
+SLOTS_BY_PATCH = {
+    "mistral",
+    "parsing-aligned",
+    "t5-1.1",
+    "transformer-alibi",
+    "transformer-gqa",
+    "transformer-headgates",
+    "transformer-local",
+    "transformer-rotary",
+    "transformer-t5-bias",
+}
+"""Patches of attention@1 that opening upgrades after they are applied: the shipped files fill slots
+of attention@2 instead, with the same meaning."""
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 
 
@@ -78,10 +91,11 @@ def test_a_spec_shipped_in_format_1_upgrades_to_the_shipped_spec(path: Path) -> 
     shipped = SHIPPED / path.parent.name / path.name
     today = json.loads(shipped.read_text(encoding="utf-8"))
 
-    made, changes = upgrade_format(old)
+    made, changes = upgrade(old, FORMATS, older_blocks(registry(), registered=True))
 
-    assert changes == ["/format: 1 is now 2"]
-    assert json.dumps(without_docs(made)) == json.dumps(without_docs(today))
+    assert changes[0] == "/format: 1 is now 2"
+    if path.stem not in SLOTS_BY_PATCH:
+        assert without_docs(made) == without_docs(today)
     graphs = [graph_of(load(one)) for one in (path, shipped)]
     assert fingerprint(graphs[0]) == fingerprint(graphs[1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from .toy_treebank import tree_run, tree_run_module
 __all__ = ["graph", "inputs", "spec", "tree_run", "tree_run_module"]
 from weft.runtime.train.run import Run
 
+SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
+SPLITS = ("train", "valid", "test")
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
 
 
@@ -30,7 +32,7 @@ def write_toy(folder: Path, lines: int, seed: int, name: str) -> None:
 
 @pytest.fixture
 def toy_run(tmp_path: Path) -> Callable[..., Run]:
-    """Return a factory of small runs; keyword arguments replace top-level keys."""
+    """Return a factory of small runs: the spec and params of the model, and top-level keys."""
     return _maker(tmp_path / "data")
 
 
@@ -60,22 +62,31 @@ def _maker(data: Path) -> Callable[..., Run]:
     for name, lines in (("train", 200), ("valid", 20), ("test", 10)):
         write_toy(data, lines, len(name), name)
 
-    def make(**changes: Any) -> Run:
-        files = {n: {"source": [f"{n}.src"], "target": [f"{n}.tgt"]} for n in ("train", "valid")}
-        test = {"toy": {"source": ["test.src"], "target": ["test.tgt"]}}
+    def make(
+        spec: str = "transformer-tiny", params: Mapping[str, Any] = SMALL, **changes: Any
+    ) -> Run:
+        lines = {n: {"lines": {"source": [f"{n}.src"], "target": [f"{n}.tgt"]}} for n in SPLITS}
+        text = {"type": "text", "tokenizer": "tokenizer"}
         value: dict[str, Any] = {
-            "format": 2,
+            "format": 3,
             "name": "toy",
-            "spec": "transformer-tiny",
-            "params": {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1},
-            "data": {"root": str(data), **files, "test": test},
-            "tokenizer": {"vocab_size": 40},
+            "objective": "translation",
+            "params": {"model": {"spec": spec, "params": dict(params)}},
+            "data": {
+                "root": str(data),
+                "columns": {"source": text, "target": text},
+                "train": lines["train"],
+                "valid": lines["valid"],
+                "test": {"toy": lines["test"]},
+            },
+            "tokenizers": {"tokenizer": {"type": "bpe", "vocab_size": 40}},
             "batch": {"tokens": 200},
             "updates": 12,
             "schedule": {"type": "constant", "rate": 0.003},
-            "evaluate": {"every": 6, "best": "nll", "bleu": False},
+            "evaluate": {"every": 6, "best": "nll", "metrics": ["perplexity"], "samples": 0},
             "checkpoint": {"every": 4, "keep": 3, "average": 2},
-            "search": {"beam": 2, "max_extra": 4},
+            "predict": {"type": "beam", "beam": 2, "max_extra": 4},
+            "answers": "target",
             "threads": 1,
             "precision": "float32",
         }

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from weft.graphs.ir.canonical import fingerprint
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.model.opening import open_model
+from weft.runtime.train.objective.planned import graph_of_run
 from weft.runtime.train.run import load_run
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED
@@ -27,14 +29,17 @@ TRANSLATIONS = [
 
 @pytest.mark.parametrize("path", sorted((GOLDEN / "runs").glob("*.json")), ids=lambda p: p.stem)
 def test_a_run_of_format_1_is_the_shipped_run(path: Path) -> None:
-    """All settings are equal; docs were reworded, and one setting without effect was removed."""
-    old, _ = load_run(path)
-    new, _ = load_run(SHIPPED / "runs" / path.name)
+    """All settings and the objective are equal; docs and validations of the demo were rewritten.
 
-    evaluate = old.evaluate
-    if not evaluate.bleu:
-        evaluate = evaluate.model_copy(update={"sentences": None})
-    assert old.model_copy(update={"doc": new.doc, "evaluate": evaluate}) == new
+    An upgraded run sets params that equal the defaults of the objective.
+    """
+    (old, source), (new, shipped) = load_run(path), load_run(SHIPPED / "runs" / path.name)
+
+    other = {"doc": new.doc, "params": new.params}
+    if path.stem == "demo":
+        other["evaluate"] = new.evaluate
+    assert old.model_copy(update=other) == new
+    assert fingerprint(graph_of_run(old, source)) == fingerprint(graph_of_run(new, shipped))
 
 
 def test_renamed_words_of_a_run_are_upgraded(tmp_path: Path) -> None:
@@ -47,7 +52,7 @@ def test_renamed_words_of_a_run_are_upgraded(tmp_path: Path) -> None:
     run, _ = load_run(path)
 
     assert run.padding == "unpadded"
-    assert run.activation_checkpointing == ("encoder.*", "**[use=mask_to_bias@1]")
+    assert run.activation_checkpointing == ("model.encoder.*", "model.**[use=mask_to_bias@1]")
 
 
 def test_a_checkpoint_of_format_1_translates_as_before() -> None:
@@ -67,7 +72,8 @@ def test_a_checkpoint_of_format_1_is_migrated_completely(tmp_path: Path) -> None
     assert main(["migrate", str(CHECKPOINT), "-o", str(out)]) == 0
 
     assert json.loads((out / "spec.json").read_text())["format"] == 2
-    assert json.loads((out / "run.json").read_text())["activation_checkpointing"] == ["encoder.*"]
+    stored = json.loads((out / "run.json").read_text())
+    assert (stored["format"], stored["activation_checkpointing"]) == (3, ["model.encoder.*"])
     old, new = open_checkpoint(CHECKPOINT), open_checkpoint(out)
     for before, after in ((old.weights, new.weights), (old.optimizer(), new.optimizer())):
         assert before.keys() == after.keys()
@@ -104,5 +110,7 @@ def test_a_run_is_migrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
     assert main(["migrate", str(GOLDEN / "runs" / "demo.json"), "-o", str(out)]) == 0
 
-    assert "/format: 1 is now 2" in capsys.readouterr().err
+    changes = capsys.readouterr().err
+    assert "/format: 1 is now 2" in changes
+    assert "/format: 2 is now 3" in changes
     assert load_run(out)[0] == load_run(GOLDEN / "runs" / "demo.json")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from weft.runtime.data.treebank.trees import Leaf, Tree, pretty
 from weft.runtime.train.run import Run
 
+SMALL = {"d_model": 32, "heads": 2, "d_ff": 64, "layers": 1, "dropout": 0.0}
 NOUNS, VERBS = ("dog", "cat", "bird", "-LRB-", "1\\/2"), ("sees", "hears")
 
 
@@ -45,7 +46,7 @@ def write_banks(folder: Path) -> None:
 
 @pytest.fixture
 def tree_run(tmp_path: Path) -> Callable[..., Run]:
-    """Return a factory of small runs; keyword arguments replace top-level keys."""
+    """Return a factory of small runs: model, form of the trees, and top-level keys."""
     return make_runs(tmp_path / "banks")
 
 
@@ -60,28 +61,45 @@ def make_runs(data: Path) -> Callable[..., Run]:
     data.mkdir()
     write_banks(data)
 
-    def make(**changes: Any) -> Run:
-        small = {"d_model": 32, "heads": 2, "d_ff": 64, "layers": 1, "dropout": 0.0}
+    def make(
+        spec: str = "parsing-small",
+        params: Mapping[str, Any] = SMALL,
+        linearization: str = "vinyals",
+        **changes: Any,
+    ) -> Run:
+        form = {"linearization": linearization}
+        symbols = {"type": "symbols", "spelling": "source"}
+        if linearization == "top_down":
+            symbols["only"] = "brackets"
+        train, valid = (
+            {"trees": {"files": [name], **form}} for name in ("train.trees.gz", "valid.trees")
+        )
+        copies = linearization == "top_down"
         value: dict[str, Any] = {
-            "format": 2,
+            "format": 3,
             "name": "toy",
-            "task": "parsing",
-            "spec": "parsing-small",
-            "params": small,
+            "objective": "copy-parsing" if copies else "sequence-parsing",
+            "params": {"model": {"spec": spec, "params": dict(params)}},
             "data": {
                 "root": str(data),
-                "train": {"trees": ["train.trees.gz"]},
-                "valid": {"trees": ["valid.trees"]},
-                "test": {"toy": {"trees": ["valid.trees"]}},
+                "columns": {
+                    "source": {"type": "text", "tokenizer": "source"},
+                    "target": {"type": "text", "tokenizer": "target"},
+                    "tree": {"type": "tree", "decoder": "sequence", **form},
+                },
+                "train": train,
+                "valid": valid,
+                "test": {"toy": valid},
             },
-            "tokenizer": {"vocab_size": 40},
+            "tokenizers": {"source": {"type": "bpe", "vocab_size": 40}, "target": symbols},
             "batch": {"tokens": 300},
             "accumulate": 1,
             "updates": 6,
             "schedule": {"type": "constant", "rate": 0.003},
-            "evaluate": {"every": 3},
+            "evaluate": {"every": 3, "metrics": ["evalb", "perplexity"], "best": "evalb"},
             "checkpoint": {"every": 2, "keep": 3, "average": 2},
-            "search": {"beam": 2, "alpha": 0.3, "max_extra": 60},
+            "predict": {"type": "tree_beam", "beam": 2, "alpha": 0.3, "max_extra": 60},
+            "answers": "tree",
             "threads": 1,
             "precision": "float32",
         }

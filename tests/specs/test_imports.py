@@ -34,7 +34,7 @@ ENCODER: dict[str, Any] = {
             "outputs": {"x": "map.y"},
             "nodes": {
                 "read": {
-                    "use": "attention@1",
+                    "use": "attention@2",
                     "in": {"x": "x", "mask": "mask"},
                     "params": {"heads": "=d//4"},
                 },

@@ -138,7 +138,7 @@ GENERIC = spec(
     outputs={"y": "t199.x"},
 )
 UNKNOWN = {"heads": "=p", "d_k": "=p", "bias": "=p", "position": "=p", "window": "=p"}
-ATTENTION = {"use": "attention@1", "params": UNKNOWN}
+ATTENTION = {"use": "attention@2", "params": UNKNOWN}
 TIES = [[f"n{i}.weight", f"n{i}.bias"] for i in range(FULL)]
 WRONG_TIES = [[f"n{i}.wei", f"n{i}.bia"] for i in range(FULL)]
 PORTS = [f"p{i}" for i in range(199)]

@@ -12,7 +12,6 @@ import pytest
 from pydantic import BaseModel
 from run_page import PAGE, page
 from weft.runtime.cli.main import main
-from weft.runtime.train.objective.settings import ObjectiveRun
 from weft.runtime.train.run import Run, load_run
 from weft.runtime.train.run_schema import run_schema as schema
 from weft.specs.reader import SHIPPED, read_json
@@ -51,7 +50,7 @@ def test_every_setting_is_listed_with_a_description() -> None:
     """Each setting, or its record, has a description."""
     text = page()
 
-    for name in (*settings_of(Run), *ObjectiveRun.model_fields):
+    for name in (*settings_of(Run), *Run.model_fields):
         assert f"| `{name}` |" in text
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) > 80
@@ -60,14 +59,12 @@ def test_every_setting_is_listed_with_a_description() -> None:
 
 def test_listed_defaults_and_bounds_are_those_of_a_run() -> None:
     """A run's default overrides the record's: a batch has 1024 tokens."""
-    tasks, _, objectives = page().partition("## Runs of objectives")
-    rows = {line.split("|")[1].strip(): line for line in tasks.splitlines() if "| `" in line}
+    rows = {line.split("|")[1].strip(): line for line in page().splitlines() if "| `" in line}
 
     assert Run.model_fields["batch"].default.tokens == 1024
     assert rows["`tokens`"].startswith("| `tokens` | whole number from 2 | `1024` |")
-    assert "`2` | required" in rows["`format`"]
-    assert "| `format` | `3` | required |" in objectives
-    assert "number from 0 below 1 | `0.1`" in rows["`smoothing`"]
+    assert "`3` | required" in rows["`format`"]
+    assert "number from 0 | `0.01`" in rows["`auxiliary`"]
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)

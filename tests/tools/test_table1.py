@@ -77,7 +77,8 @@ def test_operations_of_a_layer_are_the_paper_s(name: str) -> None:
 
 def test_a_window_given_as_a_mask_saves_no_operations() -> None:
     """Scores outside the window are still computed, so the table uses the sparse block."""
-    use = {"use": "attention@1", "params": {"heads": 1, "window": 16}}
+    mask = {"use": "window@1", "params": {"distance": 16}}
+    use = {"use": "attention@2", "params": {"heads": 1}, "fill": {"mask": mask}}
     masked = replace(ROWS["self-attention, restricted"], use=lambda _, __: use)
 
     assert operations(masked) == OPERATIONS["self-attention"]

@@ -7,7 +7,6 @@ wires of the node like the ports of a template, which gives what its axes stand 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -22,13 +21,13 @@ from ....specs.findings import (
     renamed,
     respelled,
 )
-from ....specs.form import Spec, Use, UseNode, holds_spec
+from ....specs.form import Use, UseNode, holds_spec
 from ....specs.held import KEYS, load_held, spec_names
 from ....specs.load import LoadedSpec
 from ...ir.block_type import Port
 from ...ir.dims import UNKNOWN
 from ...ir.graph import Graph, Scope, TemplateNode
-from ...ir.value_type import substitute
+from ...ir.value_type import sizes_of_inputs, substitute
 from ..params import holds_missing
 from ..ports import (
     Checker,
@@ -45,7 +44,6 @@ MOST_NESTED = 4
 """Maximum number of models inside each other."""
 MOST_HELD = 10_000
 """Maximum number of nodes of all models that a spec holds; copies of a repeat count once."""
-_INPUT = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]")
 
 
 def model_named(checker: Checker, use: Use) -> str:
@@ -137,7 +135,15 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
             help="wire the models side by side",
         )
         return None
-    if holds_missing(value) or not isinstance(value.get("params", {}), dict):
+    is_object = isinstance(value.get("params", {}), dict)
+    if not is_object:
+        checker.report(
+            code="S04",
+            at=home + "/params",
+            problem="'params' must be an object",
+            help='write the params of the model, such as {"layers": 3}',
+        )
+    if holds_missing(value) or not is_object:
         return None
     try:
         found = load_held(value, checker.source)
@@ -187,7 +193,8 @@ def _graph(
             help=did_you_mean(key, spec.params),
             fix=renamed(where, key, spec.params, value.get("params", {})),
         )
-    params |= sizes_of_wires(spec, params, given)
+    wired = {port: read.type for port, read in given.items() if isinstance(read, Given)}
+    params |= sizes_of_inputs(spec.inputs, spec.params.keys() - params.keys(), wired)
     same = ("model", name, json.dumps(params, sort_keys=True, default=str))
     if same in checker.held:
         return cast("Graph | None", checker.held[same])
@@ -234,24 +241,3 @@ def nodes_of(scope: Scope) -> int:
         nodes_of(node.model.root) if isinstance(node, TemplateNode) and node.model else 1
         for node in scope.nodes
     )
-
-
-def sizes_of_wires(spec: Spec, params: Mapping[str, Any], given: Reads) -> dict[str, int]:
-    """Return the params of a model that are sizes of its inputs, from the values wired to them.
-
-    Args:
-        spec: the spec of the model.
-        params: params that are set, which do not follow the wires.
-        given: input to the value wired to it.
-    """
-    found: dict[str, int] = {}
-    for port, text in spec.inputs.items():
-        read, parts = given.get(port), _INPUT.match(text)
-        if not isinstance(read, Given) or parts is None:
-            continue
-        pairs = [(parts["size"], read.type.size)]
-        pairs += zip(parts["axes"].split()[::-1], read.type.axes[::-1], strict=False)
-        for word, size in pairs:
-            if word in spec.params and word not in params and isinstance(size, int):
-                found[word] = max(size, found.get(word, 0))
-    return found

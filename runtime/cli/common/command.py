@@ -13,7 +13,7 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -137,13 +137,28 @@ app = typer.Typer(
 
 SPECS = "Specs"
 TRAINING = "Training"
+STUDIES = "Studies"
 DECODING = "Decoding"
 PARSING = "Parsing"
 CHECKPOINTS = "Checkpoints"
 
 
+def group(panel: str, name: str, text: str, *examples: str) -> typer.Typer:
+    """Register a command that has commands of its own, such as `weft study`.
+
+    Args:
+        panel: group of commands in the help of `weft`.
+        name: name of the command.
+        text: its description.
+        *examples: command lines to show in its help.
+    """
+    made = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    app.add_typer(made, name=name, help=text, epilog=_epilog(examples), rich_help_panel=panel)
+    return made
+
+
 def command(
-    panel: str, *examples: str, note: str = "", name: str = ""
+    panel: str, *examples: str, note: str = "", name: str = "", of: typer.Typer | None = None
 ) -> Callable[[Function], Function]:
     """Register a function as a command.
 
@@ -152,21 +167,27 @@ def command(
         *examples: command lines to show in the help.
         note: a paragraph after the description.
         name: name of the command; default: the function's.
+        of: the command that it belongs to, as returned by `group`; default: `weft`.
     """
 
     def register(function: Function) -> Function:
         called = name or function.__name__.rstrip("_").replace("_", "-")
-        lines = "".join(f"    {line}\n" for line in examples)
-        title = "Example" if len(examples) == 1 else "Examples"
-        app.command(
+        (of or app).command(
             called,
             help=_first_part(function) + (f"\n\n{note}" if note else ""),
-            epilog=f"{title}:\n\n{lines}\n\n{EXIT_CODES}",
+            epilog=_epilog(examples),
             rich_help_panel=panel,
         )(_runner(function))
         return function
 
     return register
+
+
+def _epilog(examples: Sequence[str]) -> str:
+    """Return the examples and the exit codes, for the end of a help text."""
+    lines = "".join(f"    {line}\n" for line in examples)
+    title = "Example" if len(examples) == 1 else "Examples"
+    return f"{title}:\n\n{lines}\n\n{EXIT_CODES}"
 
 
 def _first_part(function: Callable[..., Any]) -> str:

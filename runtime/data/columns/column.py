@@ -122,6 +122,14 @@ class Column(ABC):
         """Return the number of non-padding positions of each input with a time axis."""
         return {}
 
+    def shifted_tokens(self, inputs: Mapping[str, Tensor]) -> Mapping[str, int]:  # noqa: ARG002
+        """Return the number of positions of each input of ids once it is shifted right.
+
+        They are those up to the last non-padding id of each row, after a token is put before it and
+        its last position is dropped.
+        """
+        return {}
+
     @abstractmethod
     def decode(self, prediction: Any) -> Any:
         """Return the value that a prediction means, such as the text of ids."""

@@ -134,7 +134,7 @@ class TreeSettings(ColumnSettings):
         Raises:
             ValueError: the trees are not written as a sequence.
         """
-        if self.decoder != "sequence" and "linearization" in self.model_fields_set:
+        if self.decoder != "sequence" and self.linearization != "vinyals":
             msg = f"'linearization' has no effect on the decoder '{self.decoder}'"
             raise SettingError(msg, "linearization", help_="remove it")
         return self

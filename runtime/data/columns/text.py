@@ -148,6 +148,16 @@ class TextColumn(Column):
         """Return the number of ids that are not padding."""
         return {self.name: int((inputs[self.name] != self.vocabulary.pad).sum())}
 
+    def shifted_tokens(self, inputs: Mapping[str, Tensor]) -> Mapping[str, int]:
+        """Return the number of positions once the ids are shifted right.
+
+        Only the rows without padding lose their last id.
+        """
+        ids = inputs[self.name]
+        places = torch.arange(1, ids.size(1) + 1)
+        length_B = (places * (ids != self.vocabulary.pad)).amax(1)
+        return {self.name: int((length_B + 1).clamp(max=ids.size(1)).sum())}
+
     def decode(self, prediction: Any) -> str:
         """Return the text of ids."""
         return self.vocabulary.decode(prediction)

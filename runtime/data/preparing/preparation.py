@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ..columns.column import Column
     from ..readers.reader import Reader, Record
-    from .table_settings import TableSettings, Tokenizers
+    from .settings import DataSettings, Tokenizers
 
 Report = Callable[[str, int, int | None], None]
 """Called with the stage, the number of rows done, and the total if it is known."""
@@ -64,7 +64,7 @@ class _Texts:
 class Preparation:
     """One preparation, started from scratch or resumed."""
 
-    data: TableSettings
+    data: DataSettings
     tokenizers: Tokenizers
     work: Path
     """Intermediate files, needed only to resume."""

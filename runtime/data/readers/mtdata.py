@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..corpora import fetched_corpora
+from ..corpora import fetched
 from ..text_files import read_lines
 from .lines import refuse_unequal
 from .reader import Reader, Record, refuse_missing
@@ -51,4 +51,4 @@ class MtdataReader(Reader):
 
     def _fetched(self) -> list[tuple[Path, Path]]:
         given = self.settings
-        return fetched_corpora(given.names, given.languages, given.digests)
+        return fetched(given.names, given.languages, given.digests)

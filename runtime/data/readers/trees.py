@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..settings import Files
 from ..treebank.reader import ESCAPES, read_bank, source_text, writer
 from .reader import FilesReader, Record, refuse_missing
 
@@ -26,8 +25,7 @@ class TreesReader(FilesReader):
         for field in fields:
             refuse_missing(field, FIELDS, f"trees: {name}")
         write, escapes = writer(settings.parsing), ESCAPES if settings.pieces else {}
-        files = Files(trees=(name,))
-        for number, tree in enumerate(read_bank(files, self.root, settings.parsing), start=1):
+        for number, tree in enumerate(read_bank((name,), self.root, settings.parsing), start=1):
             values: dict[str, Any] = {"source": "", "target": "", "tree": None}
             if tree is not None:
                 values["tree"] = tree

@@ -233,24 +233,6 @@ class Corpus:
         """Tokens of each row of each text column, including the end token."""
         return {name: self.lengths(name).astype(np.int64) + 1 for name in self.columns}
 
-    @cached_property
-    def source_lengths(self) -> NDArray[np.int32]:
-        """Tokens of each source sentence, without the end token; shape (pairs,).
-
-        Raises:
-            InputError: the offsets are damaged.
-        """
-        return self.lengths("source")
-
-    @cached_property
-    def target_lengths(self) -> NDArray[np.int32]:
-        """Tokens of each target sentence, without the end token; shape (pairs,).
-
-        Raises:
-            InputError: the offsets are damaged.
-        """
-        return self.lengths("target")
-
     def pair(self, row: int) -> tuple[NDArray[Any], ...]:
         """Return the ids of each text column of one row, without end tokens.
 

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..settings import FilterSettings, RowFilterSettings
-
-    Limits = FilterSettings | RowFilterSettings
+    from ..settings import FilterSettings
 
 SIDES = ("source", "target")
 
 
 def refuse(
-    lengths: Sequence[int], settings: Limits | None, names: Sequence[str] = SIDES
+    lengths: Sequence[int], settings: FilterSettings | None, names: Sequence[str] = SIDES
 ) -> str | None:
     """Return the reason for dropping a row, or None if the row is kept.
 
@@ -57,7 +55,7 @@ class FilterCount:
     def keep(
         self,
         lengths: Sequence[int],
-        settings: Limits | None,
+        settings: FilterSettings | None,
         names: Sequence[str] = SIDES,
         *,
         only_empty: bool = False,

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ..settings import FilterSettings
     from ..symbols import Vocabulary
     from ..vocabularies import VocabularyFile
-    from .filters import Limits
 
 SHARD = 50_000
 """Maximum rows in a shard."""
@@ -100,8 +100,8 @@ class Recipe:
     """Output folder of the shards."""
     sides: tuple[Side, ...]
     """The text columns."""
-    limits: Limits | None
-    """Limits of the filter; None drops only empty rows."""
+    limits: FilterSettings | None
+    """FilterSettings of the filter; None drops only empty rows."""
     spare: bool = False
     """Drop only empty rows, and count the others."""
     hashes: bool = False

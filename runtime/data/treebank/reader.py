@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....specs.findings import InputError
-from ..settings import Files
 from ..symbols import SPACE, Vocabulary
 from ..text_files import read_lines, resolve
 from . import charts as chart
 from . import tetra
 from .clean import clean
 from .linearization import LINEARIZATIONS
-from .pairs import write_pairs
 from .settings import ParsingSettings
 from .trees import Leaf, Malformed, Tree, plain, read_all
 
@@ -63,19 +60,18 @@ def word_starts(source: Vocabulary) -> Tensor:
     return torch.tensor([piece.startswith(SPACE) for piece in pieces])
 
 
-def read_bank(files: Files, root: str, settings: ParsingSettings) -> Iterator[Tree | None]:
+def read_bank(files: Iterable[str], root: str, settings: ParsingSettings) -> Iterator[Tree | None]:
     """Yield the trees of all files, in order; None for a tree that is skipped.
+
+    Args:
+        files: files below `root`.
+        root: folder that must contain the files.
+        settings: how trees are cleaned, and what is done with malformed ones.
 
     Raises:
         InputError: a file cannot be read, or a tree is malformed and `malformed` is 'refuse'.
     """
-    if not files.trees:
-        raise InputError(
-            "the task 'parsing' needs trees, not parallel text",
-            place=", ".join(files.names),
-            help='give treebanks: {"trees": ["train.trees.gz"]}',
-        )
-    for name in files.trees:
+    for name in files:
         path = resolve(root, name)
         for tree in read_file(path):
             if isinstance(tree, Tree):
@@ -86,7 +82,7 @@ def read_bank(files: Files, root: str, settings: ParsingSettings) -> Iterator[Tr
                 raise InputError(
                     f"malformed tree: {tree.problem}",
                     place=f"{path}:{tree.line}:{tree.column}",
-                    help='fix it, or skip malformed trees: "parsing": {"malformed": "skip"}',
+                    help='fix it, or skip malformed trees: "trees": {"malformed": "skip", ...}',
                 )
 
 
@@ -158,48 +154,13 @@ def spelled(word: str) -> str:
     return word_text(word).translate(_WIDE)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeReading:
-    """Reader of treebanks as pairs of text."""
+def symbols_of(counts: Mapping[str, int], settings: ParsingSettings) -> list[str]:
+    """Return the tokens that become symbols, most frequent first: all except copied words.
 
-    parsing: ParsingSettings
-    pieces: bool = False
-    """Whether targets are tokenized into pieces, which normalizes full-width brackets."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Settings that affect the pairs."""
-        known = self.parsing.model_dump(mode="json", exclude={"constrained"})
-        return {**known, "pieces": self.pieces}
-
-    def pairs(self, files: Files, root: str) -> Iterator[tuple[str, str]]:
-        """Yield the words and symbols of each tree; two empty texts for a skipped tree.
-
-        Raises:
-            InputError: as for `read_bank`.
-        """
-        write, escapes = writer(self.parsing), ESCAPES if self.pieces else {}
-        for tree in read_bank(files, root, self.parsing):
-            if tree is None:
-                yield "", ""
-            else:
-                target = " ".join(write(tree)).translate(escapes)
-                yield source_text(leaf.word for leaf in tree.leaves()), target
-
-    def paths(self, files: Files, root: str, work: Path) -> list[tuple[Path, Path]]:
-        """Return parallel files of words and symbols, created in `work`.
-
-        Raises:
-            InputError: as for `read_bank`.
-        """
-        return [
-            write_pairs(self.pairs(part, root), work, str(number))
-            for number, part in enumerate(files.parts())
-        ]
-
-    def symbols(self, counts: Mapping[str, int]) -> list[str]:
-        """Return the tokens that become symbols, most frequent first: all except copied words."""
-        copies = LINEARIZATIONS[self.parsing.linearization].copies
-        copies = copies and self.parsing.decoder in COPYING
-        kept = [token for token in counts if not copies or token[0] in "()"]
-        return sorted(kept, key=lambda token: (-counts[token], token))
+    Args:
+        counts: number of occurrences of each token.
+        settings: decoder and linearization.
+    """
+    copies = LINEARIZATIONS[settings.linearization].copies and settings.decoder in COPYING
+    kept = [token for token in counts if not copies or token[0] in "()"]
+    return sorted(kept, key=lambda token: (-counts[token], token))

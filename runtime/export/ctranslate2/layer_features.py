@@ -38,7 +38,7 @@ class Features:
     activation: str
     gated: bool
     position: str
-    """`table` (added to the embedding), or the attention's `rotary`, `alibi`, ..."""
+    """`table` (added to the embedding), or the block in attention: `rotary`, `alibi`, ..."""
     rotary_base: float
     scale_embedding: bool
     embedding_norm: Place | None
@@ -83,7 +83,7 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
     inner = _inner
     heads = same(attentions, "number of heads", lambda one: inner(one)["heads"], "/f")
     kv_heads = {inner(one)["kv_heads"] for one in attentions}
-    position = same(own, "position", lambda one: inner(one)["position"], "/f")
+    position = same(own, "position", _position, "/f")
     before = _before(stack, position, refusals)
     _alibi(own, heads, refusals, decoder=decoder) if position == "alibi" else None
     final, scale = _after(stack, refusals, decoder=decoder)
@@ -99,7 +99,7 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
         gated=same(forward, "block", lambda one: one.inner.block.role, "/f")
         == "gated_feed_forward",
         position="table" if position == "none" else position,
-        rotary_base=same(own, "rotary_base", lambda one: inner(one)["rotary_base"], "/f"),
+        rotary_base=same(own, "base of rotary positions", _rotary_base, "/f"),
         scale_embedding=stack.embedding.part.arguments["scale"] == "sqrt",
         embedding_norm=before["norm"],
         table=before["table"],
@@ -110,6 +110,18 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
 
 def _inner(place: Place) -> Any:
     return place.inner.arguments
+
+
+def _position(place: Place) -> str:
+    """Return the name of the block of relative positions in an attention, or `none`."""
+    part = place.inner.fill.get("position")
+    return part.block.name if isinstance(part, Part) else "none"
+
+
+def _rotary_base(place: Place) -> float:
+    part = place.inner.fill.get("position")
+    arguments = part.arguments if isinstance(part, Part) else {}
+    return float(arguments.get("base", 10_000.0))
 
 
 def _sublayer(place: Place, refusals: Refusals) -> None:
@@ -138,11 +150,26 @@ def _attention(place: Place, refusals: Refusals, *, decoder: bool) -> None:
         problem = "it is not causal" if decoder else "it is causal in an encoder"
         swap = f"{key} --set causal={str(decoder).lower()}"
         refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
-    if given["window"] is not None:
-        # CTranslate2 4.8.5 computes wrong results for prompts longer than its sliding window.
-        swap = f"{key} --set window=null"
-        problem = f"a window of {given['window']} is not supported"
-        refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
+    # CTranslate2 4.8.5 computes wrong results for prompts longer than its sliding window.
+    for slot, part in place.inner.fill.items():
+        known = isinstance(part, Part) and part.block.name in _EXPRESSED.get(slot, ())
+        if not known or (isinstance(part, Part) and part.block.name == "rotary" and _bent(part)):
+            problem = f"{part.key} in the slot '{slot}' of its attention is not supported"
+            refusals.add(place.obstacle(problem, slot="/f"))
+
+
+_EXPRESSED = {
+    "position": ("rotary", "alibi", "relative_bias", "relative_keys"),
+    "output": ("head_gates",),
+}
+"""Slot of attention to the blocks that CTranslate2 can express."""
+
+
+def _bent(rotary: Part) -> bool:
+    """Return whether rotary positions have other options than a base."""
+    return not rotary.arguments.keys() <= {"width", "base"} or (
+        rotary.arguments["width"] != rotary.axes.get("d_k")
+    )
 
 
 def _feed_forward(place: Place, refusals: Refusals) -> None:
@@ -156,15 +183,11 @@ def _feed_forward(place: Place, refusals: Refusals) -> None:
 def _alibi(places: list[Place], heads: int, refusals: Refusals, *, decoder: bool) -> None:
     """Refuse ALiBi in an encoder, and head counts whose ALiBi slopes differ."""
     for place in places:
-        key = place.inner.key
-        swap = f"{key} --set position=rotary"
         if not decoder:
-            refusals.add(
-                place.obstacle("alibi is not supported in an encoder", swap=swap, slot="/f")
-            )
+            refusals.add(place.obstacle("alibi is not supported in an encoder", slot="/f"))
         elif heads & (heads - 1):
             problem = f"alibi with {heads} heads, which is not a power of two"
-            refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
+            refusals.add(place.obstacle(problem, slot="/f"))
 
 
 def _before(stack: Stack, position: str, refusals: Refusals) -> dict[str, Place | None]:

@@ -35,7 +35,7 @@ class Obstacle:
     """JSON Pointer of the node."""
     problem: str
     use: str = ""
-    """The block, such as `attention@1`."""
+    """The block, such as `attention@2`."""
     swap: str = ""
     """Replacement block for `weft swap --use`, with its options."""
 
@@ -216,7 +216,12 @@ def read_stacks(graph: Graph, refusals: Refusals) -> Stacks:
 
 def _unknown(visit: Visit) -> Iterator[Obstacle]:
     """Yield the unsupported blocks of a node and of its slots."""
+    attentions: list[str] = []  # `layer_features.py` judges the parts in their slots
     for below, inner in fillings(visit.node.part) if isinstance(visit.node, BlockNode) else ():
+        if below.startswith(tuple(attentions)):
+            continue
+        if isinstance(inner, Part) and inner.block.role == "attention":
+            attentions.append(f"{below}/")
         select, at = visit.folded + below, visit.node.at
         if isinstance(inner, TemplatePart):
             yield Obstacle(select, at, "a template in a slot has no counterpart")

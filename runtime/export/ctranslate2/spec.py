@@ -100,7 +100,7 @@ def _given(features: Features) -> dict[str, Any]:
         "no_final_norm": f.final_norm is None,
         "activation": Activation[ACTIVATIONS[f.activation]],
         "layernorm_embedding": f.embedding_norm is not None,
-        "relative_position": f.position == "relative_key",
+        "relative_position": f.position == "relative_keys",
         "relative_attention_bias": f.position == "relative_bias",
         "ffn_glu": f.gated,
         "rms_norm": f.rms,
@@ -175,17 +175,18 @@ def _attention(made: Any, ours: Any, features: Features, gain: Tensor | None, *,
     for place, maps in zip(made.linear, first, strict=False):
         _fused(place, maps)
     columns = None
-    if ours.head_gate is not None:
-        columns = ours.head_gate.repeat_interleave(features.d_head)
+    if ours.output is not None:
+        columns = ours.output.weight.repeat_interleave(features.d_head)
     _linear(made.linear[-1], ours.out, rows=gain, columns=columns)
     if ours.scale is not None:
         made.queries_scale = float(ours.scale)
-    if ours.relative_bias is not None and own:
-        made.relative_attention_bias = _array(ours.relative_bias.weight)
-        made.relative_attention_max_distance = np.dtype("int32").type(ours.relative_bias.longest)
-    if ours.relative_key is not None and own:
-        keys = ours.relative_key.weight
-        later = keys.new_zeros(ours.relative_key.reach - ours.relative_key.after, keys.size(1))
+    position = ours.position
+    if features.position == "relative_bias" and own:
+        made.relative_attention_bias = _array(position.weight)
+        made.relative_attention_max_distance = np.dtype("int32").type(position.longest)
+    if features.position == "relative_keys" and own:
+        keys = position.weight
+        later = keys.new_zeros(position.reach - position.after, keys.size(1))
         made.relative_position_keys = _array(torch.cat((keys, later)))
         made.relative_position_values = np.zeros_like(made.relative_position_keys)
 
@@ -250,12 +251,10 @@ def _tables_alike(
     if features.position != "relative_bias":
         return
     model, places = build(), [layer.attention for layer in stack.layers]
-    first = _module(model, places[0]).f.relative_bias.weight
+    first = _module(model, places[0]).f.position.weight
     for place in places[1:]:
-        other = _module(model, place).f.relative_bias.weight
+        other = _module(model, place).f.position.weight
         if other is not first and (other.is_meta or not torch.equal(first, other)):
             path = f"{stack.layers[0].attention.path}".replace(".0.", ".*.")
             problem = f"its learned distances differ from '{places[0].path}'"
-            refusals.add(
-                place.obstacle(f'{problem}: tie ["{path}.f.relative_bias.weight"]', slot="/f")
-            )
+            refusals.add(place.obstacle(f'{problem}: tie ["{path}.f.position.weight"]', slot="/f"))

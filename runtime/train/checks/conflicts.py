@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....specs.findings import Finding
-from ...data.settings import SPECIAL_TOKENS
+from ....specs.findings import Finding, did_you_mean, pointer
+from ...data.settings import SPECIAL_TOKENS, PieceSettings
 from ..run import Run
 
 BYTES = 256
@@ -15,8 +15,39 @@ BYTES = 256
 def conflicts(run: Run) -> Iterator[Finding]:
     """Yield a finding for each setting that cannot be fulfilled because of another one."""
     yield from _parallel(run)
-    yield from _tokenizer(run)
-    yield from _search(run)
+    for name, tokenizer in run.tokenizers.items():
+        if isinstance(tokenizer, PieceSettings):
+            yield from _tokenizer(name, tokenizer)
+    yield from _metrics(run)
+
+
+def _metrics(run: Run) -> Iterator[Finding]:
+    """Yield a finding for each metric that cannot compare the values of its column."""
+    settings = run.evaluate
+    places = [(m, pointer("evaluate", "metrics", n)) for n, m in enumerate(settings.metrics)]
+    if settings.best.name not in {metric.name for metric in settings.metrics}:
+        places.append((settings.best, "/evaluate/best"))
+    for metric, at in places:
+        name = metric.column or run.answers
+        if metric.needs != "predictions" or name is None:
+            continue
+        if name not in run.data.columns:
+            yield Finding(
+                code="R04",
+                at=f"{at}/column",
+                problem=f"the metric '{metric.type}' compares with the column '{name}',"
+                " which does not exist",
+                help=did_you_mean(name, run.data.columns),
+            )
+            continue
+        kind = run.data.columns[name].type
+        if metric.takes and kind not in metric.takes:
+            yield _conflict(
+                at,
+                f"the metric '{metric.type}' compares values of type"
+                f" {' or '.join(metric.takes)}, but the column '{name}' has the type {kind}",
+                "docs/metrics.md lists the metrics of each type",
+            )
 
 
 def _conflict(at: str, problem: str, help_: str) -> Finding:
@@ -39,43 +70,16 @@ def _parallel(run: Run) -> Iterator[Finding]:
         )
 
 
-def _tokenizer(run: Run) -> Iterator[Finding]:
-    settings = run.tokenizer
+def _tokenizer(name: str, settings: PieceSettings) -> Iterator[Finding]:
+    """Yield a finding if the pieces of a tokenizer have no room for text."""
     fixed = len(SPECIAL_TOKENS) + len(settings.user_symbols) + BYTES * settings.byte_fallback
-    if settings.vocab_size <= fixed:
-        parts = [f"{len(SPECIAL_TOKENS)} special tokens"]
-        parts += [f"{len(settings.user_symbols)} user symbols"] * bool(settings.user_symbols)
-        parts += [f"{BYTES} bytes"] * settings.byte_fallback
-        yield _conflict(
-            "/tokenizer/vocab_size",
-            f"{settings.vocab_size} pieces have no room for text beside {', '.join(parts)}",
-            f"set it to more than {fixed}",
-        )
-    if settings.target == "pieces" and run.task == "parsing" and run.parsing.decoder != "sequence":
-        yield _conflict(
-            "/tokenizer/target",
-            f"the decoder '{run.parsing.decoder}' predicts symbols, not pieces",
-            "remove it, or set 'parsing.decoder' to 'sequence'",
-        )
-
-
-def _search(run: Run) -> Iterator[Finding]:
-    search = run.search
-    if run.task == "mask_predict":
-        left = {
-            "sample": search.sample is not None,
-            "avoid": bool(search.avoid),
-            "groups": search.groups > 1,
-            "no_repeat": search.no_repeat > 0,
-            "min_length": search.min_length > 0,
-        }
-        for name, is_set in left.items():
-            if is_set:
-                problem = f"'{name}' needs a search from left to right, but the task is"
-                yield _conflict(f"/search/{name}", f"{problem} 'mask_predict'", "remove it")
-    elif run.evaluate.bleu and run.evaluate.beam > 1 and run.evaluate.beam % search.groups:
-        yield _conflict(
-            "/evaluate/beam",
-            f"'beam' {run.evaluate.beam} is not divisible by 'search.groups' {search.groups}",
-            f"set it to 1 or to a multiple of {search.groups}",
-        )
+    if settings.vocab_size > fixed:
+        return
+    parts = [f"{len(SPECIAL_TOKENS)} special tokens"]
+    parts += [f"{len(settings.user_symbols)} user symbols"] * bool(settings.user_symbols)
+    parts += [f"{BYTES} bytes"] * settings.byte_fallback
+    yield _conflict(
+        pointer("tokenizers", name, "vocab_size"),
+        f"{settings.vocab_size} pieces have no room for text beside {', '.join(parts)}",
+        f"set it to more than {fixed}",
+    )

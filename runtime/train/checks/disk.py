@@ -10,15 +10,15 @@ from ....graphs.ir.graph import Graph
 from ....specs.findings import Finding
 from ...checkpoint.saving import RESERVE
 from ..resuming.retention import RESUMABLE, checkpoints
-from ..run_base import BaseRun
+from ..run import Run
 
 _FLOAT = 4
 """Bytes of a float32."""
-_MOMENTS = {"adam": 2, "adamw": 2, "muon": 1, "sgd": 1, "adafactor": 0}
+MOMENTS = {"adam": 2, "adamw": 2, "muon": 1, "sgd": 1, "adafactor": 0}
 """Least number of floats that an optimizer stores for each weight."""
 
 
-def disk_space(run: BaseRun, graph: Graph, folder: Path) -> Iterator[Finding]:
+def disk_space(run: Run, graph: Graph, folder: Path) -> Iterator[Finding]:
     """Yield a finding if the checkpoints of a new run certainly do not fit on the disk.
 
     Args:
@@ -31,7 +31,7 @@ def disk_space(run: BaseRun, graph: Graph, folder: Path) -> Iterator[Finding]:
     settings = run.checkpoint
     written = -(-run.updates // settings.every)
     kept = min(max(settings.keep, settings.average, RESUMABLE), written)
-    moments = _MOMENTS[run.optimizer.type] * min(RESUMABLE, written)
+    moments = MOMENTS[run.optimizer.type] * min(RESUMABLE, written)
     copies = kept + moments + 1 + bool(settings.average)  # and `best` and `averaged`
     needed = graph.parameters() * _FLOAT * copies + RESERVE
     existing = next(

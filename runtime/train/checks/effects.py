@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ....specs.findings import Finding, pointer
-from ...data.treebank.settings import ParsingSettings
+from ....specs.findings import Finding
+from ...data.columns.settings import ClassSettings, ImageSettings, NumberSettings
 from ..run import Run
 
-FROM_THE_LEFT = frozenset(
-    ["beam", "penalty", "alpha", "ends", "max_factor", "max_extra", "repetition_penalty"]
-)
-"""Settings that only a search from left to right reads."""
+_OPTIMIZERS = {
+    "betas": ("adam", "adamw", "muon"),
+    "momentum": ("muon", "sgd"),
+    "eps": ("adam", "adamw", "muon"),
+}
+"""Setting of an optimizer to the optimizers that read it."""
 
 
 def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
@@ -22,13 +24,16 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
         run: the run.
         shortened: whether the number of updates was overridden, as one does to try a run.
     """
-    yield from _optimizer(run)
+    for name, readers in _OPTIMIZERS.items():
+        if run.optimizer.type not in readers and changed(run.optimizer, name):
+            yield unused(
+                f"/optimizer/{name}",
+                f"the optimizer '{run.optimizer.type}' has no '{name}'",
+                f"remove it, or set 'type' to one of {', '.join(readers)}",
+            )
     yield from _evaluation(run)
     yield from _search(run)
-    yield from _data(run)
-    yield from _loss(run)
-    yield from _parsing(run)
-    yield from _distribution(run)
+    yield from _batch(run)
     if not shortened:
         yield from _beyond_the_end(run)
     if run.checkpoint.keep < run.checkpoint.average and changed(run.checkpoint, "keep"):
@@ -38,6 +43,10 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
             " are kept for 'average'",
             "remove it, or lower 'average'",
         )
+    if run.checkpoint.sharded and run.parallel.data == "ddp":
+        problem = "'ddp' replicates all weights, so there are no shards to write"
+        help_ = "remove it, or set 'parallel.data' to 'fsdp'"
+        yield unused("/checkpoint/sharded", problem, help_)
 
 
 def unused(at: str, problem: str, help_: str) -> Finding:
@@ -76,105 +85,63 @@ def _beyond_the_end(run: Run) -> Iterator[Finding]:
         yield unused("/evaluate/patience", f"{problem} without improvement", help_)
 
 
-def _optimizer(run: Run) -> Iterator[Finding]:
-    kind = run.optimizer.type
-    users = {
-        "betas": ("adam", "adamw", "muon"),
-        "momentum": ("muon", "sgd"),
-        "eps": ("adam", "adamw", "muon"),
-    }
-    for name, readers in users.items():
-        if kind not in readers and changed(run.optimizer, name):
-            yield unused(
-                f"/optimizer/{name}",
-                f"the optimizer '{kind}' has no '{name}'",
-                f"remove it, or set 'type' to one of {', '.join(readers)}",
-            )
-
-
 def _evaluation(run: Run) -> Iterator[Finding]:
+    """Yield a finding for each setting of the validations that has no effect."""
     settings = run.evaluate
-    if settings.bleu:
-        if run.task == "parsing" and settings.lowercase:
-            problem = "'lowercase' is about BLEU, but the task is 'parsing'"
-            yield unused("/evaluate/lowercase", problem, "remove it")
+    given = settings.model_fields_set
+    if run.predict is None:
+        if "rows" in given and settings.rows is not None:
+            problem = "'rows' limits the rows that are predicted, but the run does not predict"
+            yield unused("/evaluate/rows", problem, "remove it, or add 'predict' and 'answers'")
+        if "samples" in given and settings.samples:
+            problem = "'samples' logs predictions, but the run does not predict"
+            yield unused("/evaluate/samples", problem, "remove it, or add 'predict' and 'answers'")
         return
-    if run.best != "nll":
-        yield Finding(
-            code="R01",
-            at="/evaluate/bleu" if settings.best is None else "/evaluate/best",
-            problem=f"the best checkpoint is chosen by '{run.best}', which 'bleu': false turns off",
-            help="set 'best' to 'nll', or 'bleu' to true",
-        )
-    for name in ("beam", "sentences", "lowercase"):
-        if changed(settings, name):
-            problem = f"'{name}' is about translations of the validation text, which are turned off"
-            yield unused(f"/evaluate/{name}", problem, "remove it, or set 'bleu' to true")
+    predicted = any(metric.needs == "predictions" for metric in run.metrics())
+    if not predicted and settings.rows is not None:
+        problem = "'rows' limits the rows of metrics of predictions, but there is none"
+        yield unused("/evaluate/rows", problem, "remove it, or add a metric such as accuracy")
+    if settings.predict and not predicted and not settings.samples:
+        problem = "'predict' changes how validations predict, but they do not"
+        yield unused("/evaluate/predict", problem, "remove it, or add a metric such as bleu")
 
 
 def _search(run: Run) -> Iterator[Finding]:
-    search, masks = run.search, run.task == "mask_predict"
-    of_task = f"the task is '{run.task}'"
-    if run.task == "parsing" and run.parsing.decoder != "sequence":
-        if run.search != type(search)():
-            problem = f"a parser with the decoder '{run.parsing.decoder}' does not search"
-            yield unused("/search", problem, "remove it, or set 'parsing.decoder' to 'sequence'")
+    """Yield a finding for each setting of a search that another one makes idle."""
+    search: Any = run.predict
+    if search is None or search.type not in ("beam", "tree_beam"):
         return
-    no_ends = "'beam' is 1" if search.beam == 1 else "'sample' replaces the search"
     readers = (
-        *((name, not masks, of_task) for name in sorted(FROM_THE_LEFT)),
-        ("alpha", search.penalty != "none" or masks, "'penalty' is 'none'"),
+        ("alpha", search.penalty != "none", "'penalty' is 'none'"),
         ("diversity", search.groups > 1, "'groups' is 1"),
-        ("ends", masks or (search.beam > 1 and search.sample is None), no_ends),
-        ("iterations", masks, of_task),
-        ("lengths", masks, of_task),
+        ("ends", search.beam > 1, "'beam' is 1"),
     )
     for name, is_read, why in readers:
         if not is_read and changed(search, name):
-            yield unused(f"/search/{name}", f"'{name}' has no effect: {why}", "remove it")
+            yield unused(f"/predict/{name}", f"'{name}' has no effect: {why}", "remove it")
     if search.max_length is not None and search.min_length > search.max_length:
         yield unused(
-            "/search/min_length",
+            "/predict/min_length",
             f"'min_length' is {search.min_length}, but 'max_length' is {search.max_length}",
             f"set it to at most {search.max_length}, or raise 'max_length'",
         )
 
 
-def _data(run: Run) -> Iterator[Finding]:
-    tests = ((("test", name), files) for name, files in run.data.test.items())
-    for where, files in ((("valid",), run.data.valid), *tests):
-        if files.weights is not None:
-            problem = "only training files are weighted"
-            yield unused(pointer("data", *where, "weights"), problem, "remove it")
-
-
-def _loss(run: Run) -> Iterator[Finding]:
-    if run.task == "parsing" and run.parsing.decoder != "sequence":
-        for name in ("smoothing", "spread"):
-            if getattr(run.loss, name) and changed(run.loss, name):
-                problem = f"the loss of the decoder '{run.parsing.decoder}' is not smoothed"
-                yield unused(f"/loss/{name}", problem, "remove it")
-    elif run.loss.smoothing == 0 and changed(run.loss, "spread"):
-        problem = "'smoothing' is 0, so there is nothing to spread"
-        yield unused("/loss/spread", problem, "remove it, or set 'smoothing'")
-
-
-def _parsing(run: Run) -> Iterator[Finding]:
-    if run.task != "parsing":
-        if run.parsing != ParsingSettings():
-            problem = f"the task '{run.task}' does not read 'parsing'"
-            yield unused("/parsing", problem, "remove it, or set 'task' to 'parsing'")
+def _batch(run: Run) -> Iterator[Finding]:
+    """Yield a finding if the size of a batch has no effect, or is not limited."""
+    timeless = (ClassSettings, ImageSettings, NumberSettings)
+    if not all(isinstance(one, timeless) for one in run.data.columns.values()):
         return
-    decoder = run.parsing.decoder
-    for name in ("linearization", "constrained"):
-        if decoder != "sequence" and changed(run.parsing, name):
-            problem = f"the decoder '{decoder}' does not read '{name}'"
-            help_ = "remove it, or set 'decoder' to 'sequence'"
-            yield unused(f"/parsing/{name}", problem, help_)
-
-
-def _distribution(run: Run) -> Iterator[Finding]:
-    if run.checkpoint.sharded and run.parallel.data == "ddp":
-        problem = "'ddp' replicates all weights, so there are no shards to write"
-        help_ = "remove it, or set 'parallel.data' to 'fsdp'"
-        yield unused("/checkpoint/sharded", problem, help_)
+    if run.batch.max_sentences is None:
+        yield Finding(
+            code="R04",
+            at="/batch",
+            problem="no column has a time axis, so 'tokens' does not limit a batch",
+            help="set 'max_sentences' to the number of rows of a batch",
+        )
+    elif "batch" in run.model_fields_set and "tokens" in run.batch.model_fields_set:
+        yield unused(
+            "/batch/tokens",
+            "no column has a time axis, so there are no tokens",
+            "remove it; 'max_sentences' limits the rows of a batch",
+        )

@@ -1,4 +1,4 @@
-"""Files and folders that a run names: whether they exist."""
+"""Files and folders that a run names: whether they exist, and whether their content fits."""
 
 from __future__ import annotations
 
@@ -8,43 +8,53 @@ from pathlib import Path
 from typing import Any
 
 from ....specs.findings import Finding, InputError, nearest, pointer
-from ...data.settings import DataSettings, Files, TokenizerSettings
-from ...data.text_files import resolve
+from ....specs.upgrade import RUN_FORMATS, upgrade_format
+from ...data.readers.registry import reader_of
+from ...data.readers.settings import Split
 from ..run import Run
 
 
-def text_files(data: DataSettings) -> Iterator[Finding]:
-    """Yield a finding for each text file that is missing, empty or outside of the data root."""
-    parts: list[tuple[tuple[str, ...], Files]] = [
-        (("train",), data.train),
-        (("valid",), data.valid),
-        *((("test", name), files) for name, files in data.test.items()),
-    ]
-    root = Path(data.root)
-    if not root.is_dir():
+def missing_files(run: Run) -> Iterator[Finding]:
+    """Yield a finding for each file of a split that is missing, empty or outside the data root."""
+    root = Path(run.data.root)
+    if not root.is_dir() and any(one.reader != "mtdata" for one in run.data.splits().values()):
         yield Finding(
             code="R02",
             at="/data/root",
-            problem=f"there is no folder '{data.root}'",
-            help="set data.root to the folder of the text: --set data.root=DIR",
+            problem=f"there is no folder '{run.data.root}'",
+            help="set data.root to the folder of the files: --set data.root=DIR",
         )
         return
-    for where, files in parts:
-        for side in ("source", "target", "trees"):
-            for number, name in enumerate(getattr(files, side)):
-                yield from _text_file(root, name, pointer("data", *where, side, number))
+    for where, split in run.data.splits().items():
+        if split.reader == "mtdata":
+            continue  # fetched when the data is prepared
+        at = pointer("data", *where, split.reader)
+        try:
+            files = reader_of(split, run.data.root).files()
+        except InputError as error:
+            yield Finding(code="R02", at=at, problem=error.problem, help=error.help)
+            continue
+        for name, path in files.items():
+            yield from _file(split, run.data.root, name, path, at + _place(split, name))
 
 
-def _text_file(root: Path, name: str, at: str) -> Iterator[Finding]:
-    try:
-        path = resolve(root, name)
-    except InputError as error:
-        yield Finding(code="R02", at=at, problem=error.problem, help=error.help)
-        return
-    if path.is_dir():
+def _place(split: Split, name: str) -> str:
+    """Return the JSON Pointer of a file in the settings of its reader; "" if it is not known."""
+    if split.lines is not None:
+        for field, names in split.lines.items():
+            if name in names:
+                return pointer(field, names.index(name))
+    names = getattr(getattr(split, split.reader), "files", ())
+    return pointer("files", names.index(name)) if name in names else ""
+
+
+def _file(split: Split, root: str, name: str, path: Path, at: str) -> Iterator[Finding]:
+    """Yield a finding if one file cannot be read."""
+    if path.is_dir() and split.reader != "images":
         problem = f"'{name}' is a folder, not a file"
         yield Finding(code="R02", at=at, problem=problem, help="name the files in it")
-    elif not path.exists():
+        return
+    if not path.exists():
         near = nearest(path.name, _names(path.parent))
         help_ = "name a file below data.root, or set data.root to its folder"
         yield Finding(
@@ -55,7 +65,7 @@ def _text_file(root: Path, name: str, at: str) -> Iterator[Finding]:
         )
     elif path.is_file() and path.stat().st_size == 0:
         yield Finding(
-            code="R02", at=at, problem=f"'{name}' is empty", help="name a file that contains text"
+            code="R02", at=at, problem=f"'{name}' is empty", help="name a file with content"
         )
 
 
@@ -78,27 +88,32 @@ def start_checkpoint(run: Run) -> Iterator[Finding]:
             help="give a folder such as outputs/RUN/averaged",
         )
         return
-    trained = _tokenizer_in(folder / "run.json")
-    known = TokenizerSettings.model_fields.keys() & trained.keys()
-    own = run.tokenizer.model_dump(mode="json")
-    if other := sorted(name for name in known if own[name] != trained[name]):
-        name = other[0]
-        yield Finding(
-            code="R04",
-            at="/start",
-            problem=f"the tokenizer of '{run.start}' has another '{name}'",
-            evidence=(
-                f"given  {json.dumps(own[name])}  by tokenizer.{name}",
-                f"wanted {json.dumps(trained[name])}  by {folder / 'run.json'}",
-            ),
-            help="use the data and the tokenizer settings of that checkpoint",
-        )
+    trained = _tokenizers_in(folder / "run.json")
+    for name, tokenizer in run.tokenizers.items():
+        own, other = tokenizer.model_dump(mode="json"), trained.get(name, {})
+        if own["type"] == "file":
+            continue
+        for key in sorted(own.keys() & other.keys()):
+            if own[key] != other[key]:
+                yield Finding(
+                    code="R04",
+                    at="/start",
+                    problem=f"the tokenizer '{name}' of '{run.start}' has another '{key}'",
+                    evidence=(
+                        f"given  {json.dumps(own[key])}  by tokenizers.{name}.{key}",
+                        f"wanted {json.dumps(other[key])}  by {folder / 'run.json'}",
+                    ),
+                    help="use the data and the tokenizer settings of that checkpoint",
+                )
+                return
 
 
-def _tokenizer_in(path: Path) -> dict[str, Any]:
+def _tokenizers_in(path: Path) -> dict[str, Any]:
     """Return the tokenizer settings of a checkpoint's run; none if they cannot be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["tokenizer"]
-    except (OSError, ValueError, KeyError, TypeError):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        found = upgrade_format(value, RUN_FORMATS)[0]["tokenizers"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    known = found if isinstance(found, dict) else {}
+    return {name: one for name, one in known.items() if isinstance(one, dict)}

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, overload
 
 from ....specs.findings import InputError
-from ...data import table
-from ...data.batches import Batch, collate
 from ...data.planning import Rows, stream_plans
 from ...data.settings import BatchSettings
-from ...data.shards.corpus import Corpus
+from ...data.table import Batch, Table
 
 _APART = 0x9E3779B1
 """Odd, so that seeds of one update differ in their low 32 bits, the only ones a CPU uses."""
@@ -31,14 +28,13 @@ class MicroBatches:
     """Epoch of the last batch of the update, on any process."""
     position: int
     """Number of batches of that epoch that are used after the update."""
-    batches: tuple[tuple[int, Any], ...]
-    """The batches of this process, each with its number in the update: a `table.Batch` of a table,
-    and a `Batch` of pairs of text."""
+    batches: tuple[tuple[int, Batch], ...]
+    """The batches of this process, each with its number in the update."""
     rounds: int
     """Largest number of batches of one process."""
     tokens: Mapping[str, int]
     """Positions of the update on each time axis on all processes, including end tokens, without
-    padding; for pairs of text, the axes are `source` and `target`."""
+    padding."""
 
     @property
     def target_tokens(self) -> int:
@@ -47,42 +43,13 @@ class MicroBatches:
         return self.tokens.get("target", last)
 
 
-@overload
 def stream_micro_batches(
-    data: Corpus,
+    data: Table,
     settings: BatchSettings,
     seed: int,
     *,
     accumulate: int,
     at: tuple[int, int] = (0, 0),
-    pad: int,
-    eos: int,
-    share: tuple[int, int] = (0, 1),
-) -> Iterator[MicroBatches]: ...
-
-
-@overload
-def stream_micro_batches(
-    data: table.Table,
-    settings: BatchSettings,
-    seed: int,
-    *,
-    accumulate: int,
-    at: tuple[int, int] = (0, 0),
-    share: tuple[int, int] = (0, 1),
-    pin: bool = False,
-) -> Iterator[MicroBatches]: ...
-
-
-def stream_micro_batches(  # noqa: PLR0913 - pairs of text need their special tokens
-    data: Corpus | table.Table,
-    settings: BatchSettings,
-    seed: int,
-    *,
-    accumulate: int,
-    at: tuple[int, int] = (0, 0),
-    pad: int = 0,
-    eos: int = 1,
     share: tuple[int, int] = (0, 1),
     pin: bool = False,
 ) -> Iterator[MicroBatches]:
@@ -92,23 +59,19 @@ def stream_micro_batches(  # noqa: PLR0913 - pairs of text need their special to
     stored lengths.
 
     Args:
-        data: rows to read: a table, or a corpus of pairs of text.
+        data: rows to read.
         settings: bounds of a batch.
         seed: seed of the shuffle, and of the sub-word sampling of a table.
         accumulate: number of batches in one update, over all processes.
         at: start position: the epoch, from 0, and the number of its batches already used.
-        pad: padding id of pairs of text.
-        eos: id that ends each sentence of pairs of text.
         share: data-parallel rank of this process, and number of data-parallel ranks.
-        pin: whether the batches of a table are in pinned memory, for a GPU.
+        pin: whether the batches are in pinned memory, for a GPU.
 
     Raises:
         InputError: as for `stream_plans`.
     """
 
-    def read(rows: Rows, epoch: int) -> Batch | table.Batch:
-        if isinstance(data, Corpus):
-            return collate(data, rows, pad, eos)
+    def read(rows: Rows, epoch: int) -> Batch:
         batch = data.batch(rows, noise=(seed, epoch))
         return batch.pinned() if pin else batch
 

@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from ....graphs.ir.graph import Graph
+from ....graphs.ir.graph import Filling, Graph, Part
 from ....graphs.ir.traverse import owned_parts
 from ....graphs.ir.weights.division import Division
 from ....specs.findings import InputError
@@ -63,7 +63,7 @@ def plan(graph: Graph, processes: int) -> Plan:
     tied = {path for group in graph.ties for path in group}
     for path, _, part in owned_parts(graph.root):
         division = part.block.division(part.arguments)
-        if division is None:
+        if division is None or not all(map(_any_heads, part.fill.values())):
             continue
         uneven = [f"{n} {name}" for name, n in division.parts.items() if n % processes]
         maps = (f"{path}.{name}." for name in (*division.enter, *division.leave))
@@ -74,6 +74,14 @@ def plan(graph: Graph, processes: int) -> Plan:
         else:
             found.blocks[path] = division
     return found
+
+
+def _any_heads(filling: Filling) -> bool:
+    """Return whether a block in a slot computes the same for any of the heads, without weights."""
+    if not isinstance(filling, Part) or filling.weights() or filling.steps:
+        return False
+    by_head = {"heads", "groups"}.intersection(filling.signature.sized)
+    return not by_head and all(map(_any_heads, filling.fill.values()))
 
 
 def divide(model: nn.Module, graph: Graph, mesh: DeviceMesh) -> int:

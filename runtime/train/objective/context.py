@@ -7,34 +7,39 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import position_limits
 from ....specs.composition.inherit import parent_of
-from ....specs.findings import InputError, SpecError, pointer
+from ....specs.findings import InputError, SpecError, nearest, pointer
 from ....specs.form import UseNode, describes_run
 from ....specs.held import SpecFile
 from ....specs.load import FOLDERS
 from ....specs.reader import read_file, shipped_names
+from ...compile.roofline import full_speed, peak_flops
+from ...data.columns.objective import objective_graph
 from ...data.preparing.preparation import Report
-from ...data.preparing.tables import PreparedTables, prepare_tables
-from ...data.tokenizer import EOS, PAD
+from ...data.preparing.prepare import Prepared, prepare
+from ...data.tokenizer import PAD
 from ..context import Listener, TrainingContext
 from ..device import Place
 from ..distributed.world import World
 from ..reporting.opening import counted, opener
-from .graphs import objective_graph
-from .settings import ObjectiveRun
-from .task import ObjectiveTask
+from ..run import Run
+from .losses import ObjectiveLosses
 from .validation import validator
 
+MEASURED_FROM = 1000
+"""Minimum updates of a run for which the device's peak FLOP/s is measured."""
 OBJECTIVES = "objectives"
 """Folder of `specs/` that contains the shipped objectives."""
 CHECKPOINT = "checkpoint"
 """Key of a param of a run that holds the model of a checkpoint."""
 
 
-def objective_file(run: ObjectiveRun, source: str) -> str:
+def objective_file(run: Run, source: str) -> str:
     """Return the objective of a run: a shipped one, or a file in the run's folder.
 
     Raises:
@@ -42,11 +47,14 @@ def objective_file(run: ObjectiveRun, source: str) -> str:
     """
     found = _named(run.objective, source, OBJECTIVES)
     if found is None:
-        known = ", ".join(sorted(shipped_names(OBJECTIVES)))
+        names = sorted(shipped_names(OBJECTIVES))
+        near = nearest(run.objective, names)
         raise InputError(
             f"no objective '{run.objective}'",
             place=f"{source}#/objective",
-            help=f"name a file in the run's folder, or one of {known}",
+            help=f"did you mean '{near}'?"
+            if near
+            else f"name a file in the run's folder, or one of {', '.join(names)}",
         )
     return str(found)
 
@@ -72,7 +80,7 @@ def _named(name: str, source: str, *folders: str) -> Path | None:
         return found
 
 
-def opened_params(run: ObjectiveRun, source: str) -> tuple[dict[str, Any], dict[str, Path]]:
+def opened_params(run: Run, source: str) -> tuple[dict[str, Any], dict[str, Path]]:
     """Return the params of a run with the specs of checkpoints, and these checkpoints by param.
 
     A param `{"checkpoint": FOLDER}` holds the model of a checkpoint with its weights, and
@@ -120,22 +128,22 @@ def weights_of_nodes(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Pat
     }
 
 
-def prepare_objective(
-    run: ObjectiveRun,
+def prepared_data(
+    run: Run,
     folder: Path,
     report: Report | None = None,
     *,
     workers: int | None = None,
     log: Callable[[str], None] | None = None,
-) -> PreparedTables:
-    """Prepare the tokenizers and tables of a run, or open them; see `prepare_tables`."""
-    return prepare_tables(
+) -> Prepared:
+    """Prepare the tokenizers and tables of a run, or open them; see `prepare`."""
+    return prepare(
         run.data, run.tokenizers, folder / "prepared", report=report, workers=workers, log=log
     )
 
 
 def graph_of_prepared(
-    run: ObjectiveRun, source: str, prepared: PreparedTables, blocks: Iterable[BlockType] = ()
+    run: Run, source: str, prepared: Prepared, blocks: Iterable[BlockType] = ()
 ) -> Graph:
     """Return the graph of a run's objective, with the sizes of its prepared columns.
 
@@ -149,7 +157,7 @@ def graph_of_prepared(
     return graph
 
 
-def refuse_long_rows(graph: Graph, prepared: PreparedTables) -> None:
+def refuse_long_rows(graph: Graph, prepared: Prepared) -> None:
     """Raise an error if a text is longer than a model has positions.
 
     Raises:
@@ -174,8 +182,8 @@ def refuse_long_rows(graph: Graph, prepared: PreparedTables) -> None:
                 )
 
 
-def objective_context(
-    run: ObjectiveRun,
+def training_context(
+    run: Run,
     source: str,
     folder: Path,
     place: Place,
@@ -190,30 +198,48 @@ def objective_context(
         InputError: the data or a checkpoint is wrong.
         SpecError: the objective has mistakes.
     """
+    listener.log(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
     with world.main_process_first():
-        prepared = prepare_objective(run, folder, report, log=listener.log)
+        prepared = prepared_data(run, folder, report, log=listener.log)
     graph = graph_of_prepared(run, source, prepared, blocks)
     _, folders = opened_params(run, source)
-    task = ObjectiveTask(graph, run.auxiliary)
+    losses = ObjectiveLosses(graph, run.auxiliary)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
         listener.log(counted(split, prepared.report[split], "rows"))
     return TrainingContext(
         run=run,
         graph=graph,
-        task=task,
+        losses=losses,
         corpus=prepared.train,
         folder=folder,
         place=place,
         tokenizers=prepared.files,
         pad=PAD,
-        eos=EOS,
-        validate=validator(run, graph, task, prepared, place),
+        validate=validator(run, graph, losses, prepared, place),
         data=prepared.digest,
         listener=listener,
         world=world,
-        trackers=opener(run.trackers, run, folder, listener.log),
+        trackers=opener(run.trackers, run, run.name, folder, listener.log),
         freeze=run.freeze,
         train=run.train,
         weights=weights_of_nodes(graph, folders),
+        full_speed=_full_speed(run, graph, prepared, place, world)
+        if world.is_main_process
+        else None,
     )
+
+
+def _full_speed(
+    run: Run, graph: Graph, prepared: Prepared, place: Place, world: World
+) -> float | None:
+    """Return the speed at peak FLOP/s; None for short runs.
+
+    Processes on CPUs are assumed to share one CPU, other processes to have a device each.
+    """
+    if run.updates < MEASURED_FROM:
+        return None
+    lengths = {name: float(each.mean()) for name, each in prepared.train.lengths.items()}
+    best = peak_flops(place.device, torch.bfloat16 if place.half else torch.float32)
+    devices = 1 if place.device.type == "cpu" else world.size
+    return full_speed(graph, lengths, best * devices)

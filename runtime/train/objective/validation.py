@@ -15,22 +15,22 @@ from ...metrics.metric import LossMetric, Metric
 from ...predict.columns import TableColumn, for_predictors
 from ...predict.predictor import Context, Predictor
 from ..reporting.samples import sample_table
-from .settings import ObjectiveRun
-from .task import ObjectiveTask
+from ..run import Run
+from .losses import ObjectiveLosses
 
 if TYPE_CHECKING:
     from ...data.columns.column import Column
-    from ...data.preparing.tables import PreparedTables
+    from ...data.preparing.prepare import Prepared
     from ..device import Place
 
 Validate = Callable[[nn.Module], dict[str, Any]]
 
 
 def validator(
-    run: ObjectiveRun,
+    run: Run,
     graph: Graph,
-    task: ObjectiveTask,
-    prepared: PreparedTables,
+    losses: ObjectiveLosses,
+    prepared: Prepared,
     place: Place,
 ) -> Validate:
     """Return a function that measures the module of an objective on the validation data.
@@ -52,7 +52,7 @@ def validator(
         predictor_of(run, graph, (empty,), prepared.columns, half=place.half)
 
     def validate(model: nn.Module) -> dict[str, Any]:
-        values: dict[str, Any] = task.measured(
+        values: dict[str, Any] = losses.measured(
             model, prepared.valid.in_order(run.batch), place.device
         )
         values |= measured_losses(metrics, values)
@@ -74,14 +74,14 @@ def validator(
 
 
 def predictor_of(
-    run: ObjectiveRun,
+    run: Run,
     graph: Graph,
     models: tuple[nn.Module, ...],
     columns: Mapping[str, Column],
     *,
     half: bool = False,
 ) -> Predictor:
-    """Return the predictor of a run.
+    """Return the predictor of a run, as validations use it.
 
     Args:
         run: the run; it has `predict` and `answers`.
@@ -93,13 +93,14 @@ def predictor_of(
     Raises:
         InputError: the run does not predict, or the predictor does not fit.
     """
-    if run.predict is None or run.answers is None:
+    settings = run.predict_in_validations
+    if settings is None or run.answers is None:
         raise InputError(
             f"the run '{run.name}' does not say how its model predicts",
             help="add 'predict', such as {\"type\": \"argmax\"}, and 'answers' to the run",
         )
     prepared = for_predictors(columns)
-    return run.predict.make(context_of(graph, models, prepared, run.answers, half=half))
+    return settings.make(context_of(graph, models, prepared, run.answers, half=half))
 
 
 def context_of(

@@ -6,26 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..run_base import BaseRun
+from ...data.settings import Settings
 from .trackers.group import Trackers, Warn
 from .trackers.tracker import TrackedRun, TrackerSettings
 
 
 def opener(
-    settings: Sequence[TrackerSettings], run: BaseRun, folder: Path, warn: Warn
+    settings: Sequence[TrackerSettings], run: Settings, name: str, folder: Path, warn: Warn
 ) -> Callable[[int], Trackers]:
     """Return a function that opens the trackers of a run, given the update that it starts from.
 
     Args:
         settings: the trackers.
-        run: the run.
+        run: settings of the run, which are logged.
+        name: name of the run.
         folder: its folder.
         warn: called once for each tracker that fails.
     """
 
     def opened(update: int) -> Trackers:
         written = run.model_dump(mode="json", by_alias=True)
-        tracked = TrackedRun(name=run.name, folder=folder, settings=written, update=update)
+        tracked = TrackedRun(name=name, folder=folder, settings=written, update=update)
         return Trackers(settings, tracked, warn)
 
     return opened

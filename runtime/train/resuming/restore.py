@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import nn
 
+from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
 from ...checkpoint.manifest import DamagedError
@@ -44,9 +46,18 @@ def refuse_taken(folder: Path, *, resume: bool) -> None:
         )
 
 
+class Restored(NamedTuple):
+    """Checkpoint that a run was restored from."""
+
+    folder: Path
+    below: str
+    """Path of the model in the objective, such as `model.`, if the checkpoint has the model alone,
+    as those of runs of format 2; otherwise empty."""
+
+
 def restore(
     model: nn.Module, context: TrainingContext, *, resume: bool
-) -> tuple[State, Path | None]:
+) -> tuple[State, Restored | None]:
     """Restore a model from the newest sound checkpoint of its run, or from `start` of the run.
 
     Args:
@@ -75,7 +86,8 @@ def restore(
     if chosen:
         if newest is None:  # another process has verified it
             newest = open_checkpoint(chosen, context.graph.blocks, verify=False)
-        return _resumed(model, context, newest), newest.folder
+        restored = Restored(newest.folder, _of_model_alone(newest, context.graph))
+        return _resumed(model, context, newest, restored.below), restored
     for node, path in context.weights.items():
         _filled(model, context, node, path)
     if context.run.start is not None:
@@ -111,7 +123,9 @@ def _newest_sound(context: TrainingContext) -> Checkpoint:
     )
 
 
-def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint) -> State:
+def _resumed(
+    model: nn.Module, context: TrainingContext, checkpoint: Checkpoint, below: str
+) -> State:
     """Restore the weights of a checkpoint, and return its state."""
     graph, listener, folder = context.graph, context.listener, checkpoint.folder
     refuse_other_tokenizers(
@@ -122,7 +136,7 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
     )
     refuse_other_graph(
         checkpoint.graph,
-        graph,
+        context.model if below else graph,
         problem="the run was started with another graph",
         place=str(folder),
         help_="restore its spec and params, or start a new run with --out; set 'start' in"
@@ -140,7 +154,8 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
     different = [key for key, value in now.items() if differs({key: value}, checkpoint.run)]
     if changed := ", ".join(key for key in different if key not in SAME):
         listener.log(f"warning: settings differ from the start of the run: {changed}")
-    set_weights(model, checkpoint.weights, graph, str(folder))
+    weights = {f"{below}{path}": tensor for path, tensor in checkpoint.weights.items()}
+    set_weights(model, weights, graph, str(folder))
     names = State.__slots__
     state = State(**{k: v for k, v in checkpoint.state.items() if k in names})
     if state.data and state.data != context.data:
@@ -150,6 +165,16 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
         )
     listener.log(f"resuming after update {state.update} from {folder}")
     return state
+
+
+def _of_model_alone(checkpoint: Checkpoint, graph: Graph) -> str:
+    """Return the path of the model in an objective if a checkpoint has the model alone.
+
+    Returns:
+        `"NODE."`, or "" if the checkpoint has the whole objective.
+    """
+    alone = checkpoint.graph.deploy is None and graph.deploy is not None
+    return f"{graph.deploy}." if alone else ""
 
 
 def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:

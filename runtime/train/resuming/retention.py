@@ -8,10 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
+from ....graphs.ir.graph import Graph
 from ...checkpoint.average import average_weights
 from ...checkpoint.checkpoint import tensors_in
 from ...checkpoint.saving import Contents, deployed, save
-from ..run_base import CheckpointSettings
+from ..run import CheckpointSettings
 
 RESUMABLE = 2
 """Number of newest checkpoints that keep their optimizer state: if the newest one is damaged, the
@@ -73,10 +76,20 @@ def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -
     if not settings.average or not regular:
         return None
     last = regular[-settings.average :]
-    mean = average_weights([tensors_in(path, "weights") for path in last])
+    mean = average_weights([_weights_in(path, contents.graph) for path in last])
     state = {**contents.state, "averaged": [path.name for path in last]}
     made = replace(contents, weights=mean, state=state, optimizer=None)
     return save(folder / "averaged", deployed(made))
+
+
+def _weights_in(folder: Path, graph: Graph) -> dict[str, Tensor]:
+    """Return the weights of a checkpoint with the paths of a graph.
+
+    A run that began in format 2 has older checkpoints of its model alone.
+    """
+    found, wanted = tensors_in(folder, "weights"), graph.weights()
+    inside = {f"{graph.deploy}.{path}": tensor for path, tensor in found.items()}
+    return inside if inside.keys() == wanted.keys() != found.keys() else found
 
 
 def differs(now: Any, before: Any) -> bool:

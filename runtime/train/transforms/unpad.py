@@ -17,23 +17,21 @@ from torch import Tensor, nn
 
 from ....blocks.kernels.unpad import Batched, rows_of, with_padding, without_padding
 from ....graphs.passes.objective import trained_models
-from ....graphs.passes.unpad import UnpadPlan, plan_unpad
+from ....graphs.passes.unpad import Place, UnpadPlan, plan_unpad
 from ....specs.findings import InputError
 from ...codegen.generated import program_of
-from ...data.batches import plan_epoch
 from ...data.planning import plan_rows
-from ...data.table import Table
 from .subclass import like
 
 if TYPE_CHECKING:
     from ...data.settings import BatchSettings
-    from ...data.shards.corpus import Corpus
+    from ...data.table import Table
     from ..context import TrainingContext
 
 WORTH = 0.05
 """Fraction of padding from which `auto` unpads; see docs/decisions/0025."""
 SAMPLE = 200_000
-"""Maximum number of pairs of a corpus from which its fraction of padding is estimated."""
+"""Maximum number of rows from which the fraction of padding is estimated."""
 
 
 def unpad(model: nn.Module, *, pad: int = 0) -> UnpadPlan:
@@ -84,38 +82,21 @@ def unpad(model: nn.Module, *, pad: int = 0) -> UnpadPlan:
 def unpad_for_run(model: nn.Module, context: TrainingContext) -> None:
     """Unpad a model if its run requests it, or for `auto` if it is worthwhile, and log it."""
     run = context.run
-    models = trained_models(context.graph) or {"": context.graph}
     if run.padding == "padded":
         return
-    for name, graph in models.items():
+    for name, graph in trained_models(context.graph).items():
         if run.padding == "auto" and not plan_unpad(graph).axes:
             continue
         share = padding_of(context.corpus, run.batch, run.seed)
         if run.padding == "unpadded" or share >= WORTH:
             plan = unpad(model.get_submodule(name), pad=context.pad)
             context.listener.log(
-                f"unpadded axes: {' and '.join(plan.axes)}{f' of {name}' if name else ''}"
+                f"unpadded axes: {' and '.join(plan.axes)} of {name}"
                 f" ({share:.1%} of the positions are padding)"
             )
 
 
-def padding_of(corpus: Corpus | Table, settings: BatchSettings, seed: int) -> float:
-    """Return the fraction of padding in the batches of a corpus, estimated from a sample."""
-    if isinstance(corpus, Table):
-        return _padding_of_table(corpus, settings, seed)
-    source, target = corpus.source_lengths, corpus.target_lengths
-    if len(source) > SAMPLE:
-        some = np.random.default_rng(seed).integers(len(source), size=SAMPLE)
-        source, target = source[some], target[some]
-    positions = tokens = 0
-    for rows in plan_epoch(source, target, settings, seed, 0):
-        for lengths in (source[rows], target[rows]):
-            positions += len(rows) * (int(lengths.max()) + 1)  # the end token
-            tokens += int(lengths.sum()) + len(rows)
-    return 1.0 - tokens / max(positions, 1)
-
-
-def _padding_of_table(table: Table, settings: BatchSettings, seed: int) -> float:
+def padding_of(table: Table, settings: BatchSettings, seed: int) -> float:
     """Return the fraction of padding in the batches of a table, estimated from a sample."""
     lengths = list(table.lengths.values())
     if len(table) > SAMPLE:
@@ -180,7 +161,9 @@ def _unpadded_inside(kind: Any) -> Any:
         values = dict(zip(plan.whole.ports, args, strict=False)) | kwargs
         rows.clear()
         for axis in plan.axes:
-            rows[axis] = rows_of(_mask(plan, axis, values, self.pad), self.counts.pop(axis, None))
+            count = self.counts.get(_marking(plan, axis, values))
+            rows[axis] = rows_of(_mask(plan, axis, values, self.pad), count)
+        self.counts = {}
         for port, place in plan.whole.inputs.items():
             if port in values:
                 values[port] = without_padding(values[port], rows[place.axis], place.dim)
@@ -192,25 +175,40 @@ def _unpadded_inside(kind: Any) -> Any:
         return found
 
     def expect(self: Any, counts: Mapping[str, int]) -> None:
-        """Set the number of non-padding tokens of inputs for the next `forward`."""
-        places = self.plan.whole.inputs
-        self.counts = {places[port].axis: n for port, n in counts.items() if port in places}
+        """Set the numbers of non-padding tokens of inputs for the next `forward`.
+
+        Used is that of the mask of an axis, or, without a mask, that of its ids.
+        """
+        self.counts = dict(counts)
 
     return like(kind, forward, _unpadded_inside, expect=expect)
 
 
 def _mask(plan: UnpadPlan, axis: str, values: Mapping[str, Tensor], pad: int) -> Tensor:
     """Return the padding mask of an axis, true at non-padding tokens, from the inputs."""
-    if plan.masks.get(axis) in values:
-        return values[plan.masks[axis]]
-    on_axis = {
+    port = _marking(plan, axis, values)
+    value = values[port]
+    if plan.masks.get(axis) == port:
+        return value
+    place = plan.whole.inputs[port]
+    if _holds_ids(value, place):
+        return kept(value, pad)
+    return torch.ones(value.shape[place.dim : place.dim + 2], dtype=torch.bool, device=value.device)
+
+
+def _marking(plan: UnpadPlan, axis: str, values: Mapping[str, Tensor]) -> str:
+    """Return the input that tells the padding of an axis: its mask, else its ids, else any."""
+    if (mask := plan.masks.get(axis)) in values:
+        return str(mask)
+    places = {
         port: place
         for port, place in plan.whole.inputs.items()
         if place.axis == axis and port in values
     }
-    for port, place in on_axis.items():
-        value = values[port]
-        if value.dtype == torch.int64 and place.rank == 2:  # noqa: PLR2004 - token ids, not vectors
-            return kept(value, pad)
-    value, place = next((values[port], place) for port, place in on_axis.items())
-    return torch.ones(value.shape[place.dim : place.dim + 2], dtype=torch.bool, device=value.device)
+    ids = (port for port, place in places.items() if _holds_ids(values[port], place))
+    return next(ids, next(iter(places)))
+
+
+def _holds_ids(value: Tensor, place: Place) -> bool:
+    """Return whether an input holds token ids, not vectors."""
+    return value.dtype == torch.int64 and place.rank == 2  # noqa: PLR2004 - batch and time

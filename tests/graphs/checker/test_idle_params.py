@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     FindingsOf = Callable[..., list[Finding]]
 
 SELF = "/blocks/encoder_layer/nodes/self_attention"
-CROSS = "/blocks/decoder_layer/nodes/cross_attention/fill/f/params"
+CROSS = "/blocks/decoder_layer/nodes/cross_attention/fill/f"
+LINEAR = {"use": "linear_attention@1", "params": {"heads": 8}}
 FORWARD = "/blocks/encoder_layer/nodes/feed_forward/params"
 MARKED = [
     (block, name, mark)
@@ -34,11 +35,12 @@ MARKED = [
 
 def test_the_whole_finding(edit: Edit, findings_of: FindingsOf) -> None:
     """The param, why it has no effect, both values, and what to do."""
-    [finding] = findings_of(edit({f"{CROSS}/causal": True}))
+    [finding] = findings_of(edit({CROSS: LINEAR, f"{CROSS}/params/causal": True}))
 
     assert finding.render() == (
-        "error[P08]: param 'causal' of attention@1 has no effect while port 'memory' is wired\n"
-        f"  --> #{CROSS}/causal\n"
+        "error[P08]: param 'causal' of linear_attention@1 has no effect "
+        "while port 'memory' is wired\n"
+        f"  --> #{CROSS}/params/causal\n"
         "      given  true\n"
         "      default false\n"
         "  help: remove 'causal', or do not wire 'memory'"
@@ -47,7 +49,8 @@ def test_the_whole_finding(edit: Edit, findings_of: FindingsOf) -> None:
 
 def test_a_default_without_effect_is_not_reported(edit: Edit, findings_of: FindingsOf) -> None:
     """It says what happens anyway."""
-    edits = {f"{CROSS}/causal": False, f"{CROSS}/rotary_base": 10_000, f"{FORWARD}/norm": "none"}
+    edits = {CROSS: LINEAR, f"{CROSS}/params/causal": False, f"{CROSS}/params/chunk": 64}
+    edits |= {f"{FORWARD}/norm": "none"}
 
     assert findings_of(edit(edits)) == []
 
@@ -67,7 +70,7 @@ def test_every_param_without_effect_is_reported(edit: Edit, findings_of: Finding
 def shared(edit: Edit) -> dict[str, Any]:
     """Return a spec with a template that one node wires to a memory and another does not."""
     ports = {"x": "f[B S d_model]", "memory": "f[B S d_model]?"}
-    use = {"use": "attention@1", "params": {"heads": 8, "causal": True}}
+    use = {"use": "linear_attention@1", "params": {"heads": 8, "causal": True}}
     node = {**use, "in": {"x": "x", "memory": "memory"}}
     template = {"inputs": ports, "outputs": {"x": "a.y"}, "nodes": {"a": node}}
     return edit(
@@ -125,20 +128,22 @@ def test_a_param_of_a_block_choice_is_reported_where_it_is_written(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """A param of the spec chooses the block."""
-    params = {"heads": 8, "reach": 3}
+    params = {"heads": 8, "lora_alpha": 3.0}
     spec = edit(
         {
-            "/params/kind": {"use": "attention@1", "params": params},
+            "/params/kind": {"use": "attention@2", "params": params},
             f"{SELF}/fill/f": {"use": "=kind"},
         }
     )
 
-    assert [(f.code, f.at) for f in findings_of(spec)] == [("P08", "/params/kind/params/reach")]
+    assert [(f.code, f.at) for f in findings_of(spec)] == [
+        ("P08", "/params/kind/params/lora_alpha")
+    ]
 
 
 def test_other_mistakes_of_the_block_are_reported_too(edit: Edit, findings_of: FindingsOf) -> None:
     """A wrong wire does not hide a param without effect, and the other way round."""
-    spec = edit({f"{SELF}/fill/f/params/reach": 3, f"{SELF}/in/mask": "x"})
+    spec = edit({f"{SELF}/fill/f/params/lora_alpha": 3.0, f"{SELF}/in/mask": "x"})
 
     assert {f.code for f in findings_of(spec)} >= {"P08", "T02"}
 

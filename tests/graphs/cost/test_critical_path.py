@@ -110,7 +110,7 @@ def test_slots_side_by_side_run_at_once(graph_of: GraphOf) -> None:
     """One for the norm, and the longer of the two; a signal takes the shorter."""
     fill = {
         "f": {"use": "rnn@1", "params": {"d_hidden": 8}},
-        "g": {"use": "attention@1", "params": {"heads": 2}},
+        "g": {"use": "attention@2", "params": {"heads": 2}},
     }
     node = {"use": "parallel_sublayer@1", "in": {"x": "x"}, "fill": fill}
     graph = graph_of(wired({"layer": node}, "layer.y"))
@@ -122,10 +122,7 @@ def test_slots_side_by_side_run_at_once(graph_of: GraphOf) -> None:
 @pytest.mark.parametrize(
     ("use", "params", "length"),
     [
-        ("attention@1", {"heads": 2}, 1),
-        ("attention@1", {"heads": 2, "window": 3}, 4),  # 10 / 3
-        ("attention@1", {"heads": 2, "window": 5}, 2),
-        ("attention@1", {"heads": 2, "window": 50}, 1),
+        ("attention@2", {"heads": 2}, 1),
         ("rnn@1", {"d_hidden": 8}, 11),
         ("lstm@1", {"d_hidden": 4, "direction": "both"}, 11),
         ("convolution@1", {"d_out": 8, "kernel": 3}, 10),
@@ -141,6 +138,43 @@ def test_path_lengths_by_hand(
     graph = graph_of(wired({"layer": node}, "layer.y"))
 
     assert paths(part_at(graph, "layer"), {"B": 1, "T": 11}) == {"T": length}
+
+
+def near(distance: int) -> dict[str, Any]:
+    """Return the mask of a window."""
+    return {"use": "window@1", "params": {"distance": distance}}
+
+
+@pytest.mark.parametrize(
+    ("mask", "length"),
+    [
+        (near(3), 4),  # 10 / 3
+        (near(5), 2),
+        (near(50), 1),
+        ({"use": "chunked@1", "params": {"size": 11}}, 1),
+        ({"use": "block_sparse@1", "params": {"block": 2}}, 5),  # 6 blocks
+        ({"use": "all@1", "fill": {"first": near(2), "second": near(5)}}, 5),
+        ({"use": "any@1", "fill": {"first": near(2), "second": near(5)}}, 2),
+    ],
+    ids=str,
+)
+def test_path_lengths_with_a_mask_by_hand(
+    graph_of: GraphOf, mask: dict[str, Any], length: int
+) -> None:
+    """The same eleven positions; of several masks, the narrowest or the widest counts."""
+    node = {"use": "attention@2", "params": {"heads": 2}, "fill": {"mask": mask}, "in": {"x": "x"}}
+    graph = graph_of(wired({"layer": node}, "layer.y"))
+
+    assert paths(part_at(graph, "layer"), {"B": 1, "T": 11}) == {"T": length}
+
+
+def test_chunks_never_connect_all_positions(graph_of: GraphOf) -> None:
+    """Two chunks of six positions stay apart in any number of layers."""
+    mask = {"use": "chunked@1", "params": {"size": 6}}
+    node = {"use": "attention@2", "params": {"heads": 2}, "fill": {"mask": mask}, "in": {"x": "x"}}
+    graph = graph_of(wired({"layer": node}, "layer.y"))
+
+    assert paths(part_at(graph, "layer"), {"B": 1, "T": 11}) == {}
 
 
 def test_a_block_that_never_connects_all_positions_has_no_path(graph_of: GraphOf) -> None:

@@ -390,11 +390,11 @@ PARTS: tuple[Json, ...] = (
     {"use": "linear@1", "params": {"d_out": 8}},
     {"use": "linear@1", "params": {"d_out": 8, "bias": False}},
     {"use": "dropout@1", "params": {"dropout": 0.1}},
-    {"use": "attention@1", "params": {"heads": 2}},
+    {"use": "attention@2", "params": {"heads": 2}},
     {
         "use": "sublayer@1",
         "params": {"order": "pre"},
-        "fill": {"f": {"use": "attention@1", "params": {"heads": 2}}},
+        "fill": {"f": {"use": "attention@2", "params": {"heads": 2}}},
     },
     {
         "use": "sublayer@1",

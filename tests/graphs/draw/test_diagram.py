@@ -44,7 +44,7 @@ TOY: dict[str, Any] = {
                     "use": "sublayer@1",
                     "in": {"x": "x"},
                     "params": {"order": "pre"},
-                    "fill": {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}},
+                    "fill": {"f": {"use": "attention@2", "params": {"heads": 2, "causal": True}}},
                 },
                 "mlp": {
                     "use": "sublayer@1",
@@ -182,7 +182,7 @@ def test_a_residual_path_shows_its_operations(
 
 def test_two_sublayers_side_by_side_are_one_box_that_names_both() -> None:
     """With the params of both."""
-    read = {"use": "attention@1", "params": {"heads": 2}}
+    read = {"use": "attention@2", "params": {"heads": 2}}
     words = words_of(part_of({"use": "parallel_sublayer@1", "fill": {"f": read, "g": FEED}}))
 
     assert words.title == "multi-head attention + feed-forward"
@@ -518,7 +518,7 @@ def test_a_mask_has_its_own_line_next_to_a_thick_one() -> None:
         "nodes": {
             "start": {"use": "prepend@1", "in": {"x": "x", "mask": "mask"}},
             "read": {
-                "use": "attention@1",
+                "use": "attention@2",
                 "in": {"x": "start.y", "mask": "start.mask"},
                 "params": {"heads": 2},
             },

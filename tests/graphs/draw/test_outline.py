@@ -185,7 +185,7 @@ def test_the_text_ends_with_ties_axes_and_decoding() -> None:
         "tied     source_embedding.weight = target_embedding.weight = head.weight",
         "axes     B batch, S time, T time",
         "decodes  step by step along T",
-        "unpads   S and T in training, except in sinusoidal_position@1, attention@1",
+        "unpads   S and T in training, except in sinusoidal_position@1, attention@2",
         "MFLOP    of matrix products in one forward pass of B=1 S=32 T=32",
     ]
     assert "decodes  no" in render(tiny())
@@ -212,7 +212,7 @@ def test_the_json_form_nests_and_round_trips() -> None:
     assert cross["inputs"] == {"x": "f[B T 512]", "memory": "f[B S 512]", "mask": "mask[B S]"}
     assert cross["weights"] == {"norm.weight": [512], "norm.bias": [512]}
     (slot,) = cross["nodes"]
-    assert (slot["path"], slot["use"]) == ("decoder.*.cross_attention/f", "attention@1")
+    assert (slot["path"], slot["use"]) == ("decoder.*.cross_attention/f", "attention@2")
     assert slot["params"]["heads"] == 8
     assert slot["weights"]["query.weight"] == [512, 512]
 

@@ -39,7 +39,7 @@ GENERIC: dict[str, Any] = {
             "outputs": {"y": "read.y", "before": "x"},
             "nodes": {
                 "read": {
-                    "use": "attention@1",
+                    "use": "attention@2",
                     "in": {"x": "x", "mask": "mask"},
                     "params": {"heads": 2},
                 }
@@ -221,17 +221,17 @@ def alone(block: BlockType, params: dict[str, Any]) -> dict[str, Any]:
     signature = block.signature(given, frozenset(block.example_inputs))
     left = {port.name for port in signature.inputs}
     wired = {name: type_ for name, type_ in block.example_inputs.items() if name in left}
-    if len(wired) < len(block.example_inputs):
-        # The block then reads x itself.
+    if len(wired) < len(block.example_inputs) or ("memory" in wired and params.get("causal")):
+        # The block then reads x itself, or both have the same positions.
         wired = {name: type_.replace("S", "T") for name, type_ in wired.items()}
-    node = {
-        "use": block.key,
-        "params": params,
-        "in": {name: name for name in wired},
-        "fill": dict(block.example_fill),
-    }
+    use = {"use": block.key, "params": params, "fill": dict(block.example_fill)}
+    output = signature.outputs[0].name
+    if block.fills:  # then it is a part of attention
+        use = {"use": "attention@2", "params": {"heads": 2}, "fill": {block.fills: use}}
+        wired, output = {"x": "f[B T 16]"}, "y"
+    node = {**use, "in": {name: name for name in wired}}
     spec = {"format": 2, "name": "alone", "axes": {"B": "batch", "T": "time", "S": "time"}}
-    rest = {"inputs": wired, "outputs": {"y": f"only.{signature.outputs[0].name}"}}
+    rest = {"inputs": wired, "outputs": {"y": f"only.{output}"}}
     return {**spec, **rest, "nodes": {"only": node}}
 
 
@@ -250,11 +250,23 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("split", "sizes"): [(4, 4), (1, 7)],
 }
 """Values of params that are not numbers or one of a few words."""
-GIVEN: dict[tuple[str, str], dict[str, Any]] = {("slice", "index"): {"axis": "time"}}
+GIVEN: dict[tuple[str, str], dict[str, Any]] = {
+    ("slice", "index"): {"axis": "time"},
+    ("split_heads", "heads"): {"d_head": 1},
+    ("split_heads", "d_head"): {"heads": 1},
+    ("rotary", "scaling"): {"factor": 2.0, "original_length": 64},
+}
 """Other params beside a param that excludes those of the example."""
 SIZED = ("patch_embedding", "downsample_convolution", "weighted_sum")
 """Blocks with params that set the size of their inputs."""
-PARAMS = [(block, name) for block in registry() for name in block.params.model_fields]
+GIVEN_BY_SIZES = {("merge_heads", "d_out")}
+"""Params of which only one value fits the sizes of the inputs."""
+PARAMS = [
+    (block, name)
+    for block in registry()
+    for name in block.params.model_fields
+    if (block.name, name) not in GIVEN_BY_SIZES
+]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ SPEC = {
             "outputs": {"y": "read.y"},
             "nodes": {
                 "read": {
-                    "use": "attention@1",
+                    "use": "attention@2",
                     "in": {"x": "x", "mask": "mask"},
                     "params": {"heads": 2},
                 }

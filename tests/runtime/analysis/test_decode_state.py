@@ -115,7 +115,7 @@ def test_a_slot_without_steps_keeps_its_fixed_wires() -> None:
                 "use": "parallel_sublayer@1",
                 "in": {"x": "x", "notes": "notes"},
                 "fill": {
-                    "f": {"use": "attention@1", "params": {"heads": 2, "causal": True}},
+                    "f": {"use": "attention@2", "params": {"heads": 2, "causal": True}},
                     "g": {"use": "mixed@1"},
                 },
             }

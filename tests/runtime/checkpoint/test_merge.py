@@ -40,7 +40,7 @@ def spec_of(rank: int, **params: Any) -> dict[str, Any]:
                     "itself": {
                         "use": "sublayer@1",
                         "in": {"x": "x"},
-                        "fill": {"f": {"use": "attention@1", "params": heads}},
+                        "fill": {"f": {"use": "attention@2", "params": heads}},
                     },
                     "wide": {
                         "use": "gated_feed_forward@1",

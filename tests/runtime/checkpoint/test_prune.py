@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from weft.runtime.codegen.build import build
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import loaded
 
+GATED = {"output": {"use": "head_gates@1"}}
 SPEC: dict[str, Any] = {
     "format": 2,
     "name": "pair",
@@ -38,15 +40,17 @@ SPEC: dict[str, Any] = {
                     "in": {"x": "x"},
                     "fill": {
                         "f": {
-                            "use": "attention@1",
-                            "params": {"heads": 4, "causal": True, "head_gates": True},
+                            "use": "attention@2",
+                            "params": {"heads": 4, "causal": True},
+                            "fill": GATED,
                         }
                     },
                 },
                 "across": {
-                    "use": "grouped_query_attention@1",
+                    "use": "attention@2",
                     "in": {"x": "itself.y", "memory": "memory"},
-                    "params": {"heads": 4, "kv_heads": 2, "d_k": 3, "d_v": 5, "head_gates": True},
+                    "params": {"heads": 4, "kv_heads": 2, "d_k": 3, "d_v": 5},
+                    "fill": GATED,
                 },
             },
         }
@@ -69,11 +73,13 @@ GONE = {
 }
 
 
-def with_params(**params: Any) -> dict[str, Any]:
-    """Return the spec with other params of its self-attention."""
+def with_part(slot: str = "", use: str = "", **params: Any) -> dict[str, Any]:
+    """Return the spec with a block in a slot of its self-attention, and with other params."""
     layer = SPEC["blocks"]["layer"]
     itself = layer["nodes"]["itself"]
-    fill = {"f": {"use": "attention@1", "params": {**itself["fill"]["f"]["params"], **params}}}
+    own = itself["fill"]["f"]
+    parts = {**own["fill"], **({slot: {"use": use}} if slot else {})}
+    fill = {"f": {**own, "params": {**own["params"], **params}, "fill": parts}}
     nodes = {**layer["nodes"], "itself": {**itself, "fill": fill}}
     return {**SPEC, "blocks": {"layer": {**layer, "nodes": nodes}}}
 
@@ -100,20 +106,25 @@ def inputs() -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    "params",
-    [{}, {"position": "relative_bias"}, {"position": "relative_key", "bias": False}],
+    "parts",
+    [
+        {},
+        {"slot": "position", "use": "relative_bias@1"},
+        {"slot": "position", "use": "relative_keys@1", "bias": False},
+        {"slot": "after_query", "use": "rms_norm@1"},
+    ],
     ids=str,
 )
-def test_without_a_head_is_with_its_gate_at_zero(params: dict[str, Any], tmp_path: Path) -> None:
+def test_without_a_head_is_with_its_gate_at_zero(parts: dict[str, Any], tmp_path: Path) -> None:
     """Heads are pruned in some copies of a repeat, with several widths and shared keys."""
-    checkpoint, model = checkpoint_of(with_params(**params), tmp_path / "whole")
+    checkpoint, model = checkpoint_of(with_part(**parts), tmp_path / "whole")
     given = inputs()
 
     made = pruned(checkpoint, GONE)
 
     with torch.no_grad():
         for path, heads in GONE.items():
-            model.get_parameter(f"{path}.head_gate")[heads] = 0.0
+            model.get_parameter(f"{path}.output.weight")[heads] = 0.0
     torch.testing.assert_close(made.build()(**given)["y"], model(**given)["y"])
     left = {place.path: len(place.kept) for place in attentions(made.graph)}
     assert left == {
@@ -166,9 +177,9 @@ def test_invalid_heads_are_refused(
 
 def test_heads_with_alibi_are_not_pruned(tmp_path: Path) -> None:
     """With fewer heads, the remaining heads would have other ALiBi slopes."""
-    checkpoint, _ = checkpoint_of(with_params(position="alibi"), tmp_path / "whole")
+    checkpoint, _ = checkpoint_of(with_part("position", "alibi@1"), tmp_path / "whole")
 
-    with pytest.raises(InputError, match="follow from the number of its heads"):
+    with pytest.raises(InputError, match="depends on the number of its heads"):
         pruned(checkpoint, {"stack.0.itself.f": [1]})
 
 
@@ -184,7 +195,7 @@ def test_tied_heads_must_be_pruned_together(tmp_path: Path) -> None:
     both = {"stack.0.itself.f": [1], "stack.1.itself.f": [1]}
     with torch.no_grad():
         for path in both:
-            model.get_parameter(f"{path}.head_gate")[1] = 0.0
+            model.get_parameter(f"{path}.output.weight")[1] = 0.0
     torch.testing.assert_close(pruned(checkpoint, both).build()(**given)["y"], model(**given)["y"])
 
 
@@ -202,7 +213,7 @@ def test_importance_is_the_mean_gradient_of_the_loss_by_the_gate(tmp_path: Path)
     assert sorted(found) == sorted(place.path for place in attentions(held_graph()))
     assert all(weight.grad is None for weight in model.parameters())
     for path in ("stack.0.itself.f", "stack.2.across"):
-        gate, expected = model.get_parameter(f"{path}.head_gate"), torch.zeros(4).double()
+        gate, expected = model.get_parameter(f"{path}.output.weight"), torch.zeros(4).double()
         with torch.no_grad():
             for head in range(4):
                 for batch in batches:
@@ -218,11 +229,13 @@ def test_importance_is_the_mean_gradient_of_the_loss_by_the_gate(tmp_path: Path)
 def test_importance_needs_gates_and_a_batch(tmp_path: Path) -> None:
     """Each error says how to fix it."""
     _, model = checkpoint_of(SPEC, tmp_path / "whole")
+    plain = json.loads(json.dumps(SPEC).replace("head_gates@1", "rms_norm@1"))
+    _, without = checkpoint_of(plain, tmp_path / "plain")
 
     with pytest.raises(InputError, match="no batch"):
         head_importance(model, [])
     with pytest.raises(InputError, match="no attention of the model has gates"):
-        head_importance(nn.Linear(2, 2), [])
+        head_importance(without, [])
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ WRONG = """{
       "nodes": {
         "att": {
           "use": "sublayer@1", "in": {"x": "x"},
-          "fill": {"f": {"use": "atention@1", "params": {"hedas": 2, "position": "rotary"}}},
+          "fill": {"f": {"use": "atention@2", "params": {"hedas": 2},
+            "fill": {"position": {"use": "rotary@1"}}}},
         },
         "ff": {
           "use": "sublayer@1", "in": {"x": "att.y"},
@@ -80,7 +81,7 @@ def test_fix_corrects_what_is_certain(file: Path, capsys: Capture) -> None:
     lines = [line for line in printed.err.splitlines() if line.startswith("fixed")]
     assert len(lines) == 12
     column = WRONG.splitlines()[15].index('"hedas"') + 1
-    text = f"fixed {file}:16:{column}: attention@1 has no param 'hedas'; renamed to 'heads'"
+    text = f"fixed {file}:16:{column}: attention@2 has no param 'hedas'; renamed to 'heads'"
     assert text in lines
     assert main(["check", "--fix", str(file)]) == 0
     assert capsys.readouterr().err == ""
@@ -161,7 +162,8 @@ def test_warnings_are_printed_and_change_the_exit_code_on_demand(
 ) -> None:
     """With `--strict`; a finding says whether it is a warning."""
     path = tmp_path / "mine.json"
-    path.write_text(RIGHT.replace(', "position": "rotary"', ""), encoding="utf-8")
+    position = ',\n            "fill": {"position": {"use": "rotary@1"}}'
+    path.write_text(RIGHT.replace(position, ""), encoding="utf-8")
 
     assert main(["check", str(path)]) == 0
     printed = capsys.readouterr()

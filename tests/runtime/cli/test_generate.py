@@ -16,7 +16,7 @@ from weft.graphs.checker.check import check
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
-from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
 from weft.specs.load import load
 
@@ -28,7 +28,7 @@ Generate = Callable[..., list[str]]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a checkpoint of a small Llama with perturbed weights, and a tokenizer."""
     place = tmp_path_factory.mktemp("llama")
-    settings = TokenizerSettings(vocab_size=40)
+    settings = PieceSettings(vocab_size=40)
     tokenizer = train_tokenizer(["sun moon tree river"] * 20, settings, place / "t.model")
     graph = check(load("llama").form, registry(), {**SMALL, "vocab": tokenizer.vocab_size})
     model = build(graph).eval()

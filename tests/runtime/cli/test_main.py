@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -23,14 +24,19 @@ Capture = pytest.CaptureFixture[str]
 
 
 NAMES = load_commands()
+TINY = "transformer-tiny"
 
 
 def test_the_table_of_commands_is_complete() -> None:
     """A command that is missing there could be run only after another one of its module."""
     assert [name for names in COMMANDS.values() for name in names] == NAMES
+    found = {str(one.name): one.callback for one in app.registered_commands}
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        found[str(group.name)] = group.typer_instance.registered_commands[0].callback
     registered = {
-        str(one.name): str(one.callback and one.callback.__module__).rpartition(".")[2]
-        for one in app.registered_commands
+        name: str(one and one.__module__).removeprefix("weft.runtime.cli.")
+        for name, one in found.items()
     }
     assert registered == {name: module for module, names in COMMANDS.items() for name in names}
 
@@ -50,7 +56,8 @@ def test_every_command_has_help_with_an_example(
     assert "Exit codes" in text
     assert max(map(len, text.splitlines())) <= int(width)
     command = get_command(app).commands[name]  # type: ignore[attr-defined]
-    assert [one.name for one in command.params if not (one.help or "").endswith((".", "]"))] == []
+    for each in (command, *getattr(command, "commands", {}).values()):
+        assert [o.name for o in each.params if not (o.help or "").endswith((".", "]"))] == []
 
 
 def test_plain_weft_prints_its_help(capsys: Capture) -> None:
@@ -119,6 +126,7 @@ def test_weft_lists_what_it_ships(capsys: Capture) -> None:
         "variants:",
         "objectives:",
         "runs:",
+        "studies:",
         "imports:",
         "blocks:",
     ]
@@ -276,7 +284,7 @@ def test_blocks_describes_a_block(capsys: Capture) -> None:
     assert "mask[b s]?" in text
     assert "Vaswani et al. 2017" in text
     assert main(["blocks", "atention"]) == 1
-    assert "did you mean 'attention@1'?" in capsys.readouterr().err
+    assert "did you mean 'attention@2'?" in capsys.readouterr().err
 
 
 def test_spec_commands_load_no_torch() -> None:
@@ -301,7 +309,8 @@ def test_trains_evaluates_averages_and_translates(
 ) -> None:
     """The main commands in order, on a toy run; every reported file exists."""
     run = tmp_path / "toy.json"
-    run.write_text(json.dumps(toy_run().model_dump(mode="json")))
+    watch = {"every": 4, "metrics": ["bleu", "perplexity"], "best": "nll"}
+    run.write_text(json.dumps(toy_run(evaluate=watch).model_dump(mode="json")))
     out = tmp_path / "out"
 
     assert main(["train", str(run), "--out", str(out), "--set", "updates=8"]) == 0
@@ -311,9 +320,9 @@ def test_trains_evaluates_averages_and_translates(
 
     assert main(["evaluate", str(out / "averaged"), "--json"]) == 0
     [report] = json.loads(capsys.readouterr().out)
-    assert report["lines"] == 10
-    assert set(report["scores"]) == {"bleu", "bleu_lc", "chrf"}
-    assert report["perplexity"] > 1
+    assert report["rows"] == 10
+    assert set(report["scores"]) == {"bleu", "loss", "nll", "perplexity"}
+    assert report["scores"]["perplexity"] == pytest.approx(math.exp(report["scores"]["nll"]))
 
     pair = [str(out / "checkpoints" / name) for name in ("000004", "000008")]
     assert main(["average", *pair, "-o", str(tmp_path / "mean")]) == 0
@@ -339,9 +348,12 @@ def test_trains_evaluates_averages_and_translates(
         ({"optimizer": {"beta": 3}}, "did you mean 'betas'?"),
         ({"schedule": {"type": "noam", "warmpu": 3}}, "did you mean 'warmup'?"),
         ({"format": 4}, "unknown format 4"),
-        ({"spec": "../../etc/passwd.json"}, "is outside the run's folder"),
-        ({"spec": "transformer-tinny"}, "did you mean 'transformer-tiny'?"),
-        ({"params": {"layer": 2}}, "did you mean 'layers'?"),
+        ({"objective": "../../etc/passwd.json"}, "name a file in the run's folder"),
+        ({"objective": "translaton"}, "did you mean 'translation'?"),
+        ({"params": {"label_smoothin": 0.1}}, "did you mean 'label_smoothing'?"),
+        ({"params": {"model": {"spec": "../../passwd.json"}}}, "unknown spec '../../passwd.json'"),
+        ({"params": {"model": {"spec": "transformer-tinny"}}}, "did you mean 'transformer-tiny'?"),
+        ({"params": {"model": {"spec": TINY, "params": {"layer": 2}}}}, "did you mean 'layers'?"),
     ],
 )
 def test_a_wrong_run_says_where_and_what(

@@ -28,7 +28,7 @@ Parse = Callable[..., list[str]]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a checkpoint of a barely trained parser."""
     base = tmp_path_factory.mktemp("trees")
-    watch = {"every": 9, "best": "nll", "bleu": False}
+    watch = {"every": 9, "best": "nll", "samples": 0}
     result = api.train(make_runs(base / "banks")(updates=2, evaluate=watch), out=base / "run")
     assert result.checkpoint is not None
     return result.checkpoint

@@ -16,8 +16,8 @@ from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load_child
 
 Capture = pytest.CaptureFixture[str]
-ATTENTION = "**/f[use=attention@1]"
-GROUPED = ("--use", "grouped_query_attention@1", "--set", "kv_heads=2")
+ATTENTION = "**/f[use=attention@2]"
+GROUPED = ("--use", "attention@2", "--set", "kv_heads=2")
 
 
 def written(path: Path) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ def test_a_swap_is_one_patch_that_checks(tmp_path: Path, capsys: Capture) -> Non
     assert main(["swap", "transformer-base", ATTENTION, *GROUPED, "-o", str(out)]) == 0
 
     text = capsys.readouterr().out
-    assert "grouped_query_attention@1 in 3 places" in text
+    assert "attention@2 in 3 places" in text
     assert "encoder.*.self_attention.f.key.weight     6 x [512, 512] -> [128, 512]" in text
     assert json.loads(out.read_text()) == {
         "format": 2,
@@ -46,7 +46,7 @@ def test_a_swap_is_one_patch_that_checks(tmp_path: Path, capsys: Capture) -> Non
             {
                 "select": ATTENTION,
                 "expect": 3,
-                "set": {"use": "grouped_query_attention@1", "params.kv_heads": 2},
+                "set": {"use": "attention@2", "params.kv_heads": 2},
             }
         ],
     }
@@ -173,7 +173,7 @@ def test_from_python_a_swap_gives_a_new_spec() -> None:
     base = weft.load("transformer-tiny", layers=3)
     before = fingerprint(graph_of(base))
 
-    grouped = base.swap(ATTENTION, "grouped_query_attention@1", kv_heads=2)
+    grouped = base.swap(ATTENTION, "attention@2", kv_heads=2)
     gated = grouped.swap("**/f[use=feed_forward@1]", "gated_feed_forward@1")
 
     assert fingerprint(graph_of(base)) == before
@@ -194,7 +194,7 @@ def test_from_python_a_wrong_swap_raises() -> None:
     """The exception has the findings or the reason."""
     base = weft.load("transformer-tiny")
     with pytest.raises(SpecError) as error:
-        base.swap(ATTENTION, "grouped_query_attention@1")
+        base.swap("decoder.*.self_attention/f", "linear@1")
     assert {(f.code, f.source, f.at) for f in error.value.findings} == {
         ("W07", "<swap>", "/patch/0/set/use")
     }

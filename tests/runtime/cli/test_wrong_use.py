@@ -22,7 +22,7 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("show transformer-base transformer-tiny", "unexpected extra argument"),
     (
         "list blokcs",
-        "'specs', 'variants', 'objectives', 'runs', 'blocks' or 'imports', not 'blokcs'",
+        "'objectives', 'runs', 'studies', 'blocks' or 'imports', not 'blokcs'",
     ),
     ("blocks", "Missing argument 'BLOCK'"),
     ("draw transformer-base", "Missing option '--out'"),
@@ -87,7 +87,7 @@ INPUTS: list[tuple[str, str, str]] = [
     ("check transformer-base --set heads=7", "'d_model % heads == 0' does not hold", "change one"),
     ("check transformer-base --set head=7", "head", "did you mean 'heads'?"),
     ("check transformer-base --set layers=many", "not a whole number", "help: write"),
-    ("blocks atention", "unknown block 'atention'", "did you mean 'attention@1'?"),
+    ("blocks atention", "unknown block 'atention'", "did you mean 'attention@2'?"),
     ("draw transformer-tiny -o {tmp}/x.bmp", ".bmp", ".svg"),
     ("swap transformer-tiny nothing --use gru@1 -o {tmp}/x.json", "nothing", "help:"),
     ("cost transformer-base --axes U=4", "has no axis 'U'", "known: B, S, T"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import random
 import traceback
 from collections.abc import Callable
@@ -12,14 +13,40 @@ import pytest
 import torch
 from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
-from weft.runtime.codegen.build import build, build_empty, tie
+from weft.runtime.codegen.build import build, build_empty, initialize, tie
 from weft.runtime.codegen.generated import program_of
 from weft.specs.findings import InputError, SpecError
+from weft.specs.load import loaded
 
 GraphOf = Callable[..., Graph]
 Inputs = Callable[..., dict[str, Tensor]]
 TIED = ("source_embedding.weight", "target_embedding.weight", "head.weight")
+RELATIVE: dict[str, Any] = {
+    "format": 2,
+    "name": "relative",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"x": "f[B T 8]"},
+    "outputs": {"y": "layers.x"},
+    "blocks": {
+        "layer": {
+            "inputs": {"x": "f[B T 8]"},
+            "outputs": {"x": "attention.y"},
+            "nodes": {
+                "attention": {
+                    "use": "attention@2",
+                    "in": {"x": "x"},
+                    "params": {"heads": 2},
+                    "fill": {"position": {"use": "transformer_xl_position@1"}},
+                }
+            },
+        }
+    },
+    "nodes": {"layers": {"repeat": 2, "block": "layer", "carry": ["x"], "in": {"x": "x"}}},
+}
+"""Two layers with relative positions, whose weights start at random values and at zeros."""
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:
@@ -68,6 +95,27 @@ def test_tied_parameters_are_one_tensor(graph: GraphOf) -> None:
     opened.load_state_dict(model.state_dict(), assign=True)
     tie(opened)
     assert_tied(opened)
+
+
+@pytest.mark.parametrize(
+    "names", [("position.content_bias", "position.position_bias"), ("query.weight",)]
+)
+def test_ties_of_some_weights_of_a_block_leave_the_others_their_own(names: tuple[str, ...]) -> None:
+    """Each weight is drawn once, by its first owner; other weights are those without a tie."""
+    untied = build(check(loaded(RELATIVE).form, registry()), seed=3).state_dict()
+    ties = {**RELATIVE, "tie": [[f"layers.*.attention.{name}"] for name in names]}
+    model = build_empty(check(loaded(ties).form, registry()))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(math.nan)
+
+    initialize(model, 3)
+
+    for name in names:
+        untied[f"layers.1.attention.{name}"] = untied[f"layers.0.attention.{name}"]
+    assert model.state_dict().keys() == untied.keys()
+    for path, weight in model.state_dict().items():
+        torch.testing.assert_close(weight, untied[path], rtol=0, atol=0)
 
 
 def test_a_tied_matrix_is_trained_by_every_use(graph: GraphOf, inputs: Inputs) -> None:

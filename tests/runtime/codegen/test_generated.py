@@ -61,8 +61,8 @@ class Author:
         choices: list[Json] = [
             {"use": "feed_forward@1", "params": {"d_ff": self.draw(st.integers(1, 9))}},
             {"use": "gated_feed_forward@1", "params": {"d_ff": 5, "activation": "silu"}},
-            {"use": "attention@1", "params": attention},
-            {"use": "grouped_query_attention@1", "params": {**attention, "kv_heads": 1}},
+            {"use": "attention@2", "params": attention},
+            {"use": "attention@2", "params": {**attention, "kv_heads": 1}},
             {"use": "layer_norm@1"},
             {"use": "rms_norm@1"},
             {"use": "dropout@1", "params": {"dropout": 0.25}},
@@ -93,7 +93,7 @@ class Author:
         elif kind == "cross":
             memory = self.pick()
             wires = {"x": value, "memory": memory}
-            attention = {"use": "attention@1", "params": {"heads": 2}, "in": wires}
+            attention = {"use": "attention@2", "params": {"heads": 2}, "in": wires}
             self.add(attention, axis, width)
         elif kind == "prepend" and "+" not in axis:
             self.add(

@@ -123,7 +123,7 @@ def test_ties_of_the_model_stay_tied(folder: Path) -> None:
 
 def test_a_module_may_be_shared_in_a_model_that_decodes(tmp_path: Path) -> None:
     """Each call has a state of its own, so decoding by steps gives the outputs of `forward`."""
-    attend = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
+    attend = {"use": "attention@2", "params": {"heads": 2, "causal": True}}
     spec = {
         "format": 2,
         "name": "loop",

@@ -381,7 +381,7 @@ def pointwise(**more: Any) -> Callable[[Any, Any], weft.Signature]:
 
 PLAIN: dict[str, Any] = {"steps": False, "weights": lambda _: {}}
 SLOT = (Slot("f", weft.port("x", "f[... d_model]"), weft.port("y", "f[... d_model]")),)
-ATTENTION = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
+ATTENTION = {"use": "attention@2", "params": {"heads": 2, "causal": True}}
 
 
 @pytest.mark.parametrize(

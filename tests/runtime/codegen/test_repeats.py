@@ -28,7 +28,7 @@ LAYER: dict[str, Any] = {
             "use": "sublayer@1",
             "in": {"x": "x"},
             "params": {"order": "pre"},
-            "fill": {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}},
+            "fill": {"f": {"use": "attention@2", "params": {"heads": 2, "causal": True}}},
         },
         "map": {"use": "linear@1", "in": {"x": "read.y"}, "params": {"d_out": 3}},
     },

@@ -17,7 +17,7 @@ from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.specs.load import loaded
 
-READ = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
+READ = {"use": "attention@2", "params": {"heads": 2, "causal": True}}
 FEED = {"use": "feed_forward@1", "params": {"d_ff": 16}}
 TWO = {
     "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]?", "mask": "mask[B S]?"},
@@ -25,7 +25,7 @@ TWO = {
     "nodes": {
         "read": {**READ, "in": {"x": "x"}},
         "cross": {
-            "use": "attention@1",
+            "use": "attention@2",
             "params": {"heads": 2},
             "in": {"x": "read.y", "memory": "memory", "mask": "mask"},
         },

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
 from weft.runtime import api
 from weft.runtime.compile import roofline as peak_file
 from weft.runtime.compile.roofline import full_speed, peak_flops
-from weft.runtime.data.shards.corpus import Corpus
 from weft.runtime.spec.check import graph_of
 from weft.runtime.system.cache import cache_folder
+from weft.runtime.train.objective import context
+from weft.runtime.train.objective.planned import graph_of_run
 from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
 from weft.specs.load import load
@@ -67,20 +69,22 @@ def test_tokens_a_second_follow_from_the_operations_of_a_pair() -> None:
     decoder = 8 * target * 16 + 4 * target**2 * 4 + 4 * target * 4 * 8
     cross = 4 * (source + target) * 16 + 4 * source * target * 4
     head = 2 * target * 4 * 10
+    lengths = {"source": 3.2, "target": 4.9}
     work = 3 * (encoder + decoder + cross + head)
 
-    assert full_speed(graph, source, target, 1e9) == pytest.approx(1e9 * 8 / work)
-    assert full_speed(graph_of(load("gpt2")), source, target, 1e9) is None
+    assert full_speed(graph, lengths, 1e9) == pytest.approx(1e9 * 8 / work)
+    assert full_speed(graph_of(load("gpt2")), lengths, 1e9) is None
 
 
 def test_a_run_logs_its_mfu(
     toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The MFU is the speed relative to the peak; short runs have none."""
-    monkeypatch.setattr(api, "peak_flops", lambda *_: 1e9)
-    api.train(toy_run(updates=10), out=tmp_path / "short")
-    monkeypatch.setattr(api, "MEASURED_FROM", 10)
-    api.train(toy_run(updates=10), out=tmp_path / "long")
+    monkeypatch.setattr(context, "peak_flops", lambda *_: 1e9)
+    run = toy_run(updates=10)
+    api.train(run, out=tmp_path / "short")
+    monkeypatch.setattr(context, "MEASURED_FROM", 10)
+    result = api.train(run, out=tmp_path / "long")
 
     def measured(name: str) -> dict[str, float]:
         events = read(tmp_path / name / "metrics.jsonl")
@@ -88,11 +92,13 @@ def test_a_run_logs_its_mfu(
 
     assert "mfu" not in measured("short")
     seen = measured("long")
-    params = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "vocab": 40}
-    corpus = Corpus.open(tmp_path / "long" / "prepared" / "train")
-    means = [
-        float(lengths.mean()) + 1 for lengths in (corpus.source_lengths, corpus.target_lengths)
-    ]
-    full = full_speed(graph_of(load("transformer-tiny", params)), means[0], means[1], 1e9)
+    assert result.checkpoint is not None
+    encode = api.open_model(result.checkpoint).translator.source.encode
+    data, files = tmp_path / "data", {"source": "train.src", "target": "train.tgt"}
+    means = {
+        side: fmean(len(encode(line)) + 1 for line in (data / name).read_text().splitlines())
+        for side, name in files.items()
+    }
+    full = full_speed(graph_of_run(run, "toy"), means, 1e9)
     assert full is not None
     assert seen["mfu"] == pytest.approx(seen["tokens_per_second"] / full)

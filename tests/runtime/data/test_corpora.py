@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from weft.runtime.data import corpora
 from weft.runtime.data.corpora import fetched
-from weft.runtime.data.prepare import prepare
-from weft.runtime.data.settings import DataSettings, Files, TokenizerSettings
+from weft.runtime.data.preparing.prepare import prepare
+from weft.runtime.data.readers.settings import Split
 from weft.specs.findings import InputError
 
+from .pairs import bpe, pairs
+
 NAME = "Toy-numbers-1-deu-eng"
+DEU = ("eng", "deu")
 LIBRARY = """
 import argparse, os, sys
 from pathlib import Path
+from typing import Any
 
 parser = argparse.ArgumentParser()
 parser.add_argument("task")
@@ -51,22 +56,22 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def named(*languages: str, **more: object) -> Files:
-    """Return the settings of the named corpus."""
-    return Files.model_validate({"mtdata": [NAME], "languages": languages, **more})
+def named(*languages: str) -> dict[str, Any]:
+    """Return a split of the named corpus."""
+    return {"mtdata": {"names": [NAME], "languages": languages}}
 
 
 def test_a_corpus_is_fetched_once(library: Path, tmp_path: Path) -> None:
     """Each language is on its side for any order in the name; the working folder is empty."""
     messages: list[str] = []
 
-    [(source, target)] = fetched(named("eng", "deu"), messages.append)
+    [(source, target)] = fetched([NAME], DEU, {}, messages.append)
 
     assert source.read_text() == "one\ntwo\n" * 20
     assert target.read_text() == "eins\nzwei\n" * 20
     assert messages[0] == f"fetching {NAME} through mtdata"
     assert messages[1].startswith(f"{NAME}: 40 pairs in ")
-    assert fetched(named("eng", "deu"), messages.append) == [(source, target)]
+    assert fetched([NAME], DEU, {}, messages.append) == [(source, target)]
     assert len(messages) == 2
     calls = (library / "calls").read_text().splitlines()
     assert calls == [f"get eng-deu {NAME} {tmp_path / 'cache' / 'mtdata'} 0"]
@@ -75,15 +80,17 @@ def test_a_corpus_is_fetched_once(library: Path, tmp_path: Path) -> None:
 
 def test_text_of_a_name_is_prepared_as_that_of_files(library: Path, tmp_path: Path) -> None:
     """Training, validation and test text are prepared, and opened again without fetching."""
-    data = DataSettings(
-        train=named("eng", "deu"), valid=named("eng", "deu"), test={"toy": named("eng", "deu")}
-    )
+    both = named("eng", "deu")
+    data = pairs(".", both, both, test={"toy": both})
 
-    made = prepare(data, TokenizerSettings(vocab_size=20), tmp_path / "out")
-    again = prepare(data, TokenizerSettings(vocab_size=20), tmp_path / "out")
+    made = prepare(data, bpe(20), tmp_path / "out")
+    again = prepare(data, bpe(20), tmp_path / "out")
 
     assert made.report["train"]["kept"] == 40
-    assert made.valid_text()[1][:2] == ["eins", "zwei"]
+    assert made.text("valid", 2) == [
+        {"source": "one", "target": "eins"},
+        {"source": "two", "target": "zwei"},
+    ]
     assert again.report == made.report
     assert len((library / "calls").read_text().splitlines()) == 1
 
@@ -91,23 +98,23 @@ def test_text_of_a_name_is_prepared_as_that_of_files(library: Path, tmp_path: Pa
 @pytest.mark.usefixtures("library")
 def test_a_corpus_must_match_its_recorded_digest() -> None:
     """The recorded digest is accepted, any other is an error."""
-    [(source, _)] = fetched(named("eng", "deu"))
+    [(source, _)] = fetched([NAME], DEU, {})
     digest = json.loads((source.parent / "corpus.json").read_text())["sha256"]
 
-    assert fetched(named("eng", "deu", digests={NAME: digest}))
+    assert fetched([NAME], DEU, {NAME: digest})
     with pytest.raises(InputError, match="does not have the digest given in the run") as caught:
-        fetched(named("eng", "deu", digests={NAME: "0" * 64}))
+        fetched([NAME], DEU, {NAME: "0" * 64})
     assert "delete the folder" in caught.value.help
 
 
 @pytest.mark.usefixtures("library")
 def test_a_damaged_corpus_is_refused() -> None:
     """A file that was truncated after fetching raises an error."""
-    [(source, _)] = fetched(named("eng", "deu"))
+    [(source, _)] = fetched([NAME], DEU, {})
     source.write_text("one\n")
 
     with pytest.raises(InputError, match="a fetched corpus is damaged"):
-        fetched(named("eng", "deu"))
+        fetched([NAME], DEU, {})
 
 
 @pytest.mark.parametrize(
@@ -124,7 +131,7 @@ def test_an_error_of_the_library_is_reported(
     (library / "fails").write_text(text)
 
     with pytest.raises(InputError, match=problem) as caught:
-        fetched(named("eng", "deu"))
+        fetched([NAME], DEU, {})
 
     assert text in caught.value.problem
     assert way_out in caught.value.help
@@ -135,7 +142,7 @@ def test_an_error_of_the_library_is_reported(
 def test_an_unavailable_language_is_reported() -> None:
     """The message lists the available languages."""
     with pytest.raises(InputError, match="has no language 'fra'; available: deu, eng"):
-        fetched(named("eng", "fra"))
+        fetched([NAME], ("eng", "fra"), {})
 
 
 def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,24 +151,23 @@ def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(corpora, "LIBRARY", "no_such_library")
 
     with pytest.raises(InputError, match="is not installed") as caught:
-        fetched(named("eng", "deu"))
+        fetched([NAME], DEU, {})
     assert "weft[corpora]" in caught.value.help
 
 
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"mtdata": [NAME]}, "must be given together"),
-        ({"languages": ["eng", "deu"]}, "must be given together"),
-        ({"mtdata": [NAME], "languages": ["eng", "deu"], "source": ["a"]}, "cannot be combined"),
-        ({"mtdata": [NAME], "languages": ["eng", "deu"], "digests": {"x": "0"}}, "not in 'mtdata'"),
-        ({"mtdata": ["../x-a-1-deu-eng"], "languages": ["eng", "deu"]}, "pattern"),
-        ({"mtdata": ["--help"], "languages": ["eng", "deu"]}, "pattern"),
-        ({"mtdata": [NAME], "languages": ["eng", "-o"]}, "pattern"),
-        ({}, "there are no files"),
+        ({"names": [NAME]}, "languages\n  Field required"),
+        ({"languages": DEU}, "names\n  Field required"),
+        ({"names": [], "languages": DEU}, "at least 1 item"),
+        ({"names": [NAME], "languages": DEU, "digests": {"x": "0"}}, "not in 'names'"),
+        ({"names": ["../x-a-1-deu-eng"], "languages": DEU}, "pattern"),
+        ({"names": ["--help"], "languages": DEU}, "pattern"),
+        ({"names": [NAME], "languages": ["eng", "-o"]}, "pattern"),
     ],
 )
 def test_an_invalid_corpus_name_is_refused(value: dict[str, object], problem: str) -> None:
     """Validation fails before anything is fetched; a name is never an option or a path."""
     with pytest.raises(ValidationError, match=problem):
-        Files.model_validate(value)
+        Split.model_validate({"mtdata": value})

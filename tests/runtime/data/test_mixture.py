@@ -9,16 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.data.batches import stream
-from weft.runtime.data.prepare import Prepared, prepare
-from weft.runtime.data.settings import (
-    BatchSettings,
-    DataSettings,
-    Files,
-    FilterSettings,
-    TokenizerSettings,
-)
+from weft.runtime.data.preparing.prepare import Prepared, prepare
+from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards.mixture import Part, rows_of_epoch
+
+from .pairs import bpe, lines, pairs
 
 
 @given(
@@ -40,9 +36,9 @@ def test_after_some_epochs_every_pair_was_seen_as_often_as_its_weight_says(
     )
 
     row = 0
-    for pairs, weight in parts:
+    for count, weight in parts:
         wanted = epochs * weight
-        for _ in range(pairs):
+        for _ in range(count):
             assert abs(seen.pop(row, 0) - wanted) < 1 + 1e-6
             row += 1
     assert not seen
@@ -63,29 +59,28 @@ def test_a_part_of_a_file_is_another_one_in_each_epoch() -> None:
 def prepared(tmp_path: Path) -> Prepared:
     """Return six gold pairs with weight 2 and ten silver pairs, one too long, with weight 1/3."""
     for name, rows in (("gold", 6), ("silver", 10)):
-        lines = [f"{name} {'abcdefghij'[row]}" for row in range(rows)]
+        content = [f"{name} {'abcdefghij'[row]}" for row in range(rows)]
         if name == "silver":
-            lines[3] = "silver " * 60
-        (tmp_path / f"{name}.a").write_text("".join(line + "\n" for line in lines))
-    data = DataSettings(
-        root=str(tmp_path),
-        train=Files(
-            source=("gold.a", "silver.a"), target=("gold.a", "silver.a"), weights=(2, 1 / 3)
-        ),
-        valid=Files(source=("gold.a",), target=("gold.a",)),
-        filter=FilterSettings(max_length=20),
+            content[3] = "silver " * 60
+        (tmp_path / f"{name}.a").write_text("".join(line + "\n" for line in content))
+    files = ["gold.a", "silver.a"]
+    data = pairs(
+        tmp_path,
+        {**lines(files, files), "weights": [2, 1 / 3]},
+        lines(["gold.a"], ["gold.a"]),
+        filter={"max_length": 20},
     )
-    return prepare(data, TokenizerSettings(vocab_size=26), tmp_path / "out")
+    return prepare(data, bpe(26), tmp_path / "out")
 
 
 def test_epochs_hold_gold_twice_and_a_third_of_silver(prepared: Prepared) -> None:
     """Counts are taken from the batches over three epochs; validation has no weights."""
-    corpus = prepared.train
-    assert [tuple(part) for part in corpus.parts] == [(6, 2.0), (9, 1 / 3)]
+    table = prepared.train
+    assert [tuple(part) for part in table.parts] == [(6, 2.0), (9, 1 / 3)]
     assert prepared.valid.parts == []
 
     seen: dict[int, Counter[int]] = {}
-    for epoch, _, batch in stream(corpus, BatchSettings(tokens=40), 1, pad=0, eos=1):
+    for epoch, _, batch in table.stream(BatchSettings(tokens=40), 1):
         if epoch == 3:
             break
         seen.setdefault(epoch, Counter()).update(batch.rows.tolist())
@@ -101,15 +96,7 @@ def test_a_mixture_resumes_at_a_position(prepared: Prepared) -> None:
     """Called with a yielded position, the stream continues with the next batch."""
 
     def rows(epoch: int, position: int, count: int) -> list[tuple[int, int, list[int]]]:
-        batches = stream(
-            prepared.train,
-            BatchSettings(tokens=40),
-            1,
-            epoch=epoch,
-            position=position,
-            pad=0,
-            eos=1,
-        )
+        batches = prepared.train.stream(BatchSettings(tokens=40), 1, epoch=epoch, position=position)
         return [
             (e, p, batch.rows.tolist())
             for (e, p, batch), _ in zip(batches, range(count), strict=False)
@@ -124,6 +111,4 @@ def test_a_mixture_resumes_at_a_position(prepared: Prepared) -> None:
 def test_weights_are_one_for_each_file() -> None:
     """A wrong number of weights would assign them to the wrong files."""
     with pytest.raises(ValueError, match="1 weights for 2 files"):
-        Files(trees=("a", "b"), weights=(1,))
-    with pytest.raises(ValueError, match="'trees' cannot be combined"):
-        Files(source=("a",), target=("b",), trees=("c",))
+        Split.model_validate({"trees": {"files": ["a", "b"]}, "weights": [1]})

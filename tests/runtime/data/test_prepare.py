@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 from weft.runtime.data import vocabularies as vocabularies_file
-from weft.runtime.data.prepare import Prepared, prepare
-from weft.runtime.data.settings import DataSettings, Files, FilterSettings, TokenizerSettings
+from weft.runtime.data.preparing.prepare import Prepared, prepare
+from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
+from weft.runtime.data.settings import PieceSettings
 from weft.specs.findings import InputError
+
+from .pairs import bpe, changed, lines, pairs, texts
 
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
 ZAHLEN = ("eins", "zwei", "drei", "vier", "sieben", "acht", "neun")
-SMALL = TokenizerSettings(vocab_size=50)
+SMALL = bpe(50)
 
 
-def write(path: Path, lines: list[str]) -> None:
+def write(path: Path, rows: list[str]) -> None:
     """Write lines to a file."""
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8", newline="\n")
 
 
 @pytest.fixture
@@ -33,31 +36,27 @@ def data(tmp_path: Path) -> DataSettings:
     write(root / "valid.de", ["eins", "zwei", "zwei", "sechs"])
     write(root / "test.en", ["one", "two"])
     (root / "test.de.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
-    return DataSettings(
-        root=str(root),
-        train=Files(source=("train.en",), target=("train.de",)),
-        valid=Files(source=("valid.en",), target=("valid.de",)),
-        test={"small": Files(source=("test.en",), target=("test.de.gz",))},
-        filter=FilterSettings(max_length=29),
+    return pairs(
+        root,
+        lines(["train.en"], ["train.de"]),
+        lines(["valid.en"], ["valid.de"]),
+        test={"small": lines(["test.en"], ["test.de.gz"])},
+        filter={"max_length": 29},
     )
 
 
 def first_pair(prepared: Prepared) -> tuple[str, str]:
     """Return the first training pair as text."""
-    source, target = prepared.train.pair(0)
-    return (
-        prepared.source_tokenizer.decode(source.tolist()),
-        prepared.target_tokenizer.decode(target.tolist()),
-    )
+    return texts(prepared, "source")[0], texts(prepared, "target")[0]
 
 
 def test_text_becomes_corpora_in_its_order(data: DataSettings, tmp_path: Path) -> None:
-    """The corpus has the text in order, as ids of the shared tokenizer."""
+    """The table has the text in order, as ids of the shared tokenizer."""
     prepared = prepare(data, SMALL, tmp_path / "out")
 
     assert first_pair(prepared) == ("one one", "eins und eins")
     assert len(prepared.train) == 49
-    assert prepared.source_tokenizer is prepared.target_tokenizer
+    assert list(prepared.vocabularies) == ["tokenizer"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "prepared.json",
         "tokenizer.model",
@@ -68,10 +67,11 @@ def test_text_becomes_corpora_in_its_order(data: DataSettings, tmp_path: Path) -
 
 def test_sides_may_have_their_own_tokenizers(data: DataSettings, tmp_path: Path) -> None:
     """Each tokenizer is trained only on its side: German has no x, English no z."""
-    settings = TokenizerSettings(vocab_size=40, shared=False)
+    columns = {side: {"type": "text", "tokenizer": side} for side in ("source", "target")}
+    tokenizers: Tokenizers = {side: PieceSettings(vocab_size=40) for side in columns}
 
-    prepared = prepare(data, settings, tmp_path / "out")
-    source, target = prepared.source_tokenizer, prepared.target_tokenizer
+    prepared = prepare(changed(data, columns=columns), tokenizers, tmp_path / "out")
+    source, target = (prepared.vocabularies[side] for side in columns)
 
     assert first_pair(prepared) == ("one one", "eins und eins")
     assert source.unk in source.encode("z")
@@ -100,10 +100,12 @@ def test_measured_text_is_the_text_of_the_files(data: DataSettings, tmp_path: Pa
     """Every line is unchanged: references are not normalized or dropped."""
     prepared = prepare(data, SMALL, tmp_path / "out")
 
-    assert prepared.valid_text() == (
-        ["one\u0085two", "", "two " * 30, "six"],
-        ["eins", "zwei", "zwei", "sechs"],
-    )
+    assert [tuple(row.values()) for row in prepared.text("valid")] == [
+        ("one\u0085two", "eins"),
+        ("", "zwei"),
+        ("two " * 30, "zwei"),
+        ("six", "sechs"),
+    ]
 
 
 def test_a_second_call_opens_the_prepared_data(
@@ -119,26 +121,25 @@ def test_a_second_call_opens_the_prepared_data(
     assert calls == []
     assert again.report == first.report
     assert first_pair(again) == first_pair(first)
-    assert again.source_tokenizer is again.target_tokenizer
 
 
 def test_a_change_of_settings_or_files_prepares_anew(data: DataSettings, tmp_path: Path) -> None:
     """Settings and the size and time of files matter; the test sets do not."""
     out = tmp_path / "out"
 
-    def built(data: DataSettings, tokenizer: TokenizerSettings) -> bool:
+    def built(data: DataSettings, tokenizers: Tokenizers) -> bool:
         calls: list[str] = []
-        prepare(data, tokenizer, out, report=lambda stage, *_: calls.append(stage))
+        prepare(data, tokenizers, out, report=lambda stage, *_: calls.append(stage))
         return bool(calls)
 
     assert built(data, SMALL)
-    assert not built(data.model_copy(update={"test": {}}), SMALL)
-    assert built(data.model_copy(update={"filter": FilterSettings(max_length=40)}), SMALL)
-    assert built(data, TokenizerSettings(vocab_size=51))
-    assert not built(data, TokenizerSettings(vocab_size=51))
+    assert not built(changed(data, test={}), SMALL)
+    assert built(changed(data, filter={"max_length": 40}), SMALL)
+    assert built(data, bpe(51))
+    assert not built(data, bpe(51))
     path = Path(data.root) / "valid.de"
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
-    assert built(data, TokenizerSettings(vocab_size=51))
+    assert built(data, bpe(51))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "text"]
 
 
@@ -170,7 +171,7 @@ def test_an_error_leaves_the_old_data(data: DataSettings, tmp_path: Path) -> Non
 
 def test_bad_test_files_are_found_before_training(data: DataSettings, tmp_path: Path) -> None:
     """A misspelled test file must be reported before training."""
-    wrong = data.model_copy(update={"test": {"a": Files(source=("test.e",), target=("test.en",))}})
+    wrong = changed(data, test={"a": lines(["test.e"], ["test.en"])})
 
     with pytest.raises(InputError, match=r"no file 'test\.e'"):
         prepare(wrong, SMALL, tmp_path / "out")
@@ -180,7 +181,7 @@ def test_bad_test_files_are_found_before_training(data: DataSettings, tmp_path: 
 
 def test_a_split_of_which_nothing_is_left_is_refused(data: DataSettings, tmp_path: Path) -> None:
     """The message has the reasons, which show the limit to relax."""
-    strict = data.model_copy(update={"filter": FilterSettings(max_length=1)})
+    strict = changed(data, filter={"max_length": 1})
 
     with pytest.raises(InputError, match="none of the 49 pairs of 'train' is left: 49 too_long"):
         prepare(strict, SMALL, tmp_path / "out")
@@ -211,7 +212,7 @@ def test_a_damaged_marker_is_refused(data: DataSettings, tmp_path: Path, content
 def test_a_corpus_of_another_tokenizer_is_refused(data: DataSettings, tmp_path: Path) -> None:
     """Ids are meaningless without the model that produced them."""
     prepare(data, SMALL, tmp_path / "out")
-    prepare(data, TokenizerSettings(vocab_size=51), tmp_path / "other")
+    prepare(data, bpe(51), tmp_path / "other")
     (tmp_path / "other" / "tokenizer.model").replace(tmp_path / "out" / "tokenizer.model")
 
     with pytest.raises(InputError, match="made with another tokenizer"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.symbols import Symbols, count_symbols, open_symbols
 from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
 from weft.specs.findings import InputError
@@ -15,7 +15,7 @@ from weft.specs.findings import InputError
 def spelling(tmp_path: Path) -> Tokenizer:
     """Return a tokenizer trained on a few words."""
     lines = ["the dog runs", "the cat runs"] * 3
-    return train_tokenizer(lines, TokenizerSettings(vocab_size=20), tmp_path / "source.model")
+    return train_tokenizer(lines, PieceSettings(vocab_size=20), tmp_path / "source.model")
 
 
 def test_symbols_are_numbered_after_the_special_ids() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
-from weft.runtime.data.preparing.table_settings import TableSettings, Tokenizers
-from weft.runtime.data.preparing.tables import PreparedTables, prepare_tables
+from weft.runtime.data.preparing.prepare import Prepared, prepare
+from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import batch_of
 from weft.specs.findings import InputError
@@ -22,10 +22,10 @@ PIECES = {"text": {"type": "bpe", "vocab_size": 30}}
 
 def prepared(
     out: Path, data: dict[str, Any], tokenizers: dict[str, Any] | None = None, **named: Any
-) -> PreparedTables:
+) -> Prepared:
     """Prepare data with settings as in a run file."""
     known = TypeAdapter(Tokenizers).validate_python(PIECES if tokenizers is None else tokenizers)
-    return prepare_tables(TableSettings.model_validate(data), known, out, **named)
+    return prepare(DataSettings.model_validate(data), known, out, **named)
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
-from weft.runtime.data.batches import stream
-from weft.runtime.data.preparing.table_settings import TableSettings, Tokenizers, refuse_unused
-from weft.runtime.data.preparing.tables import PreparedTables, prepare_tables
-from weft.runtime.data.preparing.upgrade import upgrade_data
+from weft.runtime.data.batches import pad_rows
+from weft.runtime.data.planning import stream_plans
+from weft.runtime.data.preparing.prepare import Prepared, prepare
+from weft.runtime.data.preparing.settings import DataSettings, Tokenizers, refuse_unused
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards import shards
 from weft.runtime.data.shards.blocks import joined_texts
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.specs.findings import InputError
+from weft.specs.format_2 import upgrade_data
 from weft.specs.wording import SettingError
 
 TEXT = {"type": "text", "tokenizer": "tokenizer"}
@@ -28,10 +29,10 @@ BPE = {"tokenizer": {"type": "bpe", "vocab_size": 40}}
 
 def prepared(
     out: Path, data: dict[str, Any], tokenizers: dict[str, Any] | None = None, **named: Any
-) -> PreparedTables:
+) -> Prepared:
     """Prepare data with settings as in a run file."""
     known = TypeAdapter(Tokenizers).validate_python(BPE if tokenizers is None else tokenizers)
-    return prepare_tables(TableSettings.model_validate(data), known, out, **named)
+    return prepare(DataSettings.model_validate(data), known, out, **named)
 
 
 @pytest.fixture
@@ -87,20 +88,20 @@ def test_stored_bytes_follow_from_the_definition(
     assert 0 < header["pairs"] == len(kept) < 100
 
 
-def test_batches_are_those_of_pairs(data: dict[str, Any], tmp_path: Path) -> None:
-    """A table of two texts has the batches that a corpus of pairs has, in the same order."""
-    made = prepared(tmp_path / "out", data)
+def test_batches_follow_from_the_stored_pairs(data: dict[str, Any], tmp_path: Path) -> None:
+    """Each side is the stored ids, an end token and padding, in the rows of the plan."""
+    table = prepared(tmp_path / "out", data).train
     settings = BatchSettings(tokens=80, pool=2)
 
-    pairs = stream(made.train.corpus, settings, 7, pad=0, eos=1)
-    tables = made.train.stream(settings, 7)
-
-    for (*place, pair), (*same, table) in islice(zip(pairs, tables, strict=False), 30):
+    plans = stream_plans(table, settings, 7)
+    for (*place, rows), (*same, batch) in islice(zip(plans, table.stream(settings, 7)), 30):  # noqa: B905 - endless
         assert place == same
-        assert pair.rows.tolist() == table.rows.tolist()
-        assert pair.source.equal(table.inputs["source"])
-        assert pair.target.equal(table.inputs["target"])
-        assert table.tokens == {"source": pair.source_tokens, "target": pair.target_tokens}
+        assert rows.tolist() == batch.rows.tolist()
+        stored = [table.corpus.pair(int(row)) for row in rows]
+        for side, name in enumerate(("source", "target")):
+            ids = [pair[side].tolist() for pair in stored]
+            assert batch.inputs[name].equal(pad_rows(ids, pad=0, eos=1))
+            assert batch.tokens[name] == sum(len(one) + 1 for one in ids)
 
 
 def test_updates_of_tables_are_shared_between_processes(
@@ -223,7 +224,7 @@ def test_parsing_runs_become_treebanks() -> None:
         "spelling": "source",
         "only": "brackets",
     }
-    TableSettings.model_validate(made["data"])
+    DataSettings.model_validate(made["data"])
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,7 @@ def test_settings_that_do_not_fit_are_refused(
 ) -> None:
     """A setting without an effect is an error."""
     with pytest.raises(ValueError, match=problem):
-        TableSettings.model_validate({**data, **change})
+        DataSettings.model_validate({**data, **change})
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_tokenizers_and_columns_name_each_other(
     data: dict[str, Any], columns: dict[str, Any], tokenizers: dict[str, Any], problem: str
 ) -> None:
     """Neither an unknown tokenizer nor one that is not used is accepted."""
-    table = TableSettings.model_validate({**data, "columns": columns})
+    table = DataSettings.model_validate({**data, "columns": columns})
     known = TypeAdapter(Tokenizers).validate_python(tokenizers)
 
     with pytest.raises(SettingError, match=problem):
@@ -275,7 +276,7 @@ def test_tokenizers_and_columns_name_each_other(
 
 def test_settings_have_a_json_schema() -> None:
     """Editors need it; columns and tokenizers are selected by their type."""
-    schema = json.dumps(TableSettings.model_json_schema())
+    schema = json.dumps(DataSettings.model_json_schema())
 
     assert '"discriminator"' in schema
     assert '"#/$defs/TagsSettings"' in schema

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.data.settings import Files
-from weft.runtime.data.text_files import count_lines, read_lines, read_parallel, resolve
+from weft.runtime.data.readers.registry import reader_of
+from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.text_files import count_lines, read_lines, resolve
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +30,14 @@ def write(path: Path, content: bytes) -> Path:
     """Write a file and return its path."""
     path.write_bytes(content)
     return path
+
+
+def read_pairs(root: Path, source: list[str], target: list[str]) -> list[tuple[str, str]]:
+    """Return the lines of aligned files."""
+    split = Split.model_validate({"lines": {"source": source, "target": target}})
+    reader = reader_of(split, str(root))
+    parts = [reader.records(part, ("source", "target")) for part in range(reader.parts())]
+    return [(one.values["source"], one.values["target"]) for part in parts for one in part]
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
@@ -152,7 +161,7 @@ def test_files_are_read_pair_by_pair(tmp_path: Path) -> None:
     for name, content in {"a": b"1\n2\n", "b": b"3\n", "x": b"one\ntwo\n", "y": b"three"}.items():
         write(tmp_path / name, content)
 
-    pairs = list(read_parallel(Files(source=("a", "b"), target=("x", "y")), tmp_path))
+    pairs = read_pairs(tmp_path, ["a", "b"], ["x", "y"])
 
     assert pairs == [("1", "one"), ("2", "two"), ("3", "three")]
 
@@ -173,7 +182,7 @@ def test_sides_of_unequal_length_are_refused_with_both_counts(
     write(tmp_path / "b", target)
 
     with pytest.raises(InputError, match=problem) as caught:
-        list(read_parallel(Files(source=("a",), target=("b",)), tmp_path))
+        read_pairs(tmp_path, ["a"], ["b"])
 
     shorter = min(source.count(b"\n"), target.count(b"\n"))
     assert f"line {shorter + 1} has no counterpart" in caught.value.help
@@ -185,7 +194,7 @@ def test_lengths_are_compared_file_by_file(tmp_path: Path) -> None:
         write(tmp_path / name, content)
 
     with pytest.raises(InputError, match="2 source lines but 1 target lines"):
-        list(read_parallel(Files(source=("a", "b"), target=("x", "y")), tmp_path))
+        read_pairs(tmp_path, ["a", "b"], ["x", "y"])
 
 
 @given(st.text(alphabet="a\n\r\x85", max_size=12))

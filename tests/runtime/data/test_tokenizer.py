@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import LONGEST, Tokenizer, train_tokenizer
 from weft.specs.findings import InputError
 
@@ -27,14 +27,14 @@ LINES = [
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """Return a small model with byte fallback."""
-    settings = TokenizerSettings(vocab_size=330, byte_fallback=True)
+    settings = PieceSettings(vocab_size=330, byte_fallback=True)
     return train_tokenizer(LINES, settings, tmp_path_factory.mktemp("model") / "m.model")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_the_same_text_gives_the_same_file(tmp_path: Path, kind: str) -> None:
     """Runs are reproducible, and corpora refer to a tokenizer by its digest."""
-    settings = TokenizerSettings.model_validate({"type": kind, "vocab_size": 34})
+    settings = PieceSettings.model_validate({"type": kind, "vocab_size": 34})
 
     first = train_tokenizer(LINES, settings, tmp_path / "a.model")
     second = train_tokenizer(iter(LINES), settings, tmp_path / "b.model")
@@ -77,7 +77,7 @@ def test_byte_fallback_spells_a_character_in_bytes(tokenizer: Tokenizer) -> None
 
 def test_without_byte_fallback_unseen_characters_are_unknown(tmp_path: Path) -> None:
     """They become U+2047 when decoded."""
-    plain = train_tokenizer(LINES, TokenizerSettings(vocab_size=60), tmp_path / "m")
+    plain = train_tokenizer(LINES, PieceSettings(vocab_size=60), tmp_path / "m")
 
     ids = plain.encode("dog \u6f22")
 
@@ -115,7 +115,7 @@ def test_a_model_round_trips_as_bytes_and_as_file(tokenizer: Tokenizer, tmp_path
 
 def test_case_is_folded_by_the_file_itself(tmp_path: Path) -> None:
     """A reopened model must encode text like the one in memory."""
-    settings = TokenizerSettings(vocab_size=60, lowercase=True)
+    settings = PieceSettings(vocab_size=60, lowercase=True)
     train_tokenizer(LINES, settings, tmp_path / "m")
 
     again = Tokenizer.open(tmp_path / "m")
@@ -126,7 +126,7 @@ def test_case_is_folded_by_the_file_itself(tmp_path: Path) -> None:
 
 def test_user_symbols_are_one_piece(tmp_path: Path) -> None:
     """Brackets of trees are one piece, including unseen ones and ones with commas."""
-    settings = TokenizerSettings(vocab_size=64, user_symbols=("(NP", ")NP", "a,b"))
+    settings = PieceSettings(vocab_size=64, user_symbols=("(NP", ")NP", "a,b"))
     model = train_tokenizer(LINES, settings, tmp_path / "m")
 
     ids = model.encode("(NP dog )NP a,b")
@@ -139,7 +139,7 @@ def test_user_symbols_are_one_piece(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [5, 5000])
 def test_the_suggested_size_works(tmp_path: Path, kind: str, size: int) -> None:
     """For sizes that are too small or too large, the help names the nearest size, which works."""
-    settings = TokenizerSettings.model_validate({"type": kind, "vocab_size": size})
+    settings = PieceSettings.model_validate({"type": kind, "vocab_size": size})
 
     with pytest.raises(InputError, match=f"vocab_size {size}") as caught:
         train_tokenizer(LINES, settings, tmp_path / "m")
@@ -152,7 +152,7 @@ def test_the_suggested_size_works(tmp_path: Path, kind: str, size: int) -> None:
 def test_no_text_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
     """Blank lines do not count as text."""
     with pytest.raises(InputError, match="no text"):
-        train_tokenizer(["", "  "], TokenizerSettings(vocab_size=60), tmp_path / "m")
+        train_tokenizer(["", "  "], PieceSettings(vocab_size=60), tmp_path / "m")
 
     assert list(tmp_path.iterdir()) == []
 
@@ -161,7 +161,7 @@ def test_no_text_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
 def test_reserved_characters_do_not_lose_a_training_line(tmp_path: Path, odd: str) -> None:
     """SentencePiece skips lines with its own marks; here their words are still learned."""
     model = train_tokenizer(
-        [*LINES, *[f"qqq{odd} zzz"] * 5], TokenizerSettings(vocab_size=60), tmp_path / "m"
+        [*LINES, *[f"qqq{odd} zzz"] * 5], PieceSettings(vocab_size=60), tmp_path / "m"
     )
 
     assert model.unk not in model.encode("qqq zzz")
@@ -172,9 +172,7 @@ def test_long_training_lines_are_not_lost(tmp_path: Path) -> None:
     spaced = "Q" + " dog" * LONGEST + " Z"
     solid = "J" + "o" * 70_000 + "K"
 
-    model = train_tokenizer(
-        [*LINES, spaced, solid], TokenizerSettings(vocab_size=64), tmp_path / "m"
-    )
+    model = train_tokenizer([*LINES, spaced, solid], PieceSettings(vocab_size=64), tmp_path / "m")
 
     assert model.unk not in model.encode("Q Z J K")
 
@@ -188,7 +186,7 @@ def test_an_exception_of_the_reader_is_raised(tmp_path: Path) -> None:
         raise InputError(problem)
 
     with pytest.raises(InputError, match=r"line 2 is not UTF-8$"):
-        train_tokenizer(broken(), TokenizerSettings(vocab_size=60), tmp_path / "m")
+        train_tokenizer(broken(), PieceSettings(vocab_size=60), tmp_path / "m")
 
 
 def test_damaged_files_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -210,8 +208,8 @@ def test_text_that_is_not_unicode_is_refused(tokenizer: Tokenizer) -> None:
 
 def test_training_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Only the command line may write to the terminal."""
-    train_tokenizer(LINES, TokenizerSettings(vocab_size=60), tmp_path / "m")
+    train_tokenizer(LINES, PieceSettings(vocab_size=60), tmp_path / "m")
     with pytest.raises(InputError):
-        train_tokenizer(LINES, TokenizerSettings(vocab_size=6000), tmp_path / "m")
+        train_tokenizer(LINES, PieceSettings(vocab_size=6000), tmp_path / "m")
 
     assert capfd.readouterr() == ("", "")

@@ -10,20 +10,32 @@ import weft
 from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
-from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import UNKNOWN, Tokenizer, train_tokenizer
 from weft.runtime.decode.translate import TranslationRequest
 from weft.runtime.model.model import Model
 from weft.runtime.spec.check import graph_of
 
 FOREIGN = "😀 漢字"
+TEXT = {"type": "text", "tokenizer": "tokenizer"}
+FILES = {"lines": {"source": ["a"], "target": ["b"]}}
+RUN = {
+    "format": 3,
+    "name": "bytes",
+    "objective": "translation",
+    "data": {"columns": {"source": TEXT, "target": TEXT}, "train": FILES, "valid": FILES},
+    "tokenizers": {"tokenizer": {"type": "bpe", "vocab_size": 300, "byte_fallback": True}},
+    "predict": {"type": "beam", "beam": 3, "max_extra": 12},
+    "answers": "target",
+}
+"""What a checkpoint needs to know of its run to translate; the files are not read."""
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1}
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """Return a tokenizer trained on four words that encodes the rest as bytes."""
-    settings = TokenizerSettings(vocab_size=300, byte_fallback=True)
+    settings = PieceSettings(vocab_size=300, byte_fallback=True)
     path = tmp_path_factory.mktemp("bytes") / "tokenizer.model"
     return train_tokenizer(["sun moon tree river"] * 20, settings, path)
 
@@ -40,7 +52,7 @@ def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Mod
     contents = Contents(
         graph=graph,
         weights=weights_of(module, graph),
-        run={"name": "bytes", "search": {"beam": 3, "max_extra": 12}},
+        run=RUN,
         tokenizers={"tokenizer.model": tokenizer.bytes},
     )
     return weft.open(save(tmp_path_factory.mktemp("model") / "checkpoint", contents))

@@ -13,6 +13,8 @@ from weft.runtime.data.settings import FilterSettings
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
+from ..conftest import SMALL
+
 MOST = 24
 LONG = "sun moon tree river " * 10
 
@@ -22,10 +24,10 @@ def checkpoint(
     toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """Return a model with 24 positions on each side."""
-    run = toy_run_module(updates=2)
     learned = {"use": "learned_position@1", "params": {"max_length": MOST}}
+    run = toy_run_module(updates=2, params={**SMALL, "position": learned})
     data = run.data.model_copy(update={"filter": FilterSettings(max_length=MOST - 1)})
-    run = run.model_copy(update={"params": {**run.params, "position": learned}, "data": data})
+    run = run.model_copy(update={"data": data})
     result = api.train(run, out=tmp_path_factory.mktemp("learned") / "run")
     assert result.checkpoint is not None
     return result.checkpoint

@@ -15,7 +15,7 @@ import weft
 from safetensors.torch import save_file
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
-from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
 from weft.runtime.importing.table import Table, Weight, load_table
 from weft.specs.findings import InputError, SpecError
@@ -344,7 +344,7 @@ def test_a_tokenizer_becomes_ours_where_its_ids_are(
     six = {"base.embed.gamma": torch.zeros(6, 4), "out.bias": torch.zeros(1, 6)}
     folder, table = tagger({"vocab": 6}, {"tokenizers": ["spiece.model"]}, six)
     if isinstance(data, int):
-        settings = TokenizerSettings(type="bpe", vocab_size=data)
+        settings = PieceSettings(type="bpe", vocab_size=data)
         data = train_tokenizer(["aa aa", "aa"], settings, tmp_path / "trained.model").bytes
     if data is not None:
         (folder / "spiece.model").write_bytes(data)

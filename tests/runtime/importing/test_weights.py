@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.position.position_module import rotated
+from weft.blocks.position.rotary_module import rotated
 from weft.runtime.cli.main import main
 from weft.runtime.importing.weights import neighbours
 

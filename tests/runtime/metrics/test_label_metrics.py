@@ -10,7 +10,7 @@ import pytest
 from weft.runtime.data.treebank.trees import Tree, read_trees
 from weft.runtime.decode.parsing.tree_repair import Repairs
 from weft.runtime.metrics.best import EarlyStopping, is_better
-from weft.runtime.metrics.bootstrap import bootstrap_interval
+from weft.runtime.metrics.comparing.bootstrap import bootstrap_interval
 from weft.runtime.metrics.metric import LossMetric, Metric
 from weft.runtime.metrics.registry import METRICS
 from weft.specs.findings import InputError

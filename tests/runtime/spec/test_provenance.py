@@ -77,7 +77,7 @@ def test_a_default_is_the_blocks(child: Path) -> None:
     """The origin of a default is the block, not a file."""
     at = "/blocks/decoder_layer/nodes/cross_attention/fill/f/params/causal"
 
-    assert of(child, at) == {"value": False, "how": "default", "of": "attention@1"}
+    assert of(child, at) == {"value": False, "how": "default", "of": "attention@2"}
 
 
 def test_an_expression_shows_all_its_origins(child: Path) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 from weft.runtime import api
 from weft.runtime.cli.main import main
+from weft.runtime.data.readers.settings import Split
 from weft.runtime.data.settings import FilterSettings
 from weft.runtime.train.check_run import check_run
 from weft.runtime.train.run import Run, load_run
 from weft.specs.findings import InputError, SpecError
 from weft.specs.reader import shipped_names
+
+from ..conftest import SMALL
 
 Maker = Callable[..., Run]
 PAGE = (Path(__file__).parents[3] / "docs/errors.md").read_text(encoding="utf-8")
@@ -30,34 +33,42 @@ FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
         "/schedule/total",
         "set 'total' to 12",
     ),
-    ({"evaluate": {"bleu": False}}, "R01", "/evaluate/bleu", "set 'best' to 'nll'"),
+    ({"evaluate": {"rows": 4}}, "R01", "/evaluate/rows", "add a metric"),
+    ({"evaluate": {"predict": {"beam": 1}}}, "R01", "/evaluate/predict", "add a metric"),
     (
-        {"evaluate": {"bleu": False, "best": "nll", "beam": 4}},
+        {"predict": {"type": "beam", "penalty": "none", "alpha": 0.9}},
         "R01",
-        "/evaluate/beam",
-        "'bleu' to true",
+        "/predict/alpha",
+        "remove it",
     ),
-    ({"search": {"penalty": "none", "alpha": 0.9}}, "R01", "/search/alpha", "remove it"),
-    ({"search": {"diversity": 0.9}}, "R01", "/search/diversity", "remove it"),
-    ({"search": {"iterations": 3}}, "R01", "/search/iterations", "remove it"),
-    ({"loss": {"auxiliary": 0.5}}, "R01", "/loss/auxiliary", "remove it"),
-    ({"parsing": {"decoder": "chart"}}, "R01", "/parsing", "set 'task' to 'parsing'"),
+    ({"predict": {"type": "beam", "diversity": 0.9}}, "R01", "/predict/diversity", "remove it"),
+    ({"auxiliary": 0.5}, "R01", "/auxiliary", "remove it"),
     ({"start": "nowhere"}, "R02", "/start", "outputs/RUN/averaged"),
-    ({"spec": "nothing.json"}, "R02", "/spec", ""),
-    ({"activation_checkpointing": "encodr.*"}, "R03", "/activation_checkpointing", "encoder"),
+    ({"objective": "nothing.json"}, "R02", "/objective", "name a file in the run's folder"),
     (
-        {"activation_checkpointing": ["encoder.*", "x.*"]},
+        {"activation_checkpointing": "model.encodr.*"},
+        "R03",
+        "/activation_checkpointing",
+        "encoder",
+    ),
+    (
+        {"activation_checkpointing": ["model.encoder.*", "x.*"]},
         "R03",
         "/activation_checkpointing/1",
         "",
     ),
-    ({"params": {"layers": 0}}, "P05", "/params/layers", ""),
+    (
+        {"params": {"model": {"spec": "transformer-tiny", "params": {"layers": 0}}}},
+        "P05",
+        "/params/model/params/layers",
+        "",
+    ),
 ]
 
 
 def changed(run: Run, change: dict[str, Any]) -> Run:
     """Return a run with some settings replaced; settings inside an object are added to it."""
-    value = run.model_dump(mode="json")
+    value = run.model_dump(mode="json", exclude_unset=True)
     for key, new in change.items():
         old = value.get(key)
         merged = isinstance(old, dict) and "type" not in new and key != "params"
@@ -70,7 +81,7 @@ def test_a_fault_has_its_place_and_help(
     change: dict[str, Any], code: str, at: str, help_: str, toy_run: Maker
 ) -> None:
     """One fault gives one finding."""
-    run = changed(toy_run(evaluate={"every": 6}), change)
+    run = changed(toy_run(evaluate={"every": 6, "best": "nll", "samples": 0}), change)
 
     [found] = check_run(run, "run.json")
 
@@ -125,30 +136,31 @@ def test_every_missing_file_is_named(toy_run: Maker, tmp_path: Path) -> None:
     run = toy_run()
     (tmp_path / "data/train.tgt").unlink()
     (tmp_path / "data/valid.src").unlink()
-    data = run.data.model_copy(
-        update={"test": {"out": run.data.valid.model_copy(update={"source": ("../run.json",)})}}
-    )
+    outside = {"source": ["../run.json"], "target": ["valid.tgt"]}
+    data = run.data.model_copy(update={"test": {"out": Split(lines=outside)}})
 
     found = check_run(run.model_copy(update={"data": data}), "run.json")
 
     assert {(one.code, one.at) for one in found} == {
-        ("R02", "/data/train/target/0"),
-        ("R02", "/data/valid/source/0"),
-        ("R02", "/data/test/out/source/0"),
+        ("R02", "/data/train/lines/target/0"),
+        ("R02", "/data/valid/lines/source/0"),
+        ("R02", "/data/test/out/lines"),
     }
 
 
 def test_positions_shorter_than_the_longest_pair_are_told(tmp_path: Path, toy_run: Maker) -> None:
     """The filter does not drop validation pairs: found after the preparation."""
-    run = toy_run()
     learned = {"use": "learned_position@1", "params": {"max_length": 40}}
+    run = toy_run(params={**SMALL, "position": learned})
     data = run.data.model_copy(update={"filter": FilterSettings(max_length=39)})
-    run = run.model_copy(update={"params": {**run.params, "position": learned}, "data": data})
+    run = run.model_copy(update={"data": data})
     for side in ("src", "tgt"):
         with (tmp_path / f"data/valid.{side}").open("a") as file:
             file.write("sun moon " * 30 + "\n")
 
-    with pytest.raises(InputError, match=r"has 40 positions\n.*\n.*max_length to 39") as caught:
+    with pytest.raises(
+        InputError, match=r"has 40 positions\n.*\n.*'max_length' of the column to at most 40"
+    ) as caught:
         api.train(run, out=tmp_path / "out")
 
     assert not isinstance(caught.value, SpecError)
@@ -175,7 +187,9 @@ def test_weft_check_checks_runs(
 ) -> None:
     """A file is a run if it names a spec and data; the findings name it."""
     path = tmp_path / "toy.json"
-    path.write_text(json.dumps(toy_run().model_dump(mode="json")))
+    path.write_text(
+        json.dumps(toy_run().model_dump(mode="json", by_alias=True, exclude_unset=True))
+    )
 
     assert main(["check", str(path), "transformer-tiny"]) == 0
     assert "valid; trains" in capsys.readouterr().out
@@ -205,7 +219,7 @@ def test_a_key_of_another_type_names_that_type(tmp_path: Path) -> None:
     assert finding.help == "remove it, or set 'type' to inverse_sqrt or cosine"
 
 
-def test_ports_that_the_task_does_not_use_are_reported(tmp_path: Path) -> None:
+def test_ports_that_the_objective_does_not_use_are_reported(tmp_path: Path) -> None:
     """An input that nothing fills, and an output whose parameters no loss trains."""
     spec = json.loads(shipped_names("models")["transformer-base"].read_text(encoding="utf-8"))
     spec["inputs"]["extra"] = "f[B S d_model]"
@@ -215,13 +229,11 @@ def test_ports_that_the_task_does_not_use_are_reported(tmp_path: Path) -> None:
     spec["outputs"] |= {"aux": "aux.y", "states": "decoder.x"}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     value = json.loads(shipped_names("runs")["multi30k-en-de"].read_text(encoding="utf-8"))
-    value |= {"spec": "spec.json", "params": {}}
+    value |= {"params": {"model": {"spec": "spec.json"}}}
     (tmp_path / "run.json").write_text(json.dumps(value))
     run, source = load_run(tmp_path / "run.json")
 
-    found = [each for each in check_run(run, source) if each.code == "R04"]
+    found = {each.code: each.problem for each in check_run(run, source)}
 
-    assert [each.problem for each in found] == [
-        "nothing fills the input 'extra' of 'transformer-base'",
-        "no loss reads the output 'aux' of 'transformer-base', so 2,565 parameters are not trained",
-    ]
+    assert found["W01"] == "port 'extra' of model is not wired"
+    assert "2,565 parameters do not train" in found["O04"]

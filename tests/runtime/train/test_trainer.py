@@ -122,7 +122,8 @@ def test_resuming_another_graph_is_refused_with_the_differences(
     begun_run: Run, begun: Path
 ) -> None:
     """Another graph is an error even if every weight has the same name and shape."""
-    params = {**begun_run.params, "relu_dropout": 0.2}
+    model = begun_run.params["model"]
+    params = {"model": {**model, "params": {**model["params"], "relu_dropout": 0.2}}}
     other = begun_run.model_copy(update={"updates": 8, "params": params})
 
     with pytest.raises(InputError) as caught:
@@ -130,8 +131,8 @@ def test_resuming_another_graph_is_refused_with_the_differences(
 
     assert caught.value.problem.splitlines() == [
         "the run was started with another graph",
-        "      ~ encoder.*.feed_forward/f  dropout 0.0 -> 0.2",
-        "      ~ decoder.*.feed_forward/f  dropout 0.0 -> 0.2",
+        "      ~ model.encoder.*.feed_forward/f  dropout 0.0 -> 0.2",
+        "      ~ model.decoder.*.feed_forward/f  dropout 0.0 -> 0.2",
     ]
 
 
@@ -145,7 +146,8 @@ def test_keeps_the_newest_and_averages_them(toy_trained: Result) -> None:
     mean = read_tensors(toy_trained.averaged / "weights.safetensors")
     last = [read_tensors(path / "weights.safetensors") for path in kept[-2:]]
     for name, tensor in mean.items():
-        torch.testing.assert_close(tensor, (last[0][name] + last[1][name]) / 2)
+        first, second = (each[f"model.{name}"] for each in last)
+        torch.testing.assert_close(tensor, (first + second) / 2)
     assert not (kept[0] / "optimizer.safetensors").exists()
     assert (kept[-1] / "optimizer.safetensors").exists()
 
@@ -226,7 +228,7 @@ def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> N
         updates=1,
         params=calm,
         batch={"tokens": 40_000, "max_sentences": 200},
-        evaluate={"every": 9, "best": "nll", "bleu": False},
+        evaluate={"every": 9, "best": "nll"},
         # A large eps makes the update follow the gradient's size, not its sign.
         optimizer={"eps": 1.0},
         schedule={"type": "constant", "rate": 1.0},
@@ -262,22 +264,19 @@ def test_unpadded_training_equals_padded_training(toy_run: Maker, tmp_path: Path
         ]
 
     assert curves["unpadded"] == pytest.approx(curves["padded"], abs=1e-5)
-    assert [any(t.startswith("unpadded axes: S and T (") for t in logs[n]) for n in logs] == [
-        False,
-        True,
-        True,
-    ]
+    said = "unpadded axes: S and T of model ("
+    assert [any(t.startswith(said) for t in logs[n]) for n in logs] == [False, True, True]
 
 
 def test_auxiliary_losses_are_weighted_and_logged(toy_run: Maker, tmp_path: Path) -> None:
     """Without smoothing the loss is the nll plus the weighted auxiliary losses of the layers."""
     small = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "experts": 4}
-    run = toy_run(spec="moe-transformer", params=small, updates=3, loss={"smoothing": 0.0})
+    run = toy_run(spec="moe-transformer", params=small, updates=3)
+    params = {**run.params, "label_smoothing": 0.0}
     balance = {}
     for weight in (0.0, 0.5):
-        loss = run.loss.model_copy(update={"auxiliary": weight})
         out = tmp_path / str(weight)
-        api.train(run.model_copy(update={"loss": loss}), out=out)
+        api.train(run.model_copy(update={"params": params, "auxiliary": weight}), out=out)
         [event_] = [event for event in read(out / "metrics.jsonl") if event["type"] == "train"]
         assert event_["loss"] == pytest.approx(
             event_["nll"] + weight * event_["auxiliary"], rel=1e-5
@@ -290,10 +289,10 @@ def test_auxiliary_losses_are_weighted_and_logged(toy_run: Maker, tmp_path: Path
 
 
 def test_a_run_older_than_a_setting_resumes_without_a_warning(begun_run: Run, begun: Path) -> None:
-    """A checkpoint without `loss.auxiliary` counts as trained with the default."""
+    """A checkpoint without `auxiliary` counts as trained with the default."""
     newest = checkpoints(begun)[-1] / "run.json"
     written = json.loads(newest.read_text())
-    del written["loss"]["auxiliary"]
+    del written["auxiliary"]
     newest.write_text(json.dumps(written))
     manifest.write(newest.parent)
     messages: list[str] = []
@@ -311,9 +310,14 @@ def test_a_run_older_than_a_setting_resumes_without_a_warning(begun_run: Run, be
 def test_late_dropout_starts_at_its_update(toy_run: Maker, tmp_path: Path) -> None:
     """The run equals one without dropout until `dropout_from`, then one with it, also resumed."""
     base = toy_run(updates=3, checkpoint={"every": 3, "keep": 3, "average": 2})
-    calm = base.model_copy(update={"params": {**base.params, "dropout": 0.0}})
-    params = {**base.params, "dropout": 0.5}
-    longer = base.model_copy(update={"params": params, "dropout_from": 4, "updates": 6})
+    model = base.params["model"]
+
+    def params(dropout: float) -> dict[str, Any]:
+        return {"model": {**model, "params": {**model["params"], "dropout": dropout}}}
+
+    calm = base.model_copy(update={"params": params(0.0)})
+    late_run = {"params": params(0.5), "dropout_from": 4, "updates": 6}
+    longer = base.model_copy(update=late_run)
     late = tmp_path / "late.json"
     late.write_text(json.dumps(longer.model_dump(mode="json")))
 
@@ -338,7 +342,7 @@ def test_patience_ends_a_run_that_gets_no_better(toy_run: Maker, tmp_path: Path)
     run = toy_run(
         updates=50,
         schedule={"type": "constant", "rate": 0.5},
-        evaluate={"every": 2, "best": "nll", "bleu": False, "patience": 2},
+        evaluate={"every": 2, "best": "nll", "patience": 2},
     )
 
     result = api.train(run, out=tmp_path / "run")
@@ -349,7 +353,7 @@ def test_patience_ends_a_run_that_gets_no_better(toy_run: Maker, tmp_path: Path)
 
 def test_best_is_the_validation_with_the_lowest_nll(toy_run: Maker, tmp_path: Path) -> None:
     """`best` has the weights of the update with the best value in the history."""
-    api.train(toy_run(evaluate={"every": 3, "best": "nll", "bleu": False}), out=tmp_path / "run")
+    api.train(toy_run(evaluate={"every": 3, "best": "nll"}), out=tmp_path / "run")
 
     events = [e for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "valid"]
     lowest = min(events, key=lambda e: e["nll"])

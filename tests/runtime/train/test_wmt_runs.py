@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft.runtime.train.check_run import graph_of_run
+from weft.graphs.passes.objective import deployed_graph
+from weft.runtime.train.objective.planned import graph_of_run
 from weft.runtime.train.run import Run, load_run
 from weft.runtime.train.schedule import Noam, learning_rate
 from weft.specs.reader import find
@@ -34,12 +35,13 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
     """The hyperparameters are those of sections 5.3, 5.4 and 6.1."""
     run, source = loaded
     sizes, dropout, updates, averaged, seconds, vocabulary = RUNS[run.name]
-    params = graph_of_run(run, source).params
+    graph = graph_of_run(run, source)
+    params = deployed_graph(graph).params
+    [tokenizer], search = run.tokenizers.values(), run.predict
 
     assert {name: params[name] for name in sizes} == sizes
     assert params["dropout"] == dropout
-    assert params["vocab"] == run.tokenizer.vocab_size == vocabulary
-    assert run.tokenizer.shared
+    assert params["vocab"] == tokenizer.vocab_size == vocabulary
     assert run.updates == updates
     assert (run.optimizer.type, run.optimizer.betas, run.optimizer.eps) == (
         "adam",
@@ -48,11 +50,11 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
     )
     assert run.optimizer.clip is None
     assert run.schedule == Noam(scale=1.0, warmup=4000)
-    assert (run.loss.smoothing, run.loss.spread) == (0.1, "others")
+    assert (graph.params["label_smoothing"], graph.params["spread"]) == (0.1, "others")
     assert run.checkpoint.average == averaged <= run.checkpoint.keep
     assert run.checkpoint.every * seconds == 600  # ten minutes
-    assert (run.search.beam, run.search.alpha, run.search.penalty) == (4, 0.6, "gnmt")
-    assert (run.search.max_factor, run.search.max_extra) == (1.0, 50)
+    assert (search.beam, search.alpha, search.penalty) == (4, 0.6, "gnmt")
+    assert (search.max_factor, search.max_extra) == (1.0, 50)
     # About 25,000 tokens per side, a tenth of it padding; one batch for each of 8 devices.
     assert run.accumulate == 8
     assert run.accumulate * run.batch.tokens * 0.9 == pytest.approx(25_000, rel=0.01)
@@ -62,7 +64,7 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
 
 def test_no_character_is_unknown(loaded: tuple[Run, str]) -> None:
     """Characters outside the vocabulary are encoded as bytes."""
-    assert loaded[0].tokenizer.byte_fallback
+    assert loaded[0].tokenizers["tokenizer"].byte_fallback
 
 
 def test_shipped_runs_set_every_relevant_setting(loaded: tuple[Run, str]) -> None:
@@ -70,12 +72,12 @@ def test_shipped_runs_set_every_relevant_setting(loaded: tuple[Run, str]) -> Non
     written = json.loads(find(loaded[0].name, "runs").read_text())
 
     deciding = (
-        "params data tokenizer batch accumulate dropout_from updates optimizer schedule loss"
-        " precision evaluate checkpoint search seed"
+        "objective params data tokenizers batch accumulate dropout_from updates optimizer schedule"
+        " precision evaluate checkpoint predict seed"
     )
     assert set(deciding.split()) <= written.keys()
-    for name in ("duplicates", "max_length", "max_ratio"):
-        assert name in written["data"]["filter"]
+    assert {"duplicates", "max_length", "max_ratio"} <= written["data"]["filter"].keys()
+    assert {"label_smoothing", "spread"} <= written["params"].keys()
 
 
 def test_text_is_named_for_both_sides(loaded: tuple[Run, str]) -> None:
@@ -83,8 +85,7 @@ def test_text_is_named_for_both_sides(loaded: tuple[Run, str]) -> None:
     data = loaded[0].data
 
     assert data.test.keys() == {"newstest2014"}
-    for files in (data.train, data.valid, *data.test.values()):
-        assert len(files.source) == len(files.target)
-        assert bool(files.source) != bool(files.mtdata)
-    assert "2013" in data.valid.mtdata[0]
-    assert "2014" in data.test["newstest2014"].mtdata[0]
+    for split in data.splits().values():
+        assert split.reader in ("lines", "mtdata")
+    assert "2013" in str(data.valid)
+    assert "2014" in str(data.test["newstest2014"])

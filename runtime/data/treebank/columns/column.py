@@ -23,7 +23,7 @@ from torch import Tensor
 from .....graphs.ir.value_type import ValueType
 from .....specs.findings import InputError
 from ...symbols import Symbols, Vocabulary, count_symbols
-from ..reader import ESCAPES, TreeReading, source_text, writer
+from ..reader import ESCAPES, source_text, symbols_of, writer
 from ..settings import ParsingSettings
 from ..trees import Leaf, Tree
 from .encodings import Arrays, Encoding, Prediction, encoding_of
@@ -70,7 +70,7 @@ class TreeColumn:
         """
         write = writer(settings)
         counts = count_symbols(" ".join(write(tree)) for tree in trees)
-        symbols = TreeReading(settings).symbols(counts)
+        symbols = symbols_of(counts, settings)
         # Tokens that are not symbols are words, which a copying parser spells.
         spelling: Any = source if len(symbols) < len(counts) else None
         return cls(source, Symbols(symbols, spelling), settings)

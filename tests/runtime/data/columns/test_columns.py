@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from weft.runtime.data.columns.column import Column
 from weft.runtime.data.columns.registry import COLUMNS, columns_of
 from weft.runtime.data.columns.settings import AnyColumn
-from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.table import batch_of
 from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
 from weft.specs.findings import InputError
@@ -43,7 +43,7 @@ def tokenizer(
 ) -> Tokenizer:
     """Return a tokenizer of a few words."""
     lines = ["one two three four five six seven eight nine ten", "eleven twelve thirteen"] * 60
-    settings = TokenizerSettings(vocab_size=30, type=request.param)
+    settings = PieceSettings(vocab_size=30, type=request.param)
     return train_tokenizer(lines, settings, tmp_path_factory.mktemp("t") / "t.model")
 
 

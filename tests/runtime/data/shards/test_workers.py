@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.runtime.data.prepare import prepare
-from weft.runtime.data.settings import DataSettings, Files, FilterSettings, TokenizerSettings
+from weft.runtime.data.preparing.prepare import prepare
 from weft.runtime.data.shards import merge_shards as gather
 from weft.runtime.data.shards import shards, workers
 from weft.runtime.data.shards.corpus import Corpus
@@ -23,11 +22,15 @@ from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.data.vocabularies import VocabularyFile
 from weft.specs.findings import InputError
 
+from ..pairs import bpe, changed, lines, pairs, texts
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from weft.runtime.data.preparing.settings import DataSettings
+
 PAIRS = 60
-TOKENIZER = TokenizerSettings(vocab_size=40)
+TOKENIZER = bpe(40)
 
 
 @pytest.fixture
@@ -36,16 +39,13 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataSettings:
     monkeypatch.setattr(shards, "SHARD", 8)
     root = tmp_path / "text"
     root.mkdir()
-    lines = [f"a{number % 5 and number} b" for number in range(PAIRS)]
-    for name, part in (("one", lines[:33]), ("two", lines[33:]), ("valid", lines[:3])):
+    rows = [f"a{number % 5 and number} b" for number in range(PAIRS)]
+    for name, part in (("one", rows[:33]), ("two", rows[33:]), ("valid", rows[:3])):
         for side in ("en", "de"):
             text = "".join(f"{line} {side}\n" for line in part)
             (root / f"{name}.{side}").write_text(text)
-    return DataSettings(
-        root=str(root),
-        train=Files(source=("one.en", "two.en"), target=("one.de", "two.de")),
-        valid=Files(source=("valid.en",), target=("valid.de",)),
-    )
+    train = lines(["one.en", "two.en"], ["one.de", "two.de"])
+    return pairs(root, train, lines(["valid.en"], ["valid.de"]))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -72,10 +72,7 @@ def test_the_number_of_workers_changes_nothing(data: DataSettings, tmp_path: Pat
     prepare(data, TOKENIZER, tmp_path / "three", workers=3)
 
     assert content(tmp_path / "alone") == content(tmp_path / "three")
-    decoded = [
-        alone.source_tokenizer.decode(alone.train.pair(row)[0].tolist()) for row in range(PAIRS)
-    ]
-    assert decoded == [f"a{number % 5 and number} b en" for number in range(PAIRS)]
+    assert texts(alone, "source") == [f"a{number % 5 and number} b en" for number in range(PAIRS)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", "text", "three"]
 
 
@@ -94,7 +91,7 @@ def test_an_endless_word_is_dropped_without_being_tokenized(
     for side in ("en", "de"):
         path = Path(data.root) / f"one.{side}"
         path.write_text(f"{path.read_text()}{'ab' * 2_000_000}\na{' ' * 3_000_000}b\n")
-    few = data.model_copy(update={"filter": FilterSettings(max_length=20)})
+    few = changed(data, filter={"max_length": 20})
 
     made = prepare(few, TOKENIZER, tmp_path / "out", workers=1)
 
@@ -105,18 +102,14 @@ def test_an_endless_word_is_dropped_without_being_tokenized(
 
 def test_the_first_of_equal_pairs_is_kept(data: DataSettings, tmp_path: Path) -> None:
     """Every fifth line is 'a0 b', of which one is kept, independent of the shard boundaries."""
-    unique = data.model_copy(update={"filter": FilterSettings(duplicates="drop")})
+    unique = changed(data, filter={"duplicates": "drop"})
 
     made = prepare(unique, TOKENIZER, tmp_path / "out", workers=1)
 
     assert made.report["train"]["read"] == PAIRS
     assert made.report["train"]["dropped"] == {"duplicate": PAIRS // 5 - 1}
     assert made.report["train"]["kept"] == len(made.train) == PAIRS - PAIRS // 5 + 1
-    texts = [
-        made.target_tokenizer.decode(made.train.pair(row)[1].tolist())
-        for row in range(len(made.train))
-    ]
-    assert texts == ["a0 b de", *(f"a{n} b de" for n in range(PAIRS) if n % 5)]
+    assert texts(made, "target") == ["a0 b de", *(f"a{n} b de" for n in range(PAIRS) if n % 5)]
     assert len(made.valid) == 3
 
 
@@ -160,7 +153,7 @@ def test_other_settings_discard_partial_work(
         prepare(data, TOKENIZER, tmp_path / "out", workers=1, report=stop)
     numbers = made_shards(monkeypatch)
 
-    other = data.model_copy(update={"filter": FilterSettings(max_length=20)})
+    other = changed(data, filter={"max_length": 20})
     prepare(other, TOKENIZER, tmp_path / "out", workers=1)
 
     assert numbers == [0, *range(9)]  # the shard of validation, then all of training
@@ -171,10 +164,10 @@ def test_the_first_bad_line_is_named(data: DataSettings, tmp_path: Path, count: 
     """The error does not depend on which worker is fastest."""
     made = prepare(data, TOKENIZER, tmp_path / "out", workers=1)
     path = Path(data.root) / "one.de"
-    lines = path.read_bytes().splitlines(keepends=True)
+    rows = path.read_bytes().splitlines(keepends=True)
     for number in (12, 20, 28):
-        lines[number - 1] = b"\xff\n"
-    path.write_bytes(b"".join(lines))
+        rows[number - 1] = b"\xff\n"
+    path.write_bytes(b"".join(rows))
     model = VocabularyFile(made.folder / "tokenizer.model")
     sides = tuple(shards.Side(name=name, vocabulary=model) for name in ("source", "target"))
     recipe = shards.Recipe(folder=tmp_path, sides=sides, limits=data.filter)
@@ -226,22 +219,24 @@ def test_duplicates_are_found_across_parts(
 ) -> None:
     """Hashes sorted in parts give the same result as one set of all hashes."""
     monkeypatch.setattr(gather, "CAPACITY", 10)
-    unique = data.model_copy(update={"filter": FilterSettings(duplicates="drop")})
+    unique = changed(data, filter={"duplicates": "drop"})
 
     prepare(unique, TOKENIZER, tmp_path / "out", workers=1)
     corpus = Corpus.open(tmp_path / "out" / "train")
 
-    pairs = [tuple(side.tobytes() for side in corpus.pair(row)) for row in range(len(corpus))]
-    assert len(set(pairs)) == len(pairs) == PAIRS - PAIRS // 5 + 1
+    rows = [tuple(side.tobytes() for side in corpus.pair(row)) for row in range(len(corpus))]
+    assert len(set(rows)) == len(rows) == PAIRS - PAIRS // 5 + 1
 
 
 ONE = """
-import json, sys
-from weft.runtime.data import prepare as file, shards
-from weft.runtime.data.settings import DataSettings, TokenizerSettings
+import sys
+from weft.runtime.data.preparing.prepare import prepare
+from weft.runtime.data.preparing.settings import DataSettings
+from weft.runtime.data.settings import PieceSettings
+from weft.runtime.data.shards import shards
 shards.SHARD = 100
 data, out = DataSettings.model_validate_json(sys.argv[1]), sys.argv[2]
-file.prepare(data, TokenizerSettings(vocab_size=35), out, workers=2)
+prepare(data, {"tokenizer": PieceSettings(vocab_size=35)}, out, workers=2)
 """
 
 
@@ -262,10 +257,10 @@ def test_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> No
     rng = random.Random(1)
     words = [f"w{number}" for number in range(30)]
     for side in ("en", "de"):
-        lines = (" ".join(rng.choices(words, k=rng.randint(1, 30))) for _ in range(20_000))
-        (tmp_path / f"text.{side}").write_text("".join(f"{line}\n" for line in lines))
-    files = Files(source=("text.en",), target=("text.de",))
-    data = DataSettings(root=str(tmp_path), train=files, valid=files).model_dump_json()
+        rows = (" ".join(rng.choices(words, k=rng.randint(1, 30))) for _ in range(20_000))
+        (tmp_path / f"text.{side}").write_text("".join(f"{row}\n" for row in rows))
+    split = lines(["text.en"], ["text.de"])
+    data = pairs(tmp_path, split, split).model_dump_json()
     mark = f"WEFT_TEST_MARK={rng.random()}"
     env = {**os.environ, **dict([mark.split("=")]), "PYTHONPATH": os.pathsep.join(sys.path)}
 

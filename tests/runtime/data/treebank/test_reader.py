@@ -5,19 +5,25 @@ from __future__ import annotations
 import sys
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.data.settings import Files, TokenizerSettings
+from weft.runtime.data.preparing.prepare import prepare
+from weft.runtime.data.preparing.settings import Tokenizers
+from weft.runtime.data.readers.registry import reader_of
+from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.readers.trees import TreesReader
+from weft.runtime.data.settings import PieceSettings, SymbolSettings
 from weft.runtime.data.symbols import SPACE
 from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
 from weft.runtime.data.treebank.reader import (
-    TreeReading,
     read_bank,
     read_file,
     source_text,
     spelled,
+    symbols_of,
     word_starts,
     word_text,
 )
@@ -26,6 +32,8 @@ from weft.runtime.data.treebank.settings import ParsingSettings
 from weft.runtime.data.treebank.trees import Malformed, Tree, read_all
 from weft.specs.findings import InputError
 
+from ..pairs import changed, pairs
+
 GOOD = "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ runs))))"
 
 
@@ -33,7 +41,14 @@ GOOD = "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ runs))))"
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """Return a tokenizer that knows few letters."""
     path = tmp_path_factory.mktemp("model") / "source.model"
-    return train_tokenizer(["the dog runs ( ab )"] * 3, TokenizerSettings(vocab_size=24), path)
+    return train_tokenizer(["the dog runs ( ab )"] * 3, PieceSettings(vocab_size=24), path)
+
+
+def texts(root: Path, **trees: Any) -> list[tuple[str, str]]:
+    """Return the words and the symbols of all trees of a split."""
+    reader = reader_of(Split.model_validate({"trees": trees}), str(root))
+    parts = [reader.records(part, ("source", "target")) for part in range(reader.parts())]
+    return [(one.values["source"], one.values["target"]) for part in parts for one in part]
 
 
 def is_odd(letter: str) -> bool:
@@ -89,7 +104,7 @@ def test_malformed_trees_are_reported_with_their_line_or_left_out(tmp_path: Path
     (tmp_path / "bad").write_text(
         f"{GOOD}\n{GOOD}\n(TOP (NN a b))\n{GOOD}\n(TOP (S (NN a)\n{GOOD}\n"
     )
-    files = Files(trees=("bad",))
+    files = ("bad",)
 
     bad = [one for one in read_file(tmp_path / "bad") if isinstance(one, Malformed)]
     assert [one.line for one in bad] == [3, 5]
@@ -104,10 +119,9 @@ def test_trees_are_cleaned_as_asked(tmp_path: Path) -> None:
     """Traces and function tags are removed; a tree of traces only is an empty pair."""
     raw = "( (S (NP-SBJ (NN a)) (NP (-NONE- *T*-1))))"
     (tmp_path / "raw").write_text(f"{raw}\n(TOP (NP (-NONE- *)))\n")
-    files = Files(trees=("raw",))
 
-    cleaned = list(TreeReading(ParsingSettings()).pairs(files, str(tmp_path)))
-    as_is = list(TreeReading(ParsingSettings(clean=False)).pairs(files, str(tmp_path)))
+    cleaned = texts(tmp_path, files=["raw"])
+    as_is = texts(tmp_path, files=["raw"], clean=False)
 
     assert cleaned == [("a", "(S (NP XX )NP )S"), ("", "")]
     assert as_is[0] == ("a *T*-1", "( (S (NP-SBJ XX )NP-SBJ (NP XX )NP )S )")
@@ -124,26 +138,41 @@ def test_trees_are_cleaned_as_asked(tmp_path: Path) -> None:
 def test_each_form_is_written_by_hand(form: str, wanted: str, tmp_path: Path) -> None:
     """Words on one side, symbols on the other; copied words are not symbols."""
     (tmp_path / "bank").write_text(GOOD + "\n")
-    reading = TreeReading(ParsingSettings.model_validate({"linearization": form}))
 
-    [(source, target)] = reading.pairs(Files(trees=("bank",)), str(tmp_path))
+    [(source, target)] = texts(tmp_path, files=["bank"], linearization=form)
 
     assert (source, target) == ("the dog runs", wanted)
-    symbols = reading.symbols(dict.fromkeys(target.split(" "), 1))
+    settings = ParsingSettings.model_validate({"linearization": form})
+    symbols = symbols_of(dict.fromkeys(target.split(" "), 1), settings)
     assert symbols == sorted(set(wanted.split(" ")) - {"the", "dog", "runs"})
 
 
-def test_parallel_files_are_made_once(tmp_path: Path) -> None:
-    """Complete files of a killed call are reused."""
-    (tmp_path / "bank").write_text(GOOD + "\n")
-    reading, files = TreeReading(ParsingSettings()), Files(trees=("bank",))
+def test_trees_are_written_as_text_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preparation that was stopped later uses the texts it has written, not the trees."""
+    (tmp_path / "bank").write_text(f"{GOOD}\n" * 20)
+    split = {"trees": {"files": ["bank"]}}
+    columns = {side: {"type": "text", "tokenizer": side} for side in ("source", "target")}
+    data = changed(pairs(tmp_path, split, split), columns=columns)
+    settings: Tokenizers = {
+        "source": PieceSettings(vocab_size=22),
+        "target": SymbolSettings(),
+    }
 
-    [(source, target)] = reading.paths(files, str(tmp_path), tmp_path / "work")
-    assert source.read_text() == "the dog runs\n"
-    target.write_text("kept\n")
+    def stop(stage: str, *_: object) -> None:
+        if stage == "tokenizer":
+            raise KeyboardInterrupt
 
-    assert reading.paths(files, str(tmp_path), tmp_path / "work") == [(source, target)]
-    assert target.read_text() == "kept\n"
+    with pytest.raises(KeyboardInterrupt):
+        prepare(data, settings, tmp_path / "out", report=stop)
+    text = tmp_path / ".out.work" / "train" / "0.source"
+    assert text.read_text() == '"the dog runs"\n' * 20
+
+    monkeypatch.delattr(TreesReader, "records")
+    made = prepare(data, settings, tmp_path / "out", workers=1)
+
+    ids = made.train.corpus.pair(0)[1].tolist()
+    assert made.columns["target"].decode(ids) == "(S (NP XX XX )NP (VP XX )VP )S"
+    assert len(made.train) == 20
 
 
 def test_lines_become_words() -> None:

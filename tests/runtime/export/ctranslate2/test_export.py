@@ -66,10 +66,10 @@ def test_the_engine_agrees_with_the_model(checkpoint_of: Make, tmp_path: Path, n
             "transformer-base",
             NO_WAVES,
             "*.*.self_attention/f",
-            {"params.position": "relative_key", "params.reach": 3},
+            {"fill.position": {"use": "relative_keys@1", "params": {"reach": 3}}},
         ),
-        ("llama", {}, "**.self_attention/f", {"params.position": "alibi"}),
-        ("transformer-base", {}, "**/f[use=attention@1]", {"params.key_bias": False}),
+        ("llama", {}, "**.self_attention/f", {"fill.position": {"use": "alibi@1"}}),
+        ("transformer-base", {}, "**/f[use=attention@2]", {"params.key_bias": False}),
     ],
     ids=["post-with-final-norm", "kv-heads-differ", "relative-keys", "alibi", "no-key-bias"],
 )
@@ -141,7 +141,7 @@ def test_tables_of_distances_that_differ_by_layer_are_refused(
     with pytest.raises(InputError, match="learned distances differ") as caught:
         export_ctranslate2(checkpoint, tmp_path / "out")
 
-    assert 'tie ["encoder.*.self_attention.f.relative_bias.weight"]' in str(caught.value)
+    assert 'tie ["encoder.*.self_attention.f.position.weight"]' in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 

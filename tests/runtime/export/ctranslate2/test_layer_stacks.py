@@ -71,7 +71,7 @@ def test_a_decoder_only_model_has_no_memory() -> None:
         ("linear-transformer", "'decoder.*.self_attention/f': linear_attention@1"),
         ("transformer-parallel", "'encoder.*.self_attention': parallel_sublayer@1"),
         ("transformer-alibi", "'encoder.*.self_attention/f': alibi is not supported in an encoder"),
-        ("transformer-local", "'encoder.*.self_attention/f': a window of 16"),
+        ("transformer-local", "'encoder.*.self_attention/f': window@1 in the slot 'mask'"),
         ("transformer-sandwich", "'decoder.*.feed_forward': a norm before it and another after it"),
         ("transformer-rezero", "'encoder.*.feed_forward': a sub-layer without a norm"),
         ("bert", "it needs 'logits' and 'step'"),
@@ -87,10 +87,10 @@ def test_a_refusal_suggests_a_swap() -> None:
     message = refused("linear-transformer")
 
     assert (
-        "weft swap SPEC '**/f[use=linear_attention@1]' --use attention@1 --set heads=8" in message
+        "weft swap SPEC '**/f[use=linear_attention@1]' --use attention@2 --set heads=8" in message
     )
     spec = weft.load("linear-transformer")
-    swapped = spec.swap("**/f[use=linear_attention@1]", "attention@1", heads=8)
+    swapped = spec.swap("**/f[use=linear_attention@1]", "attention@2", heads=8)
     graph = graph_of(swapped)
     stacks = read_stacks(graph, Refusals(graph, "the engine"))
     assert len(stacks.decoder.layers) == 6

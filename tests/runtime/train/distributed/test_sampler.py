@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from weft.runtime import api
 from weft.runtime.data.settings import BatchSettings
-from weft.runtime.data.shards.corpus import Corpus
+from weft.runtime.data.table import Table
 from weft.runtime.train.distributed.sampler import (
     MicroBatches,
     check_share,
@@ -25,13 +25,13 @@ SETTINGS = BatchSettings(tokens=60, pool=3)
 
 
 @pytest.fixture(scope="module")
-def corpus(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Return the prepared toy corpus."""
-    return api.prepare_run(toy_run_module(), tmp_path_factory.mktemp("run")).train
+    return api.prepare_run(toy_run_module(), "", tmp_path_factory.mktemp("run")).train
 
 
 def of(
-    corpus: Corpus, which: int, data_parallel_size: int, at: tuple[int, int] = (0, 0)
+    corpus: Table, which: int, data_parallel_size: int, at: tuple[int, int] = (0, 0)
 ) -> Iterator[MicroBatches]:
     """Return the micro-batches of one process."""
     return stream_micro_batches(
@@ -40,14 +40,12 @@ def of(
         5,
         accumulate=ACCUMULATE,
         at=at,
-        pad=0,
-        eos=1,
         share=(which, data_parallel_size),
     )
 
 
 @pytest.mark.parametrize("data_parallel_size", [2, 3, 4])
-def test_processes_together_get_the_batches_of_one(corpus: Corpus, data_parallel_size: int) -> None:
+def test_processes_together_get_the_batches_of_one(corpus: Table, data_parallel_size: int) -> None:
     """The batches and their numbers are the same, also past the end of an epoch."""
     updates = 20
     alone = list(islice(of(corpus, 0, 1), updates))
@@ -69,15 +67,15 @@ def test_processes_together_get_the_batches_of_one(corpus: Corpus, data_parallel
         assert {p.rounds for p in many} == {max(len(p.batches) for p in many)}
 
 
-def test_tokens_of_other_ranks_are_counted_without_reading_them(corpus: Corpus) -> None:
+def test_tokens_of_other_ranks_are_counted_without_reading_them(corpus: Table) -> None:
     """The token counts computed from lengths are those of the batches."""
     for micro_batches in islice(of(corpus, 0, 1), 8):
         batches = [batch for _, batch in micro_batches.batches]
-        assert micro_batches.target_tokens == sum(batch.target_tokens for batch in batches)
-        assert micro_batches.tokens["source"] == sum(batch.source_tokens for batch in batches)
+        assert micro_batches.target_tokens == sum(batch.tokens["target"] for batch in batches)
+        assert micro_batches.tokens["source"] == sum(batch.tokens["source"] for batch in batches)
 
 
-def test_another_number_of_processes_continues_the_batches(corpus: Corpus) -> None:
+def test_another_number_of_processes_continues_the_batches(corpus: Table) -> None:
     """Three updates by two processes, then by four, give the batches of one process."""
     alone = list(islice(of(corpus, 0, 1), 6))
     third = next(islice(of(corpus, 1, 2), 2, None))

@@ -13,6 +13,9 @@ from weft.runtime.codegen.build import build
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.distributed.tensor_parallel import plan
 from weft.specs.load import load, loaded
+from weft.specs.reader import shipped_names
+
+from ..objective.conftest import READ, pairs_objective
 
 
 def graph(name: str, **params: Any) -> Graph:
@@ -68,6 +71,40 @@ def test_heads_with_own_parameters_are_not_partitioned() -> None:
     assert all("feed_forward" in path for path in blocks)
 
 
+def test_the_model_inside_an_objective_is_partitioned() -> None:
+    """The plan of an objective is that of its model, below the node of the model."""
+    alone = plan(graph("transformer-base"), 4)
+    objective = plan(graph(str(shipped_names("objectives")["translation"])), 4)
+
+    assert alone.blocks
+    assert objective.maps() == {f"model.{path}": way for path, way in alone.maps().items()}
+
+
+def test_a_block_tied_to_another_model_of_an_objective_is_not_partitioned() -> None:
+    """The first feed-forward layer of two models share a weight; the second ones do not."""
+    small = {"spec": "transformer-tiny", "params": {"d_model": 16, "heads": 2, "d_ff": 32}}
+    spec = pairs_objective(
+        {
+            "other": {"use": "=other", "in": READ},
+            "imitation": {
+                "use": "kl_divergence@1",
+                "in": {"logits": "model.logits", "target": "other.logits", "mask": "target_mask.y"},
+            },
+        },
+        {"loss": "cross_entropy.loss", "imitation": "imitation.loss"},
+        params={"model": small, "other": small, "source_vocab": 40, "vocab": 40},
+        tie=[[f"{n}.encoder.0.feed_forward.f.inner.weight" for n in ("model", "other")]],
+    )
+
+    made = plan(graph_of(loaded(spec)), 2)
+
+    assert made.whole == {
+        f"{name}.encoder.0.feed_forward.f": "a weight is tied" for name in ("model", "other")
+    }
+    inside = {path.partition(".")[2] for path in made.blocks if path.startswith("other.")}
+    assert {"encoder.0.self_attention.f", "encoder.1.feed_forward.f"} < inside
+
+
 def divided_by_hand(
     block: nn.Module, division: Any, processes: int, inputs: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
@@ -94,9 +131,16 @@ def divided_by_hand(
 @pytest.mark.parametrize(
     "use",
     [
-        {"use": "attention@1", "params": {"heads": 4}},
-        {"use": "attention@1", "params": {"heads": 4, "causal": True, "position": "rotary"}},
-        {"use": "grouped_query_attention@1", "params": {"heads": 4, "kv_heads": 2}},
+        {"use": "attention@2", "params": {"heads": 4}},
+        {
+            "use": "attention@2",
+            "params": {"heads": 4, "causal": True},
+            "fill": {
+                "position": {"use": "rotary@1"},
+                "mask": {"use": "window@1", "params": {"distance": 2}},
+            },
+        },
+        {"use": "attention@2", "params": {"heads": 4, "kv_heads": 2}},
         {"use": "feed_forward@1", "params": {"d_ff": 12}},
         {"use": "gated_feed_forward@1", "params": {"d_ff": 12, "bias": False}},
     ],

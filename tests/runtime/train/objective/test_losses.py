@@ -17,7 +17,7 @@ from weft.runtime.train.context import TrainingContext
 from weft.runtime.train.device import Place
 from weft.runtime.train.distributed.sampler import MicroBatches, seed_of, stream_micro_batches
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.objective.context import objective_context
+from weft.runtime.train.objective.context import training_context
 from weft.runtime.train.run import load_run
 
 from .conftest import DECODER, MASKED, SMALL, TWO_LOSSES, Writer
@@ -30,7 +30,7 @@ CPU = Place(torch.device("cpu"), half=False, reason="a test")
 def context_of(file: Path) -> TrainingContext:
     """Return the context of a run."""
     run, source = load_run(file)
-    return objective_context(run, source, file.parent / "run", CPU, World(), Silent())
+    return training_context(run, source, file.parent / "run", CPU, World(), Silent())
 
 
 def first_update(context: TrainingContext, accumulate: int = 4) -> MicroBatches:
@@ -45,15 +45,15 @@ def first_update(context: TrainingContext, accumulate: int = 4) -> MicroBatches:
 
 def gradients(context: TrainingContext, model: nn.Module, update: MicroBatches) -> dict[str, Any]:
     """Return the gradients of an update, as the trainer computes them, and its values."""
-    task = context.task
-    total = task.total(model, update, World(), (1, 1), CPU.device)
+    losses = context.losses
+    total = losses.total(model, update, World(), (1, 1), CPU.device)
     model.zero_grad(set_to_none=True)
-    values = dict.fromkeys(("loss", *task.reported), 0.0)
+    values = dict.fromkeys(("loss", *losses.reported), 0.0)
     for _, batch in update.batches:
-        sums = task.loss(model, batch)
+        sums = losses.loss(model, batch)
         (sums.loss / total).backward()
         values["loss"] += float(sums.loss.detach() / total)
-        for name in task.reported:
+        for name in losses.reported:
             values[name] += float(sums.parts[name] / total)
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     return {"values": values, "gradients": found}
@@ -114,11 +114,11 @@ def test_losses_fused_with_the_output_projection_agree_with_plain_ones(
     file = objective_run(TWO_LOSSES, params={"model": STILL, "reader": READER})
     context = context_of(file)
     model, update = build(context.graph, seed=1), first_update(context)
-    task: Any = context.task
-    assert task._fused.keys() == {"cross_entropy", "reading"}
+    losses: Any = context.losses
+    assert losses._fused.keys() == {"cross_entropy", "reading"}
 
     fused = gradients(context, model, update)
-    task._fused.clear()
+    losses._fused.clear()
     plain = gradients(context, model, update)
 
     assert fused["values"] == pytest.approx(plain["values"], rel=1e-6)
@@ -134,7 +134,7 @@ def test_a_score_and_a_loss_of_weight_0_do_not_train(objective_run: Writer) -> N
 
     found = gradients(context, model, update)
 
-    assert context.task.reported == ("translation", "reading", "reading_nll")
+    assert context.losses.reported == ("translation", "reading", "reading_nll")
     assert found["values"]["loss"] == found["values"]["translation"]
     assert found["values"]["reading"] > 1.0
     # Without label smoothing a loss is its negative log-likelihood.
@@ -148,7 +148,7 @@ def test_the_items_of_a_loss_are_those_that_its_noise_draws(objective_run: Write
     params = {"model": {"spec": "gpt2", "params": DECODER}}
     context = context_of(objective_run(MASKED, params=params, columns={"text": "src"}))
     model, update = build(context.graph, seed=1), first_update(context)
-    task: Any = context.task
+    losses: Any = context.losses
     masks: list[Tensor] = []
     model.get_submodule("noise").register_forward_hook(
         lambda _, __, outputs: masks.append(outputs[1])
@@ -157,13 +157,13 @@ def test_the_items_of_a_loss_are_those_that_its_noise_draws(objective_run: Write
     counts = []
     for number in (1, 2):
         masks.clear()
-        total = task.total(model, update, World(), (1, number), CPU.device)
+        total = losses.total(model, update, World(), (1, number), CPU.device)
         drawn = [mask.clone() for mask in masks]
         assert total == sum(int(mask.sum()) for mask in masks)
         masks.clear()
         for which, batch in update.batches:
             torch.manual_seed(seed_of(1, number, which))
-            task.loss(model, batch)
+            losses.loss(model, batch)
         assert all(torch.equal(*pair) for pair in zip(drawn, masks, strict=True))
         counts.append(total)
     assert counts[0] != counts[1]
@@ -174,11 +174,11 @@ def test_validation_measures_the_mean_of_each_loss_over_all_rows(objective_run: 
     file = objective_run(TWO_LOSSES, params={"model": STILL, "reader": READER})
     context = context_of(file)
     model = build(context.graph, seed=1).eval()
-    task: Any = context.task
+    losses: Any = context.losses
     table: Any = context.corpus
     batches = list(table.in_order(BatchSettings(tokens=60)))
 
-    found = task.measured(model, batches, CPU.device)
+    found = losses.measured(model, batches, CPU.device)
 
     with torch.no_grad():
         first, second = by_hand(model, [batch.inputs for batch in batches])

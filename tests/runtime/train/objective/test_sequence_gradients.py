@@ -17,7 +17,7 @@ from weft.runtime.data.table import Batch
 from weft.runtime.spec.check import graph_of, with_blocks
 from weft.runtime.train.distributed.sampler import MicroBatches, seed_of
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.objective.task import ObjectiveTask
+from weft.runtime.train.objective.losses import ObjectiveLosses
 from weft.specs.reader import shipped_names
 
 VOCAB, PAD, BEGIN = 14, 0, 3
@@ -63,18 +63,18 @@ def trained(
     graph: Graph, module: nn.Module, batches: list[dict[str, Tensor]]
 ) -> tuple[float, dict[str, Tensor]]:
     """Return the mean loss of an update of several micro-batches, and its gradients."""
-    task = ObjectiveTask(graph, 0.0)
+    losses = ObjectiveLosses(graph, 0.0)
     made = [
         Batch(inputs, np.arange(100 * n, 100 * n + len(next(iter(inputs.values())))), {})
         for n, inputs in enumerate(batches)
     ]
     update = MicroBatches(0, 0, tuple(enumerate(made)), len(made), {})
-    count = task.total(module, update, World(), SEEDS, CPU)
+    count = losses.total(module, update, World(), SEEDS, CPU)
     module.zero_grad()
     total = 0.0
     for number, batch in enumerate(made):
         torch.manual_seed(seed_of(*SEEDS, number))
-        loss = task.loss(module, batch).loss / count
+        loss = losses.loss(module, batch).loss / count
         loss.backward()
         total += float(loss.detach())
     return total, gradients(module)

@@ -16,7 +16,7 @@ import weft
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.train.check_run import check_run
-from weft.runtime.train.objective.settings import ObjectiveRun
+from weft.runtime.train.run import Run
 from weft.specs.reader import shipped_names
 
 from ...conftest import WORDS, write_toy
@@ -69,7 +69,7 @@ CASES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
 }
 """Objective to its columns, its params, and its losses if there are several."""
 
-Maker = Callable[..., ObjectiveRun]
+Maker = Callable[..., Run]
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def columns_and_splits(kind: str) -> dict[str, Any]:
     return {"columns": {"source": text, "target": target}, **splits}
 
 
-def run_of(objective: str, data: Path, **changes: Any) -> ObjectiveRun:
+def run_of(objective: str, data: Path, **changes: Any) -> Run:
     """Return a small run of an objective; keyword arguments replace top-level keys."""
     kind, params, _ = CASES[objective]
     value = {
@@ -140,7 +140,7 @@ def run_of(objective: str, data: Path, **changes: Any) -> ObjectiveRun:
         "threads": 1,
         **changes,
     }
-    return ObjectiveRun.model_validate(value)
+    return Run.model_validate(value)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -16,9 +16,9 @@ import torch
 from weft.graphs.draw.diagram import diagram
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.train.check_run import check_run
 from weft.runtime.train.context import Result
-from weft.runtime.train.objective.check import check_objective_run, graph_of_objective_run
-from weft.runtime.train.objective.settings import ObjectiveRun
+from weft.runtime.train.objective.planned import graph_of_run
 from weft.runtime.train.run import load_run
 from weft.specs.findings import InputError, SpecError
 
@@ -110,6 +110,7 @@ def overrides(name: str, data: Path, **changes: Any) -> dict[str, Any]:
     if name == "tagging-craft":
         for split in ("train", "valid"):
             found[f"data.{split}.jsonl.files"] = [f"{split}.tags.jsonl"]
+        found["data.test"] = {}
     return found | changes
 
 
@@ -142,10 +143,9 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 def test_a_shipped_run_checks_and_draws(name: str, data: Path) -> None:
     """The picture has the model and its loss."""
     run, source = load_run(name, overrides(name, data))
-    assert isinstance(run, ObjectiveRun)
 
-    assert check_objective_run(run, source) == []
-    text = diagram(graph_of_objective_run(run, source)).source
+    assert check_run(run, source) == []
+    text = diagram(graph_of_run(run, source)).source
     assert "model" in text
     assert "loss" in text
 
@@ -187,10 +187,9 @@ def test_another_decoder_trains_by_the_same_run(
 def test_a_name_in_place_of_a_spec_keeps_the_number_of_labels(data: Path) -> None:
     """It belongs to the objective, and the columns tell it."""
     run, source = load_run("tagging-craft", overrides("tagging-craft", data))
-    assert isinstance(run, ObjectiveRun)
     for model in ("bert-tagger", {"spec": "bert-tagger", "params": ENCODER}):
         changed = run.model_copy(update={"params": {"model": model, "classes": 7}})
-        graph = graph_of_objective_run(changed, source)
+        graph = graph_of_run(changed, source)
         [(_, inner)] = [*graph.models()]
         assert inner.params["labels"] == 7
 
@@ -198,11 +197,10 @@ def test_a_name_in_place_of_a_spec_keeps_the_number_of_labels(data: Path) -> Non
 def test_a_model_with_other_ports_is_a_finding(data: Path) -> None:
     """A decoder has no mask, and no labels."""
     run, source = load_run("classification-tatoeba", overrides("classification-tatoeba", data))
-    assert isinstance(run, ObjectiveRun)
     changed = run.model_copy(update={"params": {"model": "gpt2"}})
 
     with pytest.raises(SpecError) as caught:
-        graph_of_objective_run(changed, source)
+        graph_of_run(changed, source)
 
     problems = [one.problem for one in caught.value.findings]
     assert any("'labels' is not a param of 'gpt2'" in problem for problem in problems)
@@ -237,8 +235,7 @@ def test_a_missing_checkpoint_to_start_from_is_found_before_training(data: Path)
     """With the setting that names it."""
     changed = overrides("classification-tatoeba", data, start="nowhere")
     run, source = load_run("classification-tatoeba", changed)
-    assert isinstance(run, ObjectiveRun)
 
-    [found] = check_objective_run(run, source)
+    [found] = check_run(run, source)
 
     assert (found.code, found.at) == ("R02", "/start")

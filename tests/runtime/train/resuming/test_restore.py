@@ -99,7 +99,7 @@ def test_a_request_that_does_not_fit_the_folder_writes_nothing(
     _, folder = begun
     out = tmp_path / "new" if resume else folder
     before = files_of(tmp_path)
-    other = toy_run(updates=2, tokenizer={"vocab_size": 40})
+    other = toy_run(updates=2, tokenizers={"tokenizer": {"type": "bpe", "vocab_size": 38}})
 
     with pytest.raises(InputError, match="nothing to resume" if resume else "already holds a run"):
         api.train(other, out=out, resume=resume)

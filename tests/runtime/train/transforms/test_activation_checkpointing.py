@@ -116,7 +116,7 @@ def test_a_run_with_activation_checkpointing_gives_equal_results(
             messages.append(text)
 
     plain = toy_run(updates=4)
-    again = plain.model_copy(update={"activation_checkpointing": "*coder.*"})
+    again = plain.model_copy(update={"activation_checkpointing": "model.*coder.*"})
     results: list[Any] = [
         api.train(run, out=tmp_path / name, listener=LogListener())
         for name, run in (("plain", plain), ("again", again))
@@ -124,9 +124,7 @@ def test_a_run_with_activation_checkpointing_gives_equal_results(
 
     left, right = (read_tensors(r.checkpoint / "weights.safetensors") for r in results)
     assert all(torch.equal(left[name], right[name]) for name in left)
-    assert "activation checkpointing: 2 modules, from decoder.0" in messages
+    assert "activation checkpointing: 2 modules, from model.decoder.0" in messages
+    wrong = {"activation_checkpointing": ("model.encoder.*", "model.decodr.*")}
     with pytest.raises(InputError, match="selects nothing"):
-        api.train(
-            plain.model_copy(update={"activation_checkpointing": ("encoder.*", "decodr.*")}),
-            out=tmp_path,
-        )
+        api.train(plain.model_copy(update=wrong), out=tmp_path)

@@ -6,8 +6,7 @@ import functools
 import runpy
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,17 +21,24 @@ from weft.blocks.registry import registry
 from weft.graphs.ir.dims import evaluate
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.value_type import ValueType
+from weft.graphs.passes.objective import counted_inputs
 from weft.graphs.passes.unpad import UnpadPlan, plan_unpad
+from weft.runtime import api
 from weft.runtime.codegen.build import build
-from weft.runtime.data.batches import Batch, pad_rows
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.spec.check import graph_of
-from weft.runtime.tasks.translation import Translation
-from weft.runtime.train.loss import LossSettings
+from weft.runtime.train.distributed.sampler import MicroBatches
+from weft.runtime.train.distributed.world import World
+from weft.runtime.train.objective.context import graph_of_prepared
+from weft.runtime.train.objective.losses import ObjectiveLosses
+from weft.runtime.train.run import Run
 from weft.runtime.train.transforms.activation_checkpointing import checkpoint_activations
 from weft.runtime.train.transforms.unpad import kept, padding_of, unpad
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
+from weft.specs.reader import shipped_names
+
+from ..objective.conftest import MASKED, R_DROP
 
 ENTRIES: dict[str, dict[str, Any]] = {}
 for _file in sorted((Path(__file__).parents[2] / "models").glob("*.py")):
@@ -252,11 +258,15 @@ def test_positions_up_to_the_last_non_padding_token_count() -> None:
 
 def test_how_much_is_padding_is_known_before_the_training() -> None:
     """By hand: with end tokens, one batch has rows of 2 and 4, and of 2 and 2."""
-    corpus: Any = SimpleNamespace(
-        source_lengths=np.array([1, 3]), target_lengths=np.array([1, 1]), parts=None
-    )
 
-    assert padding_of(corpus, BatchSettings(tokens=8), 1) == pytest.approx(2 / 12)
+    class Lengths(dict[str, Any]):
+        """A table of which only the lengths are read."""
+
+        lengths: ClassVar = {"source": np.array([2, 4]), "target": np.array([2, 2])}
+
+    table: Any = Lengths(rows=2, more=2)
+
+    assert padding_of(table, BatchSettings(tokens=8), 1) == pytest.approx(2 / 12)
 
 
 def test_checkpointed_layers_get_the_same_unpadded_rows() -> None:
@@ -267,7 +277,7 @@ def test_checkpointed_layers_get_the_same_unpadded_rows() -> None:
     plain, again = models_of(made)
     for model in (plain, again):
         unpad(model, pad=0)
-    assert checkpoint_activations(again, made, ["encoder.*", "**/f[use=attention@1]"])
+    assert checkpoint_activations(again, made, ["encoder.*", "**/f[use=attention@2]"])
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
     torch.testing.assert_close(
@@ -325,30 +335,73 @@ def test_the_variable_length_kernel_gets_the_row_offsets(
 
 
 @pytest.mark.parametrize("free", [True, False], ids=["cpu", "accelerator"])
-def test_an_encoder_decoder_trains_unpadded_with_known_counts(
-    free: bool, monkeypatch: pytest.MonkeyPatch
+def test_an_objective_trains_unpadded_with_counts_of_the_data(
+    free: bool, toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On an accelerator the task's counts are trusted; a wrong one reads out of range."""
+    """On an accelerator the counts are trusted; a wrong one reads out of range."""
     monkeypatch.setattr(unpad_kernels, "counting_is_free", lambda _: free)
-    vocabulary: Any = SimpleNamespace(pad=0, bos=2, eos=3)
-    task = Translation(vocabulary, vocabulary, LossSettings(smoothing=0.1), head="head")
-    generator = np.random.default_rng(0)
-    rows = [generator.integers(4, 64, length).tolist() for length in (3, 9, 5, 19, 12, 7)]
-    batch = Batch(
-        source=pad_rows(rows, 0, 3), target=pad_rows(rows[::-1], 0, 3), rows=np.arange(6), pad=0
-    )
+    counts: list[int | None] = []
+
+    def recorded(mask: Tensor, count: int | None) -> Any:
+        counts.append(count)
+        return rows_of(mask, count)
+
+    monkeypatch.setattr("weft.runtime.train.transforms.unpad.rows_of", recorded)
+    run = toy_run(params={"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0})
+    prepared = api.prepare_run(run, "", tmp_path / "run")
+    made = graph_of_prepared(run, "", prepared)
+    batch = prepared.train.batch(np.arange(12))
     gradients, losses = [], []
     for unpadded in (False, True):
-        model = weft.build(weft.load("transformer-tiny", vocab=64, dropout=0.0)).double().train()
+        model = build(made, seed=1).double().train()
         if unpadded:
-            unpad(model)
-        sums = task.loss(model, batch)
-        sums.loss.backward()
-        losses.append(sums.loss.item())
+            unpad(model.get_submodule("model"))
+        sums_of = ObjectiveLosses(made, 0.0)
+        update = MicroBatches(0, 0, ((0, batch),), 1, {})
+        sums_of.total(model, update, World(), (1, 1), torch.device("cpu"))
+        loss = sums_of.loss(model, batch).loss
+        loss.backward()
+        losses.append(loss.item())
         gradients.append({name: p.grad for name, p in model.named_parameters()})
 
-    assert losses[1] == pytest.approx(losses[0], rel=1e-9)
+    target = batch.inputs["target"]
+    lengths = (target != 0).sum(1).tolist()
+    assert counts == [
+        int((batch.inputs["source"] != 0).sum()),
+        sum(min(length + 1, max(lengths)) for length in lengths),
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_positions_that_the_data_do_not_tell_are_counted() -> None:
+    """Noise may change ids, and a model that runs twice reads other rows the second time."""
+    twice = graph_of(loaded(R_DROP))
+    masked = graph_of(loaded(MASKED))
+    translation = graph_of(load(str(shipped_names("objectives")["translation"])))
+
+    assert counted_inputs(twice) == {}
+    assert counted_inputs(masked) == {"model": {}}
+    assert counted_inputs(translation) == {
+        "model": {"source_mask": ("source", False), "target": ("target", True)}
+    }
+
+
+def test_counts_are_used_for_one_forward_only() -> None:
+    """The next batch has others."""
+    made = small("transformer-base")
+    model = models_of(made)[0]
+    plan = unpad(model)
+    inputs, mask = batch_of("transformer-base", plan)
+    model.expect({"source_mask": int(mask["S"].sum())})
+    model(**inputs)
+
+    model(**{**inputs, "source_mask": torch.ones_like(inputs["source_mask"])})
+
+    assert len(model.batched.rows["S"].at) == mask["S"].numel()
+    model.expect({"source_mask": 1})
+    with pytest.raises(ValueError, match="expected 1 non-padding tokens"):
+        model(**inputs)
 
 
 def test_a_wrong_count_is_noticed_where_counting_is_free() -> None:

@@ -1,0 +1,173 @@
+"""Settings of a table: columns, the reader of each split, tokenizers and the filter."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from ....specs.findings import did_you_mean
+from ....specs.wording import SettingError
+from ..columns.settings import AnyColumn, TagsSettings, TextSettings, TreeSettings
+from ..readers.settings import Split
+from ..settings import (
+    AnyTokenizer,
+    FilterSettings,
+    Name,
+    PathText,
+    Settings,
+    SymbolSettings,
+)
+
+
+class DataSettings(Settings):
+    """Data of a run: columns, and the files of each split."""
+
+    root: PathText = "."
+    """Folder that must contain every file, after resolving links."""
+    columns: dict[Name, AnyColumn] = Field(min_length=1)
+    """Columns by name."""
+    train: Split
+    """Training rows; tokenizers and classes are taken from them."""
+    valid: Split
+    """Validation rows."""
+    test: dict[str, Split] = Field(default_factory=dict)
+    """Test sets by name; they are not encoded in advance."""
+    filter: FilterSettings = FilterSettings()
+    """Which training rows are dropped."""
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        """Check what one column alone cannot know.
+
+        Raises:
+            ValueError: the settings of columns do not fit together, or the filter has no effect.
+        """
+        texts = {name: one for name, one in self.columns.items() if isinstance(one, TextSettings)}
+        blocks = [name for name, one in texts.items() if one.block is not None]
+        if blocks and len(self.columns) > 1:
+            msg = "a column with 'block' cannot be combined with other columns"
+            help_ = "remove 'block' or the other columns: blocks do not align with rows"
+            raise SettingError(msg, "columns", blocks[0], "block", help_=help_)
+        for name, one in self.columns.items():
+            if isinstance(one, TagsSettings) and one.of not in texts:
+                msg = f"there is no text column '{one.of}'"
+                raise SettingError(
+                    msg, "columns", name, "of", help_=did_you_mean(one.of, texts) or "add one"
+                )
+            if isinstance(one, TreeSettings):
+                self._check_tree(name, one, texts)
+        given = self.filter.model_dump(exclude_defaults=True)
+        lengths = given.keys() - {"duplicates"}
+        if (given and not texts) or (lengths and blocks):
+            key = min(lengths or given)
+            what = "has no text column" if not texts else "cuts its text into blocks"
+            msg = f"'{key}' has no effect on data that {what}"
+            raise SettingError(msg, "filter", key, help_=f"remove '{key}'")
+        if "max_ratio" in given and len(texts) == 1:
+            msg = "'max_ratio' has no effect on data with one text column"
+            raise SettingError(msg, "filter", "max_ratio", help_="remove 'max_ratio'")
+        for where, split in (("valid", self.valid), *self.test.items()):
+            if split.weights is not None:
+                at = (where,) if where == "valid" else ("test", where)
+                msg = "weights have an effect on training rows only"
+                raise SettingError(msg, *at, "weights", help_="remove 'weights'")
+        return self
+
+    def _check_tree(self, name: str, tree: TreeSettings, texts: Collection[str]) -> None:
+        """Check the text columns of a tree column, and that the readers write its symbols.
+
+        Raises:
+            SettingError: a text column is missing, or a reader writes the symbols of another
+                decoder.
+        """
+        for key in ("words", "symbols"):
+            if getattr(tree, key) not in texts:
+                msg = f"there is no text column '{getattr(tree, key)}'"
+                help_ = did_you_mean(getattr(tree, key), texts) or "add one"
+                raise SettingError(msg, "columns", name, key, help_=help_)
+        for at, split in self.splits().items():
+            for key in ("decoder", "linearization") if split.trees is not None else ():
+                found, wanted = getattr(split.trees, key), getattr(tree, key)
+                if found != wanted and (key == "decoder" or tree.decoder == "sequence"):
+                    msg = f"the reader has the {key} '{found}', but the column '{name}' '{wanted}'"
+                    help_ = f"give both the same {key}"
+                    raise SettingError(msg, *at, "trees", key, help_=help_)
+
+    def splits(self) -> dict[tuple[str, ...], Split]:
+        """Return all splits by their place below `data`."""
+        found: dict[tuple[str, ...], Split] = {("train",): self.train, ("valid",): self.valid}
+        return found | {("test", name): split for name, split in self.test.items()}
+
+
+Tokenizers = dict[Name, AnyTokenizer]
+
+
+def refuse_unused(data: DataSettings, tokenizers: Tokenizers) -> None:
+    """Check that columns and tokenizers name each other; for the validator of a run.
+
+    Raises:
+        SettingError: a column names an unknown tokenizer, a tokenizer is not used, or a
+            tokenizer is spelled by one that cannot spell.
+    """
+    used = set[str]()
+    for name, column in data.columns.items():
+        if isinstance(column, TextSettings):
+            _refuse_sampling(name, column, tokenizers)
+            used.add(column.tokenizer)
+        if isinstance(column, TreeSettings) and column.decoder != "sequence":
+            _refuse_pieces(name, column, data, tokenizers)
+    for name, one in tokenizers.items():
+        if isinstance(one, SymbolSettings) and one.spelling is not None:
+            other = tokenizers.get(one.spelling)
+            if other is None or isinstance(other, SymbolSettings):
+                msg = f"'{one.spelling}' is not a tokenizer of pieces"
+                known = [key for key, each in tokenizers.items() if each.type != "symbols"]
+                help_ = did_you_mean(one.spelling, known) or "add one"
+                raise SettingError(msg, "tokenizers", name, "spelling", help_=help_)
+            used.add(one.spelling)
+    for name in tokenizers.keys() - used:
+        msg = f"no column uses the tokenizer '{name}'"
+        raise SettingError(msg, "tokenizers", name, help_="remove it, or name it in a text column")
+
+
+def _refuse_pieces(
+    name: str, column: TreeSettings, data: DataSettings, tokenizers: Tokenizers
+) -> None:
+    """Check that the symbols of trees are whole tokens.
+
+    Raises:
+        SettingError: their tokenizer splits them into pieces.
+    """
+    text = data.columns[column.symbols]
+    tokenizer = tokenizers.get(text.tokenizer) if isinstance(text, TextSettings) else None
+    if tokenizer is not None and not isinstance(tokenizer, SymbolSettings):
+        msg = f"the decoder '{column.decoder}' of the column '{name}' needs whole symbols"
+        help_ = 'use a tokenizer {"type": "symbols"}'
+        raise SettingError(msg, "data", "columns", column.symbols, "tokenizer", help_=help_)
+
+
+def _refuse_sampling(name: str, column: TextSettings, tokenizers: Tokenizers) -> None:
+    """Check the tokenizer of a column.
+
+    Raises:
+        SettingError: it is unknown, or cannot sample as the column asks.
+    """
+    at = ("data", "columns", name)
+    tokenizer = tokenizers.get(column.tokenizer)
+    if tokenizer is None:
+        msg = f"there is no tokenizer '{column.tokenizer}'"
+        help_ = did_you_mean(column.tokenizer, tokenizers) or "add it under 'tokenizers'"
+        raise SettingError(msg, *at, "tokenizer", help_=help_)
+    if column.sampling is None:
+        return
+    kinds: dict[str, Any] = {"bpe": "drop", "unigram": "alpha"}
+    wanted = kinds.get(tokenizer.type)
+    if wanted is None and not (tokenizer.type == "file" and tokenizer.path.endswith(".model")):
+        msg = f"a tokenizer of type '{tokenizer.type}' cannot sample"
+        raise SettingError(msg, *at, "sampling", help_="remove 'sampling'")
+    given = "drop" if column.sampling.alpha is None else "alpha"
+    if wanted is not None and given != wanted:
+        msg = f"'{given}' has no effect on a tokenizer of type '{tokenizer.type}'"
+        raise SettingError(msg, *at, "sampling", given, help_=f"give '{wanted}' instead")

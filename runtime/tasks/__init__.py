@@ -1,1 +1,0 @@
-"""Tasks: losses, validation and decoding for translation, mask-predict and parsing."""

@@ -1,1 +1,0 @@
-"""Constituency parsing tasks: sequence, chart and tag parsers, and their evaluation."""

@@ -1,0 +1,236 @@
+"""The losses of an objective, as the training loop uses them.
+
+Each loss is a sum over its items.  The sum of an update is divided by the number of its items over
+all micro-batches and processes, which is known before the first backward pass; so the gradient is
+that of the mean, however the items are distributed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ....blocks.kernels.losses.fused_linear_cross_entropy import LinearOutput
+from ....graphs.ir.graph import Graph
+from ....graphs.passes.objective import counted_inputs, fusible
+from ..distributed.sampler import seed_of
+from ..loss import LossSums
+from ..transforms.fused_linear_cross_entropy import bypassed
+
+if TYPE_CHECKING:
+    from ...data.table import Batch
+    from ..distributed.sampler import MicroBatches
+    from ..distributed.world import World
+
+
+@dataclass(slots=True)
+class ObjectiveLosses:
+    """The losses of an objective."""
+
+    graph: Graph
+    auxiliary: float
+    """Weight of losses of models that the objective does not wire."""
+    _fused: dict[str, tuple[str, str, str]] = field(init=False)
+    _unwired: list[str] = field(init=False)
+    _counted: dict[str, dict[str, tuple[str, bool]]] = field(init=False)
+    """Inputs of models of whose positions the data know how many are not padding."""
+    _ratios: dict[str, float | Tensor] = field(default_factory=dict, init=False)
+    """Loss to the number of the first loss's items for each of its own, in this update."""
+    _first: dict[bytes, Tensor] = field(default_factory=dict, init=False)
+    """Rows of each micro-batch to the number of items of the first loss."""
+
+    def __post_init__(self) -> None:
+        """Find the losses that are fused with the output projection of a model."""
+        self._fused = fusible(self.graph)
+        self._counted = counted_inputs(self.graph)
+        self._unwired = self.graph.root.unwired_losses()
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Outputs that are losses, in order."""
+        return tuple(self.graph.losses)
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Outputs that are reported but not trained."""
+        return tuple(n for n, type_ in self.graph.outputs.items() if type_.kind == "score")
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """Names of the values in `LossSums.parts`."""
+        several = self.losses if len(self.losses) > 1 else ()
+        return (*several, *(name for name in self.scores if name != self.nll))
+
+    @property
+    def has_nll(self) -> bool:
+        """Whether a score is reported as nll."""
+        return self.nll is not None
+
+    @property
+    def has_auxiliary(self) -> bool:
+        """Whether a model has losses that the objective does not wire."""
+        return bool(self._unwired)
+
+    @property
+    def nll(self) -> str | None:
+        """The score that is reported as nll: `nll`, or the only one."""
+        scores = self.scores
+        return "nll" if "nll" in scores else scores[0] if len(scores) == 1 else None
+
+    def total(
+        self,
+        model: nn.Module,
+        micro_batches: MicroBatches,
+        world: World,
+        seeds: tuple[int, int],
+        device: torch.device,
+    ) -> float | Tensor:
+        """Return the number of items of the first loss in an update, over all processes.
+
+        Args:
+            model: the module of the objective.
+            micro_batches: the micro-batches of this process.
+            world: the processes.
+            seeds: seed of the run, and number of the update: noise is drawn as in `loss`.
+            device: device of the model.
+        """
+        summed = torch.zeros(len(self.losses), dtype=torch.float64, device=device)
+        self._first.clear()
+        for which, batch in micro_batches.batches:
+            torch.manual_seed(seed_of(*seeds, which))
+            found = self.weights(model, batch.to(device, non_blocking=True))
+            self._first[batch.rows.tobytes()] = found[self.losses[0]]
+            summed += torch.stack([found[name].double() for name in self.losses])
+        world.summed(summed)
+        counts: Sequence[float | Tensor] = summed.unbind()
+        if device.type == "cpu":
+            counts = summed.tolist()
+        self._set_ratios(counts)
+        return counts[0]
+
+    def _set_ratios(self, counts: Sequence[float | Tensor]) -> None:
+        """Set the factor of each loss that makes the quotient of `total` its own mean."""
+        first = counts[0]
+        for name, count in zip(self.losses, counts, strict=True):
+            if name == self.losses[0]:
+                self._ratios[name] = 1.0
+            elif isinstance(count, Tensor):
+                ratio = torch.where(count > 0, first / count.clamp(min=1), 0.0)
+                self._ratios[name] = ratio.float()
+            else:
+                self._ratios[name] = first / count if count else 0.0
+
+    @torch.no_grad()
+    def weights(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Return the number of items of each loss in a batch."""
+        inner: Any = getattr(model, "module", model)
+        inputs = {name: batch.inputs[name] for name in self.graph.inputs}
+        found: dict[str, Tensor] = inner.weights(**inputs) if hasattr(inner, "weights") else {}
+        one = torch.ones((), device=next(iter(inputs.values())).device)
+        first = next(iter(found.values()), one)
+        return {name: found.get(name, first) for name in self.losses}
+
+    def loss(self, model: nn.Module, batch: Batch) -> LossSums:
+        """Return the weighted sum of the losses of a batch, after `total` of its update."""
+        outputs = self.outputs(model, batch)
+        first = self._first[batch.rows.tobytes()]
+        loss, *others = (
+            outputs[name].float().sum() * (self.graph.losses[name] * self._ratios[name])
+            for name in self.losses
+        )
+        for other in others:
+            loss = loss + other
+        own = [outputs[name].float().sum() for name in self._unwired]
+        auxiliary = None
+        if own:
+            total = torch.stack(own).sum() * first
+            loss, auxiliary = loss + self.auxiliary * total, total.detach()
+        parts = {
+            name: outputs[name].float().detach().sum() * self._ratios[self._loss_beside(name)]
+            for name in {*self.reported, self.nll or self.losses[0]}
+        }
+        nll = parts[self.nll or self.losses[0]]
+        parts = {name: parts[name] for name in self.reported}
+        return LossSums(loss=loss, nll=nll, tokens=first, auxiliary=auxiliary, parts=parts)
+
+    def outputs(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Run the objective on a batch.
+
+        In training, losses that can be are fused with the output projection of their model, and
+        unpadded models get the number of positions that are not padding, so that nothing has to be
+        read from an accelerator.
+        """
+        inner: Any = getattr(model, "module", model)
+        inputs = {name: batch.inputs[name] for name in self.graph.inputs}
+        for node, counted in self._counted.items() if inner.training else ():
+            unpadded: Any = inner.get_submodule(node)
+            if hasattr(unpadded, "expect"):
+                unpadded.expect(_counts(batch, counted))
+        with ExitStack() as stack:
+            for loss, (owner, head, _) in self._fused.items() if inner.training else ():
+                last: Any = inner.get_submodule(f"{owner}.{head}")
+                stack.enter_context(bypassed(last))
+                stack.enter_context(_reading(inner.get_submodule(loss), last))
+            found: dict[str, Tensor] = model(**inputs)
+        return found
+
+    @torch.no_grad()
+    def measured(
+        self, model: nn.Module, batches: Iterable[Batch], device: torch.device
+    ) -> dict[str, float]:
+        """Return the mean of every loss and score over batches; `loss` is their weighted sum."""
+        names = (*self.losses, *self.scores)
+        sums = torch.zeros(len(names), dtype=torch.float64, device=device)
+        counts = torch.zeros(len(self.losses), dtype=torch.float64, device=device)
+        for batch in batches:
+            moved = batch.to(device)
+            outputs = self.outputs(model, moved)
+            sums += torch.stack([outputs[name].double().sum() for name in names])
+            weights = self.weights(model, moved)
+            counts += torch.stack([weights[name].double() for name in self.losses])
+        by_loss = dict(zip(self.losses, counts.tolist(), strict=True))
+        found = {}
+        for name, value in zip(names, sums.tolist(), strict=True):
+            found[name] = value / max(by_loss[self._loss_beside(name)], 1.0)
+        total = sum(self.graph.losses[name] * found[name] for name in self.losses)
+        if self.nll:
+            found["nll"] = found[self.nll]
+        return {**found, "loss": total}
+
+    def _loss_beside(self, name: str) -> str:
+        """Return the loss whose items an output counts: that of the same node, or the first."""
+        if name in self.losses:
+            return name
+        node = self.graph.root.outputs[name].partition(".")[0]
+        same = (n for n in self.losses if self.graph.root.outputs[n].partition(".")[0] == node)
+        return next(same, self.losses[0])
+
+
+def _counts(batch: Batch, counted: Mapping[str, tuple[str, bool]]) -> dict[str, int]:
+    """Return the numbers of positions that are not padding, by the inputs of a model."""
+    found = {}
+    for port, (name, shifted) in counted.items():
+        known = batch.shifted if shifted else batch.tokens
+        if name in known:
+            found[port] = known[name]
+    return found
+
+
+@contextmanager
+def _reading(loss: nn.Module, head: Any) -> Iterator[None]:
+    """Make a loss read the input of a linear map, and compute the map itself."""
+    plain = type(loss).forward
+
+    def forward(logits: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return plain(loss, LinearOutput(logits, head.weight, head.bias), *args, **kwargs)
+
+    loss.forward = forward
+    try:
+        yield
+    finally:
+        del loss.forward

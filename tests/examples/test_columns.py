@@ -1,0 +1,45 @@
+"""The tables of the shipped runs: words of trees with their tags, and which trees validate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from weft.examples.columns import main
+
+TREES = ("(S (DT the) (NN sun))", "(S (NN rain) (VB falls))", "(S (NN leaf))")
+ROWS = [
+    {"text": "the sun", "tags": "DT NN"},
+    {"text": "rain falls", "tags": "NN VB"},
+    {"text": "leaf", "tags": "NN"},
+]
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file of JSON Lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_validation_trees_are_the_last_of_the_training_trees(tmp_path: Path) -> None:
+    """The reported test data take no part in choosing a checkpoint."""
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.trees").write_text("\n".join(TREES) + "\n", encoding="utf-8")
+    files = [f"{split}={tmp_path / split}.trees" for split in ("train", "test")]
+
+    main(["tags", str(tmp_path), *files, "--held-out", "1"])
+
+    assert rows_of(tmp_path / "train.jsonl") == ROWS[:2]
+    assert rows_of(tmp_path / "valid.jsonl") == ROWS[2:]
+    assert rows_of(tmp_path / "test.jsonl") == ROWS
+
+
+def test_a_given_validation_file_is_used_whole(tmp_path: Path) -> None:
+    """Then no training tree is held out."""
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.trees").write_text("\n".join(TREES) + "\n", encoding="utf-8")
+    files = [f"{split}={tmp_path / split}.trees" for split in ("train", "valid")]
+
+    main(["tags", str(tmp_path), *files, "--held-out", "1"])
+
+    assert rows_of(tmp_path / "train.jsonl") == rows_of(tmp_path / "valid.jsonl") == ROWS
