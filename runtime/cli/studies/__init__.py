@@ -1,0 +1,1 @@
+"""The commands `weft study` and `weft compare`."""

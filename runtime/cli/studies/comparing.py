@@ -1,0 +1,187 @@
+"""The command `weft compare`: the difference between two systems, tested."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ....specs.findings import InputError
+from ..common import terminal
+from ..common.command import STUDIES, command, wrong
+from ..common.models import PlaceUncompiled, open_checkpoints
+from ..common.parameters import Json, argument, complete_files, file_option, option
+
+if TYPE_CHECKING:
+    from ...metrics.comparing.compare import Comparison, System
+    from ...metrics.metric import Metric
+
+
+@command(
+    STUDIES,
+    "weft compare outputs/a/averaged outputs/b/averaged --test test_2016_flickr",
+    "weft compare a1,a2,a3 b1,b2,b3 --test test_2016_flickr",
+    "weft compare a.de b.de --reference test.de --metric bleu",
+    note="With one checkpoint of each system, the test is sacreBLEU's approximate randomization, "
+    "and its conclusion is about these checkpoints. With several, the spread over seeds counts.",
+)
+def compare(
+    first: Annotated[
+        str,
+        argument(
+            "A",
+            "Checkpoint folder, or a file with outputs; several seeds are separated by commas.",
+            complete_files,
+        ),
+    ],
+    second: Annotated[str, argument("B", "The same of the other system.", complete_files)],
+    *,
+    test: Annotated[
+        str | None,
+        option("--test", "Test set of the run, or valid. [default: the only one]", metavar="NAME"),
+    ] = None,
+    data_root: Annotated[
+        str | None,
+        file_option("--data-root", "Folder with the test data. [default: data.root of the run]"),
+    ] = None,
+    reference: Annotated[
+        str | None, file_option("--reference", "Lines that the outputs are compared with.")
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        option("--metric", "Metric. Repeat the option for several. [default: those of the run]"),
+    ] = None,
+    json_: Json = False,
+    place: PlaceUncompiled,
+) -> None:
+    """Compare two systems on the same test set: difference, interval and paired test.
+
+    Raises:
+        InputError: a system cannot be read, or the systems were measured on different examples.
+    """
+    from ...metrics.registry import METRICS
+
+    sides = [[Path(one) for one in text.split(",")] for text in (first, second)]
+    files = {path.is_file() for side in sides for path in side}
+    if len(files) > 1:
+        raise InputError("one system is a checkpoint, and the other a file", place=second)
+    chosen = [METRICS.parse(one, "--metric") for one in metrics or ()]
+    if files == {True}:
+        if reference is None:
+            raise wrong("--reference", "outputs need the file that they are compared with")
+        if test or data_root:
+            raise wrong("--test", "it has no effect on files of outputs")
+        chosen = chosen or [METRICS.parse("bleu", "--metric")]
+        references = _lines(Path(reference))
+        answers = [[_lines(path) for path in side] for side in sides]
+        columns: dict[str | None, Sequence[Any]] = {None: references}
+    else:
+        if reference is not None:
+            raise wrong("--reference", "the test set of a checkpoint has references")
+        answers, columns, chosen = _predicted(sides, test, data_root, chosen, place)
+    found = [_compared(metric, answers, columns, (first, second)) for metric in chosen]
+    if json_:
+        print(json.dumps([{"metric": name, **one.as_json()} for name, _, one in found], indent=2))
+        return
+    for name, means, one in found:
+        print(_text(name, means, one))
+
+
+def _lines(path: Path) -> list[Any]:
+    """Return the outputs in a file: JSON values of a `.jsonl` file, or lines."""
+    lines = list(terminal.text_lines(str(path), "it is empty"))
+    return [json.loads(line) for line in lines] if ".jsonl" in path.suffixes else lines
+
+
+def _predicted(
+    sides: list[list[Path]],
+    test: str | None,
+    root: str | None,
+    metrics: list[Metric],
+    place: dict[str, Any],
+) -> tuple[list[list[list[Any]]], dict[str | None, Sequence[Any]], list[Metric]]:
+    """Return the answers of each checkpoint, the references by column, and the metrics.
+
+    Raises:
+        InputError: a checkpoint cannot be opened, or there is no such test set.
+    """
+    found: list[list[list[Any]]] = []
+    columns: dict[str | None, Sequence[Any]] = {}
+    for side in sides:
+        found.append([])
+        for path in side:
+            model = open_checkpoints(str(path), None, place, compiled=False)
+            reading = model.answering
+            known = [*reading.run.data.test]
+            if test is None and len(known) != 1:
+                listed = ", ".join([*known, "valid"])
+                raise InputError("name a test set", place="--test", help=f"known: {listed}")
+            name = test or known[0]
+            rows = reading.rows(name, root)
+            terminal.notice(f"{path}: predicting {len(rows):,} rows of {name}")
+            found[-1].append(list(model.predictor(None).predict(rows)))
+            metrics = metrics or [one for one in reading.run.metrics() if _is_sum(one)]
+            given: dict[str | None, Sequence[Any]] = {
+                key: [row[key] for row in rows] for key in reading.run.data.columns
+            }
+            given[None] = given[str(reading.run.answers)]
+            if columns and given != columns:
+                raise InputError("the checkpoints have different test sets", place=str(path))
+            columns = given
+    if not metrics:
+        raise InputError("the run has no metric that can be compared", help="give --metric bleu")
+    return found, columns, metrics
+
+
+def _is_sum(metric: Metric) -> bool:
+    from ...metrics.metric import SumMetric
+
+    return isinstance(metric, SumMetric)
+
+
+def _compared(
+    metric: Metric,
+    answers: list[list[list[Any]]],
+    columns: dict[str | None, Sequence[Any]],
+    names: tuple[str, str],
+) -> tuple[str, list[float], Comparison]:
+    """Return a metric's name, its means and the comparison of both systems.
+
+    Raises:
+        InputError: the metric does not fit.
+    """
+    import numpy as np
+
+    from ...metrics.comparing.compare import System
+    from ...metrics.comparing.compare import compare as compared
+    from ...metrics.metric import SumMetric
+
+    if metric.needs != "predictions" or metric.column not in columns:
+        raise InputError(f"'{metric.name}' cannot be computed from outputs", place="--metric")
+    references = columns[metric.column]
+    systems: list[System] = []
+    for name, each in zip(names, answers, strict=True):
+        values = tuple(metric.measure(one, references).value for one in each)
+        sums = (
+            tuple(metric.statistics(one, references) for one in each)
+            if isinstance(metric, SumMetric)
+            else ()
+        )
+        systems.append(System(name=name, values=values, sums=sums))
+    value_of = metric.value_of if isinstance(metric, SumMetric) else None
+    [found] = compared(systems, [names], value_of, higher_is_better=metric.higher_is_better)
+    return metric.name, [float(np.mean(one.values)) for one in systems], found
+
+
+def _text(name: str, means: list[float], one: Comparison) -> str:
+    """Return a comparison as text."""
+    lines = [f"{name}: A {means[0]:.4f}, B {means[1]:.4f}", f"  B - A      {one.difference:+.4f}"]
+    if one.low is not None and one.high is not None:
+        lines[-1] += f"  [{one.low:+.4f}, {one.high:+.4f}] at 95 %"
+    if one.p is not None and one.detectable is not None:
+        lines.append(f"  p          {one.p:.4f}  {one.test}")
+        lines.append(f"  detectable {one.detectable:.4f} with 80 % power")
+    words = {"better": "B is better", "worse": "B is worse"}
+    lines.append(f"  {words.get(one.verdict, one.verdict)}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Comparing systems by a metric: intervals, paired tests and corrections for several tests."""

@@ -1,0 +1,371 @@
+"""Comparisons of systems that were trained with several seeds and measured on the same examples.
+
+The score of a training varies with its seed, and the difference of two systems also with the choice
+of the test examples.  With seeds s and examples i, the variance of a difference of mean scores is
+
+    V = s^2 (1 / n_A + 1 / n_B) + V_examples
+
+where s^2 is the variance over seeds, pooled over all systems of the study, and V_examples the
+bootstrap variance of the difference of the means over seeds, without the part that comes from the
+seeds, which s^2 contains: each seed is right on other examples.  The statistic d / sqrt(V) has
+about a t distribution, whose degrees of freedom follow Satterthwaite 1946.  If the two systems of a
+pair vary more over seeds than the others, by an F test at `UNEQUAL`, their own variance is used.
+
+With one seed for each system, the spread over seeds is unknown.  The test is then sacreBLEU's
+approximate randomization, and its conclusion is about the two trained models.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..metric import Statistics
+from .bootstrap import (
+    SAMPLES,
+    SEED,
+    Value,
+    approximate_randomization,
+    percentiles,
+    resampled,
+)
+from .student import f_above, quantile, two_sided
+
+UNEQUAL = 0.1
+"""Probability below which a larger variance over seeds of a pair is not taken for chance."""
+
+Verdict = Literal["better", "worse", "not distinguishable", "not tested"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A system: the values of a metric for each of its trainings."""
+
+    name: str
+    values: tuple[float, ...]
+    """One value for each seed."""
+    sums: tuple[Statistics, ...] = ()
+    """Sums of each example for each seed, [N, K]; empty if the metric has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Mean and spread of a system."""
+
+    name: str
+    mean: float
+    spread: float | None
+    """Standard deviation over seeds; None for one seed."""
+    low: float | None
+    high: float | None
+    """Interval of the mean over seeds and examples; None if it is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The difference between two systems."""
+
+    baseline: str
+    other: str
+    difference: float
+    """Mean of the other minus mean of the baseline."""
+    low: float | None
+    high: float | None
+    """Interval of the difference, without correction for several comparisons."""
+    p: float | None
+    """Probability of a difference as large if there were none; None if it cannot be tested."""
+    adjusted: float | None
+    """`p` with the correction of Holm 1979 for all comparisons of the family."""
+    verdict: Verdict
+    detectable: float | None
+    """Smallest difference that would have been found with the wanted power, by estimate."""
+    test: str
+    """The test, in words."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Means over seeds on resampled examples, and their variance that comes from the seeds."""
+
+    values: NDArray[np.float64]
+    of_seeds: float
+
+    def __sub__(self, other: _Drawn) -> _Drawn:
+        return _Drawn(self.values - other.values, self.of_seeds + other.of_seeds)
+
+    @property
+    def variance(self) -> float:
+        """Variance that comes from the choice of the examples alone."""
+        return max(0.0, float(self.values.var(ddof=1)) - self.of_seeds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Variance over seeds with its degrees of freedom."""
+
+    variance: float
+    degrees: int
+
+
+def summaries(
+    systems: Sequence[System],
+    value_of: Value | None,
+    *,
+    level: float = 0.95,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+) -> list[Summary]:
+    """Return mean, spread and interval of each system.
+
+    Args:
+        systems: the systems.
+        value_of: value of the metric for a total of sums; None if it has none.
+        level: probability of intervals.
+        samples: number of resampled corpora.
+        seed: seed of the random numbers.
+
+    Raises:
+        InputError: systems were measured on different examples.
+    """
+    pool, found = _pooled(systems), []
+    means = _resampled_means(systems, value_of, samples, seed)
+    for system in systems:
+        mean = float(np.mean(system.values))
+        own = _own(system)
+        spread = math.sqrt(own.variance) if own.degrees else None
+        low = high = None
+        drawn = means.get(system.name)
+        if len(system.values) == 1 or not pool.degrees:
+            if drawn is not None:
+                low, high = percentiles(drawn.values, level)
+        else:
+            variance = _spread(pool, own)
+            low, high = _bounds(mean, variance, 1 / len(system.values), drawn, system, level)
+        found.append(Summary(name=system.name, mean=mean, spread=spread, low=low, high=high))
+    return found
+
+
+def compare(
+    systems: Sequence[System],
+    pairs: Sequence[tuple[str, str]],
+    value_of: Value | None,
+    *,
+    higher_is_better: bool = True,
+    level: float = 0.95,
+    power: float = 0.8,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+) -> list[Comparison]:
+    """Return the comparisons of pairs of systems, corrected as one family.
+
+    Args:
+        systems: all systems of the study, whose spread over seeds is pooled.
+        pairs: names of a baseline and of another system.
+        value_of: value of the metric for a total of sums; None if it has none.
+        higher_is_better: whether a higher value is better.
+        level: probability of intervals; `1 - level` bounds the probability of any false alarm.
+        power: probability with which a difference of `detectable` would be found.
+        samples: number of resampled corpora.
+        seed: seed of the random numbers.
+
+    Raises:
+        InputError: systems were measured on different examples.
+    """
+    known = {system.name: system for system in systems}
+    pool, means = _pooled(systems), _resampled_means(systems, value_of, samples, seed)
+    first = (1 - level) / max(1, len(pairs))
+    found = [
+        _pair(known[a], known[b], pool, means, value_of, (level, first, power, seed))
+        for a, b in pairs
+    ]
+    adjusted = holm([one.p for one in found])
+    return [
+        replace(one, adjusted=p, verdict=_verdict(one, p, 1 - level, higher_is_better))
+        for one, p in zip(found, adjusted, strict=True)
+    ]
+
+
+def all_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each pair of names once."""
+    return list(itertools.combinations(names, 2))
+
+
+def holm(probabilities: Sequence[float | None]) -> list[float | None]:
+    """Return probabilities corrected for their number; None stays None.
+
+    Source: Holm 1979.
+
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    given = sorted((p, number) for number, p in enumerate(probabilities) if p is not None)
+    found: list[float | None] = [None] * len(probabilities)
+    largest = 0.0
+    for place, (p, number) in enumerate(given):
+        largest = max(largest, min(1.0, p * (len(given) - place)))
+        found[number] = largest
+    return found
+
+
+def _verdict(
+    one: Comparison,
+    adjusted: float | None,
+    most: float,
+    higher_is_better: bool,  # noqa: FBT001 - private
+) -> Verdict:
+    if adjusted is None:
+        return "not tested"
+    if adjusted > most:
+        return "not distinguishable"
+    return "better" if (one.difference > 0) == higher_is_better else "worse"
+
+
+def _own(*systems: System) -> _Spread:
+    """Return the variance over seeds of some systems around their own means."""
+    squares = 0.0
+    for values in (np.array(system.values) for system in systems):
+        squares += float(np.sum((values - values.mean()) ** 2))
+    degrees = sum(len(system.values) - 1 for system in systems)
+    return _Spread(squares / degrees if degrees else 0.0, degrees)
+
+
+def _pooled(systems: Sequence[System]) -> _Spread:
+    return _own(*systems)
+
+
+def _spread(pool: _Spread, own: _Spread) -> _Spread:
+    """Return the variance of the study, or the own one of some systems if it is larger."""
+    degrees = pool.degrees - own.degrees
+    if not own.degrees or not degrees:
+        return pool
+    rest = (pool.variance * pool.degrees - own.variance * own.degrees) / degrees
+    if rest <= 0:
+        return own if own.variance > 0 else pool
+    larger = f_above(own.variance / rest, own.degrees, degrees) < UNEQUAL
+    return own if larger else pool
+
+
+def _resampled_means(
+    systems: Sequence[System], value_of: Value | None, samples: int, seed: int
+) -> dict[str, _Drawn]:
+    """Return the mean over seeds of each system on resampled examples; empty without sums."""
+    if value_of is None or not all(system.sums for system in systems):
+        return {}
+    flat = [one for system in systems for one in system.sums]
+    values = resampled(flat, value_of, samples=samples, seed=seed)
+    found, start = {}, 0
+    for system in systems:
+        own = values[start : start + len(system.sums)]
+        found[system.name] = _Drawn(own.mean(0), _of_seeds(own))
+        start += len(system.sums)
+    return found
+
+
+def _of_seeds(values: NDArray[np.float64]) -> float:
+    """Return the variance of a resampled mean that comes from differences between the seeds.
+
+    Args:
+        values: values of one system by seed and resampled corpus.
+    """
+    seeds = len(values)
+    if seeds == 1:
+        return 0.0
+    residuals = (values - values.mean(0)).var(1, ddof=1).sum() / (seeds - 1)
+    return float(residuals) / seeds
+
+
+_Settings = tuple[float, float, float, int]
+"""Level of intervals, level of the first step of Holm's correction, power, and seed."""
+
+
+def _pair(
+    baseline: System,
+    other: System,
+    pool: _Spread,
+    means: Mapping[str, _Drawn],
+    value_of: Value | None,
+    settings: _Settings,
+) -> Comparison:
+    """Return the comparison of a pair, without correction."""
+    level, first, power, seed = settings
+    difference = float(np.mean(other.values) - np.mean(baseline.values))
+    drawn = means[other.name] - means[baseline.name] if means else None
+    spread = _spread(pool, _own(baseline, other))
+    p = low = high = detectable = None
+    if spread.degrees:
+        share = 1 / len(baseline.values) + 1 / len(other.values)
+        error, degrees = _error(spread, share, drawn, baseline)
+        p = _probability(difference, error, degrees)
+        width = quantile((1 + level) / 2, degrees) * error
+        low, high = difference - width, difference + width
+        detectable = (quantile(1 - first / 2, degrees) + quantile(power, degrees)) * error
+        seeds = f"{len(baseline.values)} and {len(other.values)} seeds"
+        over = "" if drawn is None else f" and {len(baseline.sums[0]):,} examples"
+        test = f"t test over {seeds}{over}, {degrees:.1f} degrees of freedom"
+    elif drawn is not None and value_of is not None:
+        pair = baseline.sums[0], other.sums[0]
+        p = approximate_randomization(*pair, value_of, seed=seed)
+        low, high = percentiles(drawn.values, level)
+        error = float(drawn.values.std(ddof=1))
+        both = quantile(1 - first / 2, math.inf) + quantile(power, math.inf)
+        detectable = both * error
+        test = f"approximate randomization over {len(baseline.sums[0]):,} examples, one seed"
+    else:
+        test = "none: one seed, and a metric without sums over examples"
+    return Comparison(
+        baseline=baseline.name,
+        other=other.name,
+        difference=difference,
+        low=low,
+        high=high,
+        p=p,
+        adjusted=p,
+        verdict="not tested",
+        detectable=detectable,
+        test=test,
+    )
+
+
+def _error(
+    spread: _Spread, share: float, drawn: _Drawn | None, system: System
+) -> tuple[float, float]:
+    """Return the standard error over seeds and examples, and its degrees of freedom."""
+    seeds = spread.variance * share
+    examples = 0.0 if drawn is None else drawn.variance
+    total = seeds + examples
+    if not total:
+        return 0.0, float(spread.degrees)
+    weights = seeds**2 / spread.degrees
+    if drawn is not None:
+        weights += examples**2 / max(1, len(system.sums[0]) - 1)
+    return math.sqrt(total), total**2 / weights
+
+
+def _probability(difference: float, error: float, degrees: float) -> float:
+    if not error:
+        return 1.0 if not difference else 0.0
+    return two_sided(difference / error, degrees)
+
+
+def _bounds(
+    mean: float,
+    spread: _Spread,
+    share: float,
+    drawn: _Drawn | None,
+    system: System,
+    level: float,
+) -> tuple[float, float]:
+    """Return the interval of a mean."""
+    error, degrees = _error(spread, share, drawn, system)
+    width = quantile((1 + level) / 2, degrees) * error
+    return mean - width, mean + width

@@ -1,0 +1,1 @@
+"""Studies: many runs from one document, compared with honest statistics."""

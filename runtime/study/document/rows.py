@@ -1,0 +1,166 @@
+"""Rows of a study: those that are written, and those of its grid."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....specs.findings import Finding, SpecError, pointer
+from .settings import BASELINE, MOST_ROWS, Change, Factor, Study
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a study."""
+
+    name: str
+    change: Change
+    at: str
+    """JSON Pointer to where the row is written; `""` for the base run."""
+
+
+def rows_of(study: Study, source: str) -> list[Row]:
+    """Return all rows of a study, the base run first.
+
+    Args:
+        study: the study.
+        source: its file, for findings.
+
+    Raises:
+        SpecError: two rows have one name, there are too many, or levels cannot be combined.
+    """
+    found = [Row(BASELINE, Change(), "")]
+    found += [Row(name, change, pointer("rows", name)) for name, change in study.rows.items()]
+    if study.grid is not None:
+        levels = {name: dict(_levels(one)) for name, one in study.grid.factors.items()}
+        counts = [len(each) for each in levels.values()]
+        total = _product(counts) if study.grid.cross else sum(counts)
+        if total + len(found) > MOST_ROWS:
+            raise SpecError([_too_many(total, source)])
+        found += _crossed(levels, source) if study.grid.cross else _alone(levels)
+    names = [row.name for row in found]
+    twice = [row for number, row in enumerate(found) if row.name in names[:number]]
+    if twice:
+        raise SpecError(
+            Finding(
+                code="Y01",
+                at=row.at,
+                problem=f"two rows have the name '{row.name}'",
+                help="rename the row, or the level of the grid",
+                source=source,
+            )
+            for row in twice
+        )
+    if study.compare.baseline not in names:
+        raise SpecError(
+            [
+                Finding(
+                    code="Y01",
+                    at="/compare/baseline",
+                    problem=f"there is no row '{study.compare.baseline}'",
+                    help=f"name one of {', '.join(names[:8])}",
+                    source=source,
+                )
+            ]
+        )
+    return found
+
+
+def _product(counts: Sequence[int]) -> int:
+    found = 1
+    for count in counts:
+        found *= count
+    return found
+
+
+def _too_many(total: int, source: str) -> Finding:
+    return Finding(
+        code="Y01",
+        at="/grid",
+        problem=f"the grid has {total:,} rows, and a study at most {MOST_ROWS:,}",
+        help="remove levels, or set 'cross' to false",
+        source=source,
+    )
+
+
+def _levels(factor: Factor) -> Iterator[tuple[str, Change]]:
+    """Yield the levels of a factor by name."""
+    yield from factor.levels.items()
+    for value in factor.values:
+        name = value if isinstance(value, str) else json.dumps(value)
+        kept = "".join(c if c.isalnum() or c in "_.=,+-" else "_" for c in name).strip("_") or "_"
+        if factor.param is not None:
+            yield kept[:60], Change(params={factor.param: value})
+        else:
+            yield kept[:60], Change(set={str(factor.set): value})
+
+
+_Levels = Mapping[str, Mapping[str, Change]]
+
+
+def _alone(factors: _Levels) -> list[Row]:
+    """Return a row for each level."""
+    return [
+        Row(f"{factor}={level}", change, pointer("grid", "factors", factor))
+        for factor, levels in factors.items()
+        for level, change in levels.items()
+    ]
+
+
+def _crossed(factors: _Levels, source: str) -> list[Row]:
+    """Return a row for each combination of levels, one of each factor.
+
+    Raises:
+        SpecError: two levels of a combination change the same thing.
+    """
+    found = []
+    for combination in itertools.product(*(levels.items() for levels in factors.values())):
+        name = ",".join(
+            f"{factor}={level}" for factor, (level, _) in zip(factors, combination, strict=True)
+        )
+        change = _joined([change for _, change in combination], name, source)
+        found.append(Row(name, change, pointer("grid")))
+    return found
+
+
+def _joined(changes: Sequence[Change], name: str, source: str) -> Change:
+    """Return the changes of several levels together.
+
+    Raises:
+        SpecError: two of them change the same thing.
+    """
+    found: dict[str, Any] = {"params": {}, "set": {}, "patch": [], "unset": []}
+
+    def refuse(what: str) -> SpecError:
+        return SpecError(
+            [
+                Finding(
+                    code="Y01",
+                    at="/grid",
+                    problem=f"two levels of the row '{name}' change '{what}'",
+                    help="let only one factor change it, or set 'cross' to false",
+                    source=source,
+                )
+            ]
+        )
+
+    for change in changes:
+        for key in ("params", "set"):
+            given = getattr(change, key)
+            if both := found[key].keys() & given.keys():
+                raise refuse(min(both))
+            found[key].update(given)
+        found["patch"] += change.patch
+        found["unset"] += change.unset
+        for key in ("extends", "objective", "match"):
+            value = getattr(change, key)
+            if value is None:
+                continue
+            if found.get(key, value) != value:
+                raise refuse(key)
+            found[key] = value
+    docs = [change.doc for change in changes if change.doc]
+    return Change(**{**found, "doc": " ".join(docs)})

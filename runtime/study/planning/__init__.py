@@ -1,0 +1,1 @@
+"""Planning a study: every run is checked, costed and compared before anything trains."""

@@ -1,0 +1,249 @@
+"""The base run of a study, and the run of each row."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ....graphs.ir.graph import Graph
+from ....specs.composition.inherit import FOLDERS, parent_of
+from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
+from ....specs.form import FORMAT, UseNode, describes_run
+from ....specs.held import load_held
+from ....specs.load import load, load_child
+from ....specs.reader import read_file, shipped_names
+from ....specs.upgrade import RUN_FORMATS, upgrade_format
+from ...train.check_run import check_run
+from ...train.objective.context import objective_file
+from ...train.objective.planned import graph_of_run
+from ...train.run import Run, run_of, set_dotted
+from ..document.rows import Row
+from ..document.settings import Study
+
+RUNS = "runs"
+"""Folder of `specs/` that contains the shipped runs."""
+
+__all__ = ["Base", "Run", "base_of", "finished_run", "read_run", "row_value"]
+
+
+def read_run(value: Any, source: str) -> Run:
+    """Return the run in a JSON value, which is not changed.
+
+    Raises:
+        SpecError: it is not a valid run.
+    """
+    return run_of(copy.deepcopy(value), source)
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The base run of a study, as a JSON value."""
+
+    value: dict[str, Any]
+    source: str
+    """File of the run, for names of its objective and specs."""
+    study: str
+    """File of the study."""
+    inline: bool
+    """Whether the study contains the run."""
+
+
+def base_of(study: Study, source: str) -> Base:
+    """Return the base run of a study with the study's settings.
+
+    Raises:
+        InputError: there is no such run.
+        SpecError: the run cannot be read, or is not a run of an objective.
+    """
+    if isinstance(study.run, dict):
+        value: Any = copy.deepcopy(study.run)
+        file = source
+    else:
+        path = parent_of(study.run, Path(source), RUNS)
+        if path is None or not path.is_file():
+            beside = [each.name for each in Path(source).parent.glob("*.json")]
+            raise InputError(
+                f"there is no run '{study.run}'",
+                place=f"{source}#/run",
+                help=did_you_mean(study.run, [*shipped_names(RUNS), *beside])
+                or "name a shipped run, or a file in the folder of the study",
+            )
+        value, file = read_file(path)
+    if isinstance(value, dict):
+        value, _ = upgrade_format(value, RUN_FORMATS)
+    if not isinstance(value, dict) or not describes_run(value):
+        raise SpecError(
+            [
+                Finding(
+                    code="Y01",
+                    at="/run",
+                    problem="the base is not a run",
+                    help="name a run: see 'weft list runs'",
+                    source=source,
+                )
+            ]
+        )
+    for dotted, new in study.set.items():
+        set_dotted(value, dotted, copy.deepcopy(new), source, pointer("set", dotted))
+    return Base(value, file, source, inline=isinstance(study.run, dict))
+
+
+def row_value(base: Base, row: Row) -> dict[str, Any]:
+    """Return the run of a row as a JSON value.
+
+    Raises:
+        InputError: a spec or an objective does not exist.
+        SpecError: the change does not apply; the findings are in the study.
+    """
+    value, change = copy.deepcopy(base.value), row.change
+    if change.objective is not None:
+        value["objective"] = change.objective
+    for dotted, new in change.set.items():
+        at = row.at + pointer("set", dotted)
+        set_dotted(value, dotted, copy.deepcopy(new), base.study, at)
+    if change.extends or change.params or change.unset or change.patch:
+        name, held = held_model(value, base, row)
+        value.setdefault("params", {})[name] = _changed(held, base, row)
+    return value
+
+
+def held_model(value: dict[str, Any], base: Base, row: Row) -> tuple[str, dict[str, Any]]:
+    """Return the param of the objective that holds the deployed model, and its value in a run.
+
+    Raises:
+        InputError: there is no such objective.
+        SpecError: the objective takes its model from no param.
+    """
+    run = read_run(value, base.source)
+    form = load(objective_file(run, base.source)).form
+    node = form.nodes.get(form.deploy or "")
+    name = node.use.removeprefix("=").strip() if isinstance(node, UseNode) else ""
+    if not isinstance(node, UseNode) or not node.use.startswith("=") or name not in form.params:
+        raise SpecError(
+            [
+                Finding(
+                    code="Y01",
+                    at=row.at,
+                    problem=f"the objective '{form.name}' has no param that holds its model, so a"
+                    " row cannot change the model",
+                    help="change settings of the run with 'set', or name another objective",
+                    source=base.study,
+                )
+            ]
+        )
+    own = form.params[name]
+    given = run.params.get(name, own)
+    return name, {"spec": given} if isinstance(given, str) else dict(given)
+
+
+def _changed(held: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
+    """Return a held model with the changes of a row.
+
+    Raises:
+        SpecError: a spec does not exist, or a patch does not apply.
+    """
+    change, found = row.change, dict(held)
+    if "spec" not in found and change.extends is None:
+        problem = "the base run takes its model from a checkpoint, so a row cannot change it"
+        help_ = "name the spec of the model in the run, and the checkpoint as its 'start'"
+        raise SpecError(
+            [Finding(code="Y01", at=row.at, problem=problem, help=help_, source=base.study)]
+        )
+    params = dict(found.get("params", {}))
+    for name in change.unset:
+        if name not in params:
+            raise SpecError([_no_param(name, params, base, row)])
+        del params[name]
+    params |= change.params
+    if change.extends is not None:
+        path = parent_of(change.extends, Path(base.study), *FOLDERS)
+        if path is None or not path.is_file():
+            raise SpecError([_no_spec(change.extends, base, row)])
+        found = {"spec": load(path).value()}
+    if change.patch:
+        found = {"spec": _patched(found, base, row)}
+    return {**found, **({"params": params} if params else {})}
+
+
+def _no_param(name: str, params: dict[str, Any], base: Base, row: Row) -> Finding:
+    return Finding(
+        code="Y01",
+        at=f"{row.at}/unset",
+        problem=f"the base run does not set the param '{name}' of its model",
+        help=did_you_mean(name, params) or "remove it",
+        source=base.study,
+    )
+
+
+def _no_spec(name: str, base: Base, row: Row) -> Finding:
+    return Finding(
+        code="Y01",
+        at=f"{row.at}/extends",
+        problem=f"there is no spec '{name}'",
+        help=did_you_mean(name, shipped_names(*FOLDERS)),
+        source=base.study,
+    )
+
+
+def _patched(held: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
+    """Return the complete spec of a model with the patches of a row.
+
+    Raises:
+        SpecError: the model does not exist, or a patch does not apply.
+    """
+    loaded = load_held(held, base.source)
+    if loaded is None:
+        raise SpecError([_no_spec(str(held["spec"]), base, row)])
+    name = loaded.form.name
+    patch = list(row.change.patch)
+    child = {"format": FORMAT, "extends": name, "name": name, "patch": patch}
+    made = load_child(loaded, child, base.study)
+    return made.value()
+
+
+def finished_run(value: dict[str, Any], base: Base) -> tuple[Run, Graph]:
+    """Return the run of a row and the graph of its objective.
+
+    Args:
+        value: the run as a JSON value.
+        base: the base run.
+
+    Raises:
+        InputError: a file of the run does not exist.
+        SpecError: the run has mistakes; they are the findings of `weft check RUN`.
+    """
+    run = read_run(value, base.source)
+    if found := check_run(run, base.source):
+        raise SpecError(found)
+    return run, graph_of_run(run, base.source)
+
+
+def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:
+    """Return the findings about a row in the study.
+
+    A finding about the run points to the change of the row that caused it, as far as it is known.
+    """
+    return [_placed(one, base, row) for one in findings]
+
+
+def _placed(finding: Finding, base: Base, row: Row) -> Finding:
+    if not row.at:  # the base run itself
+        at = f"/run{finding.at}" if base.inline and finding.source == base.source else finding.at
+        return replace(finding, at=at)
+    if finding.at.startswith("/patch") and finding.source == base.study:
+        in_grid = row.at.startswith("/grid")
+        return replace(finding, at=row.at if in_grid else row.at + finding.at, fix=None)
+    if finding.source == base.study and finding.at.startswith(row.at):
+        return finding
+    where = f"in the row '{row.name}', {finding.source or 'the run'}#{finding.at}"
+    at = row.at
+    for key, keys in (("set", row.change.set), ("params", row.change.params)):
+        for name in keys if not row.at.startswith("/grid") else ():
+            last = pointer(*name.split("."))
+            if finding.at.endswith(last) or f"{last}/" in finding.at:
+                at = row.at + pointer(key, name)
+    evidence = (*finding.evidence, where)
+    return replace(finding, at=at, source=base.study, evidence=evidence, fix=None, placed=True)

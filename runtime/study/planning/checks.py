@@ -1,0 +1,137 @@
+"""Checks of a study that need all of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ....specs.findings import Finding, did_you_mean, pointer
+from ..document.settings import Study
+from .base import Base, Run
+from .planned import Planned
+
+
+def of_study(study: Study, base: Base, rows: Sequence[Planned]) -> list[Finding]:
+    """Return the findings about settings of the study without effect or without a meaning."""
+    found = [*_own_settings(study, base), *_measuring(study, base, rows)]
+    if len(study.seeds) == 1:
+        found.append(
+            Finding(
+                code="Y06",
+                level="warning",
+                at="/seeds",
+                problem="with one seed, tests compare these trained models, not how they were made",
+                help="give two seeds or more, so that the spread over seeds is measured",
+                source=base.study,
+            )
+        )
+    return found
+
+
+def _own_settings(study: Study, base: Base) -> Iterator[Finding]:
+    """Yield a finding for each setting of a run that the study itself determines."""
+    budget = study.budget
+    counted = budget.updates or budget.tokens or budget.flops
+    owners = {"seed": "seeds", "name": "name"}
+    owners |= {"updates": "budget", "schedule.total": "budget"} if counted else {}
+    places = [("", study.set), *((pointer("rows", n), row.set) for n, row in study.rows.items())]
+    for at, settings in places:
+        for path in settings:
+            if path in owners:
+                yield Finding(
+                    code="Y07",
+                    at=at + pointer("set", path),
+                    problem=f"the study determines '{path}' by its '{owners[path]}'",
+                    help="remove it",
+                    source=base.study,
+                )
+
+
+def _measuring(study: Study, base: Base, rows: Sequence[Planned]) -> Iterator[Finding]:
+    """Yield a finding for each setting of `measure` that a run cannot fulfill."""
+    measure = study.measure
+
+    def wrong(at: str, problem: str, help_: str) -> Finding:
+        return Finding(
+            code="Y07", at=f"/measure{at}", problem=problem, help=help_, source=base.study
+        )
+
+    for row in rows:
+        tests = row.run.data.test
+        for number, name in enumerate(measure.tests or ()):
+            if name not in tests:
+                help_ = did_you_mean(name, tests) or "add it to 'data.test' of the run"
+                problem = f"the run of the row '{row.name}' has no test set '{name}'"
+                yield wrong(f"/tests/{number}", problem, help_)
+        metrics = measure.metrics or row.run.metrics()
+        predicted = [one.name for one in metrics if one.needs == "predictions"]
+        if predicted and (row.run.predict is None or row.run.answers is None):
+            problem = (
+                f"'{predicted[0]}' needs predictions, and the row '{row.name}' does not say how"
+            )
+            yield wrong("/metrics", problem, "add 'predict' and 'answers' to the run")
+        if measure.predict and row.run.predict is None:
+            yield wrong("/predict", f"the row '{row.name}' does not predict", "remove it")
+        if measure.checkpoint == "averaged" and row.run.checkpoint.average == 0:
+            problem = f"the row '{row.name}' averages no checkpoints"
+            yield wrong("/checkpoint", problem, "set it to 'best', or 'checkpoint.average'")
+
+
+def of_rows(
+    study: Study,
+    base: Base,
+    rows: Sequence[Planned],
+    baseline: Planned,
+    flops_per_second: Callable[[Run], float] | None,
+) -> list[Finding]:
+    """Return the findings about rows: equal ones, too long ones, and too large ones."""
+    found, seen = list[Finding](), dict[str, str]()
+    for row in rows:
+        if row.signature in seen:
+            found.append(
+                Finding(
+                    code="Y02",
+                    level="warning",
+                    at=row.row.at,
+                    problem=f"the row '{row.name}' is the same graph with the same settings as"
+                    f" '{seen[row.signature]}', so both are trained once",
+                    help="remove one of them, or check whether its change has an effect",
+                    source=base.study,
+                )
+            )
+        seen.setdefault(row.signature, row.name)
+        limit = study.budget.seconds
+        if limit is not None and flops_per_second is not None:
+            seconds = row.costs.seconds(flops_per_second(row.run))
+            if seconds > limit:
+                found.append(
+                    Finding(
+                        code="Y03",
+                        at=row.row.at or "/budget/seconds",
+                        problem=f"a run of the row '{row.name}' takes about {seconds:,.0f} s, more"
+                        f" than {limit:,.0f}",
+                        help="lower 'updates', or raise 'seconds' of the budget",
+                        source=base.study,
+                    )
+                )
+        found += _required(study, base, row, baseline)
+    return found
+
+
+def _required(study: Study, base: Base, row: Planned, baseline: Planned) -> Iterator[Finding]:
+    for number, one in enumerate(study.require):
+        value = getattr(row.costs, one.quantity)
+        wanted = getattr(baseline.costs, one.quantity)
+        off = abs(value - wanted) / wanted if wanted else float(value > 0)
+        problems = []
+        if one.most is not None and value > one.most:
+            problems.append(f"more than {one.most:,.0f}")
+        if one.within is not None and off > one.within:
+            problems.append(f"{value - wanted:+,} from the baseline's {wanted:,}")
+        for problem in problems:
+            yield Finding(
+                code="Y05",
+                at=row.row.at or pointer("require", number),
+                problem=f"the row '{row.name}' has {value:,} {one.quantity}, {problem}",
+                help="change the row, add 'match', or change the requirement",
+                source=base.study,
+            )

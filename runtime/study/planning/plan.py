@@ -1,0 +1,218 @@
+"""The plan of a study: every row checked, costed and compared with the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ....graphs.diff.diff import Diff, diff
+from ....graphs.diff.text import rows as lines_of
+from ....graphs.ir.graph import Graph
+from ....graphs.passes.objective import deployed_graph
+from ....specs.findings import Finding, InputError, SpecError
+from ...train.objective.planned import graph_of_run
+from ..document.rows import Row, rows_of
+from ..document.settings import Match, Study
+from .base import Base, Run, base_of, finished_run, held_model, placed, read_run, row_value
+from .checks import of_rows, of_study
+from .costs import costs_of, quantity, work_of
+from .identity import DataDigests, digest_of, job_key, signature
+from .match import Solution, solve
+from .planned import Planned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A study with all its rows, and what is wrong with it."""
+
+    study: Study
+    source: str
+    base: Base | None
+    rows: tuple[Planned, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> list[Finding]:
+        """Findings because of which nothing is trained."""
+        return [one for one in self.findings if one.level == "error"]
+
+    @property
+    def baseline(self) -> Planned:
+        """The row that the others are compared with."""
+        return next(row for row in self.rows if row.name == self.study.compare.baseline)
+
+    def changes(self, planned: Planned) -> list[str]:
+        """Return the differences of a row from the baseline, one line each."""
+        found = [str(line) for line in lines_of(difference(self.baseline, planned)[2].changes)]
+        return [*found, *_settings(self.baseline.value, planned.value)]
+
+
+def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, Diff]:
+    """Return the two graphs of which the difference of two rows is shown, and the difference.
+
+    They are the deployed models, or the objectives if these differ.
+    """
+    models = deployed_graph(old.graph), deployed_graph(new.graph)
+    found = diff(*models)
+    if not found.changes and old.graph is not new.graph:
+        whole = diff(old.graph, new.graph)
+        if whole.changes:
+            return old.graph, new.graph, whole
+    return *models, found
+
+
+def plan_study(
+    study: Study, source: str, flops_per_second: Callable[[Run], float] | None = None
+) -> Plan:
+    """Check all rows of a study and return them with their costs.
+
+    Nothing is trained and no data is prepared; the files of the data are read for their digest.
+
+    Args:
+        study: the study.
+        source: its file.
+        flops_per_second: speed with which a run trains, for the limit on its duration; None
+            checks no duration.
+    """
+
+    def failed(findings: list[Finding]) -> Plan:
+        found = tuple(findings)
+        return Plan(study=study, source=source, base=None, rows=(), findings=found)
+
+    try:
+        rows = rows_of(study, source)
+        base = base_of(study, source)
+    except InputError as error:
+        return failed(_findings(error, source))
+    first = next(row for row in rows if row.name == study.compare.baseline)
+    wrong: list[Finding] = []
+    baseline = _planned(study, base, first, None, wrong)
+    if baseline is None:
+        return failed(wrong)
+    found = []
+    for row in rows:
+        made = baseline if row is first else _planned(study, base, row, baseline, wrong)
+        found += [made] if made is not None else []
+    wrong += of_study(study, base, found)
+    wrong += of_rows(study, base, found, baseline, flops_per_second)
+    if not [one for one in wrong if one.level == "error"]:
+        digests = DataDigests()
+        found = [_with_keys(study, one, digests) for one in found]
+    findings = tuple(dict.fromkeys(wrong))
+    return Plan(study=study, source=source, base=base, rows=tuple(found), findings=findings)
+
+
+def _with_keys(study: Study, planned: Planned, digests: DataDigests) -> Planned:
+    data = digests.of(planned.run)
+    if weights := digests.weights(planned.run):
+        data = digest_of([data, *weights])
+    return replace(
+        planned, keys={seed: job_key(planned.signature, seed, data) for seed in study.seeds}
+    )
+
+
+def _findings(error: InputError, source: str) -> list[Finding]:
+    if isinstance(error, SpecError):
+        return list(error.findings)
+    place, _, at = error.place.partition("#")
+    return [
+        Finding(code="Y01", at=at, problem=error.problem, help=error.help, source=place or source)
+    ]
+
+
+def _planned(
+    study: Study, base: Base, row: Row, baseline: Planned | None, wrong: list[Finding]
+) -> Planned | None:
+    """Return a row with its costs; None and its findings if it is wrong."""
+    try:
+        value, solution = row_value(base, row), None
+        if baseline is not None:
+            value, solution = _matched(study, base, row, value, baseline)
+        value = _budgeted(study, base, value)
+        run, graph = finished_run(value, base)
+        costs = costs_of(run, graph, base.source)
+    except InputError as error:
+        wrong += placed(tuple(_findings(error, base.source)), base, row)
+        return None
+    return Planned(
+        row=row,
+        value=value,
+        run=run,
+        graph=graph,
+        costs=costs,
+        signature=signature(run, graph),
+        solution=solution,
+    )
+
+
+def _matched(
+    study: Study, base: Base, row: Row, value: dict[str, Any], baseline: Planned
+) -> tuple[dict[str, Any], Solution | None]:
+    """Return the run of a row with its matched param.
+
+    Raises:
+        InputError: no value of the param makes the row as large as the baseline.
+    """
+    own = row.change.match
+    match = study.match if own is None else own
+    if not match:
+        return value, None
+    wanted = quantity(deployed_graph(baseline.graph), match.quantity)
+    if _size(value, base, match) == wanted:
+        return value, None
+    if match.param in row.change.params:
+        raise _y04(base, row, f"the row sets '{match.param}', which is also matched")
+    name, held = held_model(value, base, row)
+
+    def with_param(number: int) -> dict[str, Any]:
+        params = {**held.get("params", {}), match.param: number}
+        return {**value, "params": {**value.get("params", {}), name: {**held, "params": params}}}
+
+    try:
+        solution = solve(match, wanted, lambda number: _size(with_param(number), base, match))
+    except SpecError:
+        raise
+    except InputError as error:
+        raise _y04(base, row, error.problem, error.help) from error
+    return with_param(solution.value), solution
+
+
+def _y04(base: Base, row: Row, problem: str, help_: str = "") -> SpecError:
+    help_ = help_ or 'leave the param out, or set "match": false in the row'
+    return SpecError(
+        [Finding(code="Y04", at=row.at, problem=problem, help=help_, source=base.study)]
+    )
+
+
+def _size(value: dict[str, Any], base: Base, match: Match) -> int:
+    graph = graph_of_run(read_run(value, base.source), base.source)
+    return quantity(deployed_graph(graph), match.quantity)
+
+
+def _budgeted(study: Study, base: Base, value: dict[str, Any]) -> dict[str, Any]:
+    """Return a run with the number of updates that the budget gives it."""
+    budget, updates = study.budget, study.budget.updates
+    if budget.tokens is not None or budget.flops is not None:
+        work = work_of(read_run(value, base.source), base.source)
+        tokens = budget.tokens or float(budget.flops or 0) / work.flops_per_token
+        updates = max(1, int(tokens / work.tokens_per_update))
+    if updates is None:
+        return value
+    found = {**value, "updates": updates}
+    schedule = value.get("schedule")
+    if isinstance(schedule, dict) and "total" in schedule:
+        found["schedule"] = {**schedule, "total": updates}
+    return found
+
+
+def _settings(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Yield the settings in which two runs differ, without the params of their objectives."""
+    for key in sorted(old.keys() | new.keys()):
+        if not path and key in ("params", "name", "doc"):
+            continue
+        left, right = old.get(key), new.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            yield from _settings(left, right, f"{path}{key}.")
+        elif left != right:
+            yield f"~ run {path}{key}  {left} -> {right}"

@@ -1,0 +1,113 @@
+"""The plan of a study as text: costs of each row, differences, and the total."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .base import Run
+from .plan import Plan
+from .planned import Planned
+
+HOUR = 3600.0
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest fitting unit.
+
+    >>> duration(42), duration(600), duration(9000)
+    ('42 s', '10.0 min', '2.5 h')
+    """
+    if seconds < 2 * 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes with a unit.
+
+    >>> size(2048), size(5 << 20)
+    ('2.0 KiB', '5.0 MiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":  # noqa: PLR2004
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def cost_rows(plan: Plan, flops_per_second: Callable[[Run], float]) -> list[tuple[str, ...]]:
+    """Return a table of the costs of the rows, with a header and a total."""
+    head = ("row", "parameters", "", "FLOPs", "decoding", "memory", "updates", "one run", "all")
+    found: list[tuple[str, ...]] = [head]
+    base, total = plan.baseline.costs, 0.0
+    for row in plan.rows:
+        costs = row.costs
+        once = costs.seconds(flops_per_second(row.run))
+        runs = len(row.keys) or len(plan.study.seeds)
+        total += 0.0 if _is_copy(plan, row) else once * runs
+        found.append(
+            (
+                row.name,
+                f"{costs.parameters:,}",
+                _percent(costs.parameters, base.parameters),
+                _percent(costs.flops, base.flops) or f"{costs.flops:,}",
+                size(costs.decode_state) if costs.decode_state else "",
+                size(costs.memory),
+                f"{costs.updates:,}",
+                duration(once),
+                "" if _is_copy(plan, row) else duration(once * runs),
+            )
+        )
+    found.append(("all", "", "", "", "", "", "", "", duration(total)))
+    return found
+
+
+def _percent(value: int, base: int) -> str:
+    if value == base or not base:
+        return ""
+    return f"{value / base - 1:+.2%}"
+
+
+def _is_copy(plan: Plan, row: Planned) -> bool:
+    """Return whether an earlier row trains the same."""
+    return next(one for one in plan.rows if one.signature == row.signature) is not row
+
+
+def change_lines(plan: Plan) -> Iterator[str]:
+    """Yield what each row changes, a line for each change."""
+    for row in plan.rows:
+        if row.name == plan.study.compare.baseline:
+            continue
+        yield f"{row.name}  {solved(plan, row)}".rstrip()
+        lines = plan.changes(row)
+        yield from (f"  {line}" for line in lines or ["no difference"])
+
+
+def solved(plan: Plan, row: Planned) -> str:
+    """Return the value of the matched param of a row in words; `""` if there is none."""
+    match = row.row.change.match or plan.study.match
+    if row.solution is None or not match:
+        return ""
+    one = row.solution
+    return f"{match.param} = {one.value:,} by 'match', {one.difference:+.2%} {match.quantity}"
+
+
+def plan_record(plan: Plan, flops_per_second: Callable[[Run], float]) -> dict[str, Any]:
+    """Return a plan as plain data."""
+    return {
+        "study": plan.study.name,
+        "findings": [one.as_json() for one in plan.findings],
+        "rows": [
+            {
+                "name": row.name,
+                "doc": row.row.change.doc,
+                "costs": row.costs.as_json(),
+                "seconds": row.costs.seconds(flops_per_second(row.run)),
+                "changes": plan.changes(row),
+                "solved": solved(plan, row),
+                "jobs": {str(seed): key for seed, key in row.keys.items()},
+            }
+            for row in plan.rows
+        ],
+    }

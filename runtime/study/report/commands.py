@@ -1,0 +1,23 @@
+"""Commands with which a study, and each of its runs, can be repeated."""
+
+from __future__ import annotations
+
+import shlex
+
+from .record import Record
+
+
+def commands(record: Record) -> list[str]:
+    """Return the commands of a study: all of it, and each training alone."""
+    folder = shlex.quote(record["folder"])
+    settings = "".join(f" --set {shlex.quote(one)}" for one in record["overrides"])
+    found = [f"weft study run {shlex.quote(record['source'])}{settings} --out {folder}"]
+    seen = set[str]()
+    for row in record["rows"]:
+        for seed, one in row["seeds"].items():
+            if one["job"] not in seen:
+                seen.add(one["job"])
+                run = f"{folder}/jobs/{one['job']}/run.json"
+                command = f"weft train {run} --out outputs/{one['job']}"
+                found.append(f"{command}  # {row['name']}, seed {seed}")
+    return found

@@ -1,0 +1,126 @@
+"""Pictures of a study: what each row changes in the graph, and the curves of the trainings."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ....graphs.draw.diff import diff_picture
+from ....graphs.draw.render import svg_of
+from ....specs.files import write_beside
+from ....specs.findings import InputError
+from ..planning.identity import digest_of
+from ..planning.plan import Plan, difference
+from .record import Record
+
+COLORS = ("#2563a8", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#0e7490", "#a16207", "#475569")
+WIDTH, HEIGHT = 720, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 150, 12, 34
+_TICKS = 5
+_MOST = 24
+"""Maximum number of curves in a picture."""
+
+
+def write_pictures(plan: Plan, out: Path) -> str:
+    """Draw the difference of each row from the baseline into the folder of the study.
+
+    A picture that exists already is not drawn again.
+
+    Returns:
+        Why there are no pictures; `""` if there are.
+    """
+    folder = out / "pictures"
+    for row in plan.rows:
+        if row.name == plan.study.compare.baseline:
+            continue
+        old, new, found = difference(plan.baseline, row)
+        if not found.changes:
+            continue
+        named = replace(found, names=(plan.baseline.name, row.name))
+        picture = diff_picture(old, new, named)
+        digest = digest_of(picture.source, 16)
+        path = folder / f"{digest_of(row.name, 16)}.svg"
+        if path.is_file() and digest in path.read_text(encoding="utf-8")[:60]:
+            continue
+        try:
+            text = f"<!-- {digest} -->{svg_of(picture)}"
+        except InputError as error:
+            return error.problem
+        write_beside(path, text.encode(), "picture")
+    return ""
+
+
+def picture_of(out: Path, name: str) -> str:
+    """Return the picture of a row as SVG; `""` if there is none."""
+    path = out / "pictures" / f"{digest_of(name, 16)}.svg"
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def curves(record: Record) -> str:
+    """Return the validation losses of all rows as SVG; `""` if there are none.
+
+    A line is the mean over the seeds that have a value at an update.
+    """
+    lines = {row["name"]: _mean_curve(row) for row in record["rows"]}
+    lines = {name: points for name, points in lines.items() if len(points) > 1}
+    if not lines:
+        return ""
+    shown = dict(itertools.islice(lines.items(), _MOST))
+    points = [point for each in shown.values() for point in each]
+    most = max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    high = high if high > low else low + 1.0
+    wide, tall = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return _LEFT + wide * x / most, _TOP + tall * (high - y) / (high - low)
+
+    label = 'role="img" aria-label="validation loss by update"'
+    parts = [f'<svg class="curves" viewBox="0 0 {WIDTH} {HEIGHT}" {label}>']
+    for value in _ticks(low, high):
+        _, y = place(0, value)
+        parts.append(f'<line x1="{_LEFT}" x2="{_LEFT + wide}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+    for value in _ticks(0, most):
+        x, _ = place(value, low)
+        parts.append(
+            f'<text x="{x:.1f}" y="{_TOP + tall + 16}" text-anchor="middle">{value:,.0f}</text>'
+        )
+    parts.append(
+        f'<text x="{_LEFT + wide / 2}" y="{HEIGHT - 3}" text-anchor="middle">updates</text>'
+    )
+    for number, (name, each) in enumerate(shown.items()):
+        color = COLORS[number % len(COLORS)]
+        dash = ' stroke-dasharray="5 3"' if number >= len(COLORS) else ""
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in each))
+        title = f"<title>{html.escape(name)}</title>"
+        parts.append(f'<polyline points="{path}" stroke="{color}"{dash}>{title}</polyline>')
+        y = _TOP + 12 + 12 * number
+        parts.append(
+            f'<text x="{_LEFT + wide + 10}" y="{y}" style="fill:{color}">'
+            f"{html.escape(name[:24])}</text>"
+        )
+    return "".join((*parts, "</svg>"))
+
+
+def _mean_curve(row: Record) -> list[tuple[float, float]]:
+    """Return the mean over seeds of the values at each update."""
+    found: dict[int, list[float]] = {}
+    for one in row["seeds"].values():
+        for update, value in one["curve"]:
+            if math.isfinite(value):
+                found.setdefault(update, []).append(value)
+    return [(float(update), sum(v) / len(v)) for update, v in sorted(found.items())]
+
+
+def _ticks(low: float, high: float) -> Sequence[float]:
+    """Return round numbers between two bounds."""
+    raw = (high - low) / _TICKS
+    unit = 10 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
+    step = next(unit * one for one in (1, 2, 5, 10) if unit * one >= raw)
+    first = math.ceil(low / step)
+    return [step * number for number in range(first, math.floor(high / step) + 1)]

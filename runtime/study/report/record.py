@@ -1,0 +1,306 @@
+"""The record of a study: all figures of its report, as plain data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...metrics.comparing.bootstrap import Value
+from ...metrics.comparing.compare import System, all_pairs, compare, summaries
+from ...metrics.metric import Metric, Statistics, SumMetric
+from ...metrics.registry import METRICS
+from ..document.settings import BASELINE, Compare
+from ..running.jobs import RESULT, Job, events, open_plan, read_json
+from ..running.measuring import LENGTHS, read_sums, sums_of
+
+BUCKETS = 4
+"""Number of groups of examples by the length of their references."""
+MARGIN = 1e-9
+
+Record = dict[str, Any]
+
+
+def study_record(out: Path) -> Record:
+    """Return the record of the study in a folder, from the jobs that are done.
+
+    Raises:
+        InputError: there is no study, or a file of it is damaged.
+    """
+    plan = open_plan(out)
+    document = plan["document"]
+    settings = Compare(**document.get("compare", {}))
+    rows = [_row(row, out) for row in plan["rows"]]
+    curve = _draw_curves(rows)
+    done = [row for row in rows if row["trained"]]
+    measured = _measured(done, out)
+    tables = [
+        _table(split, metric, done, measured, settings)
+        for split in _splits(done)
+        for metric in _metrics(done, out)
+    ]
+    tests = [table for table in tables if table["split"] != "valid"]
+    first = tests or tables
+    return {
+        "study": plan["study"],
+        "doc": document.get("doc", ""),
+        "weft": version("weft"),
+        "source": plan["source"],
+        "folder": plan["folder"],
+        "overrides": plan["overrides"],
+        "baseline": settings.baseline,
+        "level": settings.level,
+        "power": settings.power,
+        "seeds": max((len(row["seeds"]) for row in rows), default=0),
+        "curve": curve,
+        "pairs": settings.pairs,
+        "rows": rows,
+        "tables": tables,
+        "primary": {key: first[0][key] for key in ("split", "metric")} if first else None,
+        "selected": _selected(tables),
+        "lengths": _lengths(done, measured, first, out),
+        "document": document,
+    }
+
+
+def _row(row: Record, out: Path) -> Record:
+    """Return a row of the plan with the outcome of its jobs."""
+    seeds = {}
+    for seed, key in row["jobs"].items():
+        job = Job(out / "jobs" / key, row["name"], int(seed))
+        state = job.state()
+        found: Record = {"state": state, "job": key}
+        if state == "done":
+            result = read_json(job.measured / RESULT)
+            found |= {"splits": result["splits"], "training": result["training"]}
+        elif state == "failed":
+            found["error"] = job.error()
+        found["valid"] = [event for event in events(job) if event.get("type") == "valid"]
+        seeds[seed] = found
+    trained = [seed for seed, one in seeds.items() if one["state"] == "done"]
+    return {**row, "seeds": seeds, "trained": trained}
+
+
+def _draw_curves(rows: Sequence[Record]) -> str:
+    """Replace the validations of each seed by a curve; return the value that it shows.
+
+    It is the negative log-likelihood if all rows have it, because losses of different objectives
+    cannot be compared.
+    """
+    seeds = [one for row in rows for one in row["seeds"].values()]
+    name = "nll" if all("nll" in event for one in seeds for event in one["valid"]) else "loss"
+    for one in seeds:
+        events_ = one.pop("valid")
+        one["curve"] = [[event["update"], event[name]] for event in events_ if name in event]
+    return name
+
+
+def _splits(rows: Sequence[Record]) -> list[str]:
+    found: dict[str, None] = {}
+    for row in rows:
+        for seed in row["trained"]:
+            found |= dict.fromkeys(row["seeds"][seed]["splits"])
+    return [*found]
+
+
+def _metrics(rows: Sequence[Record], out: Path) -> list[Metric]:
+    """Return the metrics of the study, in its order."""
+    found: dict[str, Metric] = {}
+    for row in rows:
+        key = row["seeds"][row["trained"][0]]["job"]
+        task = Job(out / "jobs" / key, row["name"], 0).task
+        for one in task["metrics"]:
+            metric = METRICS.parse(one, "metrics")
+            found.setdefault(metric.name, metric)
+    return [*found.values()]
+
+
+_Sums = dict[tuple[str, str, str], dict[str, Statistics]]
+"""Row, seed and split to the sums of each example by metric."""
+
+
+def _measured(rows: Sequence[Record], out: Path) -> _Sums:
+    found: _Sums = {}
+    for row in rows:
+        for seed in row["trained"]:
+            one = row["seeds"][seed]
+            job = Job(out / "jobs" / one["job"], row["name"], int(seed))
+            for split in one["splits"]:
+                found[row["name"], seed, split] = read_sums(job.measured, split)
+    return found
+
+
+def _systems(
+    split: str, metric: Metric, rows: Sequence[Record], measured: _Sums
+) -> tuple[list[System], Value | None]:
+    """Return the rows that have a metric as systems, and the value of sums if all have sums."""
+    found = []
+    for row in rows:
+        scores = {
+            seed: row["seeds"][seed]["splits"].get(split, {}).get("scores", {}).get(metric.name)
+            for seed in row["trained"]
+        }
+        given = {seed: value for seed, value in scores.items() if value is not None}
+        sums = [sums_of(measured[row["name"], seed, split], metric.name) for seed in given]
+        kept = tuple(one for one in sums if one is not None)
+        if given:
+            values = tuple(given.values())
+            own = kept if len(kept) == len(values) else ()
+            found.append(System(name=row["name"], values=values, sums=own))
+    has_sums = isinstance(metric, SumMetric) and all(one.sums for one in found)
+    return found, metric.value_of if has_sums and isinstance(metric, SumMetric) else None
+
+
+def _table(
+    split: str, metric: Metric, rows: Sequence[Record], measured: _Sums, settings: Compare
+) -> Record:
+    """Return means, intervals and comparisons of a metric on a split."""
+    systems, value_of = _systems(split, metric, rows, measured)
+    names = [one.name for one in systems]
+    base = settings.baseline
+    pairs = [(base, name) for name in names if name != base] if base in names else []
+    if settings.pairs == "all":
+        pairs = all_pairs(names)
+    found = compare(
+        systems,
+        pairs,
+        value_of,
+        higher_is_better=metric.higher_is_better,
+        level=settings.level,
+        power=settings.power,
+        samples=settings.samples,
+    )
+    means = summaries(systems, value_of, level=settings.level, samples=settings.samples)
+    signatures = {
+        one["splits"][split].get("signatures", {}).get(metric.name)
+        for row in rows
+        for one in row["seeds"].values()
+        if one["state"] == "done" and split in one["splits"]
+    }
+    examples = [len(system.sums[0]) for system in systems if system.sums]
+    return {
+        "split": split,
+        "metric": metric.name,
+        "higher_is_better": metric.higher_is_better,
+        "signature": " ".join(sorted(one for one in signatures if one)),
+        "examples": examples[0] if examples else None,
+        "rows": [asdict(one) for one in means],
+        "comparisons": [one.as_json() for one in found],
+    }
+
+
+def _selected(tables: Sequence[Record]) -> Record | None:
+    """Return the row that the validation data selects by the first metric."""
+    own = next((one for one in tables if one["split"] == "valid" and one["rows"]), None)
+    if own is None:
+        return None
+    order = sorted(own["rows"], key=lambda row: row["mean"], reverse=own["higher_is_better"])
+    best = order[0]
+    return {"metric": own["metric"], "row": best["name"], "mean": best["mean"]}
+
+
+def _lengths(
+    rows: Sequence[Record], measured: _Sums, tables: Sequence[Record], out: Path
+) -> Record | None:
+    """Return the first metric by the length of the references; None if it cannot be divided."""
+    if not tables or not rows:
+        return None
+    split, name = tables[0]["split"], tables[0]["metric"]
+    metric = next((one for one in _metrics(rows, out) if one.name == name), None)
+    if not isinstance(metric, SumMetric):
+        return None
+    first = measured[rows[0]["name"], rows[0]["trained"][0], split]
+    systems, value_of = _systems(split, metric, rows, measured)
+    if LENGTHS not in first or value_of is None:
+        return None
+    lengths = first[LENGTHS][:, 0]
+    inner = np.quantile(lengths, np.linspace(0, 1, BUCKETS + 1)[1:-1])
+    edges = [0.0, *sorted({float(np.floor(one)) for one in inner}), float(lengths.max())]
+    groups = []
+    for low, high in itertools.pairwise(edges):
+        inside = (lengths > low + MARGIN) & (lengths <= high + MARGIN)
+        if inside.any():
+            least, most = int(lengths[inside].min()), int(lengths[inside].max())
+            title = f"{least}" if least == most else f"{least} to {most}"
+            groups.append((title, inside))
+    values = {
+        one.name: [
+            float(np.mean([value_of(sums[inside].sum(0)) for sums in one.sums]))
+            for _, inside in groups
+        ]
+        for one in systems
+    }
+    return {
+        "split": split,
+        "metric": name,
+        "words": [title for title, _ in groups],
+        "examples": [int(inside.sum()) for _, inside in groups],
+        "rows": values,
+    }
+
+
+def conclusions(record: Record) -> list[str]:
+    """Return what the study concludes by its first metric, in sentences."""
+    table = primary_table(record)
+    if table is None:
+        return ["No run has finished, so there is nothing to conclude."]
+    metric, found = table["metric"], []
+    for one in table["comparisons"]:
+        size = f"{one['difference']:+.2f} {metric}"
+        if one["low"] is not None:
+            size += f" [{one['low']:+.2f}, {one['high']:+.2f}]"
+        text = f"{one['other']} against {one['baseline']}: {size}, {one['verdict']}"
+        if one["adjusted"] is not None:
+            text += f" ({probability_text(one['adjusted'])} after Holm's correction)"
+        if one["verdict"] == "not distinguishable":
+            text += (
+                f"; a difference of {one['detectable']:.2f} would have been found with"
+                f" {record['power']:.0%} probability"
+            )
+        found.append(text + ".")
+    return found or ["There is nothing to compare."]
+
+
+def probability(p: float) -> str:
+    """Return a probability as text.
+
+    >>> probability(0.0312), probability(1e-5)
+    ('0.031', '< 0.001')
+    """
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"  # noqa: PLR2004
+
+
+def probability_text(p: float) -> str:
+    """Return a probability with its name.
+
+    >>> probability_text(0.0312), probability_text(1e-5)
+    ('p = 0.031', 'p < 0.001')
+    """
+    text = probability(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def primary_table(record: Record) -> Record | None:
+    """Return the table of the first metric on the first test set."""
+    wanted = record["primary"]
+    return next(
+        (one for one in record["tables"] if wanted and all(one[k] == v for k, v in wanted.items())),
+        None,
+    )
+
+
+def row_of(table: Record | None, name: str) -> Record | None:
+    """Return the mean and spread of a row in a table."""
+    return next((one for one in table["rows"] if one["name"] == name), None) if table else None
+
+
+def comparison_of(record: Record, table: Record | None, name: str) -> Record | None:
+    """Return the comparison of a row with the baseline in a table."""
+    pairs = table["comparisons"] if table else []
+    own = (record["baseline"], name) if record["pairs"] == "baseline" else (BASELINE, name)
+    return next((one for one in pairs if (one["baseline"], one["other"]) == own), None)

@@ -1,0 +1,170 @@
+"""The record of a study as Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from .commands import commands
+from .record import (
+    Record,
+    comparison_of,
+    conclusions,
+    primary_table,
+    probability,
+    row_of,
+)
+
+METHOD = (
+    "Means over seeds with {level:.0%} intervals over seeds and test examples; ± is the standard"
+    " deviation over seeds. Differences are tested with Holm's correction for all rows of a table."
+)
+ONE_SEED = "With one seed, the tests compare these models, and not how they were trained."
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
+
+
+def cells(record: Record) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the lines of the main table, as text."""
+    table = primary_table(record)
+    others = [one for one in record["tables"] if one is not table]
+    metric = f"{table['split']} {table['metric']}" if table else "metric"
+    head = ["row", "parameters", metric, "difference", "p", "conclusion"]
+    head += [f"{one['split']} {one['metric']}" for one in others]
+    lines = []
+    for row in record["rows"]:
+        own, pair = row_of(table, row["name"]), comparison_of(record, table, row["name"])
+        line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(own)]
+        line += [*_difference(pair), _state(row) or (pair["verdict"] if pair else "")]
+        lines.append([*line, *(mean_of(row_of(one, row["name"])) for one in others)])
+    return head, lines
+
+
+def mean_of(row: Record | None) -> str:
+    """Return a mean with its standard deviation, as text."""
+    if row is None:
+        return ""
+    return f"{row['mean']:.2f}" + ("" if row["spread"] is None else f" ± {row['spread']:.2f}")
+
+
+def _difference(pair: Record | None) -> tuple[str, str]:
+    """Return a difference with its interval, and its corrected probability, as text."""
+    if pair is None:
+        return "", ""
+    text = f"{pair['difference']:+.2f}"
+    if pair["low"] is not None:
+        text += f" [{pair['low']:+.2f}, {pair['high']:+.2f}]"
+    return text, "" if pair["adjusted"] is None else probability(pair["adjusted"])
+
+
+def _state(row: Record) -> str:
+    """Return which seeds of a row are missing; `""` if all are done."""
+    missing = [one["state"] for one in row["seeds"].values() if one["state"] != "done"]
+    return f"{missing[0]}: {len(missing)} of {len(row['seeds'])} seeds" if missing else ""
+
+
+def markdown(record: Record) -> str:
+    """Return the report as Markdown."""
+    return "\n".join(_markdown(record)) + "\n"
+
+
+def _markdown(record: Record) -> Iterator[str]:
+    yield from (f"# {record['study']}", "")
+    if record["doc"]:
+        yield from (record["doc"], "")
+    yield from (f"- {line}" for line in conclusions(record))
+    yield ""
+    if record["seeds"] == 1:
+        yield from (ONE_SEED, "")
+    head, lines = cells(record)
+    yield _md_line(head)
+    yield _md_line(["---", *["---:"] * (len(head) - 1)])
+    yield from (_md_line(line) for line in lines)
+    yield from ("", METHOD.format(level=record["level"]), "")
+    if record["selected"]:
+        one = record["selected"]
+        yield f"The validation data selects `{one['row']}` ({one['metric']} {one['mean']:.2f})."
+        yield ""
+    if record["lengths"]:
+        yield from _md_lengths(record["lengths"])
+    yield from ("## Rows", "")
+    for row in record["rows"]:
+        doc = f"{row['doc']} {row['solved']}".strip()
+        yield f"**{row['name']}**{': ' + doc if doc else ''}"
+        yield from ("", "```text", *(row["changes"] or ["the baseline"]), "```", "")
+    yield from ("## Commands", "", "```sh", *commands(record), "```")
+
+
+def _md_line(line: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
+
+
+def _md_lengths(lengths: Record) -> Iterator[str]:
+    yield f"## {lengths['metric']} on {lengths['split']} by words of the reference"
+    yield ""
+    names = [f"{w} (n={n})" for w, n in zip(lengths["words"], lengths["examples"], strict=True)]
+    yield _md_line(["row", *names])
+    yield _md_line(["---", *["---:"] * len(names)])
+    for name, values in lengths["rows"].items():
+        yield _md_line([name, *(f"{value:.2f}" for value in values)])
+    yield ""
+
+
+def latex(record: Record) -> str:
+    """Return the main table in LaTeX, for the package booktabs."""
+    head, lines = cells(record)
+    columns = "l" + "r" * (len(head) - 1)
+    body = [f"{' & '.join(map(_tex, line))} \\\\" for line in lines]
+    words = (record["doc"] or record["study"]).rstrip(".")
+    caption = f"{words}. {METHOD.format(level=record['level'])}"
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            f"{' & '.join(map(_tex, head))} \\\\",
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            rf"\caption{{{_tex(caption)}}}",
+            rf"\label{{tab:{_label(record['study'])}}}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _tex(text: str) -> str:
+    """Return text with the characters that LaTeX interprets escaped."""
+    plain = "".join(_LATEX.get(c, c) for c in text)
+    return plain.replace("±", r"$\pm$").replace("<", "$<$")
+
+
+def _label(text: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in text)
+
+
+def table_csv(record: Record) -> str:
+    """Return a line for each row, seed, split and metric."""
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="\n")
+    write.writerow(["row", "seed", "state", "split", "metric", "value", "parameters", "updates"])
+    for row in record["rows"]:
+        costs: dict[str, Any] = row["costs"]
+        for seed, one in row["seeds"].items():
+            end = [costs["parameters"], costs["updates"]]
+            if one["state"] != "done":
+                write.writerow([row["name"], seed, one["state"], "", "", "", *end])
+            for split, found in one.get("splits", {}).items():
+                for metric, value in found["scores"].items():
+                    line = [row["name"], seed, "done", split, metric, repr(value)]
+                    write.writerow([*line, *end])
+    return out.getvalue()

@@ -1,0 +1,207 @@
+"""Folder of a study: its plan, its jobs, and how far each of them is.
+
+plan.json            rows, costs and the keys of their jobs
+prepared/DIGEST      tokenizers and tables, shared by the jobs with the same data
+jobs/KEY/run.json    a run that `weft train` reads, without other files of the study
+jobs/KEY/task.json   where its data is, and what is measured
+jobs/KEY/train/      folder of the training, as of `weft train`
+jobs/KEY/measured/DIGEST/    scores, answers and sums by test set
+jobs/KEY/error.json  why the last attempt failed
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ....specs.files import write_beside
+from ....specs.findings import InputError
+from ....specs.form import holds_spec
+from ....specs.held import inlined
+from ....specs.load import load
+from ....specs.reader import SHIPPED
+from ...train.objective.context import objective_file
+from ...train.reporting.history import read
+from ..planning.base import Base
+from ..planning.identity import DataDigests, digest_of
+from ..planning.plan import Plan
+from ..planning.planned import Planned
+
+PLAN = "plan.json"
+TASK = "task.json"
+RESULT = "result.json"
+ERROR = "error.json"
+OBJECTIVE = "objective.json"
+DIGITS = 16
+
+State = Literal["done", "failed", "stopped", "waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of a study: a row with a seed."""
+
+    folder: Path
+    row: str
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Key of the job, which is the name of its folder."""
+        return self.folder.name
+
+    @property
+    def task(self) -> dict[str, Any]:
+        """What is measured, and where the prepared data is."""
+        return dict(read_json(self.folder / TASK))
+
+    @property
+    def measured(self) -> Path:
+        """Folder of the measurements that the current document asks for."""
+        return self.folder / "measured" / str(self.task["measured"])
+
+    def state(self) -> State:
+        """Return how far the job is, by the files in its folder."""
+        if (self.measured / RESULT).is_file():
+            return "done"
+        if (self.folder / ERROR).is_file():
+            return "failed"
+        return "stopped" if any((self.folder / "train/checkpoints").glob("[0-9]*")) else "waiting"
+
+    def progress(self) -> dict[str, Any]:
+        """Return the newest events of the training: `train` and `valid`, as far as there are."""
+        found: dict[str, Any] = {}
+        for event in read(self.folder / "train/metrics.jsonl"):
+            found[str(event.get("type"))] = event
+        return found
+
+    def error(self) -> str:
+        """Return why the last attempt failed; `""` if it did not."""
+        try:
+            return str(read_json(self.folder / ERROR)["problem"])
+        except InputError:
+            return ""
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON value of a file that weft wrote.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot read the file: {error}", place=str(path), help="run the study again"
+        ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON value, completely or not at all; leave a file that has it already.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    content = (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+    if not (path.is_file() and path.read_bytes() == content):
+        write_beside(path, content, "file")
+
+
+def write_jobs(plan: Plan, out: Path, record: dict[str, Any]) -> list[Job]:
+    """Write the plan of a study and all of its jobs; those that are done stay as they are.
+
+    Args:
+        plan: a plan without errors.
+        out: folder of the study.
+        record: the plan as plain data.
+
+    Returns:
+        The jobs in the order of the rows, seed by seed; equal rows share jobs.
+    """
+    if plan.base is None:
+        raise ValueError(plan)
+    digests, done = DataDigests(), set[str]()
+    for row in plan.rows:
+        for seed, key in row.keys.items():
+            if key not in done:
+                done.add(key)
+                _write(plan, plan.base, row, seed, out / "jobs" / key, digests)
+    write_json(out / PLAN, record)
+    return jobs_of(record, out)
+
+
+def jobs_of(record: dict[str, Any], out: Path) -> list[Job]:
+    """Return the jobs of a plan, seed by seed, each once."""
+    found: dict[str, Job] = {}
+    seeds = dict.fromkeys(seed for row in record["rows"] for seed in row["jobs"])
+    for seed in seeds:
+        for row in record["rows"]:
+            key = row["jobs"][seed]
+            found.setdefault(key, Job(out / "jobs" / key, row["name"], int(seed)))
+    return list(found.values())
+
+
+def _write(
+    plan: Plan, base: Base, row: Planned, seed: int, folder: Path, digests: DataDigests
+) -> None:
+    """Write the run and the task of a job."""
+    value, study = copy.deepcopy(row.value), plan.study
+    params = value.get("params", {})
+    for name, one in params.items():
+        if holds_spec(one):
+            params[name] = inlined(one, base.source)
+    path = Path(objective_file(row.run, base.source))
+    if not path.is_relative_to(SHIPPED):
+        objective = load(path).value()
+        for name, one in objective.get("params", {}).items():
+            objective["params"][name] = inlined(one, str(path))
+        write_json(folder / OBJECTIVE, objective)
+        value["objective"] = OBJECTIVE
+    value |= {"name": f"job-{folder.name}", "seed": seed}
+    write_json(folder / "run.json", value)
+    data = row.run.data
+    tests = [*(data.test if study.measure.tests is None else study.measure.tests)]
+    metrics = study.measure.metrics or tuple(row.run.metrics())
+    measured = {
+        "splits": ["valid", *tests],
+        "metrics": [one.model_dump(mode="json") for one in metrics],
+        "checkpoint": study.measure.checkpoint,
+        "predict": study.measure.predict,
+        "answers": row.run.answers,
+    }
+    settings = data.model_dump(mode="json", by_alias=True)
+    prepared = {key: each for key, each in settings.items() if key != "test"}
+    tokenizers = {name: one.model_dump(mode="json") for name, one in row.run.tokenizers.items()}
+    own = [digests.of(row.run, (name,)) for name in ("valid", *tests)]
+    task = {
+        **measured,
+        "data": settings,
+        "prepared": digest_of([prepared, tokenizers], DIGITS),
+        "measured": digest_of([measured, own], DIGITS),
+    }
+    write_json(folder / TASK, task)
+
+
+def open_plan(out: Path) -> dict[str, Any]:
+    """Return the plan in the folder of a study.
+
+    Raises:
+        InputError: the study was not run there.
+    """
+    if not (out / PLAN).is_file():
+        raise InputError(
+            "there is no study in this folder",
+            place=str(out),
+            help="run it with 'weft study run', or give its folder with --out",
+        )
+    return dict(read_json(out / PLAN))
+
+
+def events(job: Job) -> Iterator[dict[str, Any]]:
+    """Yield the events of a job's training."""
+    yield from read(job.folder / "train/metrics.jsonl")

@@ -1,0 +1,124 @@
+"""Measure the model of a job on the validation data and on each test set."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....specs.files import write_beside
+from ....specs.findings import InputError
+from ...data.preparing.prepare import records_of
+from ...data.preparing.records import values_of
+from ...metrics.metric import LossMetric, Metric, SumMetric
+from ...metrics.registry import METRICS
+from ...model.answering import as_json
+from ...model.opening import open_model
+from ...train.device import choose
+from ..planning.base import Run
+from .jobs import RESULT, Job, read_json, write_json
+
+LENGTHS = "(lengths)"
+"""Name of the array with the words of each reference."""
+
+
+def measure(job: Job, run: Run) -> None:
+    """Measure the trained model of a job, and write scores, answers and sums by example.
+
+    Raises:
+        InputError: a test set cannot be read, or a metric does not fit the answers.
+    """
+    task, place = job.task, choose(run)
+    folder = job.folder / "train" / str(task["checkpoint"])
+    model = open_model(
+        folder, device=str(place.device), precision="bfloat16" if place.half else "float32"
+    )
+    reading, metrics = model.answering, [METRICS.parse(one, "metrics") for one in task["metrics"]]
+    needed = [one for one in metrics if one.needs == "predictions"]
+    predictor = None
+    if needed:
+        predictor = reading.predictor(
+            (model.module,), task["predict"] or None, task["answers"], half=place.half
+        )
+    found: dict[str, Any] = {}
+    for split in task["splits"]:
+        records = records_of(run.data, split, reading.columns)
+        rows = [values_of(reading.columns, record) for record in records]
+        losses = reading.losses(model.module, rows)
+        answers = predictor.predict(rows) if predictor is not None else []
+        scores, sums = _measured(metrics, rows, answers, losses, str(task["answers"]))
+        found[split] = {"rows": len(rows), "losses": losses, **scores}
+        _write(job.measured, split, answers, sums)
+    trained = dict(read_json(job.folder / "trained.json"))
+    write_json(job.measured / RESULT, {"training": trained, "splits": found})
+
+
+def _measured(
+    metrics: Sequence[Metric],
+    rows: Sequence[Mapping[str, Any]],
+    answers: Sequence[Any],
+    losses: Mapping[str, float],
+    column: str,
+) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
+    """Return the scores of a split by metric, and the sums of each example."""
+    values, signatures = dict[str, float](), dict[str, str]()
+    sums = dict[str, NDArray[np.float64]]()
+    for metric in metrics:
+        if isinstance(metric, LossMetric):
+            if not losses:
+                continue
+            one = metric.measure_losses(losses)
+        else:
+            own = metric.column or column
+            references = [row[own] for row in rows]
+            one = metric.measure(answers, references)
+            if isinstance(metric, SumMetric):
+                sums[metric.name] = metric.statistics(answers, references)
+            if LENGTHS not in sums and all(isinstance(text, str) for text in references):
+                sums[LENGTHS] = np.array([[len(text.split())] for text in references], np.float64)
+        values[metric.name] = one.value
+        if one.signature:
+            signatures[metric.name] = one.signature
+    return {"scores": values, "signatures": signatures}, sums
+
+
+def _write(
+    folder: Path, split: str, answers: Sequence[Any], sums: Mapping[str, NDArray[np.float64]]
+) -> None:
+    """Write the answers of a split as JSON lines, and the sums of its examples."""
+    lines = (json.dumps(as_json(one), ensure_ascii=False) + "\n" for one in answers)
+    write_beside(folder / f"{split}.answers.jsonl", "".join(lines).encode(), "file")
+    content = io.BytesIO()
+    np.savez_compressed(content, **{_file(name): each for name, each in sums.items()})  # type: ignore[arg-type]
+    write_beside(folder / f"{split}.sums.npz", content.getvalue(), "file")
+
+
+def _file(name: str) -> str:
+    """Return the name of an array in a file, which may not contain every character."""
+    return name.replace("/", "_").replace(":", "_")
+
+
+def read_sums(folder: Path, split: str) -> dict[str, NDArray[np.float64]]:
+    """Return the sums of each example of a split, by metric with `_` for `:`.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    path = folder / f"{split}.sums.npz"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot read the file: {error}", place=str(path), help="run the study again"
+        ) from error
+
+
+def sums_of(found: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64] | None:
+    """Return the sums of a metric; None if its value is not a function of sums."""
+    return found.get(_file(metric))

@@ -1,0 +1,60 @@
+"""The command `weft compare` on files of outputs."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from weft.runtime.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def outputs(tmp_path: Path) -> Path:
+    """Write references, good and bad outputs of two seeds, into a folder."""
+    rng = random.Random(0)
+    lines = [rng.choices("abcdefgh", k=6) for _ in range(40)]
+    (tmp_path / "ref").write_text("".join(" ".join(line) + "\n" for line in lines))
+    for name, noise in (("good1", 0.1), ("good2", 0.1), ("bad1", 0.6), ("bad2", 0.6)):
+        made = [[w if rng.random() > noise else "x" for w in line] for line in lines]
+        (tmp_path / name).write_text("".join(" ".join(line) + "\n" for line in made))
+    return tmp_path
+
+
+def words(outputs: Path, first: str, second: str, *more: str) -> list[str]:
+    """Return the words of a command line."""
+    sides = [",".join(str(outputs / one) for one in text.split(",")) for text in (first, second)]
+    return ["compare", *sides, "--reference", str(outputs / "ref"), *more]
+
+
+def test_one_seed_and_several_are_compared(outputs: Path, capsys: Capture) -> None:
+    """The verdict is about B; the test depends on the number of seeds."""
+    assert main(words(outputs, "good1", "bad1", "--metric", "chrf", "--metric", "wer")) == 0
+    text = capsys.readouterr().out
+    assert text.count("B is worse") == 2
+    assert "approximate randomization over 40 examples" in text
+
+    assert main(words(outputs, "bad1,bad2", "good1,good2", "--metric", "chrf", "--json")) == 0
+    [found] = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "better"
+    assert found["test"].startswith("t test over 2 and 2 seeds")
+    assert found["low"] < found["difference"] < found["high"]
+
+
+def test_equal_outputs_are_not_distinguishable(outputs: Path, capsys: Capture) -> None:
+    """Whatever the metric."""
+    assert main(words(outputs, "good1", "good1")) == 0
+
+    assert "not distinguishable" in capsys.readouterr().out
+
+
+def test_wrong_uses_are_refused(outputs: Path, capsys: Capture) -> None:
+    """Without references, with other numbers of lines, and with a metric of losses."""
+    assert main(["compare", str(outputs / "good1"), str(outputs / "bad1")]) == 2
+    (outputs / "short").write_text("a\n")
+    assert main(words(outputs, "good1", "short")) == 1
+    assert main(words(outputs, "good1", "bad1", "--metric", "nll")) == 1
+    assert "cannot be computed from outputs" in capsys.readouterr().err

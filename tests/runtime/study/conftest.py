@@ -1,0 +1,92 @@
+"""A study whose runs train within a second, on the toy corpus of reversed sentences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..conftest import write_toy
+
+SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
+"""Params of a small transformer."""
+SWIGLU = {
+    "patch": [
+        {
+            "select": "**/f[use=feed_forward@1]",
+            "set": {"use": "gated_feed_forward@1", "params.activation": "silu"},
+        }
+    ]
+}
+"""A row with gated feed-forward layers, which have three matrices instead of two."""
+ROWS = {"swiglu": SWIGLU, "no-smoothing": {"set": {"params.label_smoothing": 0.0}}}
+
+Writer = Callable[..., Path]
+
+
+def write_study(folder: Path, **changes: Any) -> Path:
+    """Write a corpus and a study of it; return the study's file.
+
+    Args:
+        folder: where they are written.
+        changes: replace top-level keys of the study; `settings` replace those of its run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in (("train", 60), ("valid", 8), ("test", 12)):
+        if not (folder / f"{name}.src").exists():
+            write_toy(folder, lines, len(name), name)
+    splits = {
+        name: {"lines": {"source": [f"{name}.src"], "target": [f"{name}.tgt"]}}
+        for name in ("train", "valid", "test")
+    }
+    text = {"type": "text", "tokenizer": "text"}
+    run = {
+        "format": 3,
+        "name": "toy",
+        "objective": "translation",
+        "params": {"model": {"spec": "transformer-tiny", "params": SMALL}},
+        "data": {
+            "root": str(folder),
+            "columns": {"source": text, "target": text},
+            "train": splits["train"],
+            "valid": splits["valid"],
+            "test": {"toy": splits["test"]},
+        },
+        "tokenizers": {"text": {"type": "bpe", "vocab_size": 40}},
+        "batch": {"tokens": 200},
+        "accumulate": 1,
+        "updates": 4,
+        "schedule": {"type": "constant", "rate": 0.003},
+        "predict": {"type": "beam", "beam": 1, "max_extra": 4},
+        "answers": "target",
+        "evaluate": {"every": 2, "best": "nll", "samples": 0},
+        "checkpoint": {"every": 2, "keep": 2, "average": 2},
+        "trackers": [],
+        "threads": 1,
+        "precision": "float32",
+        **changes.pop("settings", {}),
+    }
+    study = {
+        "format": 1,
+        "name": "toy-study",
+        "run": run,
+        "rows": ROWS,
+        "seeds": [1, 2],
+        "measure": {"metrics": ["chrf", "bleu"]},
+    }
+    path = folder / "study.json"
+    path.write_text(json.dumps({**study, **changes}))
+    return path
+
+
+@pytest.fixture
+def toy_study(tmp_path: Path) -> Writer:
+    """Return `write_study` for a folder of the test."""
+
+    def write(**changes: Any) -> Path:
+        return write_study(tmp_path / "study", **changes)
+
+    return write

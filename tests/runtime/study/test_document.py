@@ -1,0 +1,128 @@
+"""Tests of study files: rows, grids, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from weft.runtime.study.document.load import study_of, study_schema
+from weft.runtime.study.document.rows import rows_of
+from weft.specs.findings import SpecError
+
+SMALLEST: dict[str, Any] = {
+    "format": 1,
+    "name": "s",
+    "run": "r",
+    "rows": {"a": {"params": {"heads": 1}}},
+}
+
+
+def names(**changes: Any) -> list[str]:
+    """Return the names of the rows of a study."""
+    return [row.name for row in rows_of(study_of({**SMALLEST, **changes}, "s.json"), "s.json")]
+
+
+def test_levels_of_a_grid_are_rows_one_at_a_time_or_crossed() -> None:
+    """Two factors with two and three levels give five rows, or six."""
+    factors = {
+        "h": {"param": "heads", "values": [1, 2]},
+        "f": {"levels": {"s": {"params": {"d_ff": 8}}, "m": {"set": {"updates": 3}}}},
+    }
+    more = {"rate": {"set": "schedule.peak", "values": [0.1, 0.2, 0.3]}}
+
+    assert names(grid={"factors": factors}) == ["baseline", "a", "h=1", "h=2", "f=s", "f=m"]
+    crossed = names(grid={"factors": {"h": factors["h"], **more}, "cross": True})
+    assert crossed[2:] == [f"h={h},rate={r}" for h in (1, 2) for r in (0.1, 0.2, 0.3)]
+
+
+def test_a_crossed_row_has_the_changes_of_all_its_levels() -> None:
+    """Params, settings and patches are joined, patches in the order of the factors."""
+    first = {"params": {"heads": 1}, "patch": [{"select": "a", "remove": True}]}
+    second = {"set": {"updates": 3}, "patch": [{"select": "b", "remove": True}]}
+    factors = {"x": {"levels": {"1": first}}, "y": {"levels": {"1": second}}}
+    study = study_of({**SMALLEST, "grid": {"factors": factors, "cross": True}}, "s.json")
+
+    change = rows_of(study, "s.json")[-1].change
+
+    assert (change.params, change.set) == ({"heads": 1}, {"updates": 3})
+    assert [one["select"] for one in change.patch] == ["a", "b"]
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no rows": ({"rows": {}}, ""),
+    "row without change": ({"rows": {"a": {"doc": "x"}}}, "/rows/a"),
+    "row named baseline": ({"rows": {"baseline": {"unset": ["x"]}}}, "/rows/baseline"),
+    "unknown key": ({"rows": {"a": {"parms": {}}}}, "/rows/a/parms"),
+    "seed twice": ({"seeds": [1, 1]}, "/seeds"),
+    "two budgets": ({"budget": {"updates": 1, "flops": 2}}, "/budget/flops"),
+    "unknown baseline": ({"compare": {"baseline": "b"}}, "/compare/baseline"),
+    "baseline without effect": (
+        {"compare": {"baseline": "a", "pairs": "all"}},
+        "/compare/baseline",
+    ),
+    "factor without values": ({"grid": {"factors": {"f": {"param": "p"}}}}, "/grid/factors/f"),
+    "levels and values": (
+        {"grid": {"factors": {"f": {"levels": {"x": {"unset": ["p"]}}, "values": [1]}}}},
+        "/grid/factors/f/values",
+    ),
+    "empty requirement": ({"require": [{"quantity": "flops"}]}, "/require/0"),
+    "unknown metric": ({"measure": {"metrics": ["blue"]}}, "/measure/metrics/0"),
+    "newer format": ({"format": 2}, "/format"),
+    "two rows with one name": (
+        {
+            "rows": {"f=1": {"unset": ["x"]}},
+            "grid": {"factors": {"f": {"param": "p", "values": [1]}}},
+        },
+        "/grid/factors/f",
+    ),
+    "levels that change the same": (
+        {
+            "grid": {
+                "factors": {"f": {"param": "p", "values": [1]}, "g": {"param": "p", "values": [2]}},
+                "cross": True,
+            }
+        },
+        "/grid",
+    ),
+    "too many rows": (
+        {
+            "grid": {
+                "factors": {c: {"param": c, "values": list(range(11))} for c in "abc"},
+                "cross": True,
+            }
+        },
+        "/grid",
+    ),
+    "unknown baseline of a grid": (
+        {
+            "compare": {"baseline": "g=1"},
+            "grid": {"factors": {"f": {"param": "p", "values": [1]}}},
+        },
+        "/compare/baseline",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_study_is_refused_with_the_place_and_a_way_out(name: str) -> None:
+    """Each finding points to the mistake and has help."""
+    changes, at = WRONG[name]
+
+    with pytest.raises(SpecError) as caught:
+        names(**changes)
+
+    [finding] = caught.value.findings
+    assert finding.at == at
+    assert finding.help
+
+
+def test_the_schema_accepts_a_study_and_refuses_a_misspelled_key() -> None:
+    """Editors validate with it."""
+    schema = json.loads(json.dumps(study_schema()))
+    good = {"$schema": "x", **SMALLEST}
+
+    jsonschema.validate(good, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**good, "sedes": [1]}, schema)

@@ -1,0 +1,256 @@
+"""Tests of the plan of a study: rows, costs, findings, and the identity of jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.runtime.study.document.load import load_study
+from weft.runtime.study.document.settings import Match
+from weft.runtime.study.planning.identity import DataDigests
+from weft.runtime.study.planning.match import solve
+from weft.runtime.study.planning.plan import Plan, plan_study
+from weft.specs.findings import InputError
+from weft.specs.reader import shipped_names
+
+from .conftest import SMALL, SWIGLU, Writer
+
+MATCH = {"param": "d_ff"}
+
+
+def plan(path: Path, speed: float | None = None) -> Plan:
+    """Return the plan of a study file."""
+    study, source = load_study(path)
+    return plan_study(study, source, None if speed is None else lambda _: speed)
+
+
+def keys(made: Plan) -> dict[str, dict[int, str]]:
+    """Return the keys of the jobs of each row."""
+    assert made.errors == []
+    return {row.name: row.keys for row in made.rows}
+
+
+def test_rows_are_costed_and_their_changes_described(toy_study: Writer) -> None:
+    """Gated layers have a third matrix of 16 x 32; `decoder` and `encoder` have one layer."""
+    made = plan(toy_study())
+
+    base, swiglu, smooth = made.rows
+    assert (base.name, swiglu.name, smooth.name) == ("baseline", "swiglu", "no-smoothing")
+    added = 2 * (16 * 32 + 32)  # one more matrix with its bias in each of two layers
+    assert swiglu.costs.parameters - base.costs.parameters == added
+    assert any("gated_feed_forward@1" in line for line in made.changes(swiglu))
+    assert made.changes(smooth) == ["~ cross_entropy  label_smoothing 0.1 -> 0.0"]
+    assert made.changes(base) == []
+
+
+def test_match_makes_rows_as_large_as_the_baseline(toy_study: Writer) -> None:
+    """Per layer, 3 x 16 d + 2 d + 16 parameters equal 2 x 16 x 32 + 32 + 16 at d = 21.1."""
+    made = plan(toy_study(match={**MATCH, "tolerance": 0.05}))
+
+    swiglu = made.rows[1]
+    assert swiglu.solution is not None
+    assert swiglu.solution.value == 21
+    assert made.rows[2].solution is None  # it is as large already
+
+
+@pytest.mark.parametrize(("wanted", "multiple", "value"), [(100, 1, 33), (100, 8, 32), (7, 4, 4)])
+def test_the_nearest_multiple_is_found(wanted: int, multiple: int, value: int) -> None:
+    """For a size of 3 n + 1: 33 gives 100, 32 gives 97, 4 gives 13, the smallest multiple."""
+    match = Match(param="d", multiple=multiple, tolerance=1.0)
+
+    assert solve(match, wanted, lambda number: 3 * number + 1).value == value
+
+
+def test_a_size_that_cannot_be_reached_is_an_error() -> None:
+    """A param without effect, and steps that are too large."""
+    with pytest.raises(InputError, match="does not change the parameters"):
+        solve(Match(param="d"), 100, lambda _: 7)
+    with pytest.raises(InputError, match="the nearest, 8, gives 64"):
+        solve(Match(param="d", multiple=8), 100, lambda number: number * number)
+
+
+BAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "dead selector": (
+        {"rows": {"a": {"patch": [{"select": "**/g", "remove": True}]}}},
+        "X01",
+        "/rows/a/patch/0/select",
+    ),
+    "unknown param": ({"rows": {"a": {"params": {"hedas": 1}}}}, "P04", "/rows/a/params/hedas"),
+    "wrong value": ({"rows": {"a": {"params": {"heads": 3}}}}, "E05", "/rows/a"),
+    "unknown spec": ({"rows": {"a": {"extends": "gpt3"}}}, "Y01", "/rows/a/extends"),
+    "param that is not set": ({"rows": {"a": {"unset": ["d_k"]}}}, "Y01", "/rows/a/unset"),
+    "wrong setting": ({"rows": {"a": {"set": {"updates": 0}}}}, "S04", "/rows/a/set/updates"),
+    "setting inside a number": (
+        {"rows": {"a": {"set": {"updates.x": 0}}}},
+        "P04",
+        "/rows/a/set/updates.x",
+    ),
+    "the same graph": ({"rows": {"a": {"params": {"heads": 2}}}}, "Y02", "/rows/a"),
+    "over budget": (
+        {"rows": {"a": {"params": {"d_ff": 320}}}, "budget": {"seconds": 1.0}},
+        "Y03",
+        "/rows/a",
+    ),
+    "match with an own value": (
+        {"rows": {"a": {"params": {"d_ff": 64}}}, "match": MATCH},
+        "Y04",
+        "/rows/a",
+    ),
+    "match without effect": (
+        {"rows": {"a": {"params": {"layers": 2}}}, "match": {"param": "heads"}},
+        "Y04",
+        "/rows/a",
+    ),
+    "requirement": (
+        {
+            "rows": {"a": {"params": {"d_ff": 64}}},
+            "require": [{"quantity": "parameters", "within": 0.01}],
+        },
+        "Y05",
+        "/rows/a",
+    ),
+    "one seed": ({"seeds": [1]}, "Y06", "/seeds"),
+    "unknown test set": ({"measure": {"tests": ["tyo"]}}, "Y07", "/measure/tests/0"),
+    "seed in settings": ({"set": {"seed": 3}}, "Y07", "/set/seed"),
+    "updates twice": (
+        {"budget": {"updates": 3}, "set": {"updates": 3}},
+        "Y07",
+        "/set/updates",
+    ),
+    "no predictions": (
+        {"settings": {"predict": None, "answers": None}},
+        "Y07",
+        "/measure/metrics",
+    ),
+    "no mean": (
+        {"settings": {"checkpoint": {"every": 2, "average": 0}}},
+        "Y07",
+        "/measure/checkpoint",
+    ),
+    "unknown run": ({"run": "rnu"}, "Y01", "/run"),
+    "run of another format": ({"run": {"format": 2, "name": "x"}}, "Y01", "/run"),
+    "wrong base run": ({"set": {"updates": 0}}, "S04", "/run/updates"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_mistakes_are_found_before_anything_trains(toy_study: Writer, name: str) -> None:
+    """Each finding has a code, the place in the study, and help."""
+    changes, code, at = BAD[name]
+    path = toy_study(**changes)
+    study, source = load_study(path)
+    speed = None
+    if name == "over budget":  # such that only the row with ten times the work is too slow
+        base = plan(path).rows[0].costs.training_flops
+        speed = 1.1 * base
+
+    made = plan(path, speed)
+
+    found = {one.code: one for one in made.findings}
+    assert code in found, [one.render() for one in made.findings]
+    assert found[code].at == at
+    assert found[code].source == source
+    assert found[code].help
+    del study
+
+
+def test_budgets_set_the_updates_and_the_length_of_the_schedule(toy_study: Writer) -> None:
+    """Twice the FLOPs of a row give it twice the updates; a larger row gets fewer."""
+    cosine = {"schedule": {"type": "cosine", "peak": 0.01, "warmup": 1, "total": 4}}
+    base = plan(toy_study(settings=cosine)).rows[0]
+    wanted = 2.01 * base.costs.training_flops
+
+    made = plan(toy_study(settings=cosine, budget={"flops": wanted}))
+
+    assert [row.run.updates for row in made.rows] == [8, 7, 8]
+    assert [row.run.schedule.total for row in made.rows] == [8, 7, 8]  # type: ignore[union-attr]
+    tokens = plan(toy_study(settings=cosine, budget={"tokens": 3 * base.costs.tokens}))
+    assert {row.run.updates for row in tokens.rows} == {12}
+
+
+def test_another_spec_keeps_the_params_of_the_base_run(toy_study: Writer) -> None:
+    """Except those that the row unsets."""
+    row = {"extends": "transformer-swiglu", "unset": ["d_ff"], "params": {"d_ff": 24}}
+    made = plan(toy_study(rows={"a": row}))
+
+    assert made.errors == []
+    model = made.rows[1].value["params"]["model"]
+    assert model["params"] == {**SMALL, "d_ff": 24}
+    assert made.rows[1].costs.parameters != made.rows[0].costs.parameters
+
+
+def test_keys_depend_on_what_is_trained_and_on_nothing_else(
+    toy_study: Writer, tmp_path: Path
+) -> None:
+    """Names, metrics and test sets change no key; the seed, settings, graph and data do."""
+    before = keys(plan(toy_study()))
+    same = keys(
+        plan(
+            toy_study(
+                rows={"gated": SWIGLU, "no-smoothing": {"set": {"params.label_smoothing": 0.0}}},
+                measure={"metrics": ["ter"], "tests": []},
+                doc="other words",
+            )
+        )
+    )
+
+    assert len({key for row in before.values() for key in row.values()}) == 6
+    assert same["gated"] == before["swiglu"]
+    assert same["baseline"] == before["baseline"]
+    other = keys(plan(toy_study(set={"batch.tokens": 201})))
+    assert not set(other["baseline"].values()) & set(before["baseline"].values())
+    train = tmp_path / "study/train.src"
+    os.utime(train, (1, 1))
+    assert keys(plan(toy_study())) == before  # the time of a file does not count
+    train.write_text(train.read_text().replace("sun", "moon"))
+    assert keys(plan(toy_study()))["baseline"] != before["baseline"]
+
+
+def test_the_weights_of_a_teacher_are_part_of_the_key(toy_study: Writer, tmp_path: Path) -> None:
+    """They determine what is learned, though they are not in the graph."""
+    path = toy_study()
+    study, source = load_study(path)
+    run = plan_study(study, source).rows[0].run
+    file = tmp_path / "teacher/weights.safetensors"
+    file.parent.mkdir()
+    taught = run.model_copy(update={"params": {"teacher": {"checkpoint": str(file.parent)}}})
+    found = []
+    for content in ("one", "another"):
+        file.write_text(content)
+        found.append(DataDigests().weights(taught))
+
+    assert DataDigests().weights(run) == []
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("name", shipped_names("studies"))
+def test_shipped_studies_have_no_mistakes(name: str, tmp_path: Path) -> None:
+    """Every row of them can train; only the data of the user is missing."""
+    for part in ("train", "valid", "test"):
+        for side in ("en", "de"):
+            (tmp_path / f"{part}.{side}").write_text("one\ntwo\n")
+    study, source = load_study(name, {"run.data.root": str(tmp_path)})
+
+    made = plan_study(study, source, lambda _: 2e10)
+
+    assert [one.render() for one in made.findings] == []
+    # Per layer, 194 d + 64 parameters equal 2 x 64 x 128 + 128 + 64 at d = 85.1.
+    swiglu = next(row for row in made.rows if row.name == "swiglu")
+    assert swiglu.solution is not None
+    assert swiglu.solution.value == 85
+
+
+def test_every_code_of_studies_has_a_paragraph() -> None:
+    """With cause, example and way out, and no other has one."""
+    root = Path(__file__).parents[3]
+    page = (root / "docs/errors.md").read_text(encoding="utf-8")
+    sources = [one.read_text() for one in (root / "runtime/study").rglob("*.py")]
+    paragraphs = re.findall(r"^### (Y\d\d)[^\n]*\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
+
+    used = set(re.findall(r'"(Y\d\d)"', "".join(sources)))
+    assert {code for code, _ in paragraphs} == used == {f"Y0{n}" for n in range(1, 8)}
+    for _, text in paragraphs:
+        assert 0 < text.find("Example: ") < " ".join(text.split()).find("Way out: ")

@@ -1,0 +1,162 @@
+"""Tests of the report: its figures, and its forms."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+from weft.runtime.study.document.load import load_study
+from weft.runtime.study.planning.plan import plan_study
+from weft.runtime.study.report.pictures import picture_of, write_pictures
+from weft.runtime.study.report.record import study_record
+from weft.runtime.study.report.text import cells, latex
+from weft.runtime.study.report.write import write_report
+from weft.runtime.study.running.jobs import Job
+from weft.runtime.study.running.worker import run_job
+
+from .conftest import ROWS, write_study
+from .test_running import written
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished study, in which one job has failed."""
+    folder = tmp_path_factory.mktemp("report")
+    rows = {**ROWS, "a+b_c": {"set": {"schedule.rate": 1e30}}}
+    jobs = written(write_study(folder, rows=rows, doc="Is it 100 % & <b>?"), folder / "out")
+    for job in jobs:
+        try:
+            run_job(job.folder)
+        except Exception:  # noqa: BLE001 - the row that diverges
+            assert job.row == "a+b_c"
+    return folder / "out"
+
+
+def job_of(out: Path, row: dict[str, Any], seed: str) -> Job:
+    """Return a job of a row in a record."""
+    return Job(out / "jobs" / row["seeds"][seed]["job"], row["name"], int(seed))
+
+
+def test_figures_are_those_of_the_answers(out: Path) -> None:
+    """SacreBLEU's chrF of the written answers, and its mean and deviation over seeds."""
+    record = study_record(out)
+    references = (out.parent / "test.tgt").read_text().splitlines()
+    table = next(t for t in record["tables"] if (t["split"], t["metric"]) == ("toy", "chrf"))
+
+    for row in record["rows"][:3]:
+        scores = []
+        for seed in ("1", "2"):
+            lines = (job_of(out, row, seed).measured / "toy.answers.jsonl").read_text().splitlines()
+            answers = [json.loads(line) for line in lines]
+            scores.append(sacrebleu.corpus_chrf(answers, [references]).score)
+        found = next(one for one in table["rows"] if one["name"] == row["name"])
+        assert found["mean"] == pytest.approx(np.mean(scores))
+        assert found["spread"] == pytest.approx(np.std(scores, ddof=1))
+    assert record["primary"] == {"split": "toy", "metric": "chrf"}
+    assert len(table["comparisons"]) == 2  # the row that failed is not compared
+    assert record["selected"]["metric"] == "chrf"
+
+
+def test_lengths_divide_all_examples(out: Path) -> None:
+    """Each example is in one group, and the groups are in order."""
+    lengths = study_record(out)["lengths"]
+    words = [len(line.split()) for line in (out.parent / "test.tgt").read_text().splitlines()]
+
+    assert sum(lengths["examples"]) == len(words)
+    bounds = [int(n) for title in lengths["words"] for n in title.split(" to ")]
+    assert bounds == sorted(bounds)
+    assert (bounds[0], bounds[-1]) == (min(words), max(words))
+
+
+class _Page(HTMLParser):
+    """Collects the tags of a page, and what they refer to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.cells: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a tag."""
+        self.tags.append(tag)
+        self.links += [v or "" for k, v in attrs if k in ("href", "src") or k.endswith(":href")]
+
+
+def test_the_page_needs_no_network_and_escapes_text(out: Path) -> None:
+    """No links, no scripts from elsewhere; texts of the study are not markup."""
+    _, paths = write_report(out)
+    assert [path.suffix for path in paths] == [".html", ".md", ".tex", ".csv", ".json"]
+    text = paths[0].read_text()
+    page = _Page()
+    page.feed(text)
+
+    assert page.links == []
+    assert not re.search(r"url\(|@import|<link", text)
+    assert "&amp; &lt;b&gt;?" in text
+    assert page.tags.count("table") == 3
+    assert "a+b_c, seed 1" in text  # the failure
+    assert "failed: 2 of 2" in text
+
+
+def test_tables_have_a_line_for_each_row(out: Path) -> None:
+    """In Markdown, LaTeX and CSV, with the same values as in the record."""
+    record, paths = write_report(out)
+    head, lines = cells(record)
+    assert [line[0] for line in lines] == [row["name"] for row in record["rows"]]
+    assert {len(line) for line in lines} == {len(head)}
+
+    tex = latex(record)
+    body = tex[tex.index(r"\midrule") : tex.index(r"\bottomrule")].strip().splitlines()[1:]
+    assert len(body) == 4
+    assert all(line.count(" & ") == len(head) - 1 and line.endswith(r"\\") for line in body)
+    assert r"a+b\_c" in body[3]
+    assert r"100 \% \&" in tex
+    with paths[3].open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert len(found) == 3 * 2 * 2 * 2 + 2  # rows, seeds, splits and metrics; and two failures
+    score = record["rows"][1]["seeds"]["2"]["splits"]["valid"]["scores"]["bleu"]
+    [same] = [
+        one
+        for one in found
+        if (one["row"], one["seed"], one["split"], one["metric"])
+        == ("swiglu", "2", "valid", "bleu")
+    ]
+    assert float(same["value"]) == score
+    assert json.loads(paths[4].read_text())["study"] == "toy-study"
+
+
+def test_a_row_has_the_picture_of_its_change(out: Path) -> None:
+    """The gated layers are in it; a row that changes no graph has none; nothing is drawn twice."""
+    study, source = load_study(out.parent / "study.json")
+    plan = plan_study(study, source)
+
+    problem = write_pictures(plan, out)
+
+    if shutil.which("dot") is None:
+        assert "dot" in problem
+        return
+    assert problem == ""
+    assert "gated_feed_forward@1" in picture_of(out, "swiglu")
+    assert picture_of(out, "a+b_c") == ""
+    [path] = [p for p in (out / "pictures").iterdir() if "gated" in p.read_text()]
+    before = path.stat().st_mtime_ns
+    write_pictures(plan, out)
+    assert path.stat().st_mtime_ns == before
+
+
+def test_a_study_without_finished_runs_has_a_report(tmp_path: Path) -> None:
+    """It says that there is nothing to conclude."""
+    written(write_study(tmp_path), tmp_path / "out")
+
+    _, paths = write_report(tmp_path / "out")
+
+    assert "No run has finished" in paths[1].read_text()

@@ -1,0 +1,240 @@
+"""Tests of the jobs of a study: nothing runs twice, failures stay alone, stopped jobs continue."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from weft.runtime.checkpoint.checkpoint import read_tensors
+from weft.runtime.cli.main import main
+from weft.runtime.study.document.load import load_study
+from weft.runtime.study.planning.plan import plan_study
+from weft.runtime.study.planning.table import plan_record
+from weft.runtime.study.running.jobs import Job, jobs_of, open_plan, write_jobs
+from weft.runtime.study.running.live import status_of
+from weft.runtime.study.running.pool import Slot, slots
+from weft.runtime.study.running.speed import flops_per_second
+from weft.runtime.study.running.worker import run_job
+from weft.specs.findings import InputError
+
+from .conftest import SWIGLU, Writer, write_study
+
+Capture = pytest.CaptureFixture[str]
+ONE_ROW = {"swiglu": SWIGLU}
+
+
+def written(path: Path, out: Path) -> list[Job]:
+    """Write the jobs of a study file."""
+    study, source = load_study(path)
+    plan = plan_study(study, source)
+    assert plan.errors == []
+    record = plan_record(plan, lambda _: 1e9)
+    record["document"] = study.model_dump(mode="json", exclude_unset=True)
+    record |= {"source": str(path), "folder": str(out), "overrides": []}
+    return write_jobs(plan, out, record)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with `study.json` and its finished jobs in `out`."""
+    folder = tmp_path_factory.mktemp("done")
+    for job in written(write_study(folder, rows=ONE_ROW), folder / "out"):
+        assert run_job(job.folder) == "done"
+    return folder
+
+
+@pytest.fixture
+def copy(done: Path, tmp_path: Path) -> Path:
+    """Return a copy of the finished study, to change it."""
+    shutil.copytree(done / "out", tmp_path / "out", symlinks=True)
+    return tmp_path / "out"
+
+
+def weights(job: Job) -> dict[str, Any]:
+    """Return the averaged weights of a job."""
+    return read_tensors(job.folder / "train/averaged/weights.safetensors")
+
+
+def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    """Return whether tensors are equal to the bit."""
+    return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+def test_jobs_are_trained_and_measured_on_every_split(done: Path) -> None:
+    """Each job has scores of the validation data and of the test set, and its answers."""
+    jobs = jobs_of(open_plan(done / "out"), done / "out")
+
+    assert [(job.row, job.seed) for job in jobs] == [
+        ("baseline", 1),
+        ("swiglu", 1),
+        ("baseline", 2),
+        ("swiglu", 2),
+    ]
+    for job in jobs:
+        assert job.state() == "done"
+        result = json.loads((job.measured / "result.json").read_text())
+        assert result["splits"].keys() == {"valid", "toy"}
+        assert result["splits"]["toy"]["scores"].keys() == {"chrf", "bleu"}
+        assert len((job.measured / "toy.answers.jsonl").read_text().splitlines()) == 12
+        assert status_of(job)["update"] == 4
+    assert not same(weights(jobs[0]), weights(jobs[2]))
+
+
+def test_data_is_prepared_once(done: Path) -> None:
+    """All jobs refer to one folder."""
+    [shared] = [one for one in (done / "out/prepared").iterdir() if not one.name.startswith(".")]
+    links = {one.resolve() for one in (done / "out/jobs").glob("*/train/prepared")}
+
+    assert links == {shared.resolve()}
+
+
+def test_an_edited_study_reuses_what_is_done(done: Path, copy: Path) -> None:
+    """A renamed row, a new seed and a new row: only the new jobs remain."""
+    rows = {"gated": SWIGLU, "one-head": {"params": {"heads": 1}}}
+    path = write_study(done, rows=rows, seeds=[1, 2, 3])
+
+    jobs = written(path, copy)
+
+    waiting = {(job.row, job.seed) for job in jobs if job.state() != "done"}
+    assert waiting == {("one-head", s) for s in (1, 2, 3)} | {("baseline", 3), ("gated", 3)}
+
+
+def test_other_metrics_measure_again_but_train_nothing(done: Path, copy: Path) -> None:
+    """The trained model stays; its new measurements are made from it."""
+    path = write_study(done, rows=ONE_ROW, measure={"metrics": ["ter"], "checkpoint": "best"})
+    jobs = written(path, copy)
+    assert {job.state() for job in jobs} == {"stopped"}
+    before = (jobs[0].folder / "trained.json").stat().st_mtime_ns
+
+    assert run_job(jobs[0].folder) == "done"
+
+    result = json.loads((jobs[0].measured / "result.json").read_text())
+    assert result["splits"]["toy"]["scores"].keys() == {"ter"}
+    assert (jobs[0].folder / "trained.json").stat().st_mtime_ns == before
+
+
+def test_a_stopped_job_continues_to_the_same_weights(done: Path, copy: Path) -> None:
+    """A job without its last checkpoint ends with the weights of one that was not stopped."""
+    job = written(write_study(done, rows=ONE_ROW), copy)[0]
+    whole = weights(job)
+    for name in ("averaged", "checkpoints/000004"):
+        shutil.rmtree(job.folder / "train" / name)
+    shutil.rmtree(job.measured)
+    (job.folder / "trained.json").unlink()
+    assert job.state() == "stopped"
+
+    assert run_job(job.folder) == "done"
+
+    assert same(weights(job), whole)
+
+
+def test_the_failure_of_a_job_is_kept_and_repaired_by_the_next_attempt(
+    done: Path, copy: Path
+) -> None:
+    """The reason is in the status; other jobs are not concerned."""
+    jobs = written(write_study(done, rows=ONE_ROW), copy)
+    shutil.rmtree(jobs[0].measured)
+    hidden = (done / "test.tgt").rename(done / "hidden.tgt")
+    try:
+        with pytest.raises(InputError):
+            run_job(jobs[0].folder)
+    finally:
+        hidden.rename(done / "test.tgt")
+
+    assert [job.state() for job in jobs] == ["failed", "done", "done", "done"]
+    assert "test.tgt" in status_of(jobs[0])["error"]
+    assert run_job(jobs[0].folder) == "done"
+    assert jobs[0].state() == "done"
+    assert jobs[0].error() == ""
+
+
+def test_finished_runs_tell_the_speed(done: Path, tmp_path: Path) -> None:
+    """FLOPs of the finished updates over their seconds; a given speed is taken as it is."""
+    record = open_plan(done / "out")
+    flops = seconds = 0.0
+    for row in record["rows"]:
+        for key in row["jobs"].values():
+            trained = json.loads((done / "out/jobs" / key / "trained.json").read_text())
+            flops += row["costs"]["training_flops"]
+            seconds += trained["seconds"]
+    run: Any = None
+
+    assert flops_per_second(done / "out")(run) == pytest.approx(flops / seconds)
+    assert flops_per_second(tmp_path, 5e9)(run) == 5e9
+
+
+def test_cores_are_divided_among_processes() -> None:
+    """Equally; processes share cores if there are too few."""
+    assert slots(2, [4, 5, 6, 7]) == [(4, 5), (6, 7)]
+    assert slots(1, [0, 1]) == [(0, 1)]
+    assert slots(3, [0, 1]) == [(0,), (1,), (0,)]
+
+
+def test_processes_see_one_gpu_each_as_long_as_there_are_enough() -> None:
+    """The third of three processes on two GPUs shares the first one."""
+    seen = [Slot(n, (n,)).environment(["4", "GPU-a"])["CUDA_VISIBLE_DEVICES"] for n in range(3)]
+
+    assert seen == ["4", "GPU-a", "4"]
+    assert Slot(0, (0, 1)).environment([])["OMP_NUM_THREADS"] == "2"
+
+
+def test_dry_and_print_jobs_train_nothing(
+    toy_study: Writer, tmp_path: Path, capsys: Capture
+) -> None:
+    """The plan is printed, and then a command for each job, which the shell can run."""
+    path, out = str(toy_study()), str(tmp_path / "out")
+
+    assert main(["study", "run", path, "--out", out, "--dry", "--speed", "5"]) == 0
+    assert "swiglu" in capsys.readouterr().out
+    assert not (tmp_path / "out/plan.json").exists()
+    assert main(["study", "run", path, "--out", out, "--print-jobs", "--speed", "5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6
+    assert all(" -m weft study job " in line for line in lines)
+    assert main(["study", "status", path, "--out", out, "--json"]) == 0
+    assert {one["state"] for one in json.loads(capsys.readouterr().out)} == {"waiting"}
+
+
+def test_a_wrong_study_exits_1_and_names_the_row(toy_study: Writer, capsys: Capture) -> None:
+    """Before anything is written."""
+    path = toy_study(rows={"a": {"params": {"hedas": 1}}})
+
+    assert main(["study", "check", str(path), "--speed", "5"]) == 1
+    assert "'hedas'" in capsys.readouterr().err
+    assert main(["study", "check", str(path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["findings"][0]["code"] == "P04"
+
+
+@pytest.mark.parametrize("words", [["status"], ["report"]])
+def test_a_study_that_was_not_run_has_no_status(
+    words: list[str], toy_study: Writer, tmp_path: Path, capsys: Capture
+) -> None:
+    """The help says how to run it."""
+    assert main(["study", *words, str(toy_study()), "--out", str(tmp_path / "no")]) == 1
+    assert "weft study run" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_processes_run_jobs_and_one_failure_does_not_stop_the_others(
+    toy_study: Writer, tmp_path: Path
+) -> None:
+    """A row whose loss is not finite fails; the report has the others."""
+    rows = {"diverges": {"set": {"schedule.rate": 1e30}}, "swiglu": SWIGLU}
+    path, out = toy_study(rows=rows, seeds=[1]), tmp_path / "out"
+    command = [sys.executable, "-m", "weft", "study", "run", str(path), "--out", str(out)]
+    command += ["--processes", "2", "--speed", "5"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1, done.stderr
+    states = {job.row: job.state() for job in jobs_of(open_plan(out), out)}
+    assert states == {"baseline": "done", "diverges": "failed", "swiglu": "done"}
+    page = (out / "report/toy-study.html").read_text()
+    assert "not finite" in page
+    assert "swiglu against baseline" in page
