@@ -66,9 +66,9 @@ def pair(tmp_path: Path) -> list[str]:
 
 
 def reports(capsys: Capture, *arguments: object) -> list[dict[str, Any]]:
-    """Return the reports that `weft evaluate --json` prints."""
+    """Return the reports that `weft evaluate --json` prints, in the precision of `weft.open`."""
     capsys.readouterr()
-    assert main(["evaluate", *map(str, arguments), "--json"]) == 0
+    assert main(["evaluate", *map(str, arguments), "--precision", "float32", "--json"]) == 0
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
     return found
 
