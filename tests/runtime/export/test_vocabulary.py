@@ -16,6 +16,7 @@ from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.export.ctranslate2.export import export_ctranslate2
 from weft.runtime.export.vocabulary import apart
 from weft.runtime.spec.check import graph_of
+from weft.runtime.train.run import load_run
 
 
 def test_words_that_come_twice_get_their_ids() -> None:
@@ -39,7 +40,8 @@ def test_a_parser_whose_pieces_are_also_symbols_is_exported(
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     files = {"source.model": pieces.bytes, SYMBOLS: symbols.bytes}
-    contents = Contents(graph=graph, weights=weights_of(model, graph), tokenizers=files)
+    run = load_run("parsing-craft")[0].model_dump(mode="json", by_alias=True)
+    contents = Contents(graph=graph, weights=weights_of(model, graph), run=run, tokenizers=files)
     save(tmp_path / "parser", contents)
 
     checked = export_ctranslate2(open_checkpoint(tmp_path / "parser"), tmp_path / "out")
