@@ -7,7 +7,7 @@
     model = weft.build(spec)                          # a torch.nn.Module
     model(**weft.example_inputs(spec))                # a dict of outputs
     weft.prove(spec)                                  # decoding, padding, gradients: no fault?
-    weft.unpad(model)                                 # train on non-padding tokens only
+    model = weft.build(weft.unpad(spec))              # trains on non-padding tokens only
     weft.compile(model)                               # torch.compile per template
     result = weft.train("multi30k-en-de", out="outputs/m30k")
     weft.open(result.averaged).translate(["A dog runs."])
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from .graphs.ir.block_type import Signature as Signature
     from .graphs.ir.block_type import Slot as Slot
     from .graphs.ir.block_type import port as port
+    from .graphs.ir.execution import UnpadPlan as UnpadPlan
     from .graphs.ir.graph import Graph as Graph
     from .graphs.ir.state_tensor import StateTensor as StateTensor
-    from .graphs.passes.unpad import UnpadPlan as UnpadPlan
     from .runtime.analysis.alignment import Alignment as Alignment
     from .runtime.analysis.attention_weights import AttentionMaps as AttentionMaps
     from .runtime.api import train as train
@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from .runtime.prove.report import Proof as Proof
     from .runtime.spec.check import check as check
     from .runtime.spec.findings import Findings as Findings
+    from .runtime.spec.passes import checkpoint_activations as checkpoint_activations
+    from .runtime.spec.passes import fuse_losses as fuse_losses
+    from .runtime.spec.passes import unpad as unpad
     from .runtime.spec.spec import Spec as Spec
     from .runtime.spec.spec import load as load
     from .runtime.spec.views import Diff as Diff
@@ -70,7 +73,6 @@ if TYPE_CHECKING:
     from .runtime.train.context import Progress as Progress
     from .runtime.train.context import Result as Result
     from .runtime.train.run import Run as Run
-    from .runtime.train.transforms.unpad import unpad as unpad
     from .specs.findings import Finding as Finding
     from .specs.findings import InputError as InputError
     from .specs.findings import SpecError as SpecError
@@ -119,12 +121,14 @@ __all__ = [
     "__version__",
     "build",
     "check",
+    "checkpoint_activations",
     "compile",
     "diff",
     "draw",
     "eject",
     "example_inputs",
     "export",
+    "fuse_losses",
     "import_hf",
     "load",
     "open",
@@ -170,28 +174,27 @@ _HOMES = {
     "State": "blocks.kernels.decode_state",
     "StateTensor": "graphs.ir.state_tensor",
     "TranslationRequest": "runtime.decode.translate",
-    "UnpadPlan": "graphs.passes.unpad",
+    "UnpadPlan": "graphs.ir.execution",
     "WeftError": "specs.findings",
     "build": "runtime.codegen.build",
     "check": "runtime.spec.check",
+    "checkpoint_activations": "runtime.spec.passes",
     "compile": "runtime.compile.torch_compile:compile_model",
     "diff": "runtime.spec.views",
     "draw": "runtime.spec.views",
     "eject": "runtime.export.eject.eject",
     "example_inputs": "runtime.codegen.examples",
     "export": "runtime.export.export",
+    "fuse_losses": "runtime.spec.passes",
     "import_hf": "runtime.importing.hf",
     "load": "runtime.spec.spec",
     "open": "runtime.model.opening:open_folder",
     "port": "graphs.ir.block_type",
     "prove": "runtime.prove.prove",
     "train": "runtime.api",
-    "unpad": "runtime.train.transforms.unpad",
+    "unpad": "runtime.spec.passes",
 }
 """Public name to the module that defines it, and to its name there if that differs."""
-
-_RENAMED = {"pack": "unpad"}
-"""Old public name to the name that replaces it; the old one still works, with a warning."""
 
 
 if not TYPE_CHECKING:  # type checkers read the imports above, and report unknown names
@@ -200,13 +203,6 @@ if not TYPE_CHECKING:  # type checkers read the imports above, and report unknow
         """Import a public name when it is first used."""
         import importlib
 
-        if name in _RENAMED:
-            import warnings
-
-            new = _RENAMED[name]
-            message = f"weft.{name} is now weft.{new}; the old name will be removed"
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
-            return __getattr__(new)
         if name == "__version__":
             from importlib.metadata import version
 

@@ -10,7 +10,6 @@ from weft.blocks.kernels.losses.fused_linear_cross_entropy import (
     LinearOutput,
     fused_linear_cross_entropy,
 )
-from weft.runtime.train.transforms.fused_linear_cross_entropy import bypassed
 
 SMOOTHING = 0.1
 
@@ -25,19 +24,18 @@ def fused_loss(
     """Run a model and return its label-smoothed loss, summed over the targets.
 
     Args:
-        model: model with the output `logits`.
+        model: model with the output `logits`, of a graph from `leave_projection`.
         head: name of the linear map that computes `logits`.
         inputs: inputs of the model.
         target: target ids [B, T], padding 0.
         counts: number of non-padding tokens of each input, if known: an unpadded model then need
             not read it from its device.
     """
-    inner: Any = model
-    if counts is not None and hasattr(inner, "expect"):
-        inner.expect(counts)
+    batched: Any = getattr(model, "batched", None)
+    if counts is not None and batched is not None:
+        batched.expect(counts)
     last: Any = model.get_submodule(head)
-    with bypassed(last):
-        x = model(**inputs)["logits"]
+    x = model(**inputs, projected=False)["logits"]
     output = LinearOutput(x, last.weight, last.bias)
     loss, _ = fused_linear_cross_entropy(
         output, target, target != 0, smoothing=SMOOTHING, spread="vocabulary"

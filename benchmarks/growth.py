@@ -53,16 +53,16 @@ def step(given: dict[str, int]) -> dict[str, float]:
     import torch
     import weft
     from fused_loss import fused_loss
-    from weft.graphs.passes.output_projection import head_of
-    from weft.runtime.spec.check import analysed
+    from weft.graphs.passes.fuse import leave_projection
+    from weft.runtime.spec.check import graph_of
 
     torch.manual_seed(1)
     torch.set_num_threads(1)
     spec = _spec(weft, given)
-    graph = analysed(spec)[0]
+    graph = leave_projection(graph_of(spec))
     before = _peak()
-    model = weft.build(spec).train()
-    head = head_of(graph, "logits") or ""
+    model = weft.build(graph).train()
+    (head,) = graph.execution.left
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     ids = torch.randint(4, given["vocab"], (given["rows"], given["length"]))
     inputs = {"source": ids, "source_mask": ids != 0, "target": ids}

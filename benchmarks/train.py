@@ -100,16 +100,17 @@ def weft_step(
     from fused_loss import fused_loss
     from weft.blocks.kernels import attention_backends
     from weft.blocks.kernels import linear as product
-    from weft.graphs.passes.output_projection import head_of
+    from weft.blocks.kernels.unpad import non_padding
+    from weft.graphs.passes.fuse import leave_projection
     from weft.runtime.compile.autotune import choose_kernels
-    from weft.runtime.spec.check import analysed
+    from weft.runtime.spec.check import graph_of
     from weft.runtime.system.memory import keep_freed_memory
-    from weft.runtime.train.transforms.unpad import kept
 
     keep_freed_memory()
     spec = weft.load("transformer-base", vocab=VOCAB, **asdict(how.size))
-    model = weft.build(spec, device=how.device).train()
-    head = head_of(analysed(spec)[0], "logits") or ""
+    graph = leave_projection(graph_of(weft.unpad(spec) if unpadded else spec))
+    model = weft.build(graph, device=how.device).train()
+    (head,) = graph.execution.left
     on_gpu = how.device != "cpu"
     kernels = choose_kernels(
         torch.device(how.device),
@@ -119,8 +120,6 @@ def weft_step(
     product.use_product(kernels.product)
     attention_backends.use(kernels.attention)
     note = str(kernels)
-    if unpadded:
-        weft.unpad(model)
     if on_gpu:
         note = f"{note}; {weft.compile(model, 'layers')}"
     known: dict[int, dict[str, int]] = {}
@@ -128,7 +127,9 @@ def weft_step(
     def loss(source: Tensor, target: Tensor) -> Tensor:
         inputs = {"source": source, "source_mask": source != 0, "target": shifted(target)}
         if id(target) not in known:  # there are few batches, and they are kept, so ids are stable
-            known[id(target)] = {n: int(kept(inputs[n], 0).sum()) for n in ("source", "target")}
+            known[id(target)] = {
+                n: int(non_padding(inputs[n], 0).sum()) for n in ("source", "target")
+            }
         with torch.autocast(how.device, torch.bfloat16, enabled=how.half):
             return fused_loss(model, head, inputs, target, known[id(target)])
 
@@ -229,10 +230,10 @@ def flops(batches: Sequence[tuple[Tensor, Tensor]], size: Size = BASE) -> list[t
     import weft
     from torch.utils.flop_counter import FlopCounterMode
     from weft.runtime.codegen.build import build_empty
-    from weft.runtime.spec.check import analysed
+    from weft.runtime.spec.check import graph_of
 
     spec = weft.load("transformer-base", vocab=VOCAB, **asdict(size))
-    model = build_empty(analysed(spec)[0], device="meta")
+    model = build_empty(graph_of(spec), device="meta")
     found = []
     for source, target in batches:
         with FlopCounterMode(display=False) as counter:

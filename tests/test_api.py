@@ -87,12 +87,6 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = weft.nothing
 
 
-def test_an_old_name_warns_and_names_the_new_one() -> None:
-    """`pack` was renamed."""
-    with pytest.warns(DeprecationWarning, match=r"pack is now weft\.unpad"):
-        assert weft.__getattr__("pack") is weft.unpad
-
-
 def test_the_tree_of_exceptions() -> None:
     """As `docs/api.md` shows it."""
     assert weft.WeftError.__mro__[1] is Exception

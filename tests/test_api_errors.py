@@ -46,10 +46,8 @@ def model() -> Any:
 
 
 def unpadded_twice() -> None:
-    """Unpad a model again."""
-    one = model()
-    weft.unpad(one)
-    weft.unpad(one)
+    """Unpad a graph again."""
+    weft.unpad(weft.unpad("transformer-tiny"))
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,8 @@ WRONG = {
     "foreign module": Wrong(
         lambda: weft.compile(nn.Linear(1, 1)), "Linear was not built from a spec", "weft.build"
     ),
-    "unpad of a foreign module": Wrong(
-        lambda: weft.unpad(nn.Linear(1, 1)), "Linear was not built", "weft.build"
+    "no fused loss": Wrong(
+        lambda: weft.fuse_losses("transformer-tiny"), "no loss over a linear map", "cross_entropy@1"
     ),
     "unpadded twice": Wrong(unpadded_twice, "already unpadded", "once"),
     "unknown mode": Wrong(lambda: weft.compile(model(), "fast"), "'fast'", "layers"),

@@ -41,9 +41,9 @@ def first(blocks: list[BlockType]) -> str:
 
 module = weft.build("transformer-tiny", seed=2)
 lengths = {name: value.shape[1] for name, value in weft.example_inputs(module, {"B": 3}).items()}
-axes: tuple[str, ...] = weft.unpad(module).axes
+unpadded: weft.Graph = weft.unpad("transformer-tiny")
 equal: object = weft.diff("bert", "transformer-tiny").as_json()["equal"]
-print(lengths, axes, weft.compile(module, "eager").reason, weft.__version__)
+print(lengths, unpadded.name, weft.compile(module, "eager").reason, weft.__version__)
 try:
     result: weft.Result = weft.train("demo", overrides={"updates": 2})
 except weft.SpecError as error:

@@ -251,6 +251,7 @@ ATTENTION = BlockType(
     ),
     module=".attention.multi_head_module:Attention",
     steps=True,
+    unpads=True,
     state=_state,
     example={"heads": 2},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},

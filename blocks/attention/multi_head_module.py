@@ -18,7 +18,7 @@ from ..kernels.attention_dispatch import attend, weigh
 from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
 from ..kernels.linear import linear_map
-from ..kernels.unpad import Batched, Place, Rows, with_padding, without_padding
+from ..kernels.unpad import Batched, Rows, with_padding, without_padding
 from .parts.slots_module import Parts, States, repeated, stored_so_far
 
 
@@ -34,8 +34,9 @@ class Attention(Parts):
 
     batched: Batched | None = None
     """Rows of the current batch, if the model is trained on unpadded batches."""
-    places: Mapping[str, Place] = {}
-    """Ports that may receive unpadded values: `x`, `memory`."""
+    places: Mapping[str, tuple[str, int]] = {}
+    """Ports that may receive unpadded values, `x` and `memory`: their time axis, and the number of
+    axes of a padded value."""
 
     def __init__(  # noqa: PLR0913 - the params and slots of a block
         self,
@@ -307,8 +308,9 @@ class Attention(Parts):
 
     def _rows(self, port: str, value: Tensor) -> Rows | None:
         """Return the rows of an unpadded value; None for a padded value."""
-        place = self.places.get(port)
-        return None if self.batched is None else self.batched.rows_of(value, place)
+        if self.batched is None or port not in self.places:
+            return None
+        return self.batched.rows_of(value, *self.places[port])
 
     def _without_padding(
         self, query: Tensor, source: Tensor, x_rows: Rows, source_rows: Rows

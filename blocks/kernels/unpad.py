@@ -9,10 +9,11 @@ Axes: B rows, T positions of a row, R non-padding positions of all rows.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 
@@ -27,29 +28,72 @@ class Rows(NamedTuple):
     """[B, T], true at non-padding positions."""
 
 
-class Place(Protocol):
-    """Axes of a value that are unpadded, as determined by `graphs/passes/unpad.py`.
-
-    A separate protocol, because an ejected model contains this file but not `graphs`.
-    """
-
-    axis: str
-    dim: int
-    rank: int
-
-
 class Batched:
     """Rows of the current batch, shared by the modules of a model."""
 
     def __init__(self) -> None:
         """Create an object without rows."""
         self.rows: dict[str, Rows] = {}
+        """Rows of each unpadded time axis."""
+        self._counts: dict[str, int] = {}
 
-    def rows_of(self, value: Tensor, place: Place | None) -> Rows | None:
-        """Return the rows of an unpadded value; None for a padded value."""
-        if place is None or value.dim() >= place.rank:
-            return None
-        return self.rows[place.axis]
+    def join(self, model: nn.Module) -> None:
+        """Share the rows with all modules of a model that declare unpadded ports, `places`."""
+        modules: Iterable[Any] = model.modules()
+        for module in modules:
+            if hasattr(type(module), "places"):
+                module.batched = self
+
+    def expect(self, counts: Mapping[str, int]) -> None:
+        """Set the numbers of non-padding tokens of inputs for the next `start`.
+
+        Used is that of the mask of an axis, or, without a mask, that of its ids.
+        """
+        self._counts = dict(counts)
+
+    def start(self, masks: Mapping[str, tuple[str, Tensor]]) -> None:
+        """Find the rows of a batch.
+
+        Args:
+            masks: time axis to the input that tells its padding, and its mask [B, T], which is
+                true at non-padding tokens.
+        """
+        self.rows.clear()
+        for axis, (port, mask_BT) in masks.items():
+            self.rows[axis] = rows_of(mask_BT, self._counts.get(port))
+        self._counts = {}
+
+    def rows_of(self, value: Tensor, axis: str, rank: int) -> Rows | None:
+        """Return the rows of an unpadded value; None for a padded value, which has `rank` axes."""
+        return None if value.dim() >= rank else self.rows[axis]
+
+    def padded(self, value: Any, axis: str, dim: int, rank: int) -> Any:
+        """Pad a value that is an unpadded tensor; return any other as it is.
+
+        Args:
+            value: the value.
+            axis: its time axis.
+            dim: number of axes before the batch axis.
+            rank: number of axes of the padded value.
+        """
+        if not isinstance(value, Tensor):
+            return value
+        return with_padding(value, self.rows_of(value, axis, rank), dim)
+
+
+def non_padding(ids_BT: Tensor, pad: int) -> Tensor:
+    """Return a mask [B, T], true up to the last non-padding id of each row.
+
+    The first position is always true: some models begin their outputs with the padding id.
+    """
+    mask_BT = (ids_BT != pad).long().flip(1).cummax(1).values.flip(1) > 0
+    mask_BT[:, 0] = True
+    return mask_BT
+
+
+def all_positions(value: Tensor, dim: int) -> Tensor:
+    """Return a mask [B, T] that is true everywhere, for a value whose batch axis is `dim`."""
+    return torch.ones(value.shape[dim : dim + 2], dtype=torch.bool, device=value.device)
 
 
 def rows_of(mask_BT: Tensor, count: int | None = None) -> Rows:

@@ -284,6 +284,9 @@ class BlockType:
     not need the outputs of the model.  `weight` is given those of them that are wired."""
     counts: Literal["", "same", "shifted"] = ""
     """Non-padding positions of its output: the `same` as of `ids`, or those `shifted` right."""
+    unpads: bool = False
+    """Whether its module takes unpadded values, and pads what it needs itself: it then has the
+    attributes `batched` and `places` of `Attention`."""
     draws: bool = False
     """Whether it draws random numbers in evaluation too, which depend on the shape of its batch."""
     example: Mapping[str, Any] = field(default_factory=dict)

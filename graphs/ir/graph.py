@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from ...specs.form import Spec
 from .block_type import BlockType, Signature
+from .execution import PLAIN, Execution
 from .value_type import ValueType
 from .weights.init_rule import InitRule
 
@@ -372,6 +373,8 @@ class Graph:
     """Output of kind `loss` to its weight in the sum of an objective."""
     blocks: tuple[BlockType, ...] = field(default=(), compare=False)
     """The block types that `blocks=` added to the registry for this graph."""
+    execution: Execution = PLAIN
+    """How the passes of `graphs/passes/` compute it."""
 
     def __repr__(self) -> str:
         """Return name, ports and number of parameters."""

@@ -1,4 +1,4 @@
-"""Objective: its models, what fills their inputs, and the losses that can be fused with a map."""
+"""Objective: its models, what fills their inputs, and what the data tell about them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.graph import BlockNode, Graph, TemplateNode
-from .output_projection import head_of
 
 _PAD = 0
 """Id of the padding token that the data counts."""
@@ -87,34 +86,3 @@ def _counted(value: str, nodes: Mapping[str, Any], graph: Graph) -> tuple[str, b
     if not counts or node.part.arguments.get("pad", _PAD) != _PAD:
         return None
     return node.wires["ids"], counts == "shifted"
-
-
-def fusible(graph: Graph) -> dict[str, tuple[str, str, str]]:
-    """Return the losses that can be fused with the linear map that computes their logits.
-
-    Returns:
-        Name of the loss node to the node of the model, the path of the map in the model, and the
-        output of the model.
-    """
-    readers: dict[str, int] = {}
-    for node in graph.root.nodes:
-        for value in node.wires.values():
-            readers[value] = readers.get(value, 0) + 1
-    for value in graph.root.outputs.values():
-        readers[value] = readers.get(value, 0) + 1
-    models = {n.name: n for n in graph.root.nodes if isinstance(n, TemplateNode) and n.model}
-    calls: dict[str, int] = {}
-    for node in graph.root.nodes:
-        calls[node.module] = calls.get(node.module, 0) + 1
-    found = {}
-    for node in graph.root.nodes:
-        if not isinstance(node, BlockNode) or not node.part.block.takes_linear_output:
-            continue
-        owner, _, port = node.wires.get("logits", "").partition(".")
-        if owner not in models or readers[f"{owner}.{port}"] != 1:
-            continue
-        model = models[owner].model
-        head = head_of(model, port) if model is not None and not models[owner].shares else None
-        if head is not None and calls[owner] == 1 and calls[node.name] == 1:
-            found[node.name] = owner, head, port
-    return found

@@ -11,64 +11,53 @@ without a mask.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
+from ...specs.findings import InputError
 from ..ir.block_type import Port, Signature
 from ..ir.dims import names_of, time_axes
+from ..ir.execution import PLAIN, Around, Place, UnpadPlan
 from ..ir.graph import Graph, Part, TemplatePart
 from ..ir.traverse import Visit, visits
 from ..ir.value_type import ValueType
+from .objective import trained_models
 
 PADDED = frozenset({"mask", "bias", "len"})
 """Kinds that are never unpadded, because they mark the padding."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The position of the batch axis and the time axis in the padded form of a value."""
+def unpad(graph: Graph, *, pad: int = 0, models: Collection[str] | None = None) -> Graph:
+    """Return a graph that computes non-padding tokens only while it trains.
 
-    axis: str
-    """The time axis that is unpadded, merged with the batch axis."""
-    dim: int
-    """Number of axes before the batch axis."""
-    rank: int
-    """Number of axes of the padded value; the unpadded value has one less."""
+    Inputs, outputs, names of weights, evaluation and decoding do not change.
 
+    Args:
+        graph: a checked graph; of an objective, its models are unpadded.
+        pad: the padding id at the ends of rows, for inputs without a corresponding input of kind
+            `mask`.
+        models: the nodes of an objective whose models are unpadded; by default all that train.
 
-@dataclass(frozen=True, slots=True)
-class Around:
-    """The unpadded values among the inputs and outputs of a block, or of the complete graph."""
-
-    block: str
-    """Key of the block, or name of the graph."""
-    inputs: Mapping[str, Place]
-    outputs: Mapping[str, Place | None]
-    """All outputs, in order; None for an output that is not unpadded."""
-    ports: tuple[str, ...]
-    """The ports that generated code passes by position, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnpadPlan:
-    """How a graph is unpadded."""
-
-    axes: tuple[str, ...]
-    """The time axes that are unpadded; empty if there are none."""
-    whole: Around = field(repr=False)
-    """The graph's inputs to unpad before it runs, and its outputs to pad afterwards."""
-    masks: Mapping[str, str]
-    """Time axis to the input that masks its padding, for the axes that have such an input."""
-    blocks: Mapping[str, Around] = field(repr=False)
-    """Path of a module to the inputs that are padded for it and the outputs to unpad after it."""
-    padded: Mapping[str, str]
-    """Each axis that stays padded to the reason."""
-
-    @property
-    def why(self) -> str:
-        """Why nothing is unpadded."""
-        reasons = "; ".join(dict.fromkeys(self.padded.values()))
-        return reasons or "no input begins with a batch axis and a time axis"
+    Raises:
+        InputError: a graph is already unpadded, or cannot be; the message gives the reason.
+    """
+    execution, inner = graph.execution, trained_models(graph)
+    if inner:
+        changed = dict(execution.models)
+        for name in inner if models is None else models:
+            before = changed.get(name, PLAIN)
+            changed[name] = unpad(replace(inner[name], execution=before), pad=pad).execution
+        return replace(graph, execution=replace(execution, models=changed))
+    if execution.unpad is not None:
+        raise InputError(f"'{graph.name}' is already unpadded", help="call weft.unpad once")
+    plan = plan_unpad(graph)
+    if not plan.axes:
+        raise InputError(
+            f"'{graph.name}' cannot be unpadded: {plan.why}",
+            place="/padding",
+            help="set 'padding' to 'padded', or remove it from the run",
+        )
+    return replace(graph, execution=replace(execution, unpad=plan, pad=pad))
 
 
 def plan_unpad(graph: Graph) -> UnpadPlan:
@@ -173,8 +162,9 @@ class _Planner:
             outputs = dict.fromkeys(outputs)
         if not inputs and not any(outputs.values()):
             return None
-        ports = tuple(port.name for port in part.signature.inputs if not port.optional)
-        return Around(part.key, inputs, outputs, ports)
+        ports = tuple(port.name for port in _wired(part) if not port.optional)
+        named = tuple(port for port in part.inputs if port not in ports)
+        return Around(part.key, inputs, outputs, ports, named, part.block.unpads)
 
 
 def _by_row(signature: Signature) -> bool:

@@ -16,7 +16,8 @@ from .common.command import EXIT_CODES, app
 
 COMMANDS = {
     "checking": ("check",),
-    "specs": ("show", "expand", "draw", "list", "blocks", "prove"),
+    "showing": ("show",),
+    "specs": ("expand", "draw", "list", "blocks", "prove"),
     "language": ("diff", "swap", "schema", "migrate"),
     "cost": ("cost",),
     "training": ("demo", "prepare", "train"),

@@ -1,4 +1,4 @@
-"""The commands `weft list`, `show`, `expand`, `draw`, `blocks` and `prove`.
+"""The commands `weft list`, `expand`, `draw`, `blocks` and `prove`.
 
 Only `prove` loads torch.
 """
@@ -17,12 +17,9 @@ import typer
 from pydantic import Field
 
 from ...blocks.registry import registry
-from ...graphs.draw.outline import as_json, render
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.canonical import canonical
-from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ...specs.form import describes_run
 from ...specs.load import load
 from ...specs.reader import read_file, shipped_names
 from ..prove.report import Name
@@ -32,7 +29,6 @@ from ..spec.provenance import render as render_provenance
 from .common import terminal
 from .common.command import SPECS, command, wrong
 from .common.parameters import (
-    RUNS,
     Json,
     Overrides,
     SpecName,
@@ -44,6 +40,7 @@ from .common.parameters import (
     overridden,
     sizes_given,
 )
+from .showing import graph_to_show
 
 _FOLDERS = {
     "specs": "models",
@@ -105,26 +102,6 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<!\bal)\.(?:\s|$)", text, maxsplit=1)[0]
 
 
-def _graph(spec: str, overrides: list[str] | None) -> Graph:
-    """Return the graph of a spec; of a run, that of what it trains."""
-    path = shipped_names(RUNS).get(spec, Path(spec))
-    if path.is_file():
-        value, source = read_file(path)
-        if describes_run(value):
-            from ..train.objective.planned import graph_of_run
-            from ..train.run import run_of
-
-            return graph_of_run(run_of(value, source, overridden(overrides)), source)
-    return graph_of(load(spec, overridden(overrides)))
-
-
-@command(SPECS, "weft show transformer-tiny")
-def show(spec: SpecName, *, overrides: Overrides = None, json_: Json = False) -> None:
-    """Print the tree of a spec's nodes, with types and parameters."""
-    graph = _graph(spec, overrides)
-    print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
-
-
 @command(SPECS, "weft expand transformer-base > full.json", "weft expand my.json --provenance")
 def expand(
     spec: SpecName,
@@ -167,7 +144,7 @@ def draw(
     """Draw a spec as a diagram."""
     from ...graphs.draw.diagram import draw as draw_graph
 
-    print(draw_graph(_graph(spec, overrides), Path(out), form))
+    print(draw_graph(graph_to_show(spec, overrides), Path(out), form))
 
 
 @command(SPECS, "weft blocks attention@2")
@@ -292,7 +269,7 @@ def prove(
     skipped = {*(skip or ()), *(["compiled"] if no_compile else [])}
     if both := skipped & {*(only or ())}:
         raise wrong("--only", f"'{min(both)}' is also skipped")
-    graph = _graph(spec, overrides)
+    graph = graph_to_show(spec, overrides)
     found = proved(
         graph,
         sizes=sizes_given(graph, axes or ()),

@@ -17,8 +17,9 @@ from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..spec.check import Source, graph_of
+from .constants import init_table
 from .generated import generated_module, program_of
-from .module import init_table, lower
+from .module import lower
 from .plugin_trial import created, try_out
 
 

@@ -6,10 +6,13 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from ...graphs.checker.reserved_names import ARGUMENT_WORDS
+from ...graphs.ir.execution import PLAIN, Execution
 from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
 from ...graphs.ir.traverse import holds_model
 from ...graphs.ir.value_type import KINDS, ValueType, dtype_of
 
+PROJECTED = "projected"
+"""Argument of a model whose last linear map a caller may leave to a loss."""
 WIDTH = 100
 """Preferred maximum length of a generated line."""
 _DTYPES = {"integer": "int64", "bool": "bool", "float": "float"}
@@ -17,10 +20,13 @@ _MEANINGS = {"f": "vectors", "mask": "true at positions that may be attended"}
 """Meanings of kinds where that of `KINDS` would repeat the dtype."""
 
 
-def signature_line(scope: Scope, outputs: int, *, root: bool, method: str = "forward") -> str:
+def signature_line(
+    scope: Scope, outputs: int, *, root: bool, method: str = "forward", projected: bool = False
+) -> str:
     """Return the line `def METHOD(...)`, with annotations; two or more lines if it is long."""
     gives = "dict[str, Tensor]" if root else "Tensor" if outputs == 1 else "tuple[Tensor, ...]"
-    arguments = ", ".join(["self", *(f"{name}: Tensor" for name in scope.inputs)])
+    more = ["*", f"{PROJECTED}: bool = True"] if projected else []
+    arguments = ", ".join(["self", *(f"{name}: Tensor" for name in scope.inputs), *more])
     line = f"    def {method}({arguments}) -> {gives}:"
     if len(line) <= WIDTH:
         return line
@@ -128,10 +134,21 @@ def given_ports(scope: Scope) -> list[str]:
     return sorted(scope.outputs)
 
 
-def run_lines(node: Node, names: Mapping[str, str], indent: str) -> Iterable[str]:
+def run_lines(
+    node: Node, names: Mapping[str, str], indent: str, execution: Execution = PLAIN
+) -> Iterable[str]:
     """Yield the lines that run a node for all positions."""
     if not isinstance(node, RepeatNode):
-        text = call(f"self.{node.module}", node, names, node.wires)
+        wires = dict(node.wires)
+        if node.name in execution.fused:
+            wires["logits"] = linear_output(node.name)
+        inner = execution.models.get(node.name)
+        if inner is not None and inner.left:
+            wires[PROJECTED] = "not self.training"
+        text = call(f"self.{node.module}", node, names, wires)
+        if node.name in execution.left:
+            (value,) = node.wires.values()
+            text = f"{text} if {PROJECTED} else {names[value]}"
         yield f"{indent}{targets(node, names)} = {text}"
         return
     yield from loop_lines(node, names, node.wires, indent, step=False)
@@ -177,6 +194,11 @@ def loop_lines(
 def _each(node: Node, port: str) -> str:
     """Return the name of a collected output of one copy."""
     return f"{node.name}.{port}[]"
+
+
+def linear_output(loss: str) -> str:
+    """Return the variable with the logits of a fused loss, or what computes them."""
+    return f"{loss}_logits_"
 
 
 def returned(scope: Scope, names: Mapping[str, str], ports: Iterable[str], *, root: bool) -> str:

@@ -16,7 +16,7 @@ import importlib
 import linecache
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -25,15 +25,15 @@ from torch import nn
 from ...blocks.registry import registry
 from ...graphs.checker.check import check
 from ...graphs.ir.block_type import BlockType
+from ...graphs.ir.execution import PLAIN, Execution
 from ...graphs.ir.graph import Graph, Part
 from ...graphs.ir.traverse import visits
 from ...specs.findings import InputError
 from ...specs.form import Spec
+from .forward import PROJECTED
 from .inputs import checked_call
 from .module import Program, lower
 from .plugin_modules import refuse_wrong_modules
-
-Factory = Callable[[Any], Any]
 
 
 def program_of(model: nn.Module) -> Program:
@@ -68,7 +68,7 @@ def generated_module(program: Program) -> ModuleType:
         if _is_current(known, program.graph):
             return known
         name, number = f"{base}_{number}", number + 1
-    refuse_wrong_modules(program)
+    refuse_wrong_modules(_plain(program))
     file = f"<{name}>"
     module = ModuleType(name)
     module.__file__ = file
@@ -86,13 +86,20 @@ def generated_module(program: Program) -> ModuleType:
         if isinstance(kind, type) and kind.__module__ == name:
             kind.__reduce_ex__ = reduce  # type: ignore[assignment, method-assign]
     root = getattr(module, program.root)
-    root.__call__ = checked_call(program.graph.inputs)
+    flags = (PROJECTED,) if program.graph.execution.left else ()
+    root.__call__ = checked_call(program.graph.inputs, flags)
     for method in ("_apply", "load_state_dict") if program.graph.ties else ():
         setattr(root, method, _keeping_ties(getattr(nn.Module, method), program.graph.ties))
     lines = source.splitlines(keepends=True)
     linecache.cache[file] = (len(source), None, lines, file)
     sys.modules[name] = module
     return module
+
+
+def _plain(program: Program) -> Program:
+    """Return the program of a graph without passes, whose calls have the classes of its blocks."""
+    graph = program.graph
+    return program if graph.execution == PLAIN else lower(replace(graph, execution=PLAIN))
 
 
 def _keeping_ties(method: Callable[..., Any], ties: tuple[tuple[str, ...], ...]) -> Any:
@@ -142,17 +149,20 @@ class Recipe:
     """JSON of the spec, with overrides applied."""
     blocks: tuple[BlockType, ...]
     """Block types that the spec uses besides the registered ones."""
+    execution: Execution
+    """What the passes set."""
 
     def graph(self) -> Graph:
         """Return the graph that the module computes."""
         form = Spec.model_validate_json(self.spec)
-        return check(form, registry(self.blocks), source="<pickle>", checked=True)
+        graph = check(form, registry(self.blocks), source="<pickle>", checked=True)
+        return replace(graph, execution=self.execution)
 
 
 def recipe_of(graph: Graph) -> Recipe:
     """Return the recipe of a graph."""
     text = graph.spec.model_dump_json(by_alias=True, exclude_unset=True)
-    return Recipe(text, _added_blocks(graph))
+    return Recipe(text, _added_blocks(graph), graph.execution)
 
 
 def _added_blocks(graph: Graph) -> tuple[BlockType, ...]:
@@ -170,9 +180,6 @@ class ClassOf:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """Return how to make the class again."""
-        made_by: tuple[Factory, type[Any]] | None = self.kind.__dict__.get("_made_by")
-        if made_by is not None:
-            return derived_class, (made_by[0], reference(made_by[1]))
         module = vars(sys.modules[self.kind.__module__])
         if "__recipe__" not in module:
             module["__recipe__"] = recipe_of(module["__program__"].graph)
@@ -185,12 +192,11 @@ class ClassOf:
 
 def reference(kind: Any) -> Any:
     """Return a picklable object for a class; an ordinary class needs none."""
-    generated = hasattr(sys.modules.get(kind.__module__), "__program__")
-    return ClassOf(kind) if generated or "_made_by" in kind.__dict__ else kind
+    return ClassOf(kind) if hasattr(sys.modules.get(kind.__module__), "__program__") else kind
 
 
 def reduce(self: Any, protocol: int) -> Any:
-    """Return the parts of an object of a generated or derived class; its `__reduce_ex__`."""
+    """Return the parts of an object of a generated class; its `__reduce_ex__`."""
     made: tuple[Any, ...] = object.__reduce_ex__(self, max(int(protocol), 2))  # type: ignore[assignment]
     return new, (reference(type(self)),), *made[2:]
 
@@ -199,11 +205,6 @@ def new(kind: Any) -> Any:
     """Return an empty object of a class."""
     made: Any = kind.kind if isinstance(kind, ClassOf) else kind
     return object.__new__(made)
-
-
-def derived_class(factory: Factory, kind: type[Any]) -> Any:
-    """Return the class that a factory derives from another."""
-    return factory(kind)
 
 
 def generated_class(recipe: Recipe, name: str) -> Any:

@@ -7,7 +7,7 @@ does not contain it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -26,11 +26,12 @@ _FITS: Mapping[str, Callable[[torch.dtype], bool]] = {
 """Kind of dtype to the test whether a dtype is of this kind."""
 
 
-def checked_call(types: Mapping[str, ValueType]) -> Callable[..., Any]:
+def checked_call(types: Mapping[str, ValueType], flags: Collection[str] = ()) -> Callable[..., Any]:
     """Return a `__call__` for a module with these inputs, which checks them when it runs eagerly.
 
     Args:
         types: name of each input to its type, in the order of `forward`.
+        flags: further arguments, which are not checked.
     """
     names = tuple(types)
     wanted = {name: (dtype_of(one.kind), len(one.axes)) for name, one in types.items()}
@@ -38,9 +39,10 @@ def checked_call(types: Mapping[str, ValueType]) -> Callable[..., Any]:
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - becomes a method
         if not torch.compiler.is_compiling():
-            given = {**dict(zip(names, args, strict=False)), **kwargs}
-            if len(given) != len(args) + len(kwargs) or given.keys() != wanted.keys():
-                _refuse_names(self, names, args, kwargs)
+            named = {name: value for name, value in kwargs.items() if name not in flags}
+            given = {**dict(zip(names, args, strict=False)), **named}
+            if len(given) != len(args) + len(named) or given.keys() != wanted.keys():
+                _refuse_names(self, names, args, named)
             check_inputs(self, types, wanted, given)
         return plain(self, *args, **kwargs)
 

@@ -9,14 +9,17 @@ names of nodes, so state_dict keys follow the spec's paths.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...blocks.registry import module_path
+from ...graphs.ir.execution import PLAIN
 from ...graphs.ir.graph import (
     BlockNode,
     Filling,
     Graph,
+    Node,
     Part,
     RepeatNode,
     Scope,
@@ -24,8 +27,20 @@ from ...graphs.ir.graph import (
     TemplatePart,
 )
 from ...graphs.ir.moving import moving_ports, moving_values, root_moving
-from ...graphs.ir.traverse import holds_model, init_rules, model_of
+from ...graphs.ir.traverse import holds_model, model_of
+from .constants import constants
 from .decode import begin_text, read_text, step_text
+from .execution import (
+    NO_MARKS,
+    Marks,
+    below,
+    enter_lines,
+    helpers_of,
+    leave_lines,
+    linear_output_line,
+    marked_class,
+    marks_of,
+)
 from .forward import WIDTH, doc_lines, given_ports, returned, run_lines, signature_line, variables
 from .losses import weighing_first, weights_text
 
@@ -79,16 +94,23 @@ class _Writer:
 
     graph: Graph
     imports: dict[tuple[str, str], str] = field(default_factory=dict)
-    classes: dict[str, str] = field(default_factory=dict)
-    """Body of a class to its name: identical source is the same class."""
+    classes: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Base and body of a class to its name: identical source is the same class."""
     texts: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
     models: dict[int, Program] = field(default_factory=dict)
     """Program of each model in the graph, by the identity of its graph."""
 
-    def model(self, graph: Graph) -> str:
-        """Return the local name of the class of a model, importing it once."""
-        program = self.models.setdefault(id(graph), lower(graph))
+    helpers: set[str] = field(default_factory=set)
+    """Modules of the functions that generated methods call."""
+
+    def model(self, node: str, graph: Graph) -> str:
+        """Return the local name of the class of a node's model, importing it once."""
+        execution = self.graph.execution.models.get(node, PLAIN)
+        program = self.models.get(id(graph))
+        if program is None or execution is not PLAIN:
+            program = lower(replace(graph, execution=execution))
+            self.models[id(graph) if execution is PLAIN else id(program.graph)] = program
         return self.imported(f"{program.module}:{program.root}")
 
     def imported(self, module: str) -> str:
@@ -100,15 +122,20 @@ class _Writer:
             local, number = f"{name}{number}", number + 1
         return self.imports.setdefault((path, name), local)
 
-    def add_class(self, name: str, body: str) -> str:
+    def helper(self, path: str) -> None:
+        """Import a function or class that generated methods use, `module:name`."""
+        self.helpers.add(path.partition(":")[0])
+        self.imported(path)
+
+    def add_class(self, name: str, body: str, base: str = "nn.Module") -> str:
         """Add a class unless one with the same source exists, and return its name."""
-        if body in self.classes:
-            return self.classes[body]
+        if (base, body) in self.classes:
+            return self.classes[base, body]
         unique, number = name, 2
         while unique in {*self.classes.values(), *self.imports.values(), "Tensor"}:
             unique, number = f"{name}{number}", number + 1
-        self.classes[body] = unique
-        self.texts.append(f"class {unique}(nn.Module):\n{body}")
+        self.classes[base, body] = unique
+        self.texts.append(f"class {unique}({base}):\n{body}")
         return unique
 
 
@@ -119,57 +146,34 @@ def lower(graph: Graph) -> Program:
         graph: a checked graph.
     """
     writer = _Writer(graph)
+    for path in helpers_of(graph):
+        writer.helper(path)
     steps = graph.step_axis is not None
     moving = root_moving(graph) if steps else frozenset[str]()
-    root = _scope_class(writer, graph.root, moving, steps=steps, root=True)
+    root = _scope_class(writer, graph.root, moving, marks_of(graph), steps=steps, root=True)
     lines = []
     for (path, name), local in sorted(writer.imports.items()):
         renamed = "" if local == name else f" as {local}"
         lines.append(f"from {path} import {name}{renamed}")
     doc = _plain(graph.doc) or "a model."
-    stacks = any("torch.stack(" in text for text in writer.texts)
+    calls_torch = any("torch." in text for text in writer.texts)
     header = _HEADER.format(
         name=_plain(graph.name),
         doc=doc,
-        torch="import torch\n" if stacks else "",
+        torch="import torch\n" if calls_torch else "",
         imports="\n".join(lines),
     )
-    source = "\n\n\n".join([header.rstrip("\n"), *_settings(graph), *writer.texts]) + "\n"
+    source = "\n\n\n".join([header.rstrip("\n"), *constants(graph), *writer.texts]) + "\n"
     digest = hashlib.sha256(source.encode()).hexdigest()
     models = tuple(writer.models.values())
     generated = {program.module for program in models}
     imports = tuple(
         (path, name, local)
         for (path, name), local in writer.imports.items()
-        if path not in generated
+        if path not in generated | writer.helpers
     )
     templates = tuple(dict.fromkeys(writer.repeated))
     return Program(source, root, templates, digest, graph, imports, models)
-
-
-def _settings(graph: Graph) -> list[str]:
-    """Return the constants with what initialization and training read from a graph, if any.
-
-    Graphs with the same source have the same classes, and a class knows only one graph.
-    """
-    lines = []
-    if graph.losses and graph.deploy:
-        lines.append(f"_DEPLOY = {graph.deploy!r}")
-        lines.append(f"_LOSSES = {dict(graph.losses)!r}")
-    rules: list[str] = []
-    for action, value, paths in init_table(graph):
-        rules += [f"    ({action!r}, {value!r}, ["]
-        rules += [*(f"        {path!r}," for path in paths), "    ]),"]
-    lines += ["_INIT = [", *rules, "]"] if rules else []
-    return ["\n".join(lines)] if lines else []
-
-
-def init_table(graph: Graph) -> list[tuple[str, float, list[str]]]:
-    """Return the action, value and parameter paths of each rule for initial weights, in order."""
-    return [
-        (rule.action, rule.value, [prefix + path for path in rule.paths])
-        for prefix, rule in init_rules(graph.root)
-    ]
 
 
 def _plain(text: str) -> str:
@@ -186,28 +190,26 @@ def class_name(name: str) -> str:
 
 
 def _scope_class(
-    writer: _Writer, scope: Scope, moving_in: frozenset[str], *, steps: bool, root: bool = False
+    writer: _Writer,
+    scope: Scope,
+    moving_in: frozenset[str],
+    marks: Marks = NO_MARKS,
+    *,
+    steps: bool,
+    root: bool = False,
 ) -> str:
     """Add the class of a scope, after the classes of the scopes inside it."""
-    inner: dict[str, dict[int, str]] = {}
+    inner: dict[str, str] = {}
     moving = moving_values(scope, moving_in)
     for node in scope.nodes:
-        ports = moving_ports(node, moving)
-        made = inner.setdefault(node.name, {})
-        if node.shares or holds_model(node):
-            continue
-        for below, body, _ in node.insides():
-            inside = ports
-            if isinstance(node, BlockNode):
-                inside = _moving_in_slot(node.part, below, ports)
-            made[id(body)] = _scope_class(writer, body, inside, steps=steps and bool(ports))
-            if isinstance(node, RepeatNode):
-                writer.repeated.append(made[id(body)])
+        if not node.shares and not holds_model(node):
+            ports = moving_ports(node, moving)
+            inner |= _inner_classes(writer, node, ports, marks, steps=steps and bool(ports))
     names = variables(scope)
     blocks = [
         _docstring(scope),
-        _constructor(writer, scope, inner, root=root),
-        _forward(scope, names, root=root),
+        _constructor(writer, scope, inner, marks, root=root),
+        _forward(writer.graph, scope, names, root=root),
     ]
     if steps:
         batches = [axis for axis, kind in writer.graph.spec.axes.items() if kind == "batch"]
@@ -218,6 +220,45 @@ def _scope_class(
         if root:
             blocks.append(read_text(scope, names, moving, batches))
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))
+
+
+def _inner_classes(
+    writer: _Writer, node: Node, ports: frozenset[str], marks: Marks, *, steps: bool
+) -> dict[str, str]:
+    """Add the classes of the templates in a node; return each by the path of its module.
+
+    Args:
+        writer: gets the classes.
+        node: the node.
+        ports: its moving ports.
+        marks: marks of the modules of its scope.
+        steps: whether the classes have `begin` and `step`.
+    """
+    found: dict[str, str] = {}
+    known: dict[int, str] = {}
+    inside: list[tuple[str, Scope, frozenset[str]]] = []
+    match node:
+        case BlockNode():
+            for slots, body in node.part.bodies():
+                path = f"{node.name}.{slots.strip('/.').replace('/', '.')}"
+                inside.append((path, body, _moving_in_slot(node.part, slots, ports)))
+        case TemplateNode():
+            inside.append((node.name, node.body, ports))
+        case RepeatNode():
+            inside += [
+                (f"{node.name}.{copy}".rstrip("."), body, ports) for copy, body in node.owners()
+            ]
+    for path, body, moving in inside:
+        own = below(marks, path)
+        made = known.get(id(body)) if not own else None
+        if made is None:
+            made = _scope_class(writer, body, moving, own, steps=steps)
+            if not own:
+                known[id(body)] = made
+        found[path] = marked_class(writer.add_class, made, marks.get(path))
+        if isinstance(node, RepeatNode):
+            writer.repeated.append(found[path])
+    return found
 
 
 def _moving_in_slot(part: Part, below: str, ports: frozenset[str]) -> frozenset[str]:
@@ -242,20 +283,24 @@ def _docstring(scope: Scope) -> str:
 
 
 def _constructor(
-    writer: _Writer, scope: Scope, inner: Mapping[str, Mapping[int, str]], *, root: bool
+    writer: _Writer, scope: Scope, inner: Mapping[str, str], marks: Marks, *, root: bool
 ) -> str:
     lines = ["    def __init__(self) -> None:", "        super().__init__()"]
     owners = [node for node in scope.nodes if not node.shares]
     for node in owners:
         if isinstance(node, BlockNode):
-            made = _construct(writer, node.part, inner[node.name], 8, f"self.{node.name} = ")
+            before = f"self.{node.name} = "
+            made = _construct(writer, node.part, node.name, inner, marks, 8, before)
         elif (model := model_of(node)) is not None:
-            made = f"{writer.model(model)}()"
+            kind = writer.model(node.name, model)
+            made = f"{marked_class(writer.add_class, kind, marks.get(node.name))}()"
         else:
-            made = _copies(node, inner[node.name])
+            made = _copies(node, inner)
         lines.append(f"        self.{node.name} = {made}")
     frozen = [node.name for node in owners if node.frozen]
     lines += [f"        self.{name}.requires_grad_(False).eval()" for name in frozen]
+    if root and writer.graph.execution.unpad is not None:
+        lines += ["        self.batched = Batched()", "        self.batched.join(self)"]
     if frozen:
         lines += [
             "",
@@ -275,15 +320,15 @@ def _constructor(
     return "\n".join(lines) + "\n"
 
 
-def _copies(node: TemplateNode | RepeatNode, classes: Mapping[int, str]) -> str:
+def _copies(node: TemplateNode | RepeatNode, inner: Mapping[str, str]) -> str:
     """Return the expression that creates the copies of a template; one if they share weights."""
-    own = f"{classes[id(node.body)]}()" if id(node.body) in classes else ""
     if not isinstance(node, RepeatNode) or node.share:
-        return own
-    if not node.instead:
-        return f"nn.ModuleList([{own} for _ in range({node.repeat})])"
-    runs = (f"*({classes[id(body)]}() for _ in range({n}))" for _, body, n in node.runs())
-    return f"nn.ModuleList([{', '.join(runs)}])"
+        return f"{inner[node.name]}()"
+    kinds = [inner[f"{node.name}.{index}"] for index in range(node.repeat)]
+    runs = [(kind, len(list(alike))) for kind, alike in itertools.groupby(kinds)]
+    if len(runs) == 1:
+        return f"nn.ModuleList([{kinds[0]}() for _ in range({node.repeat})])"
+    return f"nn.ModuleList([{', '.join(f'*({kind}() for _ in range({n}))' for kind, n in runs)}])"
 
 
 def _attribute(path: str) -> str:
@@ -293,7 +338,13 @@ def _attribute(path: str) -> str:
 
 
 def _construct(
-    writer: _Writer, part: Filling, classes: Mapping[int, str], indent: int, before: str = ""
+    writer: _Writer,
+    part: Filling,
+    path: str,
+    inner: Mapping[str, str],
+    marks: Marks,
+    indent: int,
+    before: str = "",
 ) -> str:
     """Return the call that creates a block's module, slots included.
 
@@ -301,8 +352,9 @@ def _construct(
     whose blocks have `begin` and `step`, if there are any.
     """
     if isinstance(part, TemplatePart):
-        return f"{classes[id(part.body)]}()"
-    local = writer.imported(module_path(part.block))
+        return f"{inner[path]}()"
+    imported = writer.imported(module_path(part.block))
+    local = marked_class(writer.add_class, imported, marks.get(path))
     arguments = [f"{name}={value!r}" for name, value in part.arguments.items()]
     if len(part.signature.slots) > 1:
         ports = {slot: passed for slot in part.fill if (passed := part.slot_ports(slot))}
@@ -310,8 +362,9 @@ def _construct(
         arguments += [f"ports={ports!r}"] if ports else []
         arguments += [f"stepping={stepping!r}"] if stepping else []
     flat = [
-        f"{slot}={_construct(writer, inner, classes, indent + 4, slot + '=')}"
-        for slot, inner in part.fill.items()
+        f"{slot}="
+        + _construct(writer, filling, f"{path}.{slot}", inner, marks, indent + 4, f"{slot}=")
+        for slot, filling in part.fill.items()
     ]
     one_line = f"{local}({', '.join([*arguments, *flat])})"
     if indent + len(before) + len(one_line) <= WIDTH and "\n" not in one_line:
@@ -322,12 +375,18 @@ def _construct(
     return f"{local}({head}{rest}\n{' ' * indent})"
 
 
-def _forward(scope: Scope, names: Mapping[str, str], *, root: bool) -> str:
+def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool) -> str:
     given = list(scope.outputs) if root else given_ports(scope)
-    lines = [signature_line(scope, len(given), root=root), *(doc_lines(scope) if root else ())]
+    execution = graph.execution if root else PLAIN
+    lines = [signature_line(scope, len(given), root=root, projected=bool(execution.left))]
+    lines += doc_lines(scope) if root else ()
+    lines += enter_lines(graph, names) if root else ()
     for node in weighing_first(scope) if root else scope.nodes:
-        lines += run_lines(node, names, " " * 8)
-    lines.append(returned(scope, names, given, root=root))
+        if node.name in execution.fused:
+            lines.append(linear_output_line(node.name, execution.fused[node.name], names))
+        lines += run_lines(node, names, " " * 8, execution)
+    end = returned(scope, names, given, root=root)
+    lines += leave_lines(graph, end) if root and execution.unpad else [end]
     if root and (text := weights_text(scope, names)):
         lines += ["", *text]
     return "\n".join(lines) + "\n"

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from ...blocks.kernels.unpad import Rows, without_padding
 from ...graphs.ir.dims import evaluate
+from ...graphs.ir.execution import UnpadPlan
 from ...graphs.ir.value_type import ValueType
-from ...graphs.passes.unpad import UnpadPlan, plan_unpad
+from ...graphs.passes.unpad import plan_unpad, unpad
 from ..codegen.generated import program_of
 from ..compile.torch_compile import compile_model
-from ..train.transforms.unpad import unpad
 from .compare import Difference, difference, largest
 from .inputs import Inputs, Masks, comparable, draw, mask_inputs, prefixes, valid
 from .learning import learn, learned_difference
@@ -65,8 +65,7 @@ def unpadded(subject: Subject) -> Property:
         return not_applicable("unpadded", "it is unknown what is padding in the outputs", *notes)
     notes += [f"output {port} was not compared: its padding is unknown" for port in others]
     inputs = _padded_inputs(subject, plan)
-    padded, model = subject.trainable(), subject.trainable()
-    unpad(model, pad=PAD)
+    padded, model = subject.trainable(), subject.trainable_as(unpad(subject.graph, pad=PAD))
     # The masks by which the model is unpadded; outputs are compared where they are true.
     with running("the unpadded model in training"):
         rows = _rows(model, inputs)

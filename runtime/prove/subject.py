@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...graphs.cost.table import cost_table
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..codegen.build import build
+from ..codegen.build import build, build_empty
 from ..system.memory import available
 from ..train.transforms.dropout import Dropouts
 from .compare import Difference, difference
@@ -76,6 +76,14 @@ class Subject:
             noise: whether noise is added to new weights.
         """
         model = copy.deepcopy(self.model) if seed is None else made(self.graph, seed, noise=noise)
+        model.train()
+        Dropouts(model).set(active=False)
+        return model
+
+    def trainable_as(self, graph: Graph) -> nn.Module:
+        """Return the model of a graph that passes changed, with these weights, to train."""
+        model = build_empty(graph).to(torch.get_default_dtype())
+        model.load_state_dict(self.model.state_dict())
         model.train()
         Dropouts(model).set(active=False)
         return model

@@ -108,7 +108,6 @@ class TrainingContext:
     place: Place
     tokenizers: Mapping[str, bytes]
     """Files of the columns, such as tokenizers and classes, by name."""
-    pad: int
     validate: Callable[[nn.Module], dict[str, Any]]
     """Measures the model; its result must contain the metric `run.best`."""
     listener: Listener

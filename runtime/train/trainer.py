@@ -33,17 +33,16 @@ from .distributed.sampler import (
 from .distributed.world import World, signal_name
 from .engine import Engine
 from .optimize import make_optimizer, set_rate
+from .passes import planned_graph
 from .reporting.history import History
 from .reporting.metrics_window import Window
 from .resuming.restore import restore
 from .resuming.retention import checkpoints, thin, write_mean
 from .schedule import learning_rate
 from .signals import stop_requested
-from .transforms.activation_checkpointing import checkpoint_activations_of_run
 from .transforms.dropout import Dropouts
 from .transforms.freezing import freeze
 from .transforms.kernel_choice import chosen_kernels
-from .transforms.unpad import unpad_for_run
 
 _OWN = 3
 """Number of sums that are always reported: loss, nll and auxiliary loss."""
@@ -67,13 +66,11 @@ class Trainer:
         """Sum of losses and gradient norms since the last check that they are finite."""
         if warning := check_share(run.accumulate, world.data_parallel_size):
             context.listener.log(warning)
-        self.model = build(context.graph, seed=run.seed, device=context.place.device)
+        self.model = build(planned_graph(context), seed=run.seed, device=context.place.device)
         self._dropouts = Dropouts(self.model)
         self.state, restored = restore(self.model, context, resume=resume)
         self.state.data = context.data
         freeze(self.model, context)
-        unpad_for_run(self.model, context)
-        checkpoint_activations_of_run(self.model, context)
         self.kernels = self._kernels()
         with using(self.kernels):
             self.report = self._compile()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from torch.nn import functional as F
 from weft.blocks.kernels import attention_backends
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.unpad import unpad
 from weft.runtime.codegen.build import build
 from weft.runtime.compile.torch_compile import compile_model
 from weft.runtime.decode.stepper import ModelStepper
-from weft.runtime.train.transforms.unpad import unpad
 from weft.specs.load import load
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_compiler")]
@@ -25,9 +27,11 @@ HALF = {"rtol": 0.05, "atol": 0.15}
 """bfloat16 has 8 bits: after a dozen sub-layers, logits near 3 have about two digits."""
 
 
-def transformer(**params: Any) -> Any:
-    """Return a small Transformer on the GPU."""
+def transformer(*passes: Callable[[Graph], Graph], **params: Any) -> Any:
+    """Return a small Transformer on the GPU, after passes over its graph."""
     graph = check(load("transformer-tiny").form, registry(), {**SMALL, **params})
+    for change in passes:
+        graph = change(graph)
     return build(graph).to("cuda")
 
 
@@ -146,14 +150,13 @@ def test_unpadded_rows_need_no_synchronization_and_change_nothing(
     inputs = batch()
     inputs["source"] = inputs["source"].clamp(min=1).masked_fill(~inputs["source_mask"], 0)
     inputs["target"] = inputs["target"].clamp(min=1)
-    padded, unpadded = transformer().train(), transformer().train()
-    unpad(unpadded, pad=0)
+    padded, unpadded = transformer().train(), transformer(unpad).train()
     counts = {"source": int(inputs["source_mask"].sum()), "target": inputs["target"].numel()}
     found = {}
     for name, model in (("padded", padded), ("unpadded", unpadded)):
         if name == "unpadded":
             monkeypatch.setattr(attention_backends, "_chosen", {"*": "varlen"})
-            unpadded.expect(counts)
+            unpadded.batched.expect(counts)
             torch.cuda.set_sync_debug_mode("error")
         try:
             with half():

@@ -22,7 +22,6 @@ from ...compile.roofline import full_speed, peak_flops
 from ...data.columns.objective import objective_graph
 from ...data.preparing.preparation import Report
 from ...data.preparing.prepare import Prepared, prepare
-from ...data.tokenizer import PAD
 from ..context import Listener, TrainingContext
 from ..device import Place
 from ..distributed.world import World
@@ -215,7 +214,6 @@ def training_context(
         folder=folder,
         place=place,
         tokenizers=prepared.files,
-        pad=PAD,
         validate=validator(run, graph, losses, prepared, place),
         data=prepared.digest,
         listener=listener,

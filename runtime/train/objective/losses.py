@@ -7,20 +7,17 @@ that of the mean, however the items are distributed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from ....blocks.kernels.losses.fused_linear_cross_entropy import LinearOutput
 from ....graphs.ir.graph import Graph
-from ....graphs.passes.objective import counted_inputs, fusible
+from ....graphs.passes.objective import counted_inputs
 from ..distributed.sampler import seed_of
 from ..loss import LossSums
-from ..transforms.fused_linear_cross_entropy import bypassed
 
 if TYPE_CHECKING:
     from ...data.table import Batch
@@ -35,7 +32,6 @@ class ObjectiveLosses:
     graph: Graph
     auxiliary: float
     """Weight of losses of models that the objective does not wire."""
-    _fused: dict[str, tuple[str, str, str]] = field(init=False)
     _unwired: list[str] = field(init=False)
     _counted: dict[str, dict[str, tuple[str, bool]]] = field(init=False)
     """Inputs of models of whose positions the data know how many are not padding."""
@@ -45,8 +41,7 @@ class ObjectiveLosses:
     """Rows of each micro-batch to the number of items of the first loss."""
 
     def __post_init__(self) -> None:
-        """Find the losses that are fused with the output projection of a model."""
-        self._fused = fusible(self.graph)
+        """Find what the data tell about the inputs of models."""
         self._counted = counted_inputs(self.graph)
         self._unwired = self.graph.root.unwired_losses()
 
@@ -161,22 +156,16 @@ class ObjectiveLosses:
     def outputs(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Run the objective on a batch.
 
-        In training, losses that can be are fused with the output projection of their model, and
-        unpadded models get the number of positions that are not padding, so that nothing has to be
-        read from an accelerator.
+        In training, unpadded models get the number of positions that are not padding, so that
+        nothing has to be read from an accelerator.
         """
         inner: Any = getattr(model, "module", model)
         inputs = {name: batch.inputs[name] for name in self.graph.inputs}
         for node, counted in self._counted.items() if inner.training else ():
-            unpadded: Any = inner.get_submodule(node)
-            if hasattr(unpadded, "expect"):
-                unpadded.expect(_counts(batch, counted))
-        with ExitStack() as stack:
-            for loss, (owner, head, _) in self._fused.items() if inner.training else ():
-                last: Any = inner.get_submodule(f"{owner}.{head}")
-                stack.enter_context(bypassed(last))
-                stack.enter_context(_reading(inner.get_submodule(loss), last))
-            found: dict[str, Tensor] = model(**inputs)
+            batched = getattr(inner.get_submodule(node), "batched", None)
+            if batched is not None:
+                batched.expect(_counts(batch, counted))
+        found: dict[str, Tensor] = model(**inputs)
         return found
 
     @torch.no_grad()
@@ -219,18 +208,3 @@ def _counts(batch: Batch, counted: Mapping[str, tuple[str, bool]]) -> dict[str, 
         if name in known:
             found[port] = known[name]
     return found
-
-
-@contextmanager
-def _reading(loss: nn.Module, head: Any) -> Iterator[None]:
-    """Make a loss read the input of a linear map, and compute the map itself."""
-    plain = type(loss).forward
-
-    def forward(logits: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return plain(loss, LinearOutput(logits, head.weight, head.bias), *args, **kwargs)
-
-    loss.forward = forward
-    try:
-        yield
-    finally:
-        del loss.forward

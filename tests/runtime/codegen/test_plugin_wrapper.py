@@ -18,9 +18,9 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.block_type import BlockType, Port, Registry, Signature, Slot
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.value_type import parse_type
+from weft.graphs.passes.unpad import unpad
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
-from weft.runtime.train.transforms.unpad import unpad
 from weft.specs.load import loaded
 
 VECTORS, _ = parse_type("f[... d_model]", {})
@@ -173,11 +173,10 @@ def test_unpadded_training_passes_them_on_too() -> None:
     """The same outputs on rows without padding, in training mode."""
     graph = graph_with(*WRAPPED[0][:2])
     plain: Any = build(graph)
-    model: Any = build(graph)
     inputs = batch()
     expected = plain(**inputs)["y"]
 
-    unpad(model, pad=0)
+    model: Any = build(unpad(graph))
 
     torch.testing.assert_close(model(**inputs)["y"], expected)
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.unpad import unpad
 from weft.runtime.codegen.build import build
 from weft.runtime.compile import torch_compile as compiling
 from weft.runtime.compile.torch_compile import compile_model
-from weft.runtime.train.transforms.unpad import unpad
 from weft.specs.findings import InputError
 
 GraphOf = Callable[..., Graph]
@@ -173,8 +173,7 @@ def test_compiled_training_is_eager_training(graph: GraphOf, inputs: Inputs) -> 
 @pytest.mark.slow
 def test_compiled_unpadded_rows_equal_eager_padded_rows(graph: GraphOf, inputs: Inputs) -> None:
     """Inputs of any shape need one graph per template."""
-    eager, fast = build(graph()), build(graph())
-    unpad(fast, pad=0)
+    eager, fast = build(graph()), build(unpad(graph()))
     report = compile_model(fast, "layers")
 
     for seed in range(6):

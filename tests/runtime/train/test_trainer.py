@@ -264,7 +264,7 @@ def test_unpadded_training_equals_padded_training(toy_run: Maker, tmp_path: Path
         ]
 
     assert curves["unpadded"] == pytest.approx(curves["padded"], abs=1e-5)
-    said = "unpadded axes: S and T of model ("
+    said = "unpad: S and T of model; padded for "
     assert [any(t.startswith(said) for t in logs[n]) for n in logs] == [False, True, True]
 
 

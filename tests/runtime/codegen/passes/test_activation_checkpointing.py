@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.checkpoint import checkpoint_activations, checkpointed
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import read_tensors
 from weft.runtime.codegen.build import build
 from weft.runtime.compile.torch_compile import compile_model
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.run import Run
-from weft.runtime.train.transforms.activation_checkpointing import checkpoint_activations
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
@@ -59,9 +59,9 @@ def trained(model: nn.Module) -> tuple[Tensor, dict[str, Tensor], int]:
 def test_gradients_are_the_same_and_less_is_kept(text: str) -> None:
     """Results are bitwise the same, also with dropout."""
     graph = tiny()
-    plain, again = build(graph).train(), build(graph).train()
-
-    paths = checkpoint_activations(again, graph, [text])
+    changed = checkpoint_activations(graph, [text])
+    plain, again = build(graph).train(), build(changed).train()
+    paths = checkpointed(changed)
 
     loss, gradients, kept = trained(plain)
     loss_again, gradients_again, kept_again = trained(again)
@@ -75,8 +75,8 @@ def test_gradients_are_the_same_and_less_is_kept(text: str) -> None:
 def test_checkpointed_layers_save_only_their_inputs() -> None:
     """With six layers, less than a third of the elements is saved."""
     graph = tiny(6)
-    plain, again = build(graph).train(), build(graph).train()
-    checkpoint_activations(again, graph, ["encoder.*", "decoder.*"])
+    changed = checkpoint_activations(graph, ["encoder.*", "decoder.*"])
+    plain, again = build(graph).train(), build(changed).train()
 
     assert trained(again)[2] < trained(plain)[2] / 3
 
@@ -87,12 +87,12 @@ def test_checkpointed_layers_save_only_their_inputs() -> None:
 def test_copies_are_still_compiled_once() -> None:
     """Two templates need two graphs for any number of layers."""
     graph = tiny(4)
-    plain, again = build(graph).train(), build(graph).train()
+    changed = checkpoint_activations(graph, ["encoder.*", "decoder.*"])
+    plain, again = build(graph).train(), build(changed).train()
     for model in (plain, again):
         for module in model.modules():
             if isinstance(getattr(module, "dropout", None), float):
                 module.dropout = 0.0  # type: ignore[assignment]
-    checkpoint_activations(again, graph, ["encoder.*", "decoder.*"])
     loss, gradients, _ = trained(plain)
 
     report = compile_model(again, "layers")
@@ -124,7 +124,7 @@ def test_a_run_with_activation_checkpointing_gives_equal_results(
 
     left, right = (read_tensors(r.checkpoint / "weights.safetensors") for r in results)
     assert all(torch.equal(left[name], right[name]) for name in left)
-    assert "activation checkpointing: 2 modules, from model.decoder.0" in messages
+    assert "checkpoint: 2 modules, from model.decoder.0" in messages
     wrong = {"activation_checkpointing": ("model.encoder.*", "model.decodr.*")}
     with pytest.raises(InputError, match="selects nothing"):
         api.train(plain.model_copy(update=wrong), out=tmp_path)

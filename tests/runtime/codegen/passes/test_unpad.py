@@ -16,13 +16,21 @@ from torch import Tensor, nn
 from weft.blocks.kernels import attention_backends as cores
 from weft.blocks.kernels import unpad as unpad_kernels
 from weft.blocks.kernels.attention_backends import varlen_unpadded
-from weft.blocks.kernels.unpad import _first, rows_of, with_padding, without_padding
+from weft.blocks.kernels.unpad import (
+    _first,
+    non_padding,
+    rows_of,
+    with_padding,
+    without_padding,
+)
 from weft.blocks.registry import registry
 from weft.graphs.ir.dims import evaluate
+from weft.graphs.ir.execution import UnpadPlan
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.value_type import ValueType
+from weft.graphs.passes.checkpoint import checkpoint_activations
 from weft.graphs.passes.objective import counted_inputs
-from weft.graphs.passes.unpad import UnpadPlan, plan_unpad
+from weft.graphs.passes.unpad import plan_unpad, unpad
 from weft.runtime import api
 from weft.runtime.codegen.build import build
 from weft.runtime.data.settings import BatchSettings
@@ -31,14 +39,13 @@ from weft.runtime.train.distributed.sampler import MicroBatches
 from weft.runtime.train.distributed.world import World
 from weft.runtime.train.objective.context import graph_of_prepared
 from weft.runtime.train.objective.losses import ObjectiveLosses
+from weft.runtime.train.passes import padding_of
 from weft.runtime.train.run import Run
-from weft.runtime.train.transforms.activation_checkpointing import checkpoint_activations
-from weft.runtime.train.transforms.unpad import kept, padding_of, unpad
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
 
-from ..objective.conftest import MASKED, R_DROP
+from ...train.objective.conftest import MASKED, R_DROP
 
 ENTRIES: dict[str, dict[str, Any]] = {}
 for _file in sorted((Path(__file__).parents[2] / "models").glob("*.py")):
@@ -53,10 +60,10 @@ def small(name: str) -> Graph:
     return graph_of(load(name, ENTRIES[name]["small"]))
 
 
-def models_of(made: Graph) -> tuple[Any, Any]:
-    """Return two equal models in double precision, in training mode without dropout."""
-    pair = []
-    for _ in range(2):
+def models_of(*graphs: Graph) -> list[Any]:
+    """Return models with equal weights, in double precision and in training without dropout."""
+    found = []
+    for made in graphs:
         model = build(made).double().train()
         generator = torch.Generator().manual_seed(1)
         for weight in model.parameters():
@@ -66,8 +73,8 @@ def models_of(made: Graph) -> tuple[Any, Any]:
             for chance in ("dropout", "drop_path"):
                 if isinstance(getattr(module, chance, None), float):
                     setattr(module, chance, 0.0)
-        pair.append(model)
-    return pair[0], pair[1]
+        found.append(model)
+    return found
 
 
 def batch_of(name: str, plan: UnpadPlan) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -121,14 +128,13 @@ def test_outputs_and_gradients_equal_those_of_padded_rows(name: str) -> None:
     """Every shipped spec agrees at non-padding tokens, or is refused with its reason."""
     made = small(name)
     plan = plan_unpad(made)
-    plain, on_packed = models_of(made)
     if not plan.axes:
         with pytest.raises(
             InputError, match=r"cannot be unpadded: .*(a loss|no input|without a mask)"
         ):
-            unpad(on_packed, pad=0)
+            unpad(made)
         return
-    unpad(on_packed, pad=0)
+    plain, on_packed = models_of(made, unpad(made))
     inputs, mask = batch_of(name, plan)
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
@@ -147,8 +153,8 @@ def test_outputs_and_gradients_equal_those_of_padded_rows(name: str) -> None:
 def test_only_attention_sees_padding() -> None:
     """All linear maps and norms of the Transformer read `[R, D]`, also with `weft.unpad`."""
     made = small("transformer-base")
-    _, model = models_of(made)
-    assert weft.unpad(model).axes == ("S", "T")
+    (model,) = models_of(weft.unpad(made))
+    assert model.batched.rows == {}
     inputs, mask = batch_of("transformer-base", plan_unpad(made))
     ranks: dict[str, int] = {}
     for path, module in model.named_modules():
@@ -195,7 +201,7 @@ def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
         "nodes": {"one": {"use": key, "params": dict(block.example), "in": wires}},
     }
     made = graph_of(loaded(form))
-    model: Any = models_of(made)[0]
+    (model,) = models_of(made)
     own = {port.name: len(port.type.axes) - 1 for port in (*signature.inputs, *signature.outputs)}
     generator = torch.Generator().manual_seed(4)
     sizes = {"B": ROWS, "T": LENGTH}
@@ -249,7 +255,7 @@ def test_positions_up_to_the_last_non_padding_token_count() -> None:
     """The first position is never masked: some models begin their outputs with the padding id."""
     ids = torch.tensor([[0, 7, 0, 8, 0, 0], [0, 0, 0, 0, 0, 0], [5, 6, 7, 8, 9, 4]])
 
-    assert kept(ids, 0).int().tolist() == [
+    assert non_padding(ids, 0).int().tolist() == [
         [1, 1, 1, 1, 0, 0],
         [1, 0, 0, 0, 0, 0],
         [1, 1, 1, 1, 1, 1],
@@ -274,10 +280,9 @@ def test_checkpointed_layers_get_the_same_unpadded_rows() -> None:
     made = small("transformer-base")
     plan = plan_unpad(made)
     inputs, mask = batch_of("transformer-base", plan)
-    plain, again = models_of(made)
-    for model in (plain, again):
-        unpad(model, pad=0)
-    assert checkpoint_activations(again, made, ["encoder.*", "**/f[use=attention@2]"])
+    unpadded = unpad(made)
+    selections = ["encoder.*", "**/f[use=attention@2]"]
+    plain, again = models_of(unpadded, checkpoint_activations(unpadded, selections))
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
     torch.testing.assert_close(
@@ -324,8 +329,7 @@ def test_the_variable_length_kernel_gets_the_row_offsets(
     made = small(name)
     plan = plan_unpad(made)
     inputs, mask = batch_of(name, plan)
-    plain, on_packed = models_of(made)
-    unpad(on_packed, pad=0)
+    plain, on_packed = models_of(made, unpad(made))
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
     found = learnt(on_packed, made, inputs, cleaned)
@@ -346,16 +350,14 @@ def test_an_objective_trains_unpadded_with_counts_of_the_data(
         counts.append(count)
         return rows_of(mask, count)
 
-    monkeypatch.setattr("weft.runtime.train.transforms.unpad.rows_of", recorded)
+    monkeypatch.setattr("weft.blocks.kernels.unpad.rows_of", recorded)
     run = toy_run(params={"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0})
     prepared = api.prepare_run(run, "", tmp_path / "run")
     made = graph_of_prepared(run, "", prepared)
     batch = prepared.train.batch(np.arange(12))
     gradients, losses = [], []
-    for unpadded in (False, True):
-        model = build(made, seed=1).double().train()
-        if unpadded:
-            unpad(model.get_submodule("model"))
+    for graph in (made, unpad(made)):
+        model = build(graph, seed=1).double().train()
         sums_of = ObjectiveLosses(made, 0.0)
         update = MicroBatches(0, 0, ((0, batch),), 1, {})
         sums_of.total(model, update, World(), (1, 1), torch.device("cpu"))
@@ -390,16 +392,15 @@ def test_positions_that_the_data_do_not_tell_are_counted() -> None:
 def test_counts_are_used_for_one_forward_only() -> None:
     """The next batch has others."""
     made = small("transformer-base")
-    model = models_of(made)[0]
-    plan = unpad(model)
-    inputs, mask = batch_of("transformer-base", plan)
-    model.expect({"source_mask": int(mask["S"].sum())})
+    (model,) = models_of(unpad(made))
+    inputs, mask = batch_of("transformer-base", plan_unpad(made))
+    model.batched.expect({"source_mask": int(mask["S"].sum())})
     model(**inputs)
 
     model(**{**inputs, "source_mask": torch.ones_like(inputs["source_mask"])})
 
     assert len(model.batched.rows["S"].at) == mask["S"].numel()
-    model.expect({"source_mask": 1})
+    model.batched.expect({"source_mask": 1})
     with pytest.raises(ValueError, match="expected 1 non-padding tokens"):
         model(**inputs)
 

@@ -1,0 +1,95 @@
+"""Execution: how a graph is computed, where that differs from running its nodes one by one.
+
+The passes of `graphs/passes/` set it, and code generation writes it out.  It never changes the
+results of a graph or the names of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The position of the batch axis and the time axis in the padded form of a value."""
+
+    axis: str
+    """The time axis that is unpadded, merged with the batch axis."""
+    dim: int
+    """Number of axes before the batch axis."""
+    rank: int
+    """Number of axes of the padded value; the unpadded value has one less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The unpadded values among the inputs and outputs of a block, or of the complete graph."""
+
+    block: str
+    """Key of the block, or name of the graph."""
+    inputs: Mapping[str, Place]
+    outputs: Mapping[str, Place | None]
+    """All outputs, in order; None for an output that is not unpadded."""
+    ports: tuple[str, ...]
+    """The wired ports that generated code passes by position, in order."""
+    named: tuple[str, ...] = ()
+    """The wired ports that generated code passes by name."""
+    inside: bool = False
+    """Whether the module of the block takes unpadded values and pads what it needs itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnpadPlan:
+    """How a graph is unpadded."""
+
+    axes: tuple[str, ...]
+    """The time axes that are unpadded; empty if there are none."""
+    whole: Around = field(repr=False)
+    """The graph's inputs to unpad before it runs, and its outputs to pad afterwards."""
+    masks: Mapping[str, str]
+    """Time axis to the input that masks its padding, for the axes that have such an input."""
+    blocks: Mapping[str, Around] = field(repr=False)
+    """Path of a module to the inputs that are padded for it and the outputs to unpad after it."""
+    padded: Mapping[str, str]
+    """Each axis that stays padded to the reason."""
+
+    @property
+    def why(self) -> str:
+        """Why nothing is unpadded."""
+        reasons = "; ".join(dict.fromkeys(self.padded.values()))
+        return reasons or "no input begins with a batch axis and a time axis"
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """The linear map that a loss computes itself."""
+
+    model: str
+    """Node of an objective whose model ends in the map."""
+    head: str
+    """Node of the map in the model."""
+    output: str
+    """Output of the model that the map computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How a graph is computed in training."""
+
+    unpad: UnpadPlan | None = None
+    """How padding is left out; None if the graph computes padding."""
+    pad: int = 0
+    """The padding id at the ends of rows, for axes without an input of kind `mask`."""
+    checkpointed: frozenset[str] = frozenset()
+    """Paths of the modules whose activations the backward pass computes again."""
+    left: tuple[str, ...] = ()
+    """Nodes of linear maps that a caller may leave to a loss: `forward` takes `projected`."""
+    fused: Mapping[str, Fused] = field(default_factory=dict)
+    """Node of a loss to the linear map that it computes in training."""
+    models: Mapping[str, Execution] = field(default_factory=dict)
+    """Node of an objective to the execution of its model."""
+
+
+PLAIN = Execution()
+"""The execution of a graph as it was checked."""

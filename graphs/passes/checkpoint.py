@@ -1,0 +1,58 @@
+"""Activation checkpointing: the backward pass computes activations again.
+
+Only the inputs of a checkpointed module are stored, not its intermediate activations; this
+costs one more forward pass of the module.  Dropout is the same in both passes.
+
+Source: Chen et al. 2016, section 3, https://arxiv.org/abs/1604.06174
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..ir.execution import PLAIN
+from ..ir.graph import Graph
+from .select import chosen
+
+
+def checkpoint_activations(graph: Graph, selections: Iterable[str]) -> Graph:
+    """Return a graph with activation checkpointing, during training, of the selected modules.
+
+    Args:
+        graph: a checked graph.
+        selections: selections such as `encoder.*`; see `chosen`.
+
+    Raises:
+        InputError: a selection is invalid or matches nothing.
+    """
+    paths = {
+        path
+        for text in selections
+        for path in chosen(graph, text, place="/activation_checkpointing")
+    }
+    outermost = {p for p in paths if not any(p.startswith(f"{one}.") for one in paths)}
+    held = {node.name for node, _ in graph.models()}
+    inside: dict[str, set[str]] = {}
+    own = set()
+    for path in outermost:
+        name, _, below = path.partition(".")
+        if below and name in held:
+            inside.setdefault(name, set()).add(below)
+        else:
+            own.add(path)
+    models = dict(graph.execution.models)
+    for name, paths_below in sorted(inside.items()):
+        models[name] = replace(models.get(name, PLAIN), checkpointed=frozenset(paths_below))
+    execution = replace(graph.execution, checkpointed=frozenset(own), models=models)
+    return replace(graph, execution=execution)
+
+
+def checkpointed(graph: Graph) -> tuple[str, ...]:
+    """Return the paths of the modules of a graph with activation checkpointing, in order."""
+    inner = (
+        f"{name}.{path}"
+        for name, execution in graph.execution.models.items()
+        for path in execution.checkpointed
+    )
+    return tuple(sorted((*graph.execution.checkpointed, *inner)))

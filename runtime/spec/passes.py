@@ -1,0 +1,62 @@
+"""Passes over specs and graphs: how the model that `build` makes is computed in training.
+
+The passes themselves, from graph to graph, are in `graphs/passes/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...graphs.ir.graph import Graph
+from ...graphs.passes import checkpoint, fuse
+from ...graphs.passes import unpad as unpadding
+from .check import Source, graph_of
+
+
+def unpad(spec: Source | Graph, *, pad: int = 0) -> Graph:
+    """Return a graph whose model computes non-padding tokens only while it trains.
+
+    Inputs, outputs, names of weights, evaluation and decoding do not change; `weft train` unpads
+    where it makes training faster.
+
+    >>> import weft
+    >>> weft.unpad("transformer-tiny").execution.unpad.axes
+    ('S', 'T')
+
+    Args:
+        spec: the result of `load`, a path, a shipped name, or a graph; of an objective, its
+            models are unpadded.
+        pad: the padding id at the ends of rows, for inputs without a corresponding input of kind
+            `mask`.
+
+    Raises:
+        InputError: the graph is already unpadded, or cannot be; the message gives the reason.
+        SpecError: the spec has mistakes.
+    """
+    return unpadding.unpad(graph_of(spec), pad=pad)
+
+
+def fuse_losses(spec: Source | Graph) -> Graph:
+    """Return the graph of an objective whose losses compute the output projections of its models.
+
+    The losses then never hold the logits of all tokens.
+
+    Raises:
+        InputError: it has no loss over a linear map that nothing else reads.
+        SpecError: the spec has mistakes.
+    """
+    return fuse.fuse(graph_of(spec))
+
+
+def checkpoint_activations(spec: Source | Graph, selections: Iterable[str]) -> Graph:
+    """Return a graph with activation checkpointing, in training, of the selected modules.
+
+    Args:
+        spec: the result of `load`, a path, a shipped name, or a graph.
+        selections: as in patches, such as `encoder.*` or `**/f[use=attention@2]`.
+
+    Raises:
+        InputError: a selection is invalid or selects nothing.
+        SpecError: the spec has mistakes.
+    """
+    return checkpoint.checkpoint_activations(graph_of(spec), selections)

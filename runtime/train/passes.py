@@ -1,0 +1,53 @@
+"""Passes of a run: the graph that its training computes, from its settings and its data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...graphs.ir.graph import Graph
+from ...graphs.passes.pipeline import pipeline
+from ..data.planning import plan_rows
+from .pass_settings import settings_of_run
+
+if TYPE_CHECKING:
+    from ..data.settings import BatchSettings
+    from ..data.table import Table
+    from .context import TrainingContext
+
+WORTH = 0.05
+"""Fraction of padding from which `auto` unpads; see docs/decisions/0025."""
+SAMPLE = 200_000
+"""Maximum number of rows from which the fraction of padding is estimated."""
+
+
+def planned_graph(context: TrainingContext) -> Graph:
+    """Return the graph that a run trains, with its passes applied, and log what they change.
+
+    Raises:
+        InputError: the run unpads a model that cannot be unpadded, or a selection is wrong.
+    """
+    run, graph = context.run, context.graph
+    share = 0.0 if run.padding == "padded" else padding_of(context.corpus, run.batch, run.seed)
+    settings = settings_of_run(run, unpad=run.padding == "unpadded" or share >= WORTH)
+    for step in pipeline(graph, settings):
+        graph = step.graph
+        more = f" ({share:.1%} of the positions are padding)" if step.name == "unpad" else ""
+        for line in step.changed:
+            context.listener.log(f"{step.name}: {line}{more}")
+    return graph
+
+
+def padding_of(table: Table, settings: BatchSettings, seed: int) -> float:
+    """Return the fraction of padding in the batches of a table, estimated from a sample."""
+    lengths = list(table.lengths.values())
+    if len(table) > SAMPLE:
+        some = np.random.default_rng(seed).integers(len(table), size=SAMPLE)
+        lengths = [each[some] for each in lengths]
+    positions = tokens = 0
+    for rows in plan_rows(lengths, settings, seed, 0, count=min(len(table), SAMPLE)):
+        for each in lengths:
+            positions += len(rows) * int(each[rows].max())
+            tokens += int(each[rows].sum())
+    return 1.0 - tokens / max(positions, 1)

@@ -1,0 +1,89 @@
+"""Losses that compute the output projection of a model, and models that leave it to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor
+from torch.nn import functional as F
+from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.fuse import fuse, leave_projection
+from weft.runtime.codegen.build import build
+from weft.runtime.codegen.generated import program_of
+from weft.runtime.spec.check import graph_of
+from weft.specs.findings import InputError
+from weft.specs.load import load
+from weft.specs.reader import shipped_names
+
+WORDS = 1000
+"""Size of the vocabulary of the shipped objectives before data is read."""
+SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1, "vocab": WORDS, "dropout": 0.0}
+
+
+def objective(name: str = "translation") -> Graph:
+    """Return a shipped objective with a small model."""
+    model = {"spec": "transformer-tiny", "params": SMALL}
+    return graph_of(load(str(shipped_names("objectives")[name]), {"model": model}))
+
+
+def batch() -> dict[str, Tensor]:
+    """Return two pairs, one of them with padding."""
+    generator = torch.Generator().manual_seed(3)
+    source, target = (torch.randint(4, WORDS, (2, size), generator=generator) for size in (7, 5))
+    source[1, 4:], target[1, 3:] = 0, 0
+    return {"source": source, "target": target}
+
+
+def test_a_fused_loss_has_the_value_and_the_gradients_of_the_plain_one() -> None:
+    """In training only: evaluation computes the logits."""
+    plain, fused = build(objective()).train(), build(fuse(objective())).train()
+    found = []
+    for model in (plain, fused):
+        loss = model(**batch())["loss"]
+        found.append((loss, torch.autograd.grad(loss, list(model.parameters()))))
+
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        torch.testing.assert_close(fused.eval()(**batch()), plain.eval()(**batch()))
+
+
+def test_a_loss_gets_what_the_map_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model returns vectors of d_model, and logits only in evaluation."""
+    model = build(fuse(objective()))
+    sizes = []
+    plain: Any = type(model.model).forward
+
+    def seen(self: Any, **given: Any) -> Any:
+        outputs = plain(self, **given)
+        sizes.append(outputs["logits"].size(-1))
+        return outputs
+
+    monkeypatch.setattr(type(model.model), "forward", seen)
+    model.train()(**batch())
+    model.eval()(**batch())
+
+    assert sizes == [16, WORDS]
+
+
+def test_logits_that_something_else_reads_are_not_fused() -> None:
+    """R-Drop compares the logits of two passes."""
+    with pytest.raises(InputError, match="no loss over a linear map"):
+        fuse(objective("r-drop-translation"))
+
+
+def test_a_model_leaves_its_last_map_to_its_caller() -> None:
+    """The loss by hand, from the vectors before the map, is that of the logits."""
+    graph = graph_of(weft.load("transformer-tiny", **SMALL))
+    model = build(leave_projection(graph)).double()
+    inputs = batch()
+    inputs["source_mask"] = inputs["source"] != 0
+
+    x, logits = (model(**inputs, projected=flag)["logits"] for flag in (False, True))
+
+    torch.testing.assert_close(F.linear(x, model.head.weight), logits)
+    assert "projected: bool = True" in " ".join(program_of(model).source.split())
+    with pytest.raises(InputError, match="unknown input 'projected'"):
+        build(graph)(**inputs, projected=False)
