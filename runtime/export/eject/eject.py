@@ -24,8 +24,9 @@ from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
 from ...checkpoint.deployed import open_deployed
 from ...codegen.build import build, build_empty
+from ...codegen.constants import init_table
 from ...codegen.examples import example_inputs, sizes_for
-from ...codegen.module import Program, init_table, lower
+from ...codegen.module import Program, lower
 from ...spec.check import Source, graph_of
 from .source_bundle import Gatherer, Symbol
 from .source_format import WIDTH, defaults_of, laid_out
