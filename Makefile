@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 DIST_ARGS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_FILES ?= 20000
-FAST := not slow and not gpu
+FAST := not slow and not gpu and not rehearsal
 BIN := .venv/bin
 READY := .venv/.installed
 export PIP_ARGS PYTHON
@@ -37,7 +37,7 @@ fast: $(READY) ## the fast tests alone, without coverage: under a minute on two 
 	@$(BIN)/pytest -n 2 --dist worksteal -m "$(FAST)" $(PYTEST_ARGS)
 
 test-all: lint ## run the linters and all tests that need no GPU: minutes
-	@$(BIN)/pytest -n 2 --dist worksteal -m "not gpu" --hypothesis-profile=thorough $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 2 --dist worksteal -m "not gpu and not rehearsal" --hypothesis-profile=thorough $(PYTEST_ARGS)
 
 test-gpu: $(READY) ## run the tests and benchmarks that need a GPU; they are skipped without one
 	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)

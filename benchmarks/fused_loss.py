@@ -38,6 +38,11 @@ def fused_loss(
     x = model(**inputs, projected=False)["logits"]
     output = LinearOutput(x, last.weight, last.bias)
     loss, _ = fused_linear_cross_entropy(
-        output, target, target != 0, smoothing=SMOOTHING, spread="vocabulary"
+        output,
+        target,
+        target != 0,
+        smoothing=SMOOTHING,
+        spread="vocabulary",
+        kernel=last.product_kernel,
     )
     return loss

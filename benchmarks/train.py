@@ -98,27 +98,25 @@ def weft_step(
     """Return Weft's model, its summed loss, and a description of its choices."""
     import weft
     from fused_loss import fused_loss
-    from weft.blocks.kernels import attention_backends
-    from weft.blocks.kernels import linear as product
     from weft.blocks.kernels.unpad import non_padding
     from weft.graphs.passes.fuse import leave_projection
+    from weft.graphs.passes.pipeline import Settings, after
     from weft.runtime.compile.autotune import choose_kernels
     from weft.runtime.spec.check import graph_of
     from weft.runtime.system.memory import keep_freed_memory
 
     keep_freed_memory()
     spec = weft.load("transformer-base", vocab=VOCAB, **asdict(how.size))
-    graph = leave_projection(graph_of(weft.unpad(spec) if unpadded else spec))
-    model = weft.build(graph, device=how.device).train()
-    (head,) = graph.execution.left
     on_gpu = how.device != "cpu"
     kernels = choose_kernels(
         torch.device(how.device),
         half=how.half,
         attention_kernel="varlen" if unpadded and on_gpu else "auto",
     )
-    product.use_product(kernels.product)
-    attention_backends.use(kernels.attention)
+    settings = Settings(unpad=unpadded, kernels=kernels.choice)
+    graph = leave_projection(after(graph_of(spec), settings))
+    model = weft.build(graph, device=how.device).train()
+    (head,) = graph.execution.left
     note = str(kernels)
     if on_gpu:
         note = f"{note}; {weft.compile(model, 'layers')}"
@@ -212,8 +210,7 @@ def peak_flops(how: How) -> float:
     a, b = (torch.randn(rows, inner, dtype=dtype, device=how.device),) * 2
     ways: list[Callable[[], object]] = [lambda: a @ b.t()]
     if how.device == "cpu" and product.has_onednn():
-        ways.append(lambda: product.times_transposed(a, b))
-        product.use_product("onednn")
+        ways.append(lambda: product.times_transposed(a, b, "onednn"))
     times = []
     for way in ways:
         for _ in range(4):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..kernels.attention_backends import BY_RULE, Cores
 from ..kernels.attention_dispatch import attend, weigh
 from ..kernels.init import draw_linear
 from ..kernels.linear import LinearMap
@@ -29,6 +30,9 @@ class BlockSparseAttention(nn.Module):
     Source: Zaheer et al. 2020, section 2 and appendix D; window, global tokens and their own
     projections: Beltagy et al. 2020, section 3.1.
     """
+
+    cores: Cores = BY_RULE
+    """Attention backends by length."""
 
     def __init__(  # noqa: PLR0913 - the params of a block
         self,
@@ -160,6 +164,7 @@ class BlockSparseAttention(nn.Module):
             self._gathered(value_BHNCV, index_HNJ).transpose(1, 2).flatten(0, 1),
             dropout=self.dropout if self.training else 0.0,
             bias=torch.where(attends_BHNCL, zero, float("-inf")).transpose(1, 2).flatten(0, 1),
+            cores=self.cores,
         )
         y_BNHCV: Tensor = y.unflatten(0, (-1, blocks))
         return y_BNHCV.transpose(1, 2).flatten(2, 3)
@@ -222,7 +227,7 @@ class BlockSparseAttention(nn.Module):
             query_BHGK = self._split(self.global_maps.query(first_BGD))
             key, value = (self._split(m(x)) for m in (self.global_maps.key, self.global_maps.value))
         dropout = self.dropout if self.training else 0.0
-        return attend(query_BHGK, key, value, mask_BT, dropout=dropout)
+        return attend(query_BHGK, key, value, mask_BT, dropout=dropout, cores=self.cores)
 
     def _split(self, x: Tensor) -> Tensor:
         """Reshape [B, T, H * K] to [B, H, T, K]."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..kernels.attention_backends import BY_RULE, Cores
 from ..kernels.attention_dispatch import attend
 from ..kernels.decode_state import Capacity, State
 
@@ -18,6 +19,9 @@ class DotAttention(nn.Module):
 
     Source: Gehring et al. 2017, section 3.3; gain: section 3.4.
     """
+
+    cores: Cores = BY_RULE
+    """Attention backends by length."""
 
     def __init__(self, scale: str = "none", gain: str = "none") -> None:
         """Set how the scores and the output are scaled."""
@@ -39,7 +43,8 @@ class DotAttention(nn.Module):
         Returns:
             Weighted sums of the values, [B, T, V]; zeros for rows whose keys are all masked.
         """
-        y_BTV = attend(query[:, None], key[:, None], value[:, None], mask, scale=self.scale)[:, 0]
+        one, two, three = (part[:, None] for part in (query, key, value))
+        y_BTV = attend(one, two, three, mask, scale=self.scale, cores=self.cores)[:, 0]
         if not self.by_length:
             return y_BTV
         ones_BS = torch.ones_like(key[..., 0]) if mask is None else mask.to(y_BTV.dtype)

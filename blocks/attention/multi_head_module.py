@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels.attention_backends import varlen_applies, varlen_unpadded
+from ..kernels.attention_backends import BY_RULE, Cores, varlen_applies, varlen_unpadded
 from ..kernels.attention_dispatch import attend, weigh
 from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
@@ -34,6 +34,8 @@ class Attention(Parts):
 
     batched: Batched | None = None
     """Rows of the current batch, if the model is trained on unpadded batches."""
+    cores: Cores = BY_RULE
+    """Attention backends by length."""
     places: Mapping[str, tuple[str, int]] = {}
     """Ports that may receive unpadded values, `x` and `memory`: their time axis, and the number of
     axes of a padded value."""
@@ -130,7 +132,7 @@ class Attention(Parts):
         query = self.query(x)
         if x_rows is not None and source_rows is not None:
             plain = self.plain and bias is None and (mask is None or mask is source_rows.mask)
-            if plain and varlen_applies(query, dropout=dropout):
+            if plain and varlen_applies(self.cores, query, dropout=dropout):
                 return self._without_padding(query, source, x_rows, source_rows)
         query_BHTK = self._queries(with_padding(query, x_rows), wires)
         key_BGSK, value_BGSV = self._keys_values(source, wires, source_rows)
@@ -145,6 +147,7 @@ class Attention(Parts):
             dropout=dropout,
             scale=self.scale,
             bias=None if bias is None else bias[:, None],
+            cores=self.cores,
             **self._functions(query_BHTK, key_BGSK, wires),
         )
         return self._merge(y_BHTV, wires, x_rows)
@@ -279,7 +282,9 @@ class Attention(Parts):
             bias = bias[:, None, :, first:end]
         if x.size(1) > 1 or not (self.mask is None or self.mask.exact):
             bias = self._with_masked(bias, query_RHTK, (position, first, end), stored)
-        y_RHTV = attend(query_RHTK, key, value, mask, scale=self.scale, bias=bias, **functions)
+        y_RHTV = attend(
+            query_RHTK, key, value, mask, scale=self.scale, bias=bias, cores=self.cores, **functions
+        )
         return self._merge(y_RHTV, wires, states=states, position=position)
 
     def _attend_fixed(
@@ -301,6 +306,7 @@ class Attention(Parts):
             fixed.get("mask"),
             scale=self.scale,
             bias=bias,
+            cores=self.cores,
             **self._functions(query, key, wires),
         )
         y_RHTV: Tensor = y.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)

@@ -6,7 +6,8 @@
     varlen   torch's kernel for concatenated sequences of different lengths; CUDA only
 
 The backend is chosen by device, precision and length: from a measurement
-(`runtime/compile/autotune.py`) if there is one, otherwise by a rule.  Where a backend lacks a
+(`runtime/compile/autotune.py`) that `kernel_choice.py` gives to the modules of a model, otherwise
+by a rule.  Where a backend lacks a
 feature (dropout, gradients on the CPU, a bias), the fused backend is used instead.
 
 Axes: B sequences, H heads, G key and value heads, T query positions, S key positions,
@@ -34,7 +35,10 @@ COMPARED: tuple[Core, ...] = ("fused", "plain")
 Score = Callable[[Tensor], Tensor]
 """Maps scores or attention weights [B, H, T, S] to others."""
 
-_chosen: Mapping[str, Core] = MappingProxyType({})
+Cores = Mapping[str, Core]
+"""Backend by the maximum length it is used for, as text; `*` for longer sequences.  If empty, the
+backend is chosen by a rule."""
+BY_RULE: Cores = MappingProxyType({})
 
 
 class Computes(Protocol):
@@ -55,38 +59,22 @@ class Computes(Protocol):
         """Compute attention; arguments as of `plain_attend`."""
 
 
-def use(chosen: Mapping[str, Core]) -> None:
-    """Set the attention backends of this process.
-
-    Args:
-        chosen: backend by the maximum length it is used for, as text; `*` for longer
-            sequences.  If empty, the backend is chosen by a rule.
-    """
-    global _chosen  # noqa: PLW0603 - the choice of kernels is process-wide
-    _chosen = MappingProxyType(dict(chosen))
-
-
-def in_use() -> Mapping[str, Core]:
-    """Return the mapping last passed to `use`."""
-    return _chosen
-
-
-def core_for(query_BHTK: Tensor, key_BGSK: Tensor) -> Core:
+def core_for(cores: Cores, query_BHTK: Tensor, key_BGSK: Tensor) -> Core:
     """Return the backend for the given queries and keys.
 
     Compiled graphs must not depend on lengths, so they use one backend for all lengths.
     """
-    special = [backend for backend in _chosen.values() if backend not in COMPARED]
+    special = [backend for backend in cores.values() if backend not in COMPARED]
     if special:
         return special[0]
-    if not _chosen or torch.compiler.is_compiling():
+    if not cores or torch.compiler.is_compiling():
         # In bfloat16 on the CPU, the fused backward is several times slower than plain products.
         plain = query_BHTK.device.type == "cpu" and query_BHTK.dtype == torch.bfloat16
         return "plain" if plain else "fused"
     length = max(query_BHTK.size(2), key_BGSK.size(2))
-    limits = sorted(int(limit) for limit in _chosen if limit != "*")
+    limits = sorted(int(limit) for limit in cores if limit != "*")
     fitting = next((str(limit) for limit in limits if length <= limit), "*")
-    return _chosen.get(fitting, "fused")
+    return cores.get(fitting, "fused")
 
 
 def by_name(core: Core) -> Computes:
@@ -316,9 +304,9 @@ def varlen_attend(
     return y_BTHV.transpose(1, 2)
 
 
-def varlen_applies(query: Tensor, *, dropout: float) -> bool:
+def varlen_applies(cores: Cores, query: Tensor, *, dropout: float) -> bool:
     """Return whether `varlen_unpadded` is requested and applies."""
-    return "varlen" in _chosen.values() and _varlen_runs(query, dropout=dropout)
+    return "varlen" in cores.values() and _varlen_runs(query, dropout=dropout)
 
 
 def _varlen_runs(query: Tensor, *, dropout: float) -> bool:

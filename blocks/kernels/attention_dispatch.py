@@ -1,4 +1,4 @@
-"""Scaled dot-product attention with the backend in use (`attention_backends.py`).
+"""Scaled dot-product attention with a backend of `attention_backends.py`.
 
 Axes: B sequences, H heads, G key and value heads, T query positions, S key positions,
 K and V key and value widths of one head.
@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .attention_backends import (
+    BY_RULE,
+    Cores,
     Score,
     by_name,
     core_for,
@@ -38,6 +40,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     bias: Tensor | None = None,
     after_softmax: Score | None = None,
     elementwise: bool = False,
+    cores: Cores = BY_RULE,
 ) -> Tensor:
     """Compute scaled dot-product attention.
 
@@ -55,6 +58,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         bias: added to the scores, [B or 1, H or 1, T, S]; -inf masks a pair.
         after_softmax: function of the attention weights, [B, H, T, S].
         elementwise: whether `score` is elementwise, so that FlexAttention can compute it.
+        cores: backends by length.
 
     Returns:
         softmax(q k^T / sqrt(K)) v, [B, H, T, V]; zeros for rows whose keys are all masked.
@@ -64,7 +68,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     if score is None and inner is not None:  # without a function between, both are one sum
         bias = inner if bias is None else inner + bias
         inner = None
-    backend = core_for(query_BHTK, key_BGSK)
+    backend = core_for(cores, query_BHTK, key_BGSK)
     changed = score is not None or after_softmax is not None
     fusible = after_softmax is None and (score is None or elementwise)
     if backend == "flex" and fusible and flex_serves(query_BHTK, dropout=dropout):

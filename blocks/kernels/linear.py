@@ -2,9 +2,9 @@
 
 torch multiplies float32 matrices on the CPU with MKL and bfloat16 matrices with oneDNN.  On
 some processors, oneDNN is twice as fast in float32, too, and torch exposes it as a separate
-operator.  The kernel is chosen per process by a measurement (`runtime/compile/autotune.py`);
-the default is the kernel of torch.  Products of many rows in bfloat16 are computed in parts
-(`bucketed_matmul.py`).
+operator.  The kernel of a model is chosen by a measurement (`runtime/compile/autotune.py`) and set
+by `kernel_choice.py`; the default is the kernel of torch.  Products of many rows in bfloat16 are
+computed in parts (`bucketed_matmul.py`).
 
 Axes: R rows, I input width, O output width.
 """
@@ -27,26 +27,6 @@ Product = Literal["torch", "onednn"]
 ROWS = 64
 """Minimum number of rows for which a kernel other than torch's is used."""
 
-_chosen: Product = "torch"
-
-
-def use_product(product: Product) -> None:
-    """Set the kernel of float32 matrix products on the CPU for this process.
-
-    Raises:
-        ValueError: this version of torch does not have the kernel.
-    """
-    global _chosen  # noqa: PLW0603 - the choice of kernels is process-wide
-    if product != "torch" and not has_onednn():
-        msg = f"this torch has no kernel '{product}' for matrix products"
-        raise ValueError(msg)
-    _chosen = product
-
-
-def product_in_use() -> Product:
-    """Return the kernel of float32 matrix products on the CPU."""
-    return _chosen
-
 
 def has_onednn() -> bool:
     """Return whether this version of torch has oneDNN's matrix product as an operator."""
@@ -60,6 +40,9 @@ class LinearMap(nn.Linear):
 
     Source: LoRA: Hu et al. 2022, section 4.1.
     """
+
+    product_kernel: Product = "torch"
+    """Kernel of its products in float32 on the CPU."""
 
     def __init__(
         self,
@@ -88,10 +71,12 @@ class LinearMap(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., I] to [..., O]."""
-        y = linear(x, self.weight, self.bias)
+        kernel = self.product_kernel
+        y = linear(x, self.weight, self.bias, kernel)
         if self.lora_a is None or self.lora_b is None:
             return y
-        return y + linear(linear(x, self.lora_a), self.lora_b) * self.lora_factor
+        inner = linear(x, self.lora_a, None, kernel)
+        return y + linear(inner, self.lora_b, None, kernel) * self.lora_factor
 
 
 class LoraLinear(LinearMap):
@@ -115,22 +100,24 @@ def linear_map(
     return LoraLinear(d_in, d_out, bias, lora_rank=rank, lora_alpha=alpha)
 
 
-def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """Return x W^T + b for x [..., I], by the chosen kernel if it applies, else by torch's."""
+def linear(
+    x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, kernel: Product = "torch"
+) -> Tensor:
+    """Return x W^T + b for x [..., I], by the given kernel if it applies, else by torch's."""
     if serves(x, weight_OI):
         half = torch.bfloat16
         operands = (x.to(half), weight_OI.to(half), None if bias_O is None else bias_O.to(half))
         in_parts: Tensor = _InParts.apply(_IN_PARTS, *operands)  # type: ignore[no-untyped-call]
         return in_parts
-    if _chosen == "torch" or not _serves(x, weight_OI):
+    if kernel == "torch" or not _serves(x, weight_OI):
         return F.linear(x, weight_OI, bias_O)
     y: Tensor = _Onednn.apply(_ONEDNN, x, weight_OI, bias_O)  # type: ignore[no-untyped-call]
     return y
 
 
-def times_transposed(a_RI: Tensor, b_OI: Tensor) -> Tensor:
-    """Return a b^T for two matrices, by the chosen kernel; not differentiable."""
-    if _chosen == "torch" or a_RI.dtype != torch.float32 or a_RI.device.type != "cpu":
+def times_transposed(a_RI: Tensor, b_OI: Tensor, kernel: Product = "torch") -> Tensor:
+    """Return a b^T for two matrices, by the given kernel; not differentiable."""
+    if kernel == "torch" or a_RI.dtype != torch.float32 or a_RI.device.type != "cpu":
         return a_RI @ b_OI.t()
     return _onednn(a_RI, b_OI, None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from ..kernels.linear import Product
 from ..kernels.losses.cross_entropy import Spread, smoothed_cross_entropy
 from ..kernels.losses.fused_linear_cross_entropy import LinearOutput, fused_linear_cross_entropy
 from .counting_module import counted, given
@@ -14,6 +15,9 @@ class CrossEntropy(nn.Module):
 
     Source: Szegedy et al. 2016, section 7; Vaswani et al. 2017, section 5.4.
     """
+
+    product_kernel: Product = "torch"
+    """Kernel of its products in float32 on the CPU, where it computes a linear map."""
 
     def __init__(self, label_smoothing: float = 0.0, spread: Spread = "vocabulary") -> None:
         """Set the smoothing, which also applies in evaluation: `nll` is without it."""
@@ -44,7 +48,12 @@ class CrossEntropy(nn.Module):
         mask, smoothing, spread = counted(labels, mask), self.label_smoothing, self.spread
         if isinstance(logits, LinearOutput):
             return fused_linear_cross_entropy(
-                logits, labels, mask, smoothing=smoothing, spread=spread
+                logits,
+                labels,
+                mask,
+                smoothing=smoothing,
+                spread=spread,
+                kernel=self.product_kernel,
             )
         return smoothed_cross_entropy(logits, labels, mask, smoothing=smoothing, spread=spread)
 

@@ -240,14 +240,12 @@ class BlockType:
     (causal, window, padding) counts like any other.
     """
     sequential: Callable[[Arguments, Mapping[str, int]], int] = once
-    """Operations of one `forward`, without its slots, that must run one after another however
-    many could run in parallel; arguments as for `flops`.  A recurrence has one per position.
-    """
+    """Operations of one `forward`, without its slots, that must run one after another; arguments
+    as for `flops`.  A recurrence has one per position."""
     hops: Callable[[Arguments, Mapping[str, int]], int] = once
     """How often the block must be applied, each time to its own output, until every position
     has reached all positions, or all on one side of it; 0 if that never happens.  A window needs
-    many applications; a dilated kernel leaves gaps.  Arguments as for `flops`.
-    """
+    many applications; a dilated kernel leaves gaps.  Arguments as for `flops`."""
     fewest_hops: bool = False
     """For a block with slots that take parts: whether the fewest hops of these parts count, as
     for a union of masks, and not the most."""
@@ -285,8 +283,7 @@ class BlockType:
     counts: Literal["", "same", "shifted"] = ""
     """Non-padding positions of its output: the `same` as of `ids`, or those `shifted` right."""
     unpads: bool = False
-    """Whether its module takes unpadded values, and pads what it needs itself: it then has the
-    attributes `batched` and `places` of `Attention`."""
+    """Whether its module takes unpadded values, with `batched` and `places` as of `Attention`."""
     draws: bool = False
     """Whether it draws random numbers in evaluation too, which depend on the shape of its batch."""
     example: Mapping[str, Any] = field(default_factory=dict)

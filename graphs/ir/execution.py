@@ -62,6 +62,16 @@ class UnpadPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelChoice:
+    """The kernels that a model uses."""
+
+    product: str
+    """Kernel of matrix products in float32 on the CPU."""
+    attention: Mapping[str, str]
+    """Attention backend by the maximum length it is used for, as text; `*` for longer ones."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fused:
     """The linear map that a loss computes itself."""
 
@@ -87,6 +97,8 @@ class Execution:
     """Nodes of linear maps that a caller may leave to a loss: `forward` takes `projected`."""
     fused: Mapping[str, Fused] = field(default_factory=dict)
     """Node of a loss to the linear map that it computes in training."""
+    kernels: KernelChoice | None = None
+    """The kernels of all modules, those of models inside included; None for the default ones."""
     models: Mapping[str, Execution] = field(default_factory=dict)
     """Node of an objective to the execution of its model."""
 

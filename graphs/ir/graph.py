@@ -212,8 +212,7 @@ class RepeatNode(_Placed):
 
     def copies(self) -> Iterator[tuple[int, Scope]]:
         """Yield the number and the scope of every copy, in order."""
-        for index in range(self.repeat):
-            yield index, self.instead.get(index, self.body)
+        yield from ((index, self.instead.get(index, self.body)) for index in range(self.repeat))
 
     def insides(self) -> Iterator[tuple[str, Scope, int]]:
         """Yield the distinct scopes: path below the node, scope, number of copies.
@@ -250,8 +249,7 @@ class RepeatNode(_Placed):
         if self.share:
             yield "", self.body
             return
-        for index, body in self.copies():
-            yield f"{index}.", body
+        yield from ((f"{index}.", body) for index, body in self.copies())
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter of all copies, by path from the node."""
@@ -378,10 +376,8 @@ class Graph:
 
     def __repr__(self) -> str:
         """Return name, ports and number of parameters."""
-        ports = (
-            ", ".join(f"{name} {type_}" for name, type_ in some.items())
-            for some in (self.inputs, self.outputs)
-        )
+        sides = (self.inputs, self.outputs)
+        ports = (", ".join(f"{name} {type_}" for name, type_ in side.items()) for side in sides)
         return f"<Graph {self.name}: {' -> '.join(ports)}; {self.parameters():,} parameters>"
 
     def models(self) -> Iterator[tuple[TemplateNode, Graph]]:

@@ -6,17 +6,17 @@ Each pass returns a graph with the same results and the same weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from ..ir.execution import Execution
+from ..ir.execution import Execution, KernelChoice
 from ..ir.graph import Graph
 from .checkpoint import checkpoint_activations, checkpointed
 from .fuse import fuse, fusible
 from .objective import trained_models
 from .unpad import plan_unpad, unpad
 
-PassName = Literal["unpad", "fuse", "checkpoint"]
+PassName = Literal["unpad", "fuse", "checkpoint", "kernels"]
 """Name of a pass."""
 NAMES: tuple[PassName, ...] = get_args(PassName)
 """All passes, in their order."""
@@ -34,6 +34,8 @@ class Settings:
     """The padding id at the ends of rows."""
     activation_checkpointing: tuple[str, ...] = ()
     """Selections of modules whose activations the backward pass computes again."""
+    kernels: KernelChoice | None = None
+    """The kernels that were chosen, for example by a measurement; None for the default ones."""
     without: Collection[PassName] = ()
     """Passes to leave out."""
 
@@ -116,6 +118,18 @@ def _checkpointed(graph: Graph) -> list[str]:
     return [f"{len(paths)} modules, from {paths[0]}"] if paths else []
 
 
+def _kernels(graph: Graph, settings: Settings) -> Graph:
+    return replace(graph, execution=replace(graph.execution, kernels=settings.kernels))
+
+
+def _chosen(graph: Graph) -> list[str]:
+    chosen = graph.execution.kernels
+    if chosen is None:
+        return []
+    by_length = ", ".join(f"{core} to {limit}" for limit, core in chosen.attention.items())
+    return [f"products by {chosen.product}, attention {by_length.replace('to *', 'beyond')}"]
+
+
 def _executions(graph: Graph) -> dict[str, Execution]:
     """Return the executions of a graph and of the models inside it, by name."""
     return {graph.name: graph.execution, **graph.execution.models}
@@ -135,4 +149,5 @@ _PASSES: dict[
         lambda graph, settings: checkpoint_activations(graph, settings.activation_checkpointing),
         _checkpointed,
     ),
+    "kernels": ("use the kernels that were chosen", _kernels, _chosen),
 }

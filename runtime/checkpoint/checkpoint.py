@@ -271,7 +271,7 @@ def _column_files(folder: Path, run: Mapping[str, Any]) -> list[Path]:
 
 def _changed_nodes(state: Mapping[str, Any], graph: Graph) -> list[str]:
     """Return the nodes that changed since a checkpoint was written, if it stores node digests."""
-    from ...graphs.ir.fingerprint import changed_paths, digests
+    from ...graphs.diff.digests import changed_paths, digests
 
     before = state.get("nodes")
     return changed_paths(before, digests(graph)) if isinstance(before, dict) else []

@@ -154,7 +154,7 @@ def _write_tensors(folder: Path, contents: Contents) -> None:
 
 
 def _write_text(folder: Path, contents: Contents) -> None:
-    from ...graphs.ir.fingerprint import digests
+    from ...graphs.diff.digests import digests
 
     state = {
         **contents.state,

@@ -99,7 +99,7 @@ def _settings(spec: str, overrides: list[str] | None) -> Settings:
     found = _run(spec, overrides)
     if found is None:
         return Settings()
-    from ..train.pass_settings import settings_of_run
+    from ..train.transforms.pass_settings import settings_of_run
 
     return settings_of_run(found[0], unpad=True)
 

@@ -19,6 +19,7 @@ from .forward import linear_output
 UNPAD = ".kernels.unpad"
 """Module of the functions that unpad, relative to `blocks`."""
 LINEAR_OUTPUT = ".kernels.losses.fused_linear_cross_entropy:LinearOutput"
+USE_KERNELS = ".kernels.kernel_choice:use_kernels"
 CHECKPOINT = "torch.utils.checkpoint:checkpoint"
 
 
@@ -67,6 +68,8 @@ def helpers_of(graph: Graph) -> Iterable[str]:
         yield CHECKPOINT
     if execution.fused:
         yield full_path(LINEAR_OUTPUT)
+    if execution.kernels is not None:
+        yield full_path(USE_KERNELS)
 
 
 def marked_class(add_class: Callable[[str, str, str], str], base: str, mark: Mark | None) -> str:
@@ -136,6 +139,17 @@ def _padded(around: Around) -> str:
         lines += [f"            {name} = {text}" for name, text in unpadded.items()]
     lines.append(f"        return {', '.join(found)}")
     return "\n".join(lines)
+
+
+def constructor_lines(graph: Graph) -> list[str]:
+    """Return the last lines of a root's constructor: what its modules share."""
+    execution, lines = graph.execution, []
+    if execution.unpad is not None:
+        lines += ["        self.batched = Batched()", "        self.batched.join(self)"]
+    if (kernels := execution.kernels) is not None:
+        given = f"product={kernels.product!r}, attention={dict(kernels.attention)!r}"
+        lines.append(f"        use_kernels(self, {given})")
+    return lines
 
 
 def enter_lines(graph: Graph, names: Mapping[str, str]) -> list[str]:

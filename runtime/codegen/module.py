@@ -34,6 +34,7 @@ from .execution import (
     NO_MARKS,
     Marks,
     below,
+    constructor_lines,
     enter_lines,
     helpers_of,
     leave_lines,
@@ -299,8 +300,7 @@ def _constructor(
         lines.append(f"        self.{node.name} = {made}")
     frozen = [node.name for node in owners if node.frozen]
     lines += [f"        self.{name}.requires_grad_(False).eval()" for name in frozen]
-    if root and writer.graph.execution.unpad is not None:
-        lines += ["        self.batched = Batched()", "        self.batched.join(self)"]
+    lines += constructor_lines(writer.graph) if root else []
     if frozen:
         lines += [
             "",

@@ -11,8 +11,7 @@ import hashlib
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import cast, get_args
 
@@ -20,6 +19,7 @@ import torch
 
 from ...blocks.kernels import attention_backends as backends
 from ...blocks.kernels import linear as product
+from ...graphs.ir.execution import KernelChoice
 from ...specs.findings import InputError, did_you_mean
 from ..system.cache import store, stored
 from ..system.cpu import processor_identity
@@ -54,6 +54,11 @@ class Kernels:
         parts = [f"{backend} to {limit}" for limit, backend in self.attention.items()]
         how = names.pop() if len(names) == 1 else ", ".join(parts).replace("to *", "beyond")
         return f"kernels: products by {self.product}, attention {how}: {self.reason}"
+
+    @property
+    def choice(self) -> KernelChoice:
+        """The kernels as the passes over a graph take them."""
+        return KernelChoice(self.product, dict(self.attention))
 
     def as_json(self) -> dict[str, object]:
         """Return the choice as JSON-compatible data."""
@@ -123,19 +128,6 @@ def as_kept(stored: Mapping[str, object]) -> Kernels | None:
     return kernels if available else None
 
 
-@contextmanager
-def using(kernels: Kernels) -> Iterator[None]:
-    """Use these kernels in this process until the context ends."""
-    before = product.product_in_use(), backends.in_use()
-    product.use_product(kernels.product)
-    backends.use(kernels.attention)
-    try:
-        yield
-    finally:
-        product.use_product(before[0])
-        backends.use(before[1])
-
-
 def _measured(device: torch.device, *, half: bool) -> Kernels:
     """Return the fastest kernels: cached in this process, cached on this machine, or measured."""
     key = machine_key(device, half=half)
@@ -194,10 +186,10 @@ def _product_job(name: product.Product) -> Callable[[], object]:
     """Return a function that runs the three products of a linear map, forward and backward."""
     x = torch.randn(TOKENS, 512, requires_grad=True)
     layer = product.LinearMap(512, 512)
+    layer.product_kernel = name
 
     def run() -> None:
-        with using(Kernels(name, backends.in_use(), "")):
-            layer(x).sum().backward()
+        layer(x).sum().backward()
 
     return run
 

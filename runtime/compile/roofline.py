@@ -80,23 +80,19 @@ def _measured(device: torch.device, dtype: torch.dtype) -> float:
     size = SIZES.get(device.type, SIZES["cpu"])
     left, right = (torch.rand(size, size, device=device).to(dtype) for _ in range(2))
 
-    def once() -> float:
+    def once(kernel: product.Product) -> float:
         start = time.perf_counter()
-        product.times_transposed(left, right)
+        product.times_transposed(left, right, kernel)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter() - start
 
-    seconds, before = list[float](), product.product_in_use()
+    seconds = list[float]()
     kinds: tuple[product.Product, ...] = ("torch", "onednn") if product.has_onednn() else ("torch",)
-    try:
-        for kind in kinds:
-            product.use_product(kind)
-            once()
-            seconds += [once() for _ in range(TIMES)]
-            start = time.perf_counter()
-            while time.perf_counter() - start < SECONDS / len(kinds):
-                seconds.append(once())
-    finally:
-        product.use_product(before)
+    for kind in kinds:
+        once(kind)
+        seconds += [once(kind) for _ in range(TIMES)]
+        start = time.perf_counter()
+        while time.perf_counter() - start < SECONDS / len(kinds):
+            seconds.append(once(kind))
     return 2.0 * size**3 / min(seconds)

@@ -18,7 +18,7 @@ from torch import Tensor
 from ...specs.findings import InputError
 from ..checkpoint.saving import Contents, deployed, save
 from ..codegen.build import build
-from ..compile.autotune import Kernels, using
+from ..compile.autotune import Kernels
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..system.memory import Growth
@@ -33,16 +33,16 @@ from .distributed.sampler import (
 from .distributed.world import World, signal_name
 from .engine import Engine
 from .optimize import make_optimizer, set_rate
-from .passes import planned_graph
 from .reporting.history import History
 from .reporting.metrics_window import Window
-from .resuming.restore import restore
+from .resuming.restore import newest, restore, state_in
 from .resuming.retention import checkpoints, thin, write_mean
 from .schedule import learning_rate
 from .signals import stop_requested
 from .transforms.dropout import Dropouts
 from .transforms.freezing import freeze
 from .transforms.kernel_choice import chosen_kernels
+from .transforms.passes import planned_graph
 
 _OWN = 3
 """Number of sums that are always reported: loss, nll and auxiliary loss."""
@@ -66,14 +66,15 @@ class Trainer:
         """Sum of losses and gradient norms since the last check that they are finite."""
         if warning := check_share(run.accumulate, world.data_parallel_size):
             context.listener.log(warning)
-        self.model = build(planned_graph(context), seed=run.seed, device=context.place.device)
+        checkpoint = newest(context, resume=resume)
+        self.state = state_in(checkpoint)
+        graph = planned_graph(context, self._kernels())
+        self.model = build(graph, seed=run.seed, device=context.place.device)
         self._dropouts = Dropouts(self.model)
-        self.state, restored = restore(self.model, context, resume=resume)
+        restored = restore(self.model, context, checkpoint)
         self.state.data = context.data
         freeze(self.model, context)
-        self.kernels = self._kernels()
-        with using(self.kernels):
-            self.report = self._compile()
+        self.report = self._compile()
         context.listener.log(str(self.report))
         self.engine = Engine(self.model, context.losses, context.graph, world)
         if summary := self.engine.spread(run.parallel):
@@ -104,7 +105,7 @@ class Trainer:
         if self._patience_is_out():
             self.stop_reason = f"no improvement for {state.stale} validations"
         again_after = 2.0 if self.world.size > 1 else 0.0
-        with stop_requested(self._stop, again_after=again_after), using(self.kernels):
+        with stop_requested(self._stop, again_after=again_after):
             while state.update < run.updates and not self.stop_reason:
                 micro_batches = self._next(work, window)
                 window.add(self._update(micro_batches), micro_batches)
@@ -147,7 +148,7 @@ class Trainer:
         return bool(checkpoint_due)
 
     def _kernels(self) -> Kernels:
-        """Choose kernels on the main process and use them on all processes."""
+        """Choose kernels on the main process, for all processes."""
         chosen = chosen_kernels(self.context, self.state) if self.world.is_main_process else None
         self.state.kernels = self.world.broadcast(self.state.kernels)
         return chosen or chosen_kernels(self.context, self.state)

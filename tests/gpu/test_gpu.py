@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.kernels import attention_backends
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
+from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.unpad import unpad
+from weft.graphs.passes.pipeline import Settings, after
 from weft.runtime.codegen.build import build
 from weft.runtime.compile.torch_compile import compile_model
 from weft.runtime.decode.stepper import ModelStepper
@@ -33,6 +33,11 @@ def transformer(*passes: Callable[[Graph], Graph], **params: Any) -> Any:
     for change in passes:
         graph = change(graph)
     return build(graph).to("cuda")
+
+
+def unpadded_by_kernel(graph: Graph) -> Graph:
+    """Return an unpadded graph whose attention uses the kernel for variable lengths."""
+    return after(graph, Settings(kernels=KernelChoice("torch", {"*": "varlen"})))
 
 
 def batch(rows: int = 4, source: int = 9, target: int = 7, seed: int = 0) -> dict[str, Tensor]:
@@ -143,19 +148,16 @@ def test_stepping_equals_the_parallel_forward(beams: int) -> None:
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_unpadded_rows_need_no_synchronization_and_change_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unpadded_rows_need_no_synchronization_and_change_nothing() -> None:
     """Attention uses the kernel for variable lengths; the host counts the rows."""
     inputs = batch()
     inputs["source"] = inputs["source"].clamp(min=1).masked_fill(~inputs["source_mask"], 0)
     inputs["target"] = inputs["target"].clamp(min=1)
-    padded, unpadded = transformer().train(), transformer(unpad).train()
+    padded, unpadded = transformer().train(), transformer(unpadded_by_kernel).train()
     counts = {"source": int(inputs["source_mask"].sum()), "target": inputs["target"].numel()}
     found = {}
     for name, model in (("padded", padded), ("unpadded", unpadded)):
         if name == "unpadded":
-            monkeypatch.setattr(attention_backends, "_chosen", {"*": "varlen"})
             unpadded.batched.expect(counts)
             torch.cuda.set_sync_debug_mode("error")
         try:

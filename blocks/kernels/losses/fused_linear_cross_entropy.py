@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ..autocast import as_autocast
-from ..linear import times_transposed
+from ..linear import Product, times_transposed
 from .cross_entropy import Spread, smoothed_cross_entropy, vocabulary_mass
 
 CHUNK = 2**25
@@ -45,7 +45,13 @@ class LinearOutput(NamedTuple):
 
 
 def fused_linear_cross_entropy(
-    output: LinearOutput, labels: Tensor, mask: Tensor, *, smoothing: float, spread: Spread
+    output: LinearOutput,
+    labels: Tensor,
+    mask: Tensor,
+    *,
+    smoothing: float,
+    spread: Spread,
+    kernel: Product = "torch",
 ) -> tuple[Tensor, Tensor]:
     """Return `smoothed_cross_entropy` of the logits x W^T + b without storing all logits.
 
@@ -64,6 +70,7 @@ def fused_linear_cross_entropy(
         mask: [...], true at the items that count.
         smoothing: as for `smoothed_cross_entropy`.
         spread: as for `smoothed_cross_entropy`.
+        kernel: kernel of products in float32 on the CPU.
 
     Returns:
         The loss, and the negative log-likelihood without smoothing, which has no gradient.
@@ -92,7 +99,7 @@ def fused_linear_cross_entropy(
         target_R, mask_R = target_R.masked_fill(~non_padding_R, 0), non_padding_R
     gradients = torch.is_grad_enabled() and (x_RD.requires_grad or weight_VD.requires_grad)
     loss, nll = _FusedLinearCrossEntropy.apply(
-        x_RD, weight_VD, bias_V, target_R, mask_R, mass, gradients
+        x_RD, weight_VD, bias_V, target_R, mask_R, mass, gradients, kernel
     )  # type: ignore[no-untyped-call]
     return loss, nll
 
@@ -101,7 +108,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
     """Summed smoothed loss and nll of a projection; `forward` computes the gradients."""
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0913, PLR0917 - `apply` takes no keywords
         ctx: Any,
         x_RD: Tensor,
         weight_VD: Tensor,
@@ -109,7 +116,8 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         target_R: Tensor,
         mask_R: Tensor | None,
         mass: float,
-        gradients: bool,  # noqa: FBT001 - `apply` takes no keywords
+        gradients: bool,  # noqa: FBT001
+        kernel: Product = "torch",
     ) -> tuple[Tensor, Tensor]:
         """Return both sums; save the gradients for the backward pass."""
         read_RD, weights_VD = as_autocast(x_RD, weight_VD)
@@ -121,10 +129,10 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
                 mean_R += bias_V.float().mean()
             made: _Gradients | None = None
             if gradients:
-                made = _Gradients(masked_RD, mask_R, weight_VD, bias_V, mass, mean_D)
+                made = _Gradients(masked_RD, mask_R, weight_VD, bias_V, mass, mean_D, kernel)
             loss = nll = mean_R.new_zeros(())
             for chunk in _chunks(len(target_R), len(weight_VD)):
-                score_rV = times_transposed(read_RD[chunk], weights_VD)
+                score_rV = times_transposed(read_RD[chunk], weights_VD, kernel)
                 if bias_V is not None:
                     score_rV += bias_V.to(score_rV.dtype)
                 right_r = score_rV.gather(1, target_R[chunk, None])[:, 0].float()
@@ -155,7 +163,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         scaled = [
             None if gradient is None else gradient.mul_(gradient_of_loss) for gradient in gradients
         ]
-        return (*scaled, None, None, None, None)
+        return (*scaled, None, None, None, None, None)
 
 
 class _Gradients:
@@ -173,9 +181,10 @@ class _Gradients:
         bias_V: Tensor | None,
         mass: float,
         mean_D: Tensor,
+        kernel: Product,
     ) -> None:
         """Start with the contribution of the smoothing."""
-        self.mask_R = mask_R
+        self.mask_R, self.kernel = mask_R, kernel
         share = mass / len(weight_VD)
         sum_D = masked_RD.sum(0, dtype=torch.float32)
         self.of_weight_VD = (-share * sum_D).expand(len(weight_VD), -1).contiguous()
@@ -195,10 +204,12 @@ class _Gradients:
             weight_VD: weight of the projection, in the precision of the products.
             masked_rD: input of the projection, zero at padding.
         """
-        self.of_x_RD[chunk] += times_transposed(gradient_rV, weight_VD.t())
+        self.of_x_RD[chunk] += times_transposed(gradient_rV, weight_VD.t(), self.kernel)
         for start in range(0, len(weight_VD), self.at_once):
             words = slice(start, start + self.at_once)
-            self.of_weight_VD[words] += times_transposed(gradient_rV[:, words].t(), masked_rD.t())
+            self.of_weight_VD[words] += times_transposed(
+                gradient_rV[:, words].t(), masked_rD.t(), self.kernel
+            )
         if self.of_bias_V is not None and self.mask_R is None:
             self.of_bias_V += gradient_rV.sum(0, dtype=torch.float32)
         elif self.of_bias_V is not None and self.mask_R is not None:

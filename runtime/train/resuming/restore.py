@@ -55,44 +55,59 @@ class Restored(NamedTuple):
     as those of runs of format 2; otherwise empty."""
 
 
-def restore(
-    model: nn.Module, context: TrainingContext, *, resume: bool
-) -> tuple[State, Restored | None]:
-    """Restore a model from the newest sound checkpoint of its run, or from `start` of the run.
-
-    Args:
-        model: a new model of the context's graph.
-        context: context of the training.
-        resume: whether to continue the run in the folder.
-
-    Returns:
-        The state of the run, and the checkpoint that it was restored from.
+def newest(context: TrainingContext, *, resume: bool) -> Checkpoint | None:
+    """Return the newest sound checkpoint of a run that is resumed; None at the start of a run.
 
     Raises:
-        InputError: no checkpoint can be opened, or it belongs to another run.
+        InputError: no checkpoint can be opened.
     """
-    world, folder = context.world, context.folder
-    newest = None
+    world, folder, found = context.world, context.folder, None
     with world.main_process_first():
         if world.is_main_process:
             for name in ("best", "averaged"):
                 recover(folder / name)
             remove_leftovers(folder)
             if resume:
-                newest = _newest_sound(context)
+                found = _newest_sound(context)
                 # A kill after the last save may have come before the older ones were deleted.
                 thin(folder, context.run.checkpoint)
-    chosen = world.broadcast(str(newest.folder) if newest is not None else "")
-    if chosen:
-        if newest is None:  # another process has verified it
-            newest = open_checkpoint(chosen, context.graph.blocks, verify=False)
-        restored = Restored(newest.folder, _of_model_alone(newest, context.graph))
-        return _resumed(model, context, newest, restored.below), restored
+    chosen = world.broadcast(str(found.folder) if found is not None else "")
+    if chosen and found is None:  # another process has verified it
+        found = open_checkpoint(chosen, context.graph.blocks, verify=False)
+    return found
+
+
+def state_in(checkpoint: Checkpoint | None) -> State:
+    """Return the state of a run at a checkpoint; that of a new run without one."""
+    values = {} if checkpoint is None else checkpoint.state
+    return State(**{k: v for k, v in values.items() if k in State.__slots__})
+
+
+def restore(
+    model: nn.Module, context: TrainingContext, checkpoint: Checkpoint | None
+) -> Restored | None:
+    """Give a model the weights of a checkpoint of its run, or of `start` of the run.
+
+    Args:
+        model: a new model of the context's graph.
+        context: context of the training.
+        checkpoint: the checkpoint that the run continues from, if any.
+
+    Returns:
+        The checkpoint that it was restored from.
+
+    Raises:
+        InputError: a checkpoint cannot be opened, or belongs to another run.
+    """
+    if checkpoint is not None:
+        restored = Restored(checkpoint.folder, _of_model_alone(checkpoint, context.graph))
+        _resumed(model, context, checkpoint, restored.below)
+        return restored
     for node, path in context.weights.items():
         _filled(model, context, node, path)
     if context.run.start is not None:
         _started(model, context, Path(context.run.start))
-    return State(), None
+    return None
 
 
 def _newest_sound(context: TrainingContext) -> Checkpoint:
@@ -125,8 +140,8 @@ def _newest_sound(context: TrainingContext) -> Checkpoint:
 
 def _resumed(
     model: nn.Module, context: TrainingContext, checkpoint: Checkpoint, below: str
-) -> State:
-    """Restore the weights of a checkpoint, and return its state."""
+) -> None:
+    """Restore the weights of a checkpoint, if its run is that of the context."""
     graph, listener, folder = context.graph, context.listener, checkpoint.folder
     refuse_other_tokenizers(
         checkpoint,
@@ -156,15 +171,13 @@ def _resumed(
         listener.log(f"warning: settings differ from the start of the run: {changed}")
     weights = {f"{below}{path}": tensor for path, tensor in checkpoint.weights.items()}
     set_weights(model, weights, graph, str(folder))
-    names = State.__slots__
-    state = State(**{k: v for k, v in checkpoint.state.items() if k in names})
+    state = state_in(checkpoint)
     if state.data and state.data != context.data:
         listener.log(
             "warning: the training data differ from those that the run has seen; a resumed run "
             "equals an undisturbed one only with the same data"
         )
     listener.log(f"resuming after update {state.update} from {folder}")
-    return state
 
 
 def _of_model_alone(checkpoint: Checkpoint, graph: Graph) -> str:

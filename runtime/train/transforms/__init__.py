@@ -1,1 +1,1 @@
-"""Transforms of a built model that make training faster or use less memory."""
+"""What a run changes about the computation of its model: passes, kernels, dropout, freezing."""

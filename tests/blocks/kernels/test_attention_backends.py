@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.kernels import attention_backends as backends
-from weft.blocks.kernels.attention_backends import Core, core_for, in_use, use
+from weft.blocks.kernels.attention_backends import BY_RULE, Core, core_for
 from weft.blocks.kernels.attention_dispatch import attend, weigh
 
+FLEX: dict[str, Core] = {"*": "flex"}
 MASK = torch.tensor([[True, False, True, True], [True, True, True, False]])
-
-
-@pytest.fixture(autouse=True)
-def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restore the choice afterwards."""
-    monkeypatch.setattr(backends, "_chosen", in_use())
 
 
 def drawn(heads: int = 2) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,9 +70,8 @@ def test_every_backend_equals_plain_attention(
     """With all kinds of masks, shared keys and biases; without dropout."""
     query, key, value = drawn(heads)
     mask = MASK if masked else None
-    use({"*": backend})
 
-    found = attend(query, key, value, mask, **options)
+    found = attend(query, key, value, mask, cores={"*": backend}, **options)
 
     options.pop("elementwise", None)
     expected = by_weights(query, key, value, mask, **options)
@@ -126,9 +118,8 @@ def test_flex_equals_plain_attention_with_all_options_combined() -> None:
     query, key, value = drawn(2)
     options: dict[str, Any] = {"causal": True, "pairs": near, "bias": BIAS, "scale": 0.7}
     options |= {"score": bent, "inner": 1 - BIAS}
-    use({"*": "flex"})
 
-    found = attend(query, key, value, MASK, elementwise=True, **options)
+    found = attend(query, key, value, MASK, elementwise=True, cores=FLEX, **options)
 
     expected = by_weights(query, key, value, MASK, **options)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
@@ -137,19 +128,17 @@ def test_flex_equals_plain_attention_with_all_options_combined() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_flex_gives_zeros_for_fully_masked_rows() -> None:
     """Like the other backends."""
-    use({"*": "flex"})
     nothing = torch.zeros(2, 4, dtype=torch.bool)
 
-    assert not attend(*drawn(), nothing).any()
+    assert not attend(*drawn(), nothing, cores=FLEX).any()
 
 
 def test_unsupported_cases_of_flex_use_another_backend() -> None:
     """On the CPU it has no backward pass, and it supports no dropout anywhere."""
-    use({"*": "flex"})
     query, key, value = (part.requires_grad_() for part in drawn())
 
-    attend(query, key, value, MASK).sum().backward()
-    found = attend(query, key, value, dropout=0.5)
+    attend(query, key, value, MASK, cores=FLEX).sum().backward()
+    found = attend(query, key, value, dropout=0.5, cores=FLEX)
 
     assert query.grad is not None
     assert torch.isfinite(found).all()
@@ -190,9 +179,8 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
     )
     query, key, value = drawn(heads)
     mask, causal = (MASK, False) if masked else (None, True)
-    use({"*": "varlen"})
 
-    found = attend(query, key, value, mask, causal=causal)
+    found = attend(query, key, value, mask, causal=causal, cores={"*": "varlen"})
 
     expected = by_weights(query, key, value, mask, causal=causal)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
@@ -200,20 +188,19 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
 
 def test_the_length_chooses_the_backend() -> None:
     """The larger of the query and key lengths counts, up to each limit."""
-    use({"32": "plain", "128": "fused", "*": "plain"})
+    cores: dict[str, Core] = {"32": "plain", "128": "fused", "*": "plain"}
     wide = torch.empty(1, 1, 1, 8)
 
-    found = [core_for(wide, wide.expand(1, 1, length, 8)) for length in (1, 32, 33, 128, 129)]
+    found = [
+        core_for(cores, wide, wide.expand(1, 1, length, 8)) for length in (1, 32, 33, 128, 129)
+    ]
 
     assert found == ["plain", "plain", "fused", "fused", "plain"]
 
 
 def test_without_a_choice_a_rule_decides() -> None:
     """Two products in bfloat16 on the CPU, otherwise the fused kernel."""
-    use({})
-    assert core_for(torch.empty(1, 1, 1, 8), torch.empty(1, 1, 1, 8)) == "fused"
-    half = torch.empty(1, 1, 1, 8, dtype=torch.bfloat16)
-    assert core_for(half, half) == "plain"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert in_use() == {}
+    full = torch.empty(1, 1, 1, 8)
+    half = full.to(torch.bfloat16)
+
+    assert [core_for(BY_RULE, one, one) for one in (full, half)] == ["fused", "plain"]

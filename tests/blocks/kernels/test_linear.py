@@ -6,15 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 from weft.blocks.kernels import linear as product
-from weft.blocks.kernels.linear import LinearMap, linear, product_in_use, use_product
+from weft.blocks.kernels.linear import LinearMap, linear
 
 needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
-
-
-@pytest.fixture(autouse=True)
-def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restore the choice afterwards."""
-    monkeypatch.setattr(product, "_chosen", "torch")
 
 
 @needs_onednn
@@ -25,9 +19,8 @@ def test_values_and_gradients_equal_torch(*, biased: bool) -> None:
     weight = torch.randn(5, 6, requires_grad=True)
     bias = torch.randn(5, requires_grad=True) if biased else None
     learning = [tensor for tensor in (x, weight, bias) if tensor is not None]
-    use_product("onednn")
 
-    found = linear(x, weight, bias)
+    found = linear(x, weight, bias, "onednn")
     assert "Onednn" in type(found.grad_fn).__name__
     back = torch.randn_like(found)
     gradients = torch.autograd.grad(found, learning, back)
@@ -43,9 +36,9 @@ def test_values_and_gradients_equal_torch(*, biased: bool) -> None:
 @needs_onednn
 def test_views_are_multiplied_too() -> None:
     """A transposed input, and an expanded gradient."""
-    use_product("onednn")
     x = torch.randn(6, 90).t().requires_grad_()
     layer = LinearMap(6, 4)
+    layer.product_kernel = "onednn"
 
     layer(x).sum().backward()
 
@@ -58,16 +51,8 @@ def test_views_are_multiplied_too() -> None:
 @pytest.mark.parametrize("rows", [2, 100])
 def test_few_rows_autocast_and_meta_tensors_use_the_torch_kernel(rows: int) -> None:
     """Other cases use torch's kernel."""
-    use_product("onednn")
     layer = LinearMap(6, 4)
+    layer.product_kernel = "onednn"
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(torch.randn(rows, 6)).dtype == torch.bfloat16
     assert layer.to("meta")(torch.randn(rows, 6, device="meta")).device.type == "meta"
-
-
-def test_a_kernel_that_this_torch_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The choice does not change then."""
-    monkeypatch.setattr(product, "has_onednn", lambda: False)
-    with pytest.raises(ValueError, match="onednn"):
-        use_product("onednn")
-    assert product_in_use() == "torch"

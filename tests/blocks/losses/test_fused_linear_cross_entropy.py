@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from weft.blocks.kernels import linear as product
+from weft.blocks.kernels.linear import Product, has_onednn
 from weft.blocks.kernels.losses import fused_linear_cross_entropy as kernel
 from weft.blocks.kernels.losses.cross_entropy import Spread, smoothed_cross_entropy
 from weft.blocks.kernels.losses.fused_linear_cross_entropy import (
@@ -55,10 +55,13 @@ def fused(
     *,
     smoothing: float = 0.1,
     spread: Spread = "vocabulary",
+    product: Product = "torch",
 ) -> tuple[Tensor, Tensor]:
     """Return the loss and the likelihood of the targets that are not padding."""
     output, mask = LinearOutput(x, weight, bias), target != PAD
-    return fused_linear_cross_entropy(output, target, mask, smoothing=smoothing, spread=spread)
+    return fused_linear_cross_entropy(
+        output, target, mask, smoothing=smoothing, spread=spread, kernel=product
+    )
 
 
 @pytest.mark.parametrize("chunk", [2**25, 60], ids=["one chunk", "many"])
@@ -184,14 +187,14 @@ def test_memory_is_a_quarter_of_the_naive_form_at_most(
     assert peaks[0] <= peaks[1] / 4
 
 
-@pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
+@pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
 def test_the_other_product_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss and gradients do not depend on the kernel of the products."""
     monkeypatch.setattr(kernel, "CHUNK", 60)
     x, weight, bias, target = drawn()
     made = []
-    for name in ("torch", "onednn"):
-        monkeypatch.setattr(product, "_chosen", name)
-        loss, _ = fused(x, weight, bias, target)
+    names: tuple[Product, ...] = ("torch", "onednn")
+    for name in names:
+        loss, _ = fused(x, weight, bias, target, product=name)
         made.append((loss, *torch.autograd.grad(loss, (x, weight, bias))))
     torch.testing.assert_close(made[0], made[1])

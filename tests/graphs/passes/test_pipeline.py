@@ -35,6 +35,7 @@ def test_passes_run_in_order_and_tell_what_they_change() -> None:
         ("S and T of model; padded for source_position, target_position",),
         ("cross_entropy computes model.head",),
         ("2 modules, from model.encoder.0",),
+        (),
     ]
     assert graph.execution == PLAIN
     last = steps[-1].graph.execution

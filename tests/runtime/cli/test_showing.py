@@ -30,8 +30,8 @@ def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
         )
     )
 
-    assert [row["pass"] for row in rows] == ["unpad", "fuse", "checkpoint"]
-    assert [bool(row["changed"]) for row in rows] == [True, True, False]
+    assert [row["pass"] for row in rows] == ["unpad", "fuse", "checkpoint", "kernels"]
+    assert [bool(row["changed"]) for row in rows] == [True, True, False, False]
     assert padded[0]["changed"] == []
     assert padded[2]["changed"] == ["4 modules, from model.decoder.0"]
 

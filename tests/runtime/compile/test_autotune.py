@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.kernels import attention_backends as cores
 from weft.blocks.kernels import linear as product
 from weft.runtime.compile import autotune as module
-from weft.runtime.compile.autotune import Kernels, as_kept, choose_kernels, using
+from weft.runtime.compile.autotune import as_kept, choose_kernels
 from weft.specs.findings import InputError
 
 CPU = torch.device("cpu")
@@ -118,23 +117,6 @@ def test_an_unknown_kernel_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no kernel 'fuse'") as caught:
         choose_kernels(CPU, half=False)
     assert "fused" in str(caught.value)
-
-
-@needs_onednn
-def test_kernels_are_put_back() -> None:
-    """The previous kernels are restored after the context, also after an error."""
-    before = product.product_in_use(), cores.in_use()
-    seen = []
-
-    def work() -> None:
-        with using(Kernels("onednn", {"*": "plain"}, "")):
-            seen.append((product.product_in_use(), dict(cores.in_use())))
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        work()
-    assert seen == [("onednn", {"*": "plain"})]
-    assert (product.product_in_use(), cores.in_use()) == before
 
 
 @pytest.mark.parametrize("kept", [{}, {"product": "torch", "attention": {"*": "best"}}])

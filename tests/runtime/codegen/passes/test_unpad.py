@@ -25,11 +25,12 @@ from weft.blocks.kernels.unpad import (
 )
 from weft.blocks.registry import registry
 from weft.graphs.ir.dims import evaluate
-from weft.graphs.ir.execution import UnpadPlan
+from weft.graphs.ir.execution import KernelChoice, UnpadPlan
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.value_type import ValueType
 from weft.graphs.passes.checkpoint import checkpoint_activations
 from weft.graphs.passes.objective import counted_inputs
+from weft.graphs.passes.pipeline import Settings, after
 from weft.graphs.passes.unpad import plan_unpad, unpad
 from weft.runtime import api
 from weft.runtime.codegen.build import build
@@ -39,8 +40,8 @@ from weft.runtime.train.distributed.sampler import MicroBatches
 from weft.runtime.train.distributed.world import World
 from weft.runtime.train.objective.context import graph_of_prepared
 from weft.runtime.train.objective.losses import ObjectiveLosses
-from weft.runtime.train.passes import padding_of
 from weft.runtime.train.run import Run
+from weft.runtime.train.transforms.passes import padding_of
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
@@ -323,13 +324,13 @@ def test_the_variable_length_kernel_gets_the_row_offsets(
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
     monkeypatch.setattr(cores, "_varlen_runs", lambda *_, **__: True)
-    monkeypatch.setattr(cores, "_chosen", {"*": "varlen"})
     assert varlen_unpadded is cores.varlen_unpadded
     name = "transformer-gqa" if causal else "transformer-headgates"
     made = small(name)
     plan = plan_unpad(made)
     inputs, mask = batch_of(name, plan)
-    plain, on_packed = models_of(made, unpad(made))
+    varlen_kernel = Settings(kernels=KernelChoice("torch", {"*": "varlen"}))
+    plain, on_packed = models_of(made, after(made, varlen_kernel))
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
     found = learnt(on_packed, made, inputs, cleaned)

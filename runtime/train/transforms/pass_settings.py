@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...graphs.passes.pipeline import Settings
+from ....graphs.ir.execution import KernelChoice
+from ....graphs.passes.pipeline import Settings
 
 if TYPE_CHECKING:
-    from .run import Run
+    from ..run import Run
 
 
-def settings_of_run(run: Run, *, unpad: bool) -> Settings:
+def settings_of_run(run: Run, *, unpad: bool, kernels: KernelChoice | None = None) -> Settings:
     """Return the settings of the passes of a run.
 
     Args:
         run: the run.
         unpad: whether to unpad, which depends on the data of a run whose `padding` is `auto`.
+        kernels: the kernels that a measurement chose.
     """
     wanted = run.activation_checkpointing
     return Settings(
         unpad=unpad and run.padding != "padded",
         strict=run.padding == "unpadded",
         activation_checkpointing=(wanted,) if isinstance(wanted, str) else tuple(wanted),
+        kernels=kernels,
     )

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .canonical import Json, canonical, is_part, numbered, scope_of, stack_of
-from .graph import Graph
+from ..ir.canonical import Json, canonical, is_part, numbered, scope_of, stack_of
+from ..ir.graph import Graph
 
 ROOT = "the spec itself"
 """Key of the digest of the inputs, outputs, axes, ties and step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.graphs.ir.fingerprint import ROOT, changed_paths, digests
+from weft.graphs.diff.digests import ROOT, changed_paths, digests
 from weft.graphs.ir.traverse import walk
 
 if TYPE_CHECKING:

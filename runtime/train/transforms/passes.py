@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...graphs.ir.graph import Graph
-from ...graphs.passes.pipeline import pipeline
-from ..data.planning import plan_rows
+from ....graphs.ir.graph import Graph
+from ....graphs.passes.pipeline import pipeline
+from ...data.planning import plan_rows
 from .pass_settings import settings_of_run
 
 if TYPE_CHECKING:
-    from ..data.settings import BatchSettings
-    from ..data.table import Table
-    from .context import TrainingContext
+    from ...compile.autotune import Kernels
+    from ...data.settings import BatchSettings
+    from ...data.table import Table
+    from ..context import TrainingContext
 
 WORTH = 0.05
 """Fraction of padding from which `auto` unpads; see docs/decisions/0025."""
@@ -22,19 +23,24 @@ SAMPLE = 200_000
 """Maximum number of rows from which the fraction of padding is estimated."""
 
 
-def planned_graph(context: TrainingContext) -> Graph:
+def planned_graph(context: TrainingContext, kernels: Kernels) -> Graph:
     """Return the graph that a run trains, with its passes applied, and log what they change.
+
+    Args:
+        context: the run and its data.
+        kernels: the kernels that were chosen; logged where they are.
 
     Raises:
         InputError: the run unpads a model that cannot be unpadded, or a selection is wrong.
     """
     run, graph = context.run, context.graph
     share = 0.0 if run.padding == "padded" else padding_of(context.corpus, run.batch, run.seed)
-    settings = settings_of_run(run, unpad=run.padding == "unpadded" or share >= WORTH)
+    unpad = run.padding == "unpadded" or share >= WORTH
+    settings = settings_of_run(run, unpad=unpad, kernels=kernels.choice)
     for step in pipeline(graph, settings):
         graph = step.graph
         more = f" ({share:.1%} of the positions are padding)" if step.name == "unpad" else ""
-        for line in step.changed:
+        for line in step.changed if step.name != "kernels" else ():
             context.listener.log(f"{step.name}: {line}{more}")
     return graph
 
