@@ -1,9 +1,12 @@
-"""Upgrade of run files of format 2 to format 3.
+"""Upgrade of run files and import tables of format 2 to format 3.
 
 In format 2, a run had a task, which was code: `translation`, `mask_predict` or `parsing`.  In
 format 3, a run trains an objective, which is a spec.  Its data are named columns, its search is the
 predictor of a column, and what it measures are metrics by name.  The upgraded run has the same
 tokenizers, ids, batches, initial weights and losses.
+
+In format 2, a weight of a table had the keys `rows`, `rotary_pairs` and `reshape`; format 3 has
+`split` and `take`.
 """
 
 from __future__ import annotations
@@ -270,3 +273,36 @@ def _split(files: Mapping[str, Any], trees: Mapping[str, Any]) -> dict[str, Any]
     if weights is not None:
         made["weights"] = weights
     return {**made, **{key: value for key, value in left.items() if value}}
+
+
+def upgrade_table(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an import table of format 2 in format 3.
+
+    Unknown keys are kept, so that the reader reports them.
+
+    Raises:
+        ValueError: a weight has both `rows` and `rotary_pairs`, which has no general equivalent.
+    """
+    return {**value, "weights": {k: _weight(v) for k, v in value["weights"].items()}}
+
+
+def _weight(weight: Any) -> Any:
+    """Return the origin of a weight with the operations of format 3."""
+    if not isinstance(weight, dict):
+        return weight
+    made = dict(weight)
+    rows, heads = made.pop("rows", None), made.pop("rotary_pairs", None)
+    made.pop("reshape", None)  # axes are now joined where the weight has fewer
+    order = made.pop("permute", None)
+    if heads is not None:
+        if rows is not None or order is not None:
+            msg = "rows of rotary pairs have no equivalent"
+            raise ValueError(msg)
+        made |= {"split": [[heads, 2, -1]], "permute": [0, 2, 1]}
+    if rows is not None:
+        # Axes are now permuted after rows are taken, so the rows are entries of the first axis.
+        first = 0 if order is None else order[0]
+        made |= {"take": [None] * first + [rows], "unread": 0}
+    if order is not None:
+        made["permute"] = order
+    return made

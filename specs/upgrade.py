@@ -26,8 +26,8 @@ FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_spec}
 """Format of a spec to the function that upgrades it to the next format."""
 RUN_FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_run, 2: format_2.upgrade_run}
 """The same for run files, whose current format is 3."""
-TABLE_FORMATS: Mapping[int, Upgrader] = {1: dict}
-"""The same for import tables, which format 2 did not change."""
+TABLE_FORMATS: Mapping[int, Upgrader] = {1: dict, 2: format_2.upgrade_table}
+"""The same for import tables, which format 2 did not change and whose current format is 3."""
 
 _FAILURES = (LookupError, TypeError, ValueError, AttributeError)
 """Exceptions that an upgrader may raise for an object of an unexpected form."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ from .table import Condition, Table
 
 JOINT = "__"
 """Separator of the keys of nested objects: `rope_parameters__rope_theta`."""
+MOST_LAYERS = 10_000
+"""Maximum length of a list that a table writes."""
 DEEPEST = 16
 """Maximum length of a chain of defaults that refer to one another."""
 
@@ -62,55 +65,119 @@ class Configuration(Mapping[str, Any]):
         """Return the number of keys."""
         return len(self._values.keys() | self._defaults.keys())
 
-    def value_of(self, written: Any) -> Any:
+    def value_of(self, written: Any, more: Mapping[str, int] | None = None) -> Any:
         """Evaluate a value of a table, including nested objects and lists.
 
-        A string that begins with `=` is an expression over the keys.  An object with `by`
-        and `cases` evaluates to the case selected by the value of a key; an object with
-        `count` to the number of entries of a key's value.
+        A string that begins with `=` is an expression over the keys.  Objects with the keys of
+        `FORMS` are computed.
+
+        Args:
+            written: the value.
+            more: further names for expressions, such as the number of a layer.
 
         Raises:
             ExpressionError: an expression cannot be evaluated, or a key's value is not
-                among the cases.
+                among the cases or has another type.
         """
         if is_expression(written):
-            return evaluate(written[1:], self)
-        if _is_choice(written):
-            return self.value_of(self._case(written["by"], written["cases"]))
-        if isinstance(written, dict) and written.keys() == {"count"}:
-            return self._count(written["count"])
+            return evaluate(written[1:], ChainMap(dict(more), self) if more else self)  # type: ignore[arg-type]
         if isinstance(written, dict):
-            return {key: self.value_of(inner) for key, inner in written.items()}
-        if isinstance(written, list):
-            return [self.value_of(inner) for inner in written]
+            work = FORMS.get(frozenset(written))
+            if work is not None and _is_form(written):
+                return work(self, **written)
+            return {key: self.value_of(inner, more) for key, inner in written.items()}
+        if isinstance(written, list | tuple):
+            return [self.value_of(inner, more) for inner in written]
         return written
 
-    def _case(self, key: str, cases: Mapping[str, Any]) -> Any:
-        if key not in self:
-            raise UnknownNameError(key)
-        word = case_of(self[key])
-        if word not in cases:
-            msg = f"'{key}' is {word}, but only {', '.join(cases)} are supported"
-            raise ExpressionError(msg)
-        return cases[word]
+    def read(self, key: str) -> Any:
+        """Return the value of a key.
 
-    def _count(self, key: str) -> int:
+        Raises:
+            UnknownNameError: neither the configuration nor the table has the key.
+        """
         if key not in self:
             raise UnknownNameError(key)
-        value = self[key]
+        return self[key]
+
+    def listed(self, key: str) -> list[Any] | dict[str, Any]:
+        """Return the list or object of a key.
+
+        Raises:
+            ExpressionError: the value is neither.
+        """
+        value = self.read(key)
         if not isinstance(value, dict | list):
-            msg = f"'{key}' is {case_of(value)}, which has no entries to count"
+            msg = f"'{key}' is {case_of(value)}, which has no entries"
             raise ExpressionError(msg)
-        return len(value)
+        return value
 
 
-def _is_choice(written: Any) -> bool:
-    """Return whether a value of a table is an object with `by` and `cases`."""
-    return (
-        isinstance(written, dict)
-        and written.keys() == {"by", "cases"}
-        and isinstance(written["by"], str)
-        and isinstance(written["cases"], dict)
+def _cases(config: Configuration, by: Any, cases: Mapping[str, Any]) -> Any:
+    """Return the case selected by the value of a key, or by another value."""
+    plain = isinstance(by, str) and not is_expression(by)
+    word = case_of(config.read(by) if plain else config.value_of(by))
+    if word not in cases:
+        name = f"'{by}'" if plain else next(iter(by.values()), by) if isinstance(by, dict) else by
+        msg = f"{name} is {word}, but only {', '.join(cases)} are supported"
+        raise ExpressionError(msg)
+    return config.value_of(cases[word])
+
+
+def _count(config: Configuration, count: str) -> int:
+    """Return the number of entries of a list or object."""
+    return len(config.listed(count))
+
+
+def _item(config: Configuration, item: str, at: Any) -> Any:
+    """Return an entry of a list, negative indices from the end, or of an object by its key."""
+    found, index = config.listed(item), config.value_of(at)
+    try:
+        return found[index]
+    except (LookupError, TypeError):
+        msg = f"'{item}' has no entry {case_of(index)}"
+        raise ExpressionError(msg) from None
+
+
+def _period(config: Configuration, period: str) -> int:
+    """Return the length of the shortest pattern that a list repeats; the last may be cut off."""
+    found = config.listed(period)
+    for length in range(1, len(found)):
+        if isinstance(found, list) and found[length:] == found[:-length]:
+            return length
+    return len(found)
+
+
+def _repeat(config: Configuration, repeat: Any, to: Any) -> list[Any]:
+    """Return a list that repeats a pattern up to a length.
+
+    Raises:
+        ExpressionError: the length is not one of a list.
+    """
+    pattern, length = config.value_of(repeat), config.value_of(to)
+    if not isinstance(length, int) or not 0 <= length <= MOST_LAYERS or not pattern:
+        msg = f"{case_of(length)} is not a number of layers"
+        raise ExpressionError(msg)
+    return [pattern[number % len(pattern)] for number in range(length)]
+
+
+FORMS: Mapping[frozenset[str], Callable[..., Any]] = {
+    frozenset({"by", "cases"}): _cases,
+    frozenset({"count"}): _count,
+    frozenset({"item", "at"}): _item,
+    frozenset({"period"}): _period,
+    frozenset({"repeat", "to"}): _repeat,
+}
+"""Keys of an object in a table to the function that computes its value."""
+
+
+def _is_form(written: Mapping[str, Any]) -> bool:
+    """Return whether the values of an object have the types of a computed one."""
+    types = {"by": str | dict, "cases": dict, "repeat": list}
+    names = ("count", "item", "period")
+    return all(
+        isinstance(value, types.get(key, str if key in names else object))
+        for key, value in written.items()
     )
 
 
@@ -256,9 +323,8 @@ def settle(table: Table, source: str, config: Configuration) -> dict[str, Any]:
 def _holds(condition: Condition, config: Configuration) -> bool:
     if condition.key is None:
         return bool(evaluate(condition.that or "", config))
-    if condition.key not in config:
-        raise UnknownNameError(condition.key)
-    return any(_same(config[condition.key], value) for value in condition.among)
+    value = config.read(condition.key)
+    return any(_same(value, config.value_of(each)) for each in condition.among)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -21,7 +21,8 @@ from ..checkpoint.saving import Contents, save
 from ..codegen.build import build_empty
 from ..spec.check import graph_of
 from .config import Configuration, classes_of, read_configuration, read_object, settle
-from .table import FOLDER, LIBRARY, Table, load_table
+from .inherit import FOLDER, LIBRARY
+from .table import Table, load_table
 from .tensors import Tensors
 from .tokenizers import tokenizers_for
 from .weights import converted

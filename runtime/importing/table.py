@@ -8,23 +8,18 @@ list.  `docs/importing.md` describes the format.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ...specs.expressions import ExpressionError
 from ...specs.findings import Finding, SpecError, did_you_mean, pointer
-from ...specs.reader import find, parse, read_file
+from ...specs.reader import parse
 from ...specs.upgrade import TABLE_FORMATS
-
-FOLDER = "imports"
-"""Folder of `specs/` with the shipped tables."""
-LIBRARY = "hf"
-"""Prefix of the shipped tables for Hugging Face's library: `hf-NAME`."""
-
-_HOLE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+from .inherit import inherited
+from .names import holes_in, uses_in
 
 
 class Record(BaseModel):
@@ -57,31 +52,40 @@ def _written_out(value: Any) -> Any:
     return {"from": value} if isinstance(value, str | list) else value
 
 
+Number = int | str
+"""A number, or an expression."""
+
+
 class Weight(Record):
     """Origin of one weight, and the operations applied to it, in the order of these keys."""
 
     names: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(alias="from")] = ()
     """Name or names of the source tensor; at least one exists, and existing ones are equal."""
-    permute: tuple[Annotated[int, Field(ge=0)], ...] | None = None
-    """Order of the axes: `[1, 0]` transposes."""
-    rows: tuple[int | str, int | str | None] | None = None
-    """First row, and the row after the last; numbers or expressions."""
-    rotary_pairs: int | str | None = None
-    """Number of heads; in each head of K rows, rows i and i + K/2 become rows 2i and 2i + 1."""
-    reshape: tuple[int | str, ...] | None = None
-    """New shape; one of its sizes may be -1."""
+    stack: Annotated[dict[str, Number], Field(min_length=1, max_length=1)] | None = None
+    """A placeholder of the names, and the number of its values from 0 on: the source tensors are
+    stacked along a new first axis."""
+    split: tuple[Annotated[tuple[Number, ...], Field(min_length=2)] | None, ...] = ()
+    """For each axis, the sizes of the axes that it is split into; one may be -1; null keeps it."""
+    take: tuple[Number | tuple[Number, Number | None] | None, ...] = ()
+    """For each axis after splitting, an index, a range (first, and the one after the last or null)
+    or null, which takes all."""
+    permute: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Order of the first axes after that: `[1, 0]` transposes."""
     times: float | str | None = None
     """Factor to multiply by."""
     add: float | str | None = None
     """Number to add after multiplying."""
     fill: Annotated[float, Field(ge=-1e30, le=1e30)] | None = None
     """Constant value of the weight if no source tensor exists; `from` may then be omitted."""
+    unread: Annotated[float, Field(ge=-1e30, le=1e30)] | None = None
+    """Number for the elements of the source tensor that no weight reads; without it, there may be
+    none."""
 
 
 class Table(Record):
     """An import table."""
 
-    format: Literal[2]
+    format: Literal[3]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str
     spec: Any
@@ -97,13 +101,17 @@ class Table(Record):
     params: dict[str, Any]
     """Params of the spec."""
     prefix: str = ""
-    """Prefix to remove from the source tensor names."""
+    """Prefix of the source tensor names; files may lack it."""
+    outside: tuple[str, ...] = ()
+    """First parts of the names of source tensors without the prefix, such as those of a head."""
     endings: dict[str, str] = {}
     """Suffixes of source tensor names to replace."""
     weights: dict[str, Annotated[Weight, BeforeValidator(_written_out)]]
     """Origin of each weight by path; `{i}` matches one name part, the same on both sides."""
     ignore: tuple[str, ...] = ()
     """Patterns of source tensors to ignore, such as tables of sines."""
+    config: dict[str, Any] = {}
+    """Values of further keys, which only an exported configuration has."""
     tokens: dict[Literal["begin", "end", "pad"], Any] = {}
     """Begin, end and padding id of decoding."""
     tokenizers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+\.model$")], ...] = ()
@@ -123,12 +131,7 @@ def load_table(name: str | Path) -> tuple[Table, str]:
         InputError: the file does not exist.
         SpecError: the JSON, its structure or a pattern in it is invalid.
     """
-    text = str(name)
-    plain = "/" not in text and not text.endswith(".json") and not Path(text).is_file()
-    if plain and not text.startswith(f"{LIBRARY}-"):
-        text = f"{LIBRARY}-{text}"
-    path = find(text, FOLDER)
-    value, source = read_file(path)
+    value, source = inherited(name)
     table = parse(Table, value, source, TABLE_FORMATS)
     findings = list(_wrong(table, source))
     if findings:
@@ -153,45 +156,36 @@ def _wrong(table: Table, source: str) -> Iterator[Finding]:
             problem = f"'{pattern}' has two placeholders between two dots"
             yield finding(at, problem, "join them into one")
     for path, weight in table.weights.items():
-        at, holes = pointer("weights", path), holes_in(path)
-        if not weight.names and weight.fill is None:
-            yield finding(at, "a weight needs 'from' or 'fill'", "write at least one of the two")
-        for name in weight.names:
-            for hole in sorted(holes_in(name) - holes):
-                problem = f"'{{{hole}}}' of '{name}' is not in the path on the left side"
-                yield finding(at, problem, did_you_mean(hole, holes) or "write a number")
+        for problem, help_ in _wrong_line(holes_in(path), weight):
+            yield finding(pointer("weights", path), problem, help_)
 
 
-def holes_in(pattern: str) -> frozenset[str]:
-    """Return the placeholders of a pattern.
+def _wrong_line(holes: frozenset[str], weight: Weight) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the line of a weight, and what to do about it.
 
-    >>> sorted(holes_in("encoder.{i}.norm.{p}"))
-    ['i', 'p']
+    Args:
+        holes: placeholders of its left side.
+        weight: its right side.
     """
-    return frozenset(_HOLE.findall(pattern))
-
-
-def matcher(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern to a regular expression; each placeholder matches one name part.
-
-    >>> matcher("encoder.{i}.norm.{p}").fullmatch("encoder.3.norm.bias").groupdict()
-    {'i': '3', 'p': 'bias'}
-    """
-    parts: list[str] = []
-    seen: set[str] = set()
-    for at, part in enumerate(_HOLE.split(pattern)):
-        if at % 2 == 0:
-            parts.append(re.escape(part))
-        else:
-            parts.append(f"(?P={part})" if part in seen else f"(?P<{part}>[^.]+)")
-            seen.add(part)
-    return re.compile("".join(parts))
-
-
-def filled(pattern: str, holes: Mapping[str, str]) -> str:
-    """Return a pattern with its placeholders replaced.
-
-    >>> filled("layer.{i}.bias", {"i": "3"})
-    'layer.3.bias'
-    """
-    return _HOLE.sub(lambda found: holes[found[1]], pattern)
+    if not weight.names and weight.fill is None:
+        yield "a weight needs 'from' or 'fill'", "write at least one of the two"
+    if not weight.names and weight.fill is not None:
+        for key in sorted(weight.model_fields_set - {"names", "fill"}):
+            problem = f"'{key}' has no effect on a weight without a source tensor"
+            yield problem, "remove it, or add 'from'"
+    stacked = frozenset(weight.stack or {})
+    for hole in sorted(holes & stacked):
+        problem = f"'{{{hole}}}' is stacked, but the path on the left side has it too"
+        yield problem, "give the placeholder that is stacked another name"
+    for name in weight.names:
+        try:
+            uses = uses_in(name)
+        except ExpressionError as error:
+            yield f"'{name}' cannot be read: {error}", "correct what is in braces"
+            continue
+        for hole in sorted(uses - holes - stacked):
+            problem = f"'{{{hole}}}' of '{name}' is not in the path on the left side"
+            yield problem, did_you_mean(hole, holes) or "write a number"
+        for hole in sorted(stacked - uses):
+            problem = f"'{name}' lacks the placeholder '{{{hole}}}', which is stacked"
+            yield problem, f"write '{{{hole}}}' where its number is"

@@ -5,6 +5,7 @@ Pickled files are never opened, because loading them can run code.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -86,6 +87,10 @@ class Tensors:
         """Return the shape of a tensor without reading it."""
         opened, theirs = self._entries[name]
         return tuple(opened.get_slice(theirs).get_shape())
+
+    def numel(self, name: str) -> int:
+        """Return the number of elements of a tensor without reading it."""
+        return math.prod(self.shape(name))
 
 
 def named(theirs: str, prefix: str, endings: Mapping[str, str]) -> str:

@@ -6,71 +6,22 @@ the imported folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from ...blocks.registry import registry
 from ...specs.expressions import ExpressionError
 from ...specs.findings import Finding, SpecError, did_you_mean, pointer
-from ...specs.upgrade import moved_path
 from .config import Configuration
-from .table import Table, Weight, filled, matcher
+from .names import matcher
+from .plan import Origin, assigned
+from .table import Table
 from .tensors import Tensors
 
 MOST_NAMED = 12
 """Maximum number of names in a finding."""
-
-
-def assigned(
-    table: Table, source: str, paths: Iterable[str]
-) -> tuple[dict[str, tuple[str, Weight]], list[str]]:
-    """Match each target path with a pattern of the table.
-
-    Args:
-        table: patterns and their weights.
-        source: file of the table, for findings.
-        paths: paths of the target weights.
-
-    Returns:
-        The pattern and the weight, with placeholders replaced, of each path; and the paths
-        that match no pattern.
-
-    Raises:
-        SpecError: a path matches two patterns.
-    """
-    paths = tuple(paths)
-    moved = {k: v for block in registry().later_majors() for k, v in block.moved_weights.items()}
-
-    def current(pattern: str) -> str:
-        """Return the pattern with the name that a weight of an older block has now."""
-        now = moved_path(pattern, moved)
-        return pattern if now == pattern or any(map(matcher(pattern).fullmatch, paths)) else now
-
-    patterns = [(path, matcher(current(path)), weight) for path, weight in table.weights.items()]
-    found: dict[str, tuple[str, Weight]] = {}
-    without: list[str] = []
-    twice: list[Finding] = []
-    for path in paths:
-        fits = [
-            (pattern, fit.groupdict(), weight)
-            for pattern, rule, weight in patterns
-            if (fit := rule.fullmatch(path))
-        ]
-        if not fits:
-            without.append(path)
-            continue
-        pattern, holes, weight = fits[0]
-        names = tuple(filled(name, holes) for name in weight.names)
-        found[path] = pattern, weight.model_copy(update={"names": names})
-        if fits[1:]:
-            problem = f"'{path}' matches both '{pattern}' and '{fits[1][0]}'"
-            at, help_ = pointer("weights", fits[1][0]), "make one of the patterns more specific"
-            twice.append(Finding(code="I01", at=at, problem=problem, help=help_, source=source))
-    if twice:
-        raise SpecError(twice)
-    return found, without
 
 
 def converted(
@@ -90,58 +41,131 @@ def converted(
         config: configuration read by the table's expressions.
 
     Raises:
-        SpecError: target weights without a source, unused source tensors, tensors that
-            should be equal but differ, or shapes that do not match.
+        SpecError: target weights without a source, unused source tensors or elements, tensors
+            that should be equal but differ, or shapes that do not match.
     """
     plan, without = assigned(table, source, shapes)
-    _check_names(table, source, plan, without, theirs)
-    weights: dict[str, Tensor] = {}
-    found: list[Finding] = []
-    for path, (pattern, weight) in plan.items():
-        at = pointer("weights", pattern)
-
-        def report(problem: str, *evidence: str, at: str = at) -> None:
-            finding = Finding(code="I05", at=at, problem=problem, evidence=evidence, source=source)
-            found.append(finding)
-
-        names = [name for name in weight.names if name in theirs]
-        if not names:
-            weights[path] = torch.full(shapes[path], weight.fill or 0.0)
-            continue
-        tensor = theirs[names[0]]
-        for other in names[1:]:
-            if not torch.equal(tensor, theirs[other]):
-                problem = f"'{names[0]}' and '{other}' should be equal, but differ"
-                report(problem, f"wanted for {path}")
-        try:
-            result = changed(tensor, weight, config)
-        except (ExpressionError, TypeError, ValueError, RuntimeError) as error:
-            problem = f"'{names[0]}' cannot be converted to '{path}': {error}"
-            report(problem, f"given  {list(tensor.shape)}")
-            continue
-        if tuple(result.shape) != shapes[path]:
-            evidence = f"given  {list(result.shape)}  of '{names[0]}', {list(tensor.shape)}"
-            report(f"'{path}' has the wrong shape", evidence, f"wanted {list(shapes[path])}")
-        weights[path] = result.contiguous()
-    if found:
-        raise SpecError(found)
+    reader = _Reader(source, theirs, config)
+    names = {path: reader.names(path, origin) for path, origin in plan.items()}
+    if not reader.findings:
+        _check_names(
+            table, source, {p: (plan[p], each) for p, each in names.items()}, without, theirs
+        )
+    weights = {
+        path: reader.weight(path, origin, names[path], shapes[path])
+        for path, origin in plan.items()
+    }
+    reader.check_all_read()
+    if reader.findings:
+        raise SpecError(reader.findings)
     return weights
+
+
+class _Reader:
+    """Reads weights one after another and collects what is wrong as findings."""
+
+    def __init__(self, source: str, theirs: Tensors, config: Configuration) -> None:
+        self.source, self.theirs, self.config = source, theirs, config
+        self.findings: list[Finding] = []
+        self.read: Counter[str] = Counter()
+        """Number of elements read of each source tensor."""
+        self.partly: set[str] = set()
+        """Source tensors of which elements may be unread."""
+
+    def report(self, origin: Origin, problem: str, *evidence: str) -> None:
+        """Add a finding about a line of the table."""
+        at = pointer("weights", origin.pattern)
+        finding = Finding(code="I05", at=at, problem=problem, evidence=evidence, source=self.source)
+        self.findings.append(finding)
+
+    def names(self, path: str, origin: Origin) -> list[tuple[str, ...]]:
+        """Return the alternative names of each source tensor of a weight."""
+        try:
+            return origin.names(self.config)
+        except ExpressionError as error:
+            self.report(origin, f"the number of tensors of '{path}' is unknown: {error}")
+            return []
+
+    def weight(
+        self,
+        path: str,
+        origin: Origin,
+        names: Sequence[tuple[str, ...]],
+        shape: tuple[int, ...],
+    ) -> Tensor:
+        """Return a weight; an empty one after a finding."""
+        weight = origin.weight
+        if not any(name in self.theirs for each in names for name in each):
+            return torch.full(shape, weight.fill or 0.0)
+        if weight.stack is None:
+            return self.piece(path, origin, names[0], shape)
+        if len(names) != shape[0]:
+            evidence = f"given  {len(names)} tensors", f"wanted {list(shape)}"
+            self.report(origin, f"'{path}' is stacked from a wrong number of tensors", *evidence)
+        pieces = [self.piece(path, origin, each, shape[1:]) for each in names]
+        return torch.stack([piece for piece in pieces if piece.shape == shape[1:]] or pieces[:1])
+
+    def piece(
+        self, path: str, origin: Origin, names: Sequence[str], shape: tuple[int, ...]
+    ) -> Tensor:
+        """Return what a source tensor gives to a weight."""
+        weight = origin.weight
+        first, *others = [name for name in names if name in self.theirs]
+        tensor = self.theirs[first]
+        for other in others:
+            if not torch.equal(tensor, self.theirs[other]):
+                problem = f"'{first}' and '{other}' should be equal, but differ"
+                self.report(origin, problem, f"wanted for {path}")
+        try:
+            result = origin.layout(self.config).result(tensor, shape)
+            if weight.times is not None:
+                result = result * origin.number(weight.times, self.config)
+            if weight.add is not None:
+                result = result + origin.number(weight.add, self.config)
+        except (ExpressionError, ValueError, RuntimeError) as error:
+            problem = f"'{first}' cannot be converted to '{path}': {error}"
+            self.report(origin, problem, f"given  {list(tensor.shape)}")
+            return torch.empty(0)
+        for name in (first, *others):
+            self.read[name] += result.numel()
+            if weight.unread is not None:
+                self.partly.add(name)
+        if result.shape != shape:
+            evidence = f"given  {list(result.shape)}  of '{first}', {list(tensor.shape)}"
+            self.report(origin, f"'{path}' has the wrong shape", evidence, f"wanted {list(shape)}")
+        return result.contiguous()
+
+    def check_all_read(self) -> None:
+        """Add a finding for each source tensor of which elements are not read."""
+        for name, count in self.read.items() if not self.findings else ():
+            size = self.theirs.numel(name)
+            if count < size and name not in self.partly:
+                self.findings.append(
+                    Finding(
+                        code="I05",
+                        at="/weights",
+                        problem=f"{size - count} of the {size} elements of '{name}' are not read",
+                        evidence=(f"given  {list(self.theirs.shape(name))}",),
+                        help='read them, or write "unread": 0 in a line that reads the tensor',
+                        source=self.source,
+                    )
+                )
 
 
 def _check_names(
     table: Table,
     source: str,
-    plan: Mapping[str, tuple[str, Weight]],
+    plan: Mapping[str, tuple[Origin, Sequence[tuple[str, ...]]]],
     without: Sequence[str],
     theirs: Tensors,
 ) -> None:
     """Raise one finding for all target weights without a source and all unused source tensors."""
-    missing = {
-        path: weight.names
-        for path, (_, weight) in plan.items()
-        if weight.fill is None and not any(name in theirs for name in weight.names)
-    }
-    used = {name for _, weight in plan.values() for name in weight.names}
+    missing = dict[str, tuple[str, ...]]()
+    for path, (origin, tensors) in plan.items():
+        absent = [names for names in tensors if not any(name in theirs for name in names)]
+        if absent and (origin.weight.fill is None or len(absent) < len(tensors)):
+            missing[path] = absent[0]
+    used = {name for _, tensors in plan.values() for names in tensors for name in names}
     rules = [matcher(pattern) for pattern in table.ignore]
     unused = [n for n in theirs if n not in used and not any(rule.fullmatch(n) for rule in rules)]
     if not (without or missing or unused):
@@ -174,57 +198,3 @@ def _some(lines: Sequence[str], mark: str) -> list[str]:
     more = len(lines) - MOST_NAMED
     shown = [f"{mark}{line}" for line in lines[:MOST_NAMED]]
     return [*shown, f"{mark}and {more} more"] if more > 0 else shown
-
-
-def changed(tensor: Tensor, weight: Weight, config: Configuration) -> Tensor:
-    """Apply the operations of a table's weight to a source tensor.
-
-    Args:
-        tensor: source tensor.
-        weight: operations, applied in the order of its keys.
-        config: configuration read by the expressions.
-
-    Raises:
-        ExpressionError: an expression cannot be evaluated.
-        TypeError: a value has the wrong type.
-        ValueError: an operation does not fit the shape of the tensor.
-    """
-    number = config.value_of
-    if weight.permute is not None:
-        if sorted(weight.permute) != list(range(tensor.dim())):
-            msg = f"{list(weight.permute)} is not a permutation of its {tensor.dim()} axes"
-            raise ValueError(msg)
-        tensor = tensor.permute(weight.permute)
-    if weight.rows is not None:
-        first, last = number(weight.rows[0]), number(weight.rows[1])
-        last = tensor.size(0) if last is None else last
-        if not 0 <= first < last <= tensor.size(0):
-            msg = f"rows {first} to {last} are out of range for its {tensor.size(0)} rows"
-            raise ValueError(msg)
-        tensor = tensor[first:last]
-    if weight.rotary_pairs is not None:
-        tensor = neighbours(tensor, number(weight.rotary_pairs))
-    if weight.reshape is not None:
-        tensor = tensor.reshape([number(size) for size in weight.reshape])
-    if weight.times is not None:
-        tensor = tensor * number(weight.times)
-    if weight.add is not None:
-        tensor = tensor + number(weight.add)
-    return tensor
-
-
-def neighbours(tensor: Tensor, heads: int) -> Tensor:
-    """Reorder rows so that each rotary pair becomes adjacent.
-
-    Args:
-        tensor: [heads * K, ...], where rows i and i + K/2 of a head are one pair.
-        heads: number of heads.
-
-    Raises:
-        ValueError: the rows cannot be divided into heads of an even width.
-    """
-    if tensor.size(0) % (2 * heads):
-        msg = f"its {tensor.size(0)} rows cannot be divided into {heads} heads of an even width"
-        raise ValueError(msg)
-    pairs: Tensor = tensor.unflatten(0, (heads, 2, -1))
-    return pairs.transpose(1, 2).flatten(0, 2)

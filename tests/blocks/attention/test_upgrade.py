@@ -12,8 +12,8 @@ from weft.graphs.checker.check import analyse, check
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.codegen.build import build
+from weft.runtime.importing.plan import assigned
 from weft.runtime.importing.table import Table
-from weft.runtime.importing.weights import assigned
 from weft.specs.load import load, load_child, loaded
 from weft.specs.upgrade import FORMATS, older_blocks
 from weft.specs.upgrade import upgrade as upgrade_file
@@ -176,7 +176,7 @@ def test_an_import_table_with_the_old_paths_finds_its_weights() -> None:
     """A pattern that matches nothing is read with the current name of its weight."""
     table = Table.model_validate(
         {
-            "format": 2,
+            "format": 3,
             "name": "own",
             "doc": "",
             "spec": "t5",
@@ -189,4 +189,4 @@ def test_an_import_table_with_the_old_paths_finds_its_weights() -> None:
     plan, without = assigned(table, "own.json", ["layers.3.f.position.weight"])
 
     assert without == []
-    assert plan["layers.3.f.position.weight"][1].names == ("their.3.bias",)
+    assert plan["layers.3.f.position.weight"].weight.names == ("their.3.bias",)

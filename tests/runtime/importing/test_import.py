@@ -60,7 +60,7 @@ SPEC: dict[str, Any] = {
     "tie": [["embedding.weight", "head.weight"]],
 }
 TABLE: dict[str, Any] = {
-    "format": 2,
+    "format": 3,
     "name": "hf-tagger",
     "doc": "A tagger.",
     "spec": "tagger.json",
@@ -83,12 +83,13 @@ TABLE: dict[str, Any] = {
         "embedding.weight": ["embed.weight", "out.weight"],
         "encoder.{i}.map.inner.weight": {
             "from": "block.{i}.fused",
+            "take": [None, [0, 6]],
             "permute": [1, 0],
-            "rows": [0, 6],
+            "unread": 0,
         },
         "encoder.{i}.map.inner.bias": {"fill": 0.5},
         "encoder.{i}.map.outer.{p}": "block.{i}.down.{p}",
-        "head.bias": {"from": "out.bias", "reshape": [-1], "times": 2, "add": "=1/size"},
+        "head.bias": {"from": "out.bias", "take": [0], "times": 2, "add": "=1/size"},
     },
     "ignore": ["{i}.table"],
 }
@@ -282,11 +283,13 @@ def test_two_tensors_of_one_name_are_refused(tagger: Tagger) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"rows": [0, "=size/3"]},
-        {"rows": [0, "=model_type"]},
-        {"reshape": ["=10**12"]},
+        {"take": [[0, "=size/3"]]},
+        {"take": ["=model_type"]},
+        {"take": [9]},
+        {"take": [None, None, 0]},
         {"permute": [0, 0]},
-        {"rotary_pairs": 3},
+        {"split": [["=10**12", 2]]},
+        {"split": [[2, 3]]},
         {"times": "=model_type"},
         {"add": "=nothing"},
     ],
@@ -373,7 +376,7 @@ def test_tensors_under_two_names_must_be_equal(tagger: Tagger) -> None:
 
 def test_a_tensor_that_may_be_missing_is_filled(tagger: Tagger) -> None:
     """Only if it is missing; operations apply to existing tensors."""
-    weights = {**TABLE["weights"], "head.bias": {"from": "out.bias", "reshape": [-1], "fill": 3}}
+    weights = {**TABLE["weights"], "head.bias": {"from": "out.bias", "take": [0], "fill": 3}}
     folder, table = tagger(table={"weights": weights})
     assert torch.equal(
         weft.import_hf(folder, table).weights["head.bias"], their_tensors()["out.bias"][0]
@@ -398,7 +401,7 @@ def test_shapes_that_do_not_fit_are_all_named(tagger: Tagger) -> None:
     assert code_and_text(error) == [
         (
             "I05",
-            f"{CUT}: rows 0 to 6 are out of range for its 5 rows",
+            f"{CUT}: 0 to 6 are out of range for its 5 entries",
         ),
         ("I05", "'encoder.1.map.outer.bias' has the wrong shape"),
     ]

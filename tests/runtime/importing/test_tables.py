@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.importing.table import FOLDER, load_table, matcher
-from weft.runtime.importing.weights import assigned
+from weft.runtime.importing.inherit import FOLDER
+from weft.runtime.importing.names import matcher
+from weft.runtime.importing.plan import assigned
+from weft.runtime.importing.table import load_table
 from weft.runtime.spec.check import graph_of
 from weft.specs.expressions import evaluate, is_expression
 from weft.specs.load import load
@@ -42,7 +44,7 @@ def test_a_table_fits_its_specs(name: str) -> None:
     fitted: set[str] = set()
     for spec in specs_of(table.spec):
         plan, without = assigned(table, source, graph_of(spec).weights())
-        fitted |= {pattern for pattern, _ in plan.values()}
+        fitted |= {origin.pattern for origin in plan.values()}
         assert without == []
         assert set(table.params) <= set(load(spec).form.params)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from weft.blocks.position.rotary_module import rotated
 from weft.runtime.cli.main import main
-from weft.runtime.importing.weights import neighbours
+from weft.runtime.importing.layout import Layout
 
 Capture = pytest.CaptureFixture[str]
 
@@ -26,6 +26,11 @@ def turned_by_halves(x_BHTK: Tensor, base: float) -> Tensor:
     return torch.cat((made.real, made.imag), -1)
 
 
+def pairs(heads: int) -> Layout:
+    """Return the layout of the shipped tables for rotary positions of adjacent pairs."""
+    return Layout(split=((heads, 2, -1),), permute=(0, 2, 1))
+
+
 def test_rows_in_another_order_turn_as_theirs_do() -> None:
     """The scores of queries and keys are equal for both pairings."""
     heads, width, d_model, base = 3, 6, 5, 100.0
@@ -36,7 +41,9 @@ def test_rows_in_another_order_turn_as_theirs_do() -> None:
         return (x @ weight.T).unflatten(-1, (heads, width)).transpose(1, 2)
 
     theirs = [turned_by_halves(split(w), base) for w in (query, key)]
-    ours = [rotated(split(neighbours(w, heads)), torch.arange(7), base) for w in (query, key)]
+    ours = [
+        rotated(split(pairs(heads).result(w, w.shape)), torch.arange(7), base) for w in (query, key)
+    ]
 
     found, expected = ((q @ k.transpose(-1, -2)).double() for q, k in (ours, theirs))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -47,7 +54,7 @@ def test_rows_in_another_order_turn_as_theirs_do() -> None:
 
 def test_pairs_of_a_head_become_neighbours() -> None:
     """For two heads of width 4: rows 0, 2, 1, 3 and the same for the second head; also biases."""
-    assert neighbours(torch.arange(8), 2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert pairs(2).result(torch.arange(8), (8,)).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
 WRONG: list[tuple[dict[str, Any] | None, list[str], str]] = [
