@@ -249,7 +249,8 @@ def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
 def test_flop_formulas_equal_the_counts_of_torch(block: BlockType) -> None:
     """Each formula against torch's counter, which does not see inside fused kernels.
 
-    So attention uses the plain backend, and recurrences run in float64, as products.
+    So attention uses the plain backend, and recurrences run in float64, as products.  Nothing is
+    padding: a block may skip it.
     """
     graph, model = made(block)
     model.double()
@@ -257,6 +258,7 @@ def test_flop_formulas_equal_the_counts_of_torch(block: BlockType) -> None:
     for sizes in PRIMES:
         inputs = drawn(graph, sizes)
         inputs = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
+        inputs = {n: v | True if v.dtype == torch.bool else v for n, v in inputs.items()}
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             model(**inputs)
 
