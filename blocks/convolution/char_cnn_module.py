@@ -51,7 +51,8 @@ class WordConvolution(nn.Module):
             y_NO = self._max_of_parts(x_NCD, mask_NC)
         else:
             y_NO = _max(self._convolved(x_NCD), mask_NC)
-        return y_NO.unflatten(0, x.shape[:-2])
+        y: Tensor = y_NO.unflatten(0, x.shape[:-2])
+        return y
 
     def _convolved(self, x_NCD: Tensor) -> Tensor:
         """Return the outputs of the convolution at all places, [N, C, O]."""
@@ -73,8 +74,8 @@ class WordConvolution(nn.Module):
         around_NCK = F.pad(place_NC, (kernel // 2, kernel // 2), value=last).unfold(1, kernel, 1)
         window_MX = parts_MD.index_select(0, around_NCK[mask_NC].flatten()).view(last, -1)
         y_MO = F.linear(window_MX, self.weight.transpose(1, 2).flatten(1), self.bias)
-        max_NO = torch.segment_reduce(y_MO.float(), "max", lengths=mask_NC.sum(1))
-        return max_NO.to(y_MO.dtype).masked_fill(~mask_NC.any(1, keepdim=True), 0.0)
+        max_NO = torch.segment_reduce(y_MO, "max", lengths=mask_NC.sum(1))
+        return max_NO.masked_fill(~mask_NC.any(1, keepdim=True), 0.0)
 
     def _mean(self, x_NCD: Tensor, mask_NC: Tensor | None) -> Tensor:
         """Return the means of the outputs of each word, [N, O], from the means of its windows."""
