@@ -241,8 +241,7 @@ class BlockType:
     """
     sequential: Callable[[Arguments, Mapping[str, int]], int] = once
     """Operations of one `forward`, without its slots, that must run one after another however
-    many could run in parallel; arguments as for `flops`.  A recurrence has one per position.
-    """
+    many could run in parallel; arguments as for `flops`.  A recurrence has one per position."""
     hops: Callable[[Arguments, Mapping[str, int]], int] = once
     """How often the block must be applied, each time to its own output, until every position
     has reached all positions, or all on one side of it; 0 if that never happens.  A window needs
@@ -261,8 +260,9 @@ class BlockType:
     state: StateFormula | None = None
     """Tensors that decoding keeps from step to step, by name, with one hypothesis per sequence:
     from the constructor arguments, the sizes as for `flops` (of the step axis: the number of
-    decoded positions), and the names of the wired ports.  None if the block does not step, or if
-    its state is unknown."""
+    decoded positions), and the wired ports.  None without steps, or if its state is unknown."""
+    keeps: tuple[str, ...] = ()
+    """Ports that alone determine its state: nodes with the same values there share one state."""
     prunable: Prunable | None = None
     """Which axes of its weights shrink when heads are removed; None if heads cannot be removed."""
     max_length: Callable[[Arguments], int | None] = unlimited
