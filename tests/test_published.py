@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 import weft
+from weft.blocks.kernels.decode_state import Capacity
+from weft.graphs.cost.decode_state import state_by_node
 from weft.graphs.draw.diagram import diagram
 from weft.runtime.prove.prove import prove
 from weft.runtime.train.check_run import check_run
@@ -17,6 +19,7 @@ FOLDER = Path(__file__).parents[1] / "examples/published"
 RUNS = sorted(FOLDER.glob("*-run.json"))
 SPECS = sorted({*FOLDER.glob("*.json")} - {*RUNS})
 SMALL: dict[str, dict[str, Any]] = {
+    "cross-layer-attention": {"d_model": 16, "heads": 4, "kv_heads": 2, "pairs": 2},
     "deepnet": {"d_model": 16, "heads": 2, "layers": 2},
     "latent-attention": {
         "d_model": 16,
@@ -141,3 +144,18 @@ def test_layers_of_transformer_xl_share_the_vectors_of_contents_and_positions() 
     assert first.content_bias is second.content_bias
     assert first.position_bias is second.position_bias
     assert not torch.equal(first.distance.weight, second.distance.weight)
+
+
+def test_decoding_stores_the_keys_and_values_of_a_pair_of_layers_once() -> None:
+    """Two pairs store 7 positions of 2 x 8 floats each, and not 4 layers; as does the formula."""
+    sizes = SMALL["cross-layer-attention"] | {"vocab": 12}
+    spec = weft.load(FOLDER / "cross-layer-attention.json", **sizes)
+    model: Any = weft.build(spec, seed=1)
+
+    state = model.begin(Capacity(1, 1, 7, torch.float32, torch.device("cpu")))
+    stored = [b for layer in state["decoder"] for b in layer["attention_1"].appended.values()]
+
+    assert [set(layer) for layer in state["decoder"]] == [{"attention_1"}] * 2
+    assert sum(buffer.numel() for buffer in stored) == 2 * 7 * (8 + 8)
+    kept = state_by_node(spec.graph(), {"B": 1, "T": 7})
+    assert kept["decoder.*.attention_1"] == 4 * 2 * 7 * (8 + 8)

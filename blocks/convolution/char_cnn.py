@@ -47,7 +47,9 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     a = arguments
-    work: int = 2 * sizes["..."] * sizes["c"] * a["d_in"] * a["d_out"] * a["kernel"]
+    # A mean is taken before the convolution, which is linear.
+    places = sizes["c"] if a["pool"] == "max" else 1
+    work: int = 2 * sizes["..."] * places * a["d_in"] * a["d_out"] * a["kernel"]
     return work
 
 

@@ -56,7 +56,7 @@ class ChartCrossEntropy(nn.Module):
         weights = SpanWeights(score, length_B)
         row_B1 = torch.arange(rows, device=score.device)[:, None]
         spans = (row_B1, first.clamp(min=0), last.clamp(min=0), label.clamp(min=0))
-        right_BN = weights.score_BNNL[spans].masked_fill(label < 0, 0.0)
+        right_BN = score[spans].float().masked_fill(label < 0, 0.0)
         row_BN = row_B1.expand_as(label)
         # Spans are subtracted one by one in their order, so the result does not depend on padding.
         total_B = weights.log_all() - binary.float()

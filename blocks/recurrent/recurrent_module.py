@@ -58,6 +58,7 @@ class _Recurrent(nn.Module):
             x: input vectors.
             mask: [B, T]; where it is false, the state does not change and the output is zero.
         """
+        x = x.to(self._weights("")[0].dtype)
         return torch.cat(
             [self._run(x, mask, suffix, back=back) for suffix, back in self.directions], -1
         )
@@ -100,17 +101,13 @@ class _Recurrent(nn.Module):
         are processed too, but cannot affect an unmasked position.
         """
         weights = self._weights(suffix)
-        x = x.to(weights[0].dtype)
-        if back:
-            x, mask = x.flip(1), None if mask is None else mask.flip(1)
         if mask is None:
-            y = self._scan(x, weights)
-        else:
-            order_BT1 = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[..., None]
-            moved = self._scan(x.gather(1, order_BT1.expand_as(x)), weights)
-            y = torch.zeros_like(moved).scatter(1, order_BT1.expand_as(moved), moved)
-            y = y.masked_fill(~mask[..., None], 0.0)
-        return y.flip(1) if back else y
+            return self._scan(x.flip(1), weights).flip(1) if back else self._scan(x, weights)
+        order_BT = (~(mask.flip(1) if back else mask)).to(torch.uint8).argsort(dim=1, stable=True)
+        if back:
+            order_BT = x.size(1) - 1 - order_BT
+        y = self._scan(_permuted(x, order_BT), weights)
+        return _permuted(y, order_BT.argsort(1)).masked_fill(~mask[..., None], 0.0)
 
     def _scan(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Run torch's fused kernel over x [B, T, D], starting from a state of zeros."""
@@ -137,6 +134,14 @@ class _Recurrent(nn.Module):
 
     def _cell(self, x: Tensor, old: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
         raise NotImplementedError
+
+
+def _permuted(x: Tensor, order_BT: Tensor) -> Tensor:
+    """Return the vectors of each row of x [B, T, D] in another order."""
+    # Copying whole vectors, forward and backward, is several times as fast as `gather`.
+    row_B1 = torch.arange(x.size(0), device=x.device)[:, None]
+    index_N = (row_B1 * x.size(1) + order_BT).flatten()
+    return x.flatten(0, 1).index_select(0, index_N).view_as(x)
 
 
 class RNN(_Recurrent):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope, TemplatePart
-from ..ir.moving import moving_ports, moving_values, root_moving, saved_values
+from ..ir.moving import moving_ports, moving_values, root_moving, saved_values, state_owner
 from ..ir.state_tensor import FULL_BYTES
 from ..ir.value_type import ValueType
 from .flops import check_sizes, sizes_in
@@ -141,7 +141,7 @@ def _contents(inside: _Inside) -> Iterator[Keeper | _Inside]:
     moving = moving_values(scope, inside.moving)
     for node in scope.nodes:
         ports = moving_ports(node, moving)
-        if not ports or not node.steps:
+        if not ports or not node.steps or state_owner(scope, node) != node.name:
             continue
         if isinstance(node, BlockNode):
             yield from _in_part(node.part, ports, node.name, node.at)

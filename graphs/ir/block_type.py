@@ -237,8 +237,7 @@ class BlockType:
 
     Only matrix products count, as in torch's own counter: a multiplication and the addition
     after it are 2; biases, norms, activations, softmax and look-ups are 0; a masked score
-    (causal, window, padding) counts like any other.
-    """
+    (causal, window, padding) counts like any other."""
     sequential: Callable[[Arguments, Mapping[str, int]], int] = once
     """Operations of one `forward`, without its slots, that must run one after another; arguments
     as for `flops`.  A recurrence has one per position."""
@@ -257,10 +256,11 @@ class BlockType:
     steps: bool = False
     """Whether the module has its own `begin` and `step` for decoding."""
     state: StateFormula | None = None
-    """Tensors that decoding keeps from step to step, by name, with one hypothesis per sequence:
-    from the constructor arguments, the sizes as for `flops` (of the step axis: the number of
-    decoded positions), and the names of the wired ports.  None if the block does not step, or if
-    its state is unknown."""
+    """Tensors that decoding keeps from step to step, by name, for one hypothesis: from the
+    constructor arguments, the sizes as for `flops` (of the step axis: the decoded positions), and
+    the wired ports.  None without steps, or if its state is unknown."""
+    keeps: tuple[str, ...] = ()
+    """Ports that alone determine its state: nodes with the same values there share one state."""
     prunable: Prunable | None = None
     """Which axes of its weights shrink when heads are removed; None if heads cannot be removed."""
     max_length: Callable[[Arguments], int | None] = unlimited

@@ -6,7 +6,7 @@ on it; all other values are *fixed* and computed once, before the first step.
 
 from __future__ import annotations
 
-from .graph import Graph, Node, RepeatNode, Scope
+from .graph import BlockNode, Graph, Node, RepeatNode, Scope
 
 
 def moving_values(scope: Scope, moving_inputs: frozenset[str]) -> frozenset[str]:
@@ -64,3 +64,20 @@ def saved_values(scope: Scope, moving: frozenset[str], *, root: bool) -> list[st
             if value not in moving and (port in ports or not node.steps):
                 saved[value] = None
     return list(saved)
+
+
+def state_owner(scope: Scope, node: Node) -> str:
+    """Return the name of the node whose decoding state a node uses: its own, or an earlier one.
+
+    Nodes of one block share a state if it would be the same: they have the same arguments, and the
+    same values at the ports that determine it.
+    """
+    if not isinstance(node, BlockNode) or not node.part.block.keeps or node.part.fill:
+        return node.name
+
+    def kept(one: BlockNode) -> tuple[object, ...]:
+        block = one.part.block
+        return (block.key, one.part.arguments, *(one.wires.get(port) for port in block.keeps))
+
+    same = (n for n in scope.nodes if isinstance(n, BlockNode) and kept(n) == kept(node))
+    return next(same, node).name

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from ...graphs.ir.graph import Node, RepeatNode, Scope
-from ...graphs.ir.moving import fixed_outputs, moving_ports, saved_values
+from ...graphs.ir.moving import fixed_outputs, moving_ports, saved_values, state_owner
 from .forward import call, given_ports, loop_lines, returned, run_lines, targets
 
 KEPT = "="
@@ -61,7 +61,7 @@ def begin_text(
             if any(f"{node.name}.{port}" in needed for port in node.outputs):
                 lines += run_lines(node, names, " " * 8)
             continue
-        if not node.steps:
+        if not node.steps or state_owner(scope, node) != node.name:
             continue
         wires = {port: value for port, value in node.wires.items() if port not in ports}
         if not isinstance(node, RepeatNode):
@@ -99,7 +99,7 @@ def step_text(
     for node in scope.nodes:
         ports = moving_ports(node, moving)
         if ports:
-            lines += _step_lines(node, here, ports)
+            lines += _step_lines(scope, node, here, ports)
     outputs = [
         port
         for port, value in scope.outputs.items()
@@ -124,7 +124,7 @@ def read_text(
         gives = any(f"{node.name}.{port}" in needed for port in node.outputs)
         if ports and (gives or node.steps):
             needed |= set(node.wires.values())
-            lines[:0] = _step_lines(node, here, ports)
+            lines[:0] = _step_lines(scope, node, here, ports)
     head = f"    def read_prompt(self, {', '.join([*moves, 'state', 'position'])}):"
     return "\n".join([head, *(lines or ["        pass"])]) + "\n"
 
@@ -166,7 +166,9 @@ def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str])
     return f"{target}.begin({', '.join(['capacity', *given])})"
 
 
-def _step_lines(node: Node, names: Mapping[str, str], ports: frozenset[str]) -> Iterable[str]:
+def _step_lines(
+    scope: Scope, node: Node, names: Mapping[str, str], ports: frozenset[str]
+) -> Iterable[str]:
     """Yield the lines that run a node for the next positions."""
     pad = " " * 8
     if not node.steps:
@@ -175,7 +177,8 @@ def _step_lines(node: Node, names: Mapping[str, str], ports: frozenset[str]) -> 
         return
     wires = {port: value for port, value in node.wires.items() if port in ports}
     if not isinstance(node, RepeatNode):
-        wires |= {"state": f'state["{node.name}"]', "position": "position"}
+        state = f'state["{state_owner(scope, node)}"]'
+        wires |= {"state": state, "position": "position"}
         text = call(f"self.{node.module}.step", node, names, wires)
         yield f"{pad}{targets(node, names)} = {text}"
         return

@@ -24,14 +24,15 @@ class SpanWeights:
     """Log weights of spans, summed over labels: exp of each label's score, plus 1 for no label."""
 
     def __init__(self, score_BNNL: Tensor, length_B: Tensor) -> None:
-        """Convert the scores to float32 and sum over labels.
+        """Sum over labels in float32.
 
         Args:
             score_BNNL: for i <= j, the score of each label of the span from word i to word j.
             length_B: words of each sentence, at least one.
         """
-        self.score_BNNL, self.length_B = score_BNNL.float(), length_B
-        self.span_BNN = F.softplus(self.score_BNNL.logsumexp(-1))
+        self.score_BNNL, self.length_B = score_BNNL, length_B
+        summed_BNN: Tensor = _LabelSum.apply(score_BNNL)  # type: ignore[no-untyped-call]
+        self.span_BNN = F.softplus(summed_BNN)
 
     def log_all(self) -> Tensor:
         """Return the log partition function of each sentence over all labeled trees, [B]."""
@@ -41,7 +42,34 @@ class SpanWeights:
         """Return the marginal probability of each label of each span, [B N N L]."""
         in_tree_BNN = marginals(self.span_BNN, self.length_B)
         log_BNN = in_tree_BNN.clamp(min=1e-30).log() - self.span_BNN
-        return (self.score_BNNL + log_BNN[..., None]).exp()
+        return (self.score_BNNL.float() + log_BNN[..., None]).exp()
+
+
+class _LabelSum(torch.autograd.Function):
+    """logsumexp over the labels of each span i <= j, in float32; zeros elsewhere.
+
+    The spans of one first word at a time, because the scores of all spans exceed the cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, score_BNNL: Tensor) -> Tensor:
+        """Return the sums, [B, N, N]."""
+        sum_BNN = score_BNNL.new_zeros(score_BNNL.shape[:-1], dtype=torch.float32)
+        for i in range(score_BNNL.size(1)):
+            sum_BNN[:, i, i:] = score_BNNL[:, i, i:].float().logsumexp(-1)
+        ctx.save_for_backward(score_BNNL, sum_BNN)
+        return sum_BNN
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_sum_BNN: Tensor) -> Tensor:
+        """Return the gradient of every score: that of the sum times the label's probability."""
+        score_BNNL, sum_BNN = ctx.saved_tensors
+        of_score_BNNL = torch.zeros_like(score_BNNL)
+        for i in range(score_BNNL.size(1)):
+            share_BML = (score_BNNL[:, i, i:].float() - sum_BNN[:, i, i:, None]).exp_()
+            of_score_BNNL[:, i, i:] = share_BML.mul_(of_sum_BNN[:, i, i:, None])
+        return of_score_BNNL
 
 
 def log_partition(weight_BNN: Tensor, length_B: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ class ChartParser(WordParser):
         worth_BSS = (best_BSS - LEAST).clamp(min=0.0)
         trees = best_trees(worth_BSS, length_B)
         # Log probability of the tree, averaged over models: its scores minus the log partition.
-        score_BSSL = torch.stack([weigh.score_BNNL for weigh, _ in scored]).mean(0)
+        score_BSSL = torch.stack([weigh.score_BNNL.float() for weigh, _ in scored]).mean(0)
         chosen_BSS = score_BSSL.gather(-1, label_BSS[..., None])[..., 0].cpu().numpy()
         all_B = torch.stack([weigh.log_all() for weigh, _ in scored]).mean(0).tolist()
         tag_BS = tags_BST.argmax(-1).tolist()

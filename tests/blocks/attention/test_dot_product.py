@@ -34,3 +34,16 @@ def test_sqrt_is_torchs_own() -> None:
     wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value)
 
     torch.testing.assert_close(DotAttention(scale="sqrt")(query, key, value), wanted)
+
+
+def test_grouped_causal_heads_are_torchs_own() -> None:
+    """Two heads of queries read each of two heads of keys and values."""
+    query, key, value = torch.randn(2, 5, 12), torch.randn(2, 5, 6), torch.randn(2, 5, 6)
+    parts = (x.unflatten(-1, (-1, 3)).transpose(1, 2) for x in (query, key, value))
+
+    wanted = torch.nn.functional.scaled_dot_product_attention(
+        *parts, is_causal=True, enable_gqa=True
+    )
+    block = DotAttention("sqrt", heads=4, kv_heads=2, causal=True, d_key=6, d_value=6)
+
+    torch.testing.assert_close(block(query, key, value), wanted.transpose(1, 2).flatten(2))

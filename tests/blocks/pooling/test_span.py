@@ -84,3 +84,21 @@ def test_a_word_is_pooled_from_its_windows(pool: str, kernel: int) -> None:
             pooled = np.max if pool == "max" else np.mean
             wanted = pooled(windows, axis=0) if count else np.zeros(3)
             np.testing.assert_allclose(y[row, word], wanted, atol=1e-12)
+
+
+def test_gradients_of_span_scores_equal_differences() -> None:
+    """The rows of spans are copied by a function with its own backward pass."""
+    block = drawn_score()
+    x = torch.randn(2, 3, WIDTH, dtype=torch.float64, requires_grad=True)
+
+    assert torch.autograd.gradcheck(block, x)
+
+
+def test_gradients_of_words_equal_differences() -> None:
+    """Gaps and words without parts are skipped; nothing reaches what the mask hides."""
+    block = WordConvolution(2, 3).double()
+    block.initialize(torch.Generator().manual_seed(1))
+    x = torch.randn(3, 4, 2, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]).bool()
+
+    assert torch.autograd.gradcheck(lambda x: block(x, mask), x)

@@ -201,4 +201,14 @@ VARIANTS: dict[str, BlockType] = {
         example_inputs={"query": "f[B T 8]", "key": "f[B S 8]", "value": "f[B S 6]"},
     ),
     "dot, no gain": replace(DOT_ATTENTION, example={}),
+    "dot, grouped and causal": replace(
+        DOT_ATTENTION,
+        example={"heads": 4, "kv_heads": 2, "causal": True, "scale": "sqrt"},
+        example_inputs={
+            "query": "f[B T 8]",
+            "key": "f[B T 4]",
+            "value": "f[B T 4]",
+            "mask": "mask[B T]",
+        },
+    ),
 }
