@@ -14,10 +14,10 @@ from ..runtime import api
 from ..runtime.cli.common.terminal import Reporter
 from ..runtime.data.text_files import read_lines
 from ..runtime.metrics.text import score
-from ..runtime.spec.check import graph_of
+from ..runtime.train.objective.planned import graph_of_run
 from ..runtime.train.reporting.plot import plot_curves
+from ..runtime.train.run import load_run
 from ..specs.findings import InputError
-from ..specs.load import load
 from .spelled_numbers import write_corpus
 
 RUN = "demo"
@@ -29,7 +29,7 @@ SHOWN = 6
 
 
 def demo(folder: Path, *, updates: int | None = None) -> None:
-    """Check and draw a spec, make a corpus, train, translate and score.
+    """Check and draw the model of the run, make a corpus, train, translate and score.
 
     Args:
         folder: output folder.
@@ -41,7 +41,7 @@ def demo(folder: Path, *, updates: int | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False, soft_wrap=True)
     reporter = Reporter()
-    console.rule("1. check and draw the spec")
+    console.rule("1. check and draw the model of the run")
     _check_and_draw(folder, console)
     console.rule("2. make a corpus: numbers spelled out, English to German")
     _make_corpus(folder, console)
@@ -85,7 +85,8 @@ def demo(folder: Path, *, updates: int | None = None) -> None:
 
 
 def _check_and_draw(folder: Path, console: Console) -> None:
-    graph = graph_of(load(SPEC))
+    trained = graph_of_run(*load_run(RUN))
+    [graph] = [model for _, model in trained.models()]
     console.print(f"{graph.name}: valid; {graph.parameters():,} parameters")
     if shutil.which("dot") is None:
         console.print(

@@ -1,4 +1,4 @@
-"""Write the catalogue page of all shipped specs and blocks, with pictures (`make catalogue`).
+"""Write the catalogue page of all shipped specs and blocks, and pictures (`make catalogue`).
 
 Each picture begins with a digest of its source, so that a test can detect stale pictures without
 graphviz.
@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import graphviz
 from weft.blocks.registry import standard
 from weft.graphs.draw.diagram import diagram
 from weft.graphs.draw.render import write_picture
@@ -26,6 +27,9 @@ from weft.specs.reader import SHIPPED, read_json
 
 PAGE, PICTURES = "catalogue.md", "catalogue"
 """Name of the page, and of the folder of pictures next to it."""
+FIGURES = "figures"
+"""Name of the folder of the pictures in docs/drawing.md."""
+EXAMPLES = SHIPPED.parent / "examples" / "published"
 ROWS_OF_A_TABLE = "table3-"
 """Name prefix of specs that differ from transformer-base only in numbers; no pictures."""
 FONT = "Helvetica,Arial,sans-serif"
@@ -62,7 +66,7 @@ class System:
 
     def digest(self) -> str:
         """Return the first digits of the hash of `dot`."""
-        return hashlib.sha256(self.dot.encode()).hexdigest()[:16]
+        return digest_of_source(self.dot)
 
 
 @functools.cache
@@ -77,6 +81,18 @@ def systems() -> tuple[System, ...]:
             dot = diagram(graph).source
             found.append(System(path.stem, folder, graph, count, parent, dot))
     return tuple(found)
+
+
+def figures() -> dict[str, graphviz.Digraph]:
+    """Return the pictures of docs/drawing.md by name."""
+    base, gemma = graph_of("transformer-base"), graph_of(EXAMPLES / "gemma2.json")
+    return {
+        "figure-1": diagram(base, style="paper"),
+        "figure-2": diagram(base, style="paper", node="encoder.*.self_attention"),
+        "residuals": diagram(base, residuals=True),
+        "alternating": diagram(gemma),
+        "attention": diagram(gemma, node="decoder.0.self_attention"),
+    }
 
 
 def form_of(graph: Graph) -> str:
@@ -139,21 +155,21 @@ def _cells(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def picture(system: System) -> str:
-    """Return the picture of a system as SVG, preceded by its digest.
+def picture(drawing: graphviz.Digraph) -> str:
+    """Return a picture as SVG, preceded by the digest of its source.
 
     Raises:
         InputError: graphviz's `dot` is not installed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        drawn = write_picture(diagram(system.graph), Path(folder) / "drawn.svg")
+        drawn = write_picture(drawing, Path(folder) / "drawn.svg")
         text = drawn.read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
     text = re.sub(r"<!--.*?-->\n?|<title>.*?</title>\n?", "", text, flags=re.DOTALL)
     text = text.replace(f' font-family="{FONT}"', "")
     text = text.replace("<svg", f'<svg font-family="{FONT}"', 1)
     text = re.sub(r"<[^>]*>", lambda tag: _NUMBER.sub(_rounded, tag[0]), text)
-    return f"<!-- {system.digest()} -->\n{text}"
+    return f"<!-- {digest_of_source(drawing.source)} -->\n{text}"
 
 
 def _rounded(number: re.Match[str]) -> str:
@@ -169,16 +185,21 @@ def write(docs: Path) -> None:
     Raises:
         InputError: graphviz's `dot` is not installed, or a file cannot be written.
     """
-    folder = docs / PICTURES
-    drawn = {system.name: system for system in systems() if system.drawn}
-    for path in folder.glob("*.svg"):
-        if path.stem not in drawn:
-            path.unlink()
-    for name, system in drawn.items():
-        path = folder / f"{name}.svg"
-        if digest_of(path) != system.digest():
-            write_beside(path, picture(system).encode(), "picture")
+    drawn = {system.name: diagram(system.graph) for system in systems() if system.drawn}
+    for folder, pictures in ((docs / PICTURES, drawn), (docs / FIGURES, figures())):
+        for path in folder.glob("*.svg"):
+            if path.stem not in pictures:
+                path.unlink()
+        for name, drawing in pictures.items():
+            path = folder / f"{name}.svg"
+            if digest_of(path) != digest_of_source(drawing.source):
+                write_beside(path, picture(drawing).encode(), "picture")
     write_beside(docs / PAGE, page().encode(), "catalogue")
+
+
+def digest_of_source(dot: str) -> str:
+    """Return the first digits of the hash of a picture's source."""
+    return hashlib.sha256(dot.encode()).hexdigest()[:16]
 
 
 def digest_of(path: Path) -> str | None:

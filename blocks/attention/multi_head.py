@@ -20,6 +20,7 @@ from ..params import (
     lora_arguments,
     lora_weights,
 )
+from .parts.inside import inside
 from .parts.masks import ALLOWED, KEY, QUERY, ROW
 from .parts.upgrade import REMOVED, upgrade
 from .projections import head_widths, nearest, projections
@@ -232,6 +233,7 @@ ATTENTION = BlockType(
     major=2,
     title="multi-head attention",
     family="attention",
+    inside=inside,
     mixes="attention",
     role="attention",
     doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v for each head.  "

@@ -9,11 +9,12 @@ from typing import Any
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import did_you_mean, nearest, pointer, renamed
 from ...specs.form import Use
-from ..ir.block_type import BlockType, Signature, Slot, no_weights, width_names, widths
+from ..ir.block_type import BlockType, Signature, Slot, width_names, widths
 from ..ir.dims import UNKNOWN
 from ..ir.graph import Filling, Part, TemplatePart
 from ..ir.stand_ins import StandIn, common_signature
 from ..ir.value_type import Bound, Misfit, fit, free_names, settled, substitute
+from ..ir.weights.defaults import no_weights
 from .block_params import read_use, refuse_params, report_other_kind, template_named, validated
 from .idle_params import note_params
 from .ports import (

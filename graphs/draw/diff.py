@@ -14,11 +14,11 @@ import graphviz
 from ..diff.diff import Diff
 from ..ir.graph import Graph
 from ..ir.value_type import ValueType
-from .diagram import FONT, WIDTH
 from .diff_merge import Box, Frame, State, Union, unite
-from .labels import DIM, INK, LONGEST, markup, plain, short, words_of
-from .layout import MASKS
+from .labels import DETAIL, DIM, INK, LONGEST, markup, plain, short, words_of, wrapped
+from .picture import MASKS
 from .render import write_picture
+from .writer import FONT, FRAME_LINE, WIDTH
 
 FILL: dict[State, str] = {
     "same": "#f3f4f6",
@@ -141,10 +141,11 @@ def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
         dot.node(box.name, label=_box(box), tooltip=plain(f"{path}: {box.part.block.key}"))
     for number, inner in enumerate(frame.frames):
         with dot.subgraph(name=f"cluster_{number}_{inner.state}_{inner.path}") as sub:
-            title = markup(short(inner.title.replace("_", " ")))
-            text = f'<font point-size="11.5" color="{_ink(inner.state)}">{title}</font>'
+            lines = wrapped(inner.title.replace("_", " "), FRAME_LINE)
+            title = '<br align="left"/>'.join(map(markup, lines))
+            text = f'<font point-size="11" color="{_ink(inner.state)}">{title}</font>'
             if inner.copies is not None:
-                text += f'<br align="left"/><font point-size="15">× {inner.copies}</font>'
+                text = f'<font point-size="14">× {inner.copies}</font><br align="left"/>{text}'
             if inner.notes:
                 text += _notes(inner.notes, align=' align="left"')
             sub.attr(
@@ -153,8 +154,9 @@ def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
                 fillcolor=PLACE[inner.state],
                 color=LINE[inner.state],
                 penwidth="1.2" if inner.state == "same" else "1.8",
-                margin="14",
+                margin="16",
                 labeljust="l",
+                labelloc="b",
                 tooltip=plain(inner.path),
             )
             _write_frame(sub, inner)
@@ -165,8 +167,8 @@ def _box(box: Box) -> str:
     words = words_of(box.part)
     name = box.name.rpartition("/")[2].rpartition(".")[2].replace("_", " ")
     text = f'<font color="{_ink(box.state)}">{markup(short(name))}</font>'
-    block = ", ".join(filter(None, (words.title, words.detail)))
-    text += f'<br/><font point-size="10" color="{DIM}">{markup(short(block))}</font>'
+    for line in wrapped(", ".join(filter(None, (words.title, words.detail))), DETAIL):
+        text += f'<br/><font point-size="10" color="{DIM}">{markup(line)}</font>'
     text += _notes(box.notes)
     style = "rounded,dashed" if box.state == "removed" else "rounded"
     border = "1" if box.state == "same" else "2"
@@ -186,20 +188,8 @@ def _notes(notes: Iterable[str], align: str = "") -> str:
     return "".join(
         f'<br{align}/><font point-size="10.5" color="{color}">{markup(text)}</font>'
         for line in lines
-        for text in _folded(line)
+        for text in wrapped(line, LONGEST)
     )
-
-
-def _folded(text: str) -> list[str]:
-    """Break a line at its commas, so that boxes do not become too wide."""
-    lines = [""]
-    for word in text.split(", "):
-        joined = f"{lines[-1]}, {word}" if lines[-1] else word
-        if len(joined) > LONGEST and lines[-1]:
-            lines.append(word)
-        else:
-            lines[-1] = joined
-    return [short(line) for line in lines]
 
 
 def _ink(state: State) -> str:

@@ -7,6 +7,7 @@ Names, params and docs may come from untrusted files, so every text passes throu
 from __future__ import annotations
 
 import html
+import textwrap
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,11 @@ import graphviz
 from ..ir.graph import Filling, Part, TemplatePart
 
 LONGEST = 48
-"""Maximum number of characters in a line of a picture; longer text is cut."""
+"""Maximum number of characters in a line of a picture; longer text is wrapped or cut."""
+TITLE, DETAIL = 20, 26
+"""Number of characters in a line of a box: of its title, and of the smaller lines below it."""
+MOST_LINES = 6
+"""Maximum number of lines of one text in a box; the rest is cut."""
 
 INK = "#22262b"
 """Color of text and wires."""
@@ -42,6 +47,7 @@ COLORS: dict[str, str] = {
     "model": "#cfe3d4",
     "loss": "#f7c9c0",
     "noise": "#e3d9c6",
+    "softmax": "#cce7cf",
     "other": "#eceef0",
 }
 """Family to the color of its boxes."""
@@ -56,6 +62,8 @@ _PHRASES: dict[str, str] = {
 }
 """Param to its format in a picture, where that is not `name value`."""
 
+_MOST_DIGITS = 1e9
+"""Whole numbers from here on are written with an exponent."""
 _QUIET = frozenset({"dropout", "eps", "bias", "causal", "order", "scale"})
 """Params that a picture omits or shows in another way."""
 
@@ -66,11 +74,16 @@ class Words:
 
     title: str
     detail: str
+    """The distinguishing params, and what fills optional slots."""
     family: str
     below: tuple[str, ...] = ()
     """Bands of the wrapper below the box, before the block, in the order of computation."""
     above: tuple[str, ...] = ()
     """Bands of the wrapper above the box, after the block."""
+    own: str = ""
+    """The distinguishing params alone."""
+    parts: tuple[tuple[str, str], ...] = ()
+    """Optional slots and the text of what fills them."""
 
 
 def plain(text: str) -> str:
@@ -93,8 +106,46 @@ def short(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
+def wrapped(text: str, width: int) -> list[str]:
+    """Return the text in lines, broken after commas, then at spaces, then anywhere.
+
+    >>> wrapped("masked multi-head attention", 20)
+    ['masked multi-head', 'attention']
+    >>> wrapped("8 heads, 4 key-value heads, d_k 256", 26)
+    ['8 heads,', '4 key-value heads, d_k 256']
+    """
+    lines = [""]
+    for phrase in _clean(text).split(", "):
+        if lines[-1]:
+            lines[-1] += ","
+        joined = f"{lines[-1]} {phrase}".strip()
+        if len(joined) <= width:
+            lines[-1] = joined
+        else:
+            broken = textwrap.wrap(phrase, width, break_on_hyphens=False) or [""]
+            lines += broken if lines[-1] else []
+            lines = lines if lines[0] else broken
+    if len(lines) > MOST_LINES:
+        lines = [*lines[: MOST_LINES - 1], lines[MOST_LINES - 1][: width - 1] + "…"]
+    return lines
+
+
+def number(value: object) -> str:
+    """Return a value of a param as text; numbers have at most four significant digits.
+
+    >>> [number(value) for value in (0.5**0.5, 10_000.0, 0.0, 1e-06, 37000, "relu")]
+    ['0.7071', '10000', '0', '1e-06', '37000', 'relu']
+    """
+    if not isinstance(value, float):
+        return str(value)
+    whole = value.is_integer() and abs(value) < _MOST_DIGITS
+    return str(int(value)) if whole else f"{value:.4g}"
+
+
 def _clean(text: str) -> str:
     """Replace characters that SVG does not allow: control characters and lone surrogates."""
+    if text.isprintable():
+        return text
     return "".join(
         " " if char.isspace() else "�" if unicodedata.category(char) in ("Cc", "Cs", "Cn") else char
         for char in text
@@ -145,17 +196,21 @@ def words_of(part: Filling) -> Words:
     if isinstance(part, TemplatePart):
         return Words(part.key.replace("_", " "), "", "other")
     if all(slot.optional for slot in part.signature.slots):
-        details = (_detail(part), *(_part_text(inner) for inner in part.fill.values()))
-        return Words(_title(part), ", ".join(filter(None, details)), part.block.family)
-    inner = words_of(next(iter(part.fill.values())))
-    others = [words_of(other) for other in list(part.fill.values())[1:]]
-    below, above = _bands(part)
+        own = _detail(part)
+        parts = tuple((slot, _part_text(inner)) for slot, inner in part.fill.items())
+        texts = dict.fromkeys([own, *(text for _, text in parts)])
+        detail = ", ".join(filter(None, texts))
+        return Words(_title(part), detail, part.block.family, own=own, parts=parts)
+    inner = [words_of(filling) for filling in part.fill.values()]
+    below, above = bands_of(part)
     return Words(
-        " + ".join([inner.title, *(other.title for other in others)]),
-        ", ".join(text for text in (inner.detail, *(other.detail for other in others)) if text),
-        inner.family,
-        (*below, *inner.below),
-        (*inner.above, *above),
+        " + ".join(one.title for one in inner),
+        ", ".join(one.detail for one in inner if one.detail),
+        inner[0].family,
+        (*below, *inner[0].below),
+        (*inner[0].above, *above),
+        ", ".join(one.own for one in inner if one.own),
+        tuple(pair for one in inner for pair in one.parts),
     )
 
 
@@ -167,7 +222,8 @@ def _part_text(part: Filling) -> str:
 
 def _title(part: Part) -> str:
     """Return the name of a block in a picture."""
-    masked = "masked " if getattr(part.params, "causal", False) is True else ""
+    masks = part.block.family != "position" and getattr(part.params, "causal", False) is True
+    masked = "masked " if masks else ""
     return masked + (part.block.title or part.block.name.replace("_", " "))
 
 
@@ -181,11 +237,15 @@ def _detail(part: Part) -> str:
         if isinstance(value, bool):
             texts.append(name.replace("_", " ") if value else f"no {name.replace('_', ' ')}")
         else:
-            texts.append(_PHRASES.get(name, name + " {}").replace("{}", str(value)))
+            named = name not in _PHRASES and _title(part).endswith(
+                f" {name}"
+            )  # a soft cap of 50, not `cap 50`
+            phrase = "{}" if named else _PHRASES.get(name, name + " {}")
+            texts.append(phrase.replace("{}", number(value)))
     return ", ".join(texts)
 
 
-def _bands(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def bands_of(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the bands below and above the block in the slot of a wrapper."""
     if part.block.bands is not None:
         return part.block.bands(part.params)

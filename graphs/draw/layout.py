@@ -1,118 +1,59 @@
-"""Layout: the boxes, frames and wires of a diagram, before they are written as DOT.
+"""Layout: which boxes, frames and wires a diagram has.
 
-A DOT name is `node/`, `stack/`, `input/` or `output/`, followed by the path in the graph.
-`diagram.py` decides how everything looks.
+`diagram.py` decides how everything looks; `inside.py` draws the operations inside one block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from ..ir.flat import flat_graph
-from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplateNode
-from ..ir.traverse import holds_model
+from ..ir.graph import (
+    BlockNode,
+    Filling,
+    Graph,
+    Node,
+    Part,
+    RepeatNode,
+    Scope,
+    TemplateNode,
+    TemplatePart,
+)
+from ..ir.traverse import find_weight, holds_model, model_of
 from ..ir.value_type import ValueType
-from .labels import count_words
+from .labels import Words, bands_of, count_words, words_of
+from .patterns import covers, segments
+from .picture import FROZEN, MASKS, Box, Frame, Picture
 
-MASKS = frozenset({"mask", "bias", "len", "pos"})
-"""Kinds of values that mark positions, such as masks; their wires are thin."""
-
-FROZEN = "\N{SNOWFLAKE} frozen"
-"""Note on what training leaves as it is."""
-_Value = tuple[str, ValueType]
+Value = tuple[str, ValueType]
 """The box that outputs a value, and the type of the value."""
 
 
-@dataclass(slots=True)
-class Frame:
-    """One use of a template, or the complete picture."""
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """One frame of a template: for some of its copies."""
 
     path: str
-    title: str
-    copies: int | None = None
-    note: str = ""
-    """Text below the number of copies."""
-    stacks: dict[str, str] = field(default_factory=dict)
-    """DOT names of the collected outputs directly in it, to their labels."""
-    boxes: list[str] = field(default_factory=list)
-    """DOT names of the boxes directly in it."""
-    frames: list[Frame] = field(default_factory=list)
+    body: Scope
+    frame: Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """A box for a module whose inside is not drawn: a model, or another call of a module."""
+def lay_out_graph(graph: Graph, *, unfolded: bool = False, residuals: bool = False) -> Picture:
+    """Return the picture of a graph.
 
-    title: str
-    detail: str
-    family: str
-
-
-@dataclass(slots=True)
-class Picture:
-    """Boxes, frames and wires, before they are written as DOT."""
-
-    root: Frame
-    unfolded: bool = False
-    """Whether every copy is drawn."""
-    notes: dict[str, list[str]] = field(default_factory=dict)
-    """DOT name of a box to the notes on its second line, after the params."""
-    boxes: dict[str, Part | Closed] = field(default_factory=dict)
-    """DOT name of a box to its block, or to the text of a closed box."""
-    frozen: set[str] = field(default_factory=set)
-    """DOT names of the boxes, and paths of the frames, whose weights do not train."""
-    wires: dict[tuple[str, str], list[ValueType]] = field(default_factory=dict)
-    """DOT names of the two ends to the types between them."""
-
-    def wire(self, source: str, target: str, type_: ValueType) -> None:
-        """Draw a wire; wires of the same type between the same boxes are one line."""
-        types = self.wires.setdefault((source, target), [])
-        if type_ not in types:
-            types.append(type_)
-
-    def note(self, box: str, text: str) -> None:
-        """Add a note to the second line of a box, once."""
-        notes = self.notes.setdefault(box, [])
-        if text not in notes:
-            notes.append(text)
+    Args:
+        graph: the graph to draw.
+        unfolded: whether every copy is drawn, instead of each template once.
+        residuals: whether residual paths are arrows around the boxes.
+    """
+    return _Layout(graph.name, unfolded=unfolded, residuals=residuals).of_graph(graph)
 
 
-def fold(graph: Graph) -> Picture:
-    """Return a picture that shows each template once."""
-    picture = Picture(Frame("", graph.name))
-    _place(picture, picture.root, graph.root, "")
-    inputs = {name: (f"input/{name}", type_) for name, type_ in graph.inputs.items()}
-    for name, (box, type_) in _wire_folded(picture, graph.root, "", inputs).items():
-        picture.wire(box, f"output/{name}", type_)
-    return picture
-
-
-def unfold(graph: Graph) -> Picture:
-    """Return a picture that shows every copy."""
-    picture = Picture(Frame("", graph.name), unfolded=True)
-    _place(picture, picture.root, graph.root, "")
-    _wire_flat(picture, graph)
-    return picture
-
-
-def _place(picture: Picture, frame: Frame, scope: Scope, prefix: str) -> None:
-    """Place a box for each block of a scope in its frame, and a frame for each template."""
-    for node in scope.nodes:
-        path = prefix + node.name
-        box = f"node/{path}"
-        if node.frozen:
-            picture.frozen.add(box)
-        if not picture.unfolded and is_closed(node):
-            picture.boxes[box] = _closed(node)
-            frame.boxes.append(box)
-        elif isinstance(node, BlockNode):
-            picture.boxes[box] = node.part
-            frame.boxes.append(box)
-            if node.shares:
-                picture.note(box, f"shares the weights of {node.shares}")
-        else:
-            _place_template(picture, frame, node, path)
+def lay_out(scope: Scope, *, unfolded: bool = False, residuals: bool = False) -> Picture:
+    """Return the picture of the inside of a template; arguments as of `lay_out_graph`."""
+    return _Layout(scope.name, unfolded=unfolded, residuals=residuals).of_scope(scope)
 
 
 def is_closed(node: Node) -> bool:
@@ -120,94 +61,337 @@ def is_closed(node: Node) -> bool:
     return holds_model(node) or (bool(node.shares) and not isinstance(node, BlockNode))
 
 
-def _closed(node: Node) -> Closed:
-    """Return the text of a closed box."""
-    title = node.name.replace("_", " ")
-    if node.shares:
-        return Closed(title, f"shares the weights of {node.shares}", "model")
-    spec = node.model.name if isinstance(node, TemplateNode) and node.model else ""
-    return Closed(title, f"{spec}, {count_words(node.parameters())} parameters", "model")
+class _Layout:
+    """Places the boxes of a picture, then draws its wires."""
 
+    def __init__(self, name: str, *, unfolded: bool, residuals: bool) -> None:
+        self.picture = Picture(Frame("", name), unfolded=unfolded)
+        self.unfolded, self.residuals = unfolded, residuals
+        self.insides: dict[str, list[_Inside]] = {}
+        """Path of a template to its frames."""
 
-def _place_template(
-    picture: Picture, frame: Frame, node: TemplateNode | RepeatNode, path: str
-) -> None:
-    """Place the frames of a template: one for each run of equal copies, or one for every copy."""
-    note, repeated = "", isinstance(node, RepeatNode)
-    if node.shares:
-        note = f"shares the weights of {node.shares}"
-    elif node.frozen:
-        note = FROZEN
-    if isinstance(node, RepeatNode):
+    def of_graph(self, graph: Graph) -> Picture:
+        """Place and wire a graph."""
+        picture = self.of_scope(graph.root)
+        self._note_shared(graph)
+        return picture
+
+    def of_scope(self, scope: Scope) -> Picture:
+        """Place and wire a scope."""
+        picture = self.picture
+        for name, type_ in scope.inputs.items():
+            picture.add_end(f"input/{name}", type_)
+        for name, type_ in scope.gives().items():
+            picture.add_end(f"output/{name}", type_)
+        self._place(picture.root, scope, "")
+        inputs = {name: (f"input/{name}", type_) for name, type_ in scope.inputs.items()}
+        for name, (box, type_) in self._wire(scope, "", inputs).items():
+            picture.wire(box, f"output/{name}", type_)
+        return picture
+
+    def _place(self, frame: Frame, scope: Scope, prefix: str) -> None:
+        """Place a box for each block of a scope in its frame, and a frame for each template."""
+        for node in scope.nodes:
+            path = prefix + node.name
+            if not self.unfolded and is_closed(node):
+                box = Box(words=_closed(node), tooltip=path, frozen=node.frozen)
+                self.picture.add(frame, f"node/{path}", box)
+            elif isinstance(node, BlockNode):
+                self._place_block(frame, node, path)
+            else:
+                self._place_template(frame, node, path)
+
+    def _place_block(self, frame: Frame, node: BlockNode, path: str) -> None:
+        """Place the box of a block, or the boxes of the parts of its residual path."""
+        part = node.part
+        notes = [f"shares the weights of {node.shares}"] if node.shares else []
+        if self._is_open(part):
+            boxes = self.picture.boxes
+            before = len(boxes)
+            self._place_open(frame, part, path)
+            for name in itertools.islice(reversed(boxes), len(boxes) - before):
+                boxes[name].frozen = node.frozen
+                if name.startswith("band/"):
+                    boxes[name].notes, notes = notes, []
+            return
+        words = words_of(part)
+        box = Box(words=words, notes=notes, frozen=node.frozen, tooltip=f"{path}: {part.key}")
+        self.picture.add(frame, f"node/{path}", box)
+        self._place_slots(frame, box, part, path)
+
+    def _is_open(self, part: Part) -> bool:
+        """Return whether the residual path around a block is drawn as boxes of its own."""
+        if part.block.bands is None:
+            return False
+        templates = any(isinstance(filling, TemplatePart) for filling in part.fill.values())
+        return self.residuals or (self.unfolded and templates)
+
+    def _place_open(self, frame: Frame, part: Part, path: str) -> None:
+        """Place what a block with a residual path consists of, from the bottom to the top."""
+        below, above = bands_of(part)
+        if self.residuals:
+            self.picture.add(frame, f"join/{path}", Box(words=_NONE, shape="join"))
+        for index, text in enumerate(below):
+            self._place_band(frame, f"band/{path}/{index}", text, part, path)
+        for slot, filling in part.fill.items():
+            self._place_filling(frame, filling, f"{path}/{slot}")
+        for index, text in enumerate(above, start=len(below)):
+            self._place_band(frame, f"band/{path}/{index}", text, part, path)
+
+    def _place_band(self, frame: Frame, name: str, text: str, part: Part, path: str) -> None:
+        box = Box(words=Words(text, "", "norm"), tooltip=f"{path}: {part.key}")
+        self.picture.add(frame, name, box)
+
+    def _place_filling(self, frame: Frame, filling: Filling, path: str) -> None:
+        """Place what fills a slot of a block with a residual path."""
+        if isinstance(filling, TemplatePart) and self.unfolded:
+            inner = Frame(path, filling.key)
+            frame.frames.append(inner)
+            self._place(inner, filling.body, f"{path}.")
+            self.insides[path] = [_Inside(path, filling.body, inner)]
+            return
+        box = Box(words=words_of(filling), tooltip=f"{path}: {filling.key}")
+        self.picture.add(frame, f"node/{path}", box)
+        if isinstance(filling, Part):
+            self._place_slots(frame, box, filling, path)
+
+    def _place_slots(self, frame: Frame, box: Box, part: Part, path: str) -> None:
+        """Where every copy is drawn, list what fills slots, and draw the templates among it."""
+        if not self.unfolded or not box.words.parts:
+            return
+        box.lines = [f"{slot.replace('_', ' ')}: {text}" for slot, text in box.words.parts]
+        for below, entries, template in _templates(part, path):
+            slot = below.rpartition("/")[2]
+            inner = Frame(below, f"{slot}: {template.key}")
+            frame.frames.append(inner)
+            for port in entries:
+                name = f"entry/{below}/{port}"
+                self.picture.add(inner, name, Box(words=Words(port, "", "other"), shape="text"))
+            self._place(inner, template.body, f"{below}.")
+
+    def _place_template(self, frame: Frame, node: TemplateNode | RepeatNode, path: str) -> None:
+        """Place the frames of a template: one for equal copies, or one for every copy."""
+        note, found = "", self.insides.setdefault(path, [])
+        if node.shares:
+            note = f"shares the weights of {node.shares}"
+        elif node.frozen:
+            note = FROZEN
+        if isinstance(node, TemplateNode):
+            inner = Frame(path, node.body.name, None, note)
+            frame.frames.append(inner)
+            self._place(inner, node.body, f"{path}.")
+            found.append(_Inside(path, node.body, inner))
+            return
         note = note or ("shared weights" if node.share else "")
         for port in node.collect:
-            frame.stacks[f"stack/{path}/{port}"] = f"{node.repeat} {port} stacked"
-        if picture.unfolded:
+            words = Words(f"{node.repeat} {port.replace('_', ' ')} stacked", "", "other")
+            self.picture.add(frame, f"stack/{path}/{port}", Box(words=words, shape="stack"))
+        if self.unfolded:
             outer = Frame(path, node.body.name, node.repeat, note)
             frame.frames.append(outer)
             for index, body in node.copies():
                 copy = Frame(f"{path}.{index}", f"{path}.{index}")
                 outer.frames.append(copy)
-                _place(picture, copy, body, f"{copy.path}.")
+                self._place(copy, body, f"{copy.path}.")
+                found.append(_Inside(copy.path, body, copy))
             return
-    for below, body, count in node.runs():
-        stack = Frame(f"{path}.{below}".rstrip("."), body.name, count if repeated else None, note)
-        frame.frames.append(stack)
-        _place(picture, stack, body, f"{stack.path}.")
+        for number, segment in enumerate(segments(node)):
+            around = frame
+            if len(segment.units) > 1:
+                around = Frame(f"{path}.{number}+", "", segment.times, note, segment.words())
+                frame.frames.append(around)
+            for unit in segment.units:
+                alone = around is frame
+                copies = unit.copies if alone or unit.copies > 1 else None
+                inner_path = f"{path}.{unit.path}"
+                inner = Frame(inner_path, unit.body.name, copies, note if alone else "")
+                around.frames.append(inner)
+                self._place(inner, unit.body, f"{inner_path}.")
+                found.append(_Inside(inner_path, unit.body, inner))
 
-
-def _wire_flat(picture: Picture, graph: Graph) -> None:
-    """Draw the wires of every copy.
-
-    Masks among the inputs are notes in the boxes instead of wires: they go to nearly every box.
-    """
-    flat = flat_graph(graph)
-
-    kinds = flat.nodes(data="kind")
-
-    def box(vertex: str) -> str:
-        if kinds[vertex] == "stack":
-            return f"stack/{vertex.replace(':', '/')}"
-        place = {"input": "input", "output": "output", "block": "node"}[kinds[vertex]]
-        return f"{place}/{vertex.rpartition(':')[2]}"
-
-    for source, target, wires in flat.edges(data="wires"):
-        for wire in wires:
-            if kinds[source] == "input" and wire["type"].kind in MASKS:
-                picture.note(box(target), f"reads {wire['value']}")
+    def _wire(self, scope: Scope, prefix: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """Draw the wires of a scope, and return the boxes of its outputs."""
+        known = dict(inputs)
+        for node in scope.nodes:
+            path = prefix + node.name
+            reads = {port: known[value] for port, value in node.wires.items()}
+            if not self.unfolded and is_closed(node):
+                for value in reads.values():
+                    self._connect(value, f"node/{path}")
+                given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
+            elif isinstance(node, BlockNode):
+                given = self._wire_block(node, path, reads)
             else:
-                picture.wire(box(source), box(target), wire["type"])
+                given = self._wire_template(node, path, reads)
+            known |= {f"{node.name}.{port}": value for port, value in given.items()}
+        return {port: known[value] for port, value in scope.outputs.items()}
 
+    def _connect(self, value: Value, target: str) -> None:
+        """Draw one wire.
 
-def _wire_folded(
-    picture: Picture, scope: Scope, prefix: str, inputs: Mapping[str, _Value]
-) -> dict[str, _Value]:
-    """Draw the wires of a scope, templates once, and return the boxes of its outputs."""
-    known = dict(inputs)
-    for node in scope.nodes:
-        path = prefix + node.name
-        reads = {port: known[value] for port, value in node.wires.items()}
-        if isinstance(node, BlockNode) or is_closed(node):
-            for box, type_ in reads.values():
-                picture.wire(box, f"node/{path}", type_)
-            given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
+        Where every copy is drawn, masks among the inputs are notes in the boxes instead: they go
+        to nearly every box.
+        """
+        source, type_ = value
+        mask = source.startswith("input/") and type_.kind in MASKS
+        if self.unfolded and mask and target in self.picture.boxes:
+            self.picture.note(target, f"reads {source.removeprefix('input/')}")
+            return
+        self.picture.wire(source, target, type_)
+
+    def _wire_block(
+        self, node: BlockNode, path: str, reads: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        """Draw the wires of a block."""
+        part, box = node.part, f"node/{path}"
+        if self._is_open(part):
+            box = self._wire_open(part, path, reads)
         else:
-            given = _wire_template(picture, node, path, reads)
-        known |= {f"{node.name}.{port}": value for port, value in given.items()}
-    return {port: known[value] for port, value in scope.outputs.items()}
+            for value in reads.values():
+                self._connect(value, box)
+            self._wire_slots(part, path, reads)
+        return {port: (box, type_) for port, type_ in node.outputs.items()}
+
+    def _wire_open(self, part: Part, path: str, reads: Mapping[str, Value]) -> str:
+        """Draw the wires of a residual path, and return its last box."""
+        below, above = bands_of(part)
+        first = part.signature.inputs[0].name
+        value = start = reads[first]
+        chain = [f"join/{path}"] if self.residuals else []
+        for box in [*chain, *(f"band/{path}/{index}" for index in range(len(below)))]:
+            self._connect(value, box)
+            value = (box, value[1])
+        ends = []
+        for slot, filling in part.fill.items():
+            own = {part.signature.slot(slot).input.name: value}
+            own |= {port: reads[port] for port in part.slot_ports(slot) if port in reads}
+            ends.append(self._wire_filling(filling, f"{path}/{slot}", own))
+        for index in range(len(below), len(below) + len(above)):
+            for end in ends:
+                self._connect(end, f"band/{path}/{index}")
+            ends = [(f"band/{path}/{index}", start[1])]
+        if self.residuals:
+            self.picture.residuals.append((f"join/{path}", ends[0][0]))
+        return ends[0][0]
+
+    def _wire_filling(self, filling: Filling, path: str, reads: Mapping[str, Value]) -> Value:
+        """Draw the wires of what fills a slot, and return its output."""
+        if isinstance(filling, TemplatePart) and self.unfolded:
+            [inside] = self.insides[path]
+            entered = self._enter(inside, reads, ())
+            return next(iter(self._wire(filling.body, f"{path}.", entered).values()))
+        for value in reads.values():
+            self._connect(value, f"node/{path}")
+        if isinstance(filling, Part):
+            self._wire_slots(filling, path, reads)
+        return f"node/{path}", next(iter(filling.outputs.values()))
+
+    def _wire_slots(self, part: Part, path: str, reads: Mapping[str, Value]) -> None:
+        """Draw the wires of the templates in slots, from texts and to the box of the block."""
+        if not self.unfolded:
+            return
+        for below, entries, template in _templates(part, path):
+            inputs = {
+                port: (f"entry/{below}/{port}", type_) if port in entries else reads[port]
+                for port, type_ in template.inputs.items()
+            }
+            for end, type_ in self._wire(template.body, f"{below}.", inputs).values():
+                self.picture.wire(end, f"node/{path}", type_)
+
+    def _wire_template(
+        self, node: TemplateNode | RepeatNode, path: str, reads: dict[str, Value]
+    ) -> dict[str, Value]:
+        """Draw the wires of a template, once for each of its frames."""
+        given, entered = dict[str, Value](), dict(reads)
+        carry, collect = (node.carry, node.collect) if isinstance(node, RepeatNode) else ((), ())
+        for inside in self.insides[path]:
+            given = self._wire(inside.body, f"{inside.path}.", self._enter(inside, entered, carry))
+            entered |= {port: given[port] for port in carry}
+            for port in collect:
+                self.picture.wire(given[port][0], f"stack/{path}/{port}", given[port][1])
+        stacked = {p: (f"stack/{path}/{p}", node.outputs[p]) for p in collect}
+        return {**given, **stacked}
+
+    def _enter(
+        self, inside: _Inside, given: Mapping[str, Value], carry: tuple[str, ...]
+    ) -> dict[str, Value]:
+        """Draw how values enter a frame, and return their boxes.
+
+        Values that enter a repeat in the same column, of which one is carried, are named; a wire
+        that several boxes read branches inside the frame.
+        """
+        thick = {port: value for port, value in given.items() if value[1].kind not in MASKS}
+        columns = {port: self.picture.columns.get(box, box) for port, (box, _) in thick.items()}
+        often = Counter(columns.values())
+        alike = {columns[port] for port in carry if port in thick and often[columns[port]] > 1}
+        main = next(iter(columns.values()), "")
+        entered = dict(given)
+        for port, (source, type_) in thick.items():
+            if not self.unfolded and columns[port] in alike:
+                shape, text = ("carried", "carried") if port in carry else ("constant", "constant")
+                words = Words(f"{port.replace('_', ' ')}: {text}", "", "other")
+                box = Box(words=words, shape=shape)  # type: ignore[arg-type]
+                name = f"entry/{inside.path}/{port}"
+            elif columns[port] == main and _readers(inside.body, port) > 1:
+                box, name = Box(words=_NONE, shape="join"), f"join/{inside.path}/{port}"
+            else:
+                continue
+            self.picture.add(inside.frame, name, box)
+            self.picture.wire(source, name, type_)
+            entered[port] = (name, type_)
+        return entered
+
+    def _note_shared(self, graph: Graph) -> None:
+        """Note on boxes which weights they share."""
+        for index, group in enumerate(graph.ties, start=1):
+            words = "shared weight" + (f" {index}" if len(graph.ties) > 1 else "")
+            for weight in group:
+                location = find_weight(graph.root, weight)
+                for path in self._drawn(location.path.split("."), ""):
+                    slot = location.line.partition("/")[2].partition("/")[0]
+                    for box in (f"node/{path}", f"node/{path}/{slot}"):
+                        if box in self.picture.boxes:
+                            self.picture.note(box, words)
+
+    def _drawn(self, names: list[str], prefix: str) -> Iterator[str]:
+        """Yield the paths in the picture of a node, given its path in pieces."""
+        path = prefix + names[0]
+        insides = self.insides.get(path)
+        if len(names) == 1 or insides is None:
+            yield path
+            return
+        for inside in insides:
+            numbered = names[1].isdecimal()
+            if numbered and not covers(inside.path.removeprefix(f"{path}."), int(names[1])):
+                continue
+            yield from self._drawn(names[1 + numbered :], f"{inside.path}.")
 
 
-def _wire_template(
-    picture: Picture, node: TemplateNode | RepeatNode, path: str, reads: dict[str, _Value]
-) -> dict[str, _Value]:
-    """Draw the wires of a template, once for each run of equal copies."""
-    given, entered = dict[str, _Value](), dict(reads)
-    carry, collect = (node.carry, node.collect) if isinstance(node, RepeatNode) else ((), ())
-    for below, body, _ in node.runs():
-        inner = f"{path}.{below}".rstrip(".")
-        given = _wire_folded(picture, body, f"{inner}.", entered)
-        entered |= {port: given[port] for port in carry}
-        for port in collect:
-            picture.wire(given[port][0], f"stack/{path}/{port}", given[port][1])
-    stacked = {p: (f"stack/{path}/{p}", node.outputs[p]) for p in collect}
-    return {**given, **stacked}
+def _readers(scope: Scope, port: str) -> int:
+    """Return how many nodes of a scope read an input."""
+    return sum(port in node.wires.values() for node in scope.nodes)
+
+
+_NONE = Words("", "", "other")
+
+
+def _closed(node: Node) -> Words:
+    """Return the text of a closed box."""
+    title = node.name.replace("_", " ")
+    if node.shares:
+        return Words(title, f"shares the weights of {node.shares}", "model")
+    model = model_of(node)
+    spec, count = (model.name, model.parameters()) if model else ("", node.parameters())
+    return Words(title, f"{spec}, {count_words(count)} parameters", "model")
+
+
+def _templates(part: Filling, path: str) -> Iterator[tuple[str, tuple[str, ...], TemplatePart]]:
+    """Yield the templates in optional slots of a block: path, inputs from the block, template."""
+    if isinstance(part, Part):
+        for slot, filling in part.fill.items():
+            if isinstance(filling, TemplatePart):
+                entries = part.signature.slot(slot).entries
+                own = tuple(port for port in filling.inputs if port in entries)
+                yield f"{path}/{slot}", own, filling
+            else:
+                yield from _templates(filling, f"{path}/{slot}")

@@ -13,7 +13,7 @@ from ..ir.graph import Graph, Part, RepeatNode, Scope
 from ..ir.traverse import Visit, find_weight, visits
 from ..ir.value_type import ValueType
 from ..passes.unpad import plan_unpad
-from .labels import salient
+from .labels import number, salient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
 def _shown_params(part: Part) -> str:
     """Return the distinguishing params as `name=value`."""
     words = (
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        f"{name}={str(value).lower() if isinstance(value, bool) else number(value)}"
         for name, value in salient(part)
     )
     return "".join(char if char.isprintable() else "?" for char in " ".join(words))

@@ -17,9 +17,10 @@ from pydantic import BaseModel
 
 from ...specs.findings import nearest
 from .dims import names_of
+from .drawn.inside import Inside
 from .state_tensor import StateTensor
 from .value_type import ValueType, parse_type
-from .weights.defaults import merged, no_flops, no_sizes, once, undivided, unlimited
+from .weights.defaults import merged, no_flops, no_sizes, no_weights, once, undivided, unlimited
 from .weights.division import Division, Prunable
 
 Behavior = Literal["pointwise", "causal", "full"]
@@ -137,16 +138,6 @@ class NoParams(BaseModel, frozen=True, extra="forbid"):
     """The params of a block without params."""
 
 
-def no_weights(_: Arguments) -> dict[str, tuple[int, ...]]:
-    """Return no weights, for a block without parameters."""
-    return {}
-
-
-def no_state(_: Arguments, __: Mapping[str, int], ___: frozenset[str]) -> dict[str, StateTensor]:
-    """Return no tensors, for a block whose `step` needs only the position."""
-    return {}
-
-
 def never(_: Arguments, __: Mapping[str, int]) -> int:
     """Return 0, for a block that never connects all positions, however often it is applied."""
     return 0
@@ -206,8 +197,12 @@ class BlockType:
     """How the catalogue lists it among the parts of a system, such as `sound`; None to derive that
     from its title, empty to omit it."""
     bands: Callable[[Any], tuple[tuple[str, ...], tuple[str, ...]]] | None = None
-    """For a block with slots: from its params to the bands that a diagram draws around the block
-    in its slot, below it (before) and above it (after)."""
+    """For a block with a residual path around its slots: from its params to the bands that a
+    diagram draws around the block in its slot, below it (before) and above it (after).  The last
+    band above adds the first input."""
+    inside: Callable[[Any], Inside] | None = None
+    """For a drawing of its inside: from its use, a `Part`, to its operations; None if there is
+    nothing to show."""
     adapts: tuple[str, str] | None = None
     """Kinds of value that it converts from and to, such as `("mask", "bias")`: findings suggest
     it for a wire that does not fit.  `("f", "f")` changes a width."""

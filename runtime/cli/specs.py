@@ -131,7 +131,12 @@ def expand(
     print(render_provenance(found))
 
 
-@command(SPECS, "weft draw transformer-base -o base.svg --form typed")
+@command(
+    SPECS,
+    "weft draw transformer-base -o base.svg --form typed",
+    "weft draw transformer-base -o figure-1.pdf --style paper",
+    "weft draw transformer-base -o figure-2.pdf --node 'encoder.*.self_attention'",
+)
 def draw(
     spec: SpecName,
     *,
@@ -141,15 +146,37 @@ def draw(
         typer.Option(
             "--form",
             help="`folded` draws repeated layers as one box, `typed` adds the type of every wire, "
-            "`expanded` draws every layer.",
+            "`expanded` draws every layer and the templates in slots.",
         ),
     ] = "folded",
+    style: Annotated[
+        Literal["plain", "paper"],
+        typer.Option(
+            "--style",
+            help="`plain` writes params and masks, `paper` draws as in 'Attention Is All You "
+            "Need', Figures 1 and 2.",
+        ),
+    ] = "plain",
+    residuals: Annotated[
+        bool, typer.Option("--residuals", help="Draw residual paths as arrows around the boxes.")
+    ] = False,
+    node: Annotated[
+        str,
+        typer.Option(
+            "--node",
+            metavar="PATH",
+            help="Draw the inside of this node: attention, a template, or the model of an "
+            "objective. `weft show` lists the paths.",
+            show_default=False,
+        ),
+    ] = "",
     overrides: Overrides = None,
 ) -> None:
     """Draw a spec as a diagram."""
     from ...graphs.draw.diagram import draw as draw_graph
 
-    print(draw_graph(graph_to_show(spec, overrides), Path(out), form))
+    graph = graph_to_show(spec, overrides)
+    print(draw_graph(graph, Path(out), form, style=style, residuals=residuals, node=node))
 
 
 @command(SPECS, "weft blocks attention@2")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...graphs.diff import diff as of_graphs
-from ...graphs.draw.diagram import Form
+from ...graphs.draw.diagram import Form, Style
 from ...graphs.draw.diagram import draw as draw_graph
 from ...graphs.draw.diff import diff_picture
 from ...graphs.draw.render import svg_of
@@ -19,6 +19,7 @@ from .check import Source, graph_of, listed
 from .display import note_html, text_html
 
 _FORMS = ("folded", "typed", "expanded")
+_STYLES = ("plain", "paper")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -48,6 +49,9 @@ def draw(
     out: str | Path,
     form: Form = "folded",
     *,
+    style: Style = "plain",
+    residuals: bool = False,
+    node: str = "",
     blocks: Iterable[BlockType] = (),
 ) -> Path:
     """Draw a spec.
@@ -56,7 +60,11 @@ def draw(
         spec: the result of `load`, a path, or a shipped name.
         out: the file to write; its suffix is .svg, .png, .pdf or .dot.
         form: `folded` draws a repeat as one box, `typed` adds the type of every wire, and
-            `expanded` draws every layer.
+            `expanded` draws every layer and the templates in slots.
+        style: `plain` writes params and masks, `paper` draws as in Figures 1 and 2 of Vaswani et
+            al. 2017.
+        residuals: whether residual paths are arrows around the boxes.
+        node: path of a node, such as `decoder.*.self_attention`, to draw its inside instead.
         blocks: block types that the spec may use besides the installed ones.
 
     Returns:
@@ -64,12 +72,15 @@ def draw(
 
     Raises:
         SpecError: the spec has errors; all of them are listed.
-        InputError: the suffix or the form is unknown, `dot` is missing, or `blocks` cannot be
-            used.
+        InputError: the suffix, the form, the style or the node is unknown, settings have no effect
+            together, `dot` is missing, or `blocks` cannot be used.
     """
-    if form not in _FORMS:
-        raise InputError(f"no form '{form}'", place="form", help=did_you_mean(str(form), _FORMS))
-    return draw_graph(graph_of(spec, blocks), Path(out), form)
+    for name, given, known in (("form", form, _FORMS), ("style", style, _STYLES)):
+        if given not in known:
+            help_ = did_you_mean(str(given), known)
+            raise InputError(f"no {name} '{given}'", place=name, help=help_)
+    graph = graph_of(spec, blocks)
+    return draw_graph(graph, Path(out), form, style=style, residuals=residuals, node=node)
 
 
 def diff(old: Source | Graph, new: Source | Graph, *, blocks: Iterable[BlockType] = ()) -> Diff:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 from catalogue import (
+    FIGURES,
     PAGE,
     PICTURES,
     System,
     digest_of,
+    digest_of_source,
+    figures,
     form_of,
     page,
     picture,
@@ -19,6 +22,7 @@ from catalogue import (
     write,
 )
 from weft.blocks.registry import standard
+from weft.graphs.draw.diagram import diagram
 from weft.runtime.spec.check import graph_of
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -38,6 +42,16 @@ def test_every_picture_is_of_today_and_no_other_is_there() -> None:
 
     assert found == wanted, "run make catalogue"
     assert [p.name for p in (DOCS / PICTURES).iterdir() if p.stat().st_size > LARGEST] == []
+
+
+def test_every_figure_is_of_today_and_is_shown() -> None:
+    """The page on drawing shows each of them, and has no other picture."""
+    wanted = {name: digest_of_source(drawn.source) for name, drawn in figures().items()}
+    found = {path.stem: digest_of(path) for path in (DOCS / FIGURES).glob("*.svg")}
+    text = (DOCS / "drawing.md").read_text(encoding="utf-8")
+
+    assert found == wanted, "run make catalogue"
+    assert set(re.findall(rf'src="{FIGURES}/(.*?)\.svg"', text)) == set(wanted)
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:
@@ -71,7 +85,7 @@ def test_a_picture_is_complete_and_begins_with_its_digest() -> None:
         pytest.skip("pictures need graphviz's dot")
     [system] = [system for system in systems() if system.name == "transformer-tiny"]
 
-    text = picture(system)
+    text = picture(diagram(system.graph))
 
     assert text.startswith(f"<!-- {system.digest()} -->\n<svg ")
     assert text.rstrip().endswith("</svg>")

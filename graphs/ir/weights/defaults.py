@@ -7,12 +7,25 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ..state_tensor import StateTensor
 from .division import Division
 
 
 def merged(params: BaseModel, sizes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the default constructor arguments: inferred sizes, then params."""
     return {**sizes, **params.model_dump()}
+
+
+def no_weights(_: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return no weights, for a block without parameters."""
+    return {}
+
+
+def no_state(
+    _: Mapping[str, Any], __: Mapping[str, int], ___: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return no tensors, for a block whose `step` needs only the position."""
+    return {}
 
 
 def no_flops(_: Mapping[str, Any], __: Mapping[str, int]) -> int:

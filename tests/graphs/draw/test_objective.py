@@ -11,6 +11,7 @@ from weft.graphs.draw.diagram import diagram
 from weft.specs.load import load
 
 from ...objective_blocks import BLOCKS, LINE, TWICE
+from .test_diagram import text_of
 
 
 def test_models_are_closed_until_every_copy_is_drawn(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_models_are_closed_until_every_copy_is_drawn(tmp_path: Path) -> None:
     read = load(tmp_path / "twice.json")
     graph = check(read.form, registry(BLOCKS), source=read.source)
 
-    folded, expanded = diagram(graph).source, diagram(graph, "expanded").source
+    folded, expanded = (text_of(diagram(graph, form).source) for form in ("folded", "expanded"))
 
     assert "line, 76 parameters" in folded
     assert "shares the weights of model" in folded

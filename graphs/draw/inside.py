@@ -1,0 +1,138 @@
+"""Inside: the picture of one node, such as the operations of attention (Figure 2 of the paper)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...specs.findings import InputError, did_you_mean
+from ..ir.drawn.inside import Step
+from ..ir.graph import Filling, Graph, Part, Scope
+from ..ir.traverse import Visit, model_of, visits
+from ..ir.value_type import ValueType
+from .labels import Words, words_of
+from .picture import Box, Frame, Picture
+
+_VALUE = ValueType("f", ())
+"""Type of the values between the operations of a block, which are not written."""
+_LISTED = 8
+"""Maximum number of nodes that a finding lists."""
+
+
+def find(graph: Graph, path: str) -> Graph | Scope | Part:
+    """Return what the inside of a node is: a model, a template, or a block with operations.
+
+    A block with a residual path stands for the block in its slot.
+
+    Args:
+        graph: the graph that contains the node.
+        path: path of the node, such as `decoder.*.self_attention` or `encoder`.
+
+    Raises:
+        InputError: there is no such node, or its inside has no drawing.
+    """
+    known = {visit.path: visit for visit in visits(graph.root)}
+    visit = known.get(path) or _numbered(graph, path)
+    if visit is None:
+        raise InputError(
+            f"no node '{path}' in {graph.name}",
+            place=graph.source,
+            help=did_you_mean(path, known) or f"'weft show {graph.name}' lists all paths",
+        )
+    inside = _inside(visit)
+    if inside is None:
+        named = visit.part.key if visit.part is not None else "template"
+        others = [other for other, one in known.items() if one.kind != "index" and _inside(one)]
+        more = ", ..." if len(others) > _LISTED else ""
+        raise InputError(
+            f"the inside of '{path}' ({named}) has no drawing",
+            place=graph.source,
+            help=f"these nodes have one: {', '.join(others[:_LISTED])}{more}"
+            if others
+            else "draw the whole spec, without --node",
+        )
+    return inside
+
+
+def _numbered(graph: Graph, path: str) -> Visit | None:
+    """Return the visit of a path with numbers of copies."""
+    return next((visit for visit in visits(graph.root, "each") if visit.path == path), None)
+
+
+def _inside(visit: Visit) -> Graph | Scope | Part | None:
+    """Return the inside of a visited node, or None."""
+    if visit.kind == "name" and (model := model_of(visit.node)) is not None:
+        return model
+    if visit.body is not None:
+        return visit.body
+    return None if visit.part is None else _of_part(visit.part)
+
+
+def _of_part(part: Filling) -> Scope | Part | None:
+    """Return the inside of a block or of what fills its only slot, or None."""
+    if not isinstance(part, Part):
+        return part.body
+    if part.block.inside is not None:
+        return part
+    if part.block.bands is not None and len(part.fill) == 1:
+        return _of_part(next(iter(part.fill.values())))
+    return None
+
+
+def lay_out_block(part: Part, path: str) -> Picture:
+    """Return the picture of the operations in a block that declares them.
+
+    Args:
+        part: a part whose block has `inside`.
+        path: path of its node, for tooltips.
+    """
+    if part.block.inside is None:
+        msg = f"{part.key} declares no operations"
+        raise ValueError(msg)
+    inside = part.block.inside(part)
+    picture = Picture(Frame("", part.key))
+    for name, type_ in part.inputs.items():
+        picture.add_end(f"input/{name}", type_)
+    first, type_ = next(iter(part.outputs.items()))
+    picture.add_end(f"output/{first}", type_)
+    frames: dict[str, Frame] = {"": picture.root}
+    for name, (title, count) in inside.frames.items():
+        frames[name] = Frame(name, title, count)
+        picture.root.frames.append(frames[name])
+    readers = Counter(source for step in inside.steps for source in {*step.reads})
+    outside = {f"node/{step.name}" for step in inside.steps if not step.frame}
+    for step in inside.steps:
+        box = Box(words=_words(step, part), tooltip=f"{path}: {step.name}", letter=step.letter)
+        picture.add(frames[step.frame], f"node/{step.name}", box)
+        passed = part.slot_ports(step.slot) if step.slot else ()
+        for source in dict.fromkeys((*step.reads, *passed)):
+            type_ = part.inputs.get(source, _VALUE)
+            end = f"node/{source}" if f"node/{source}" in picture.boxes else f"input/{source}"
+            alone = readers[source] == 1 and all(f"node/{r}" in outside for r in step.reads)
+            if step.frame and end in outside and not alone:
+                end = _enter(picture, frames[step.frame], end, type_)
+            picture.wire(end, f"node/{step.name}", type_)
+    picture.wire(f"node/{inside.output}", f"output/{first}", type_)
+    picture.rows = [[f"node/{name}" for name in row] for row in inside.rows]
+    picture.columns.clear()
+    return picture
+
+
+def _enter(picture: Picture, frame: Frame, end: str, type_: ValueType) -> str:
+    """Return the point where a value enters a frame, so that its wires branch inside."""
+    name = f"join/{frame.path}/{end}"
+    if name not in picture.boxes:
+        picture.add(frame, name, Box(words=Words("", "", "other"), shape="join"))
+        picture.wire(end, name, type_)
+    return name
+
+
+def _words(step: Step, part: Part) -> Words:
+    """Return the text of an operation, and of what fills its slot."""
+    if not step.slot:
+        return Words(step.title, step.detail, step.family)
+    words = words_of(part.fill[step.slot])
+    if not step.title:
+        details = filter(None, (words.detail, f"slot {step.slot}"))
+        return Words(words.title, ", ".join(details), words.family)
+    filled = f"{words.title} {words.detail}".strip()
+    return Words(step.title, ", ".join(filter(None, (step.detail, filled))), step.family)

@@ -1,0 +1,324 @@
+"""Writer: a picture as DOT, for graphviz.
+
+Inputs are at the bottom and values flow upwards.  Every text passes through `plain` or `markup`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from dataclasses import dataclass
+
+import graphviz
+
+from .labels import (
+    COLORS,
+    DETAIL,
+    DIM,
+    EDGE,
+    FAINT,
+    FRAME,
+    FRAME_EDGE,
+    INK,
+    LONGEST,
+    TITLE,
+    markup,
+    plain,
+    wrapped,
+)
+from .picture import FROZEN, MASKS, Box, Frame, Picture, Side, frame_of
+
+FONT = "Helvetica,Arial,sans-serif"
+FROZEN_EDGE = "#5b8db8"
+"""Color of the line around what does not train."""
+FRAME_LINE = 14
+"""Number of characters in a line of a frame's label, which is left of the wire in its middle."""
+HEADING = 30
+"""Number of characters in a line of the title of a picture."""
+WIDTH = 132
+"""Minimum width of a box in points, so that a stack has straight sides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a picture is written."""
+
+    name: str
+    tooltip: str
+    heading: tuple[str, ...] = ()
+    """The title, and the smaller lines below it."""
+    typed: bool = False
+    """Whether wires have labels with their types."""
+    ink: str = INK
+    """Color of text and wires."""
+    edge: str = EDGE
+    """Color of the lines around boxes."""
+    frame: str = FRAME
+    frame_edge: str = FRAME_EDGE
+    width: int = WIDTH
+    """Minimum width of a box in points."""
+    title: int = TITLE
+    """Number of characters in a line of a box."""
+    end: int = LONGEST
+    """Number of characters in a line of an input or an output."""
+    size: float = 12.5
+    """Font size of titles in points."""
+    ranksep: str = "0.36"
+
+
+def write(picture: Picture, look: Look) -> graphviz.Digraph:
+    """Return the picture as DOT; equal pictures give equal text."""
+    return _Writer(picture, look).write()
+
+
+class _Writer:
+    """Writes the boxes of a picture, then its wires."""
+
+    def __init__(self, picture: Picture, look: Look) -> None:
+        self.picture, self.look = picture, look
+        self.dot = graphviz.Digraph(name=plain(look.name))
+        self.stacks = picture.stacks()
+
+    def write(self) -> graphviz.Digraph:
+        """Write everything."""
+        dot, picture, look = self.dot, self.picture, self.look
+        dot.attr(
+            "graph",
+            rankdir="BT",
+            **({"label": self._heading(), "labelloc": "t"} if look.heading else {}),
+            tooltip=plain(look.tooltip),
+            fontname=FONT,
+            fontcolor=look.ink,
+            bgcolor="white",
+            nodesep="0.3",
+            ranksep=look.ranksep,
+            pad="0.15",
+            remincross="true",
+            **({"mclimit": "3"} if picture.unfolded else {"newrank": "true"}),
+        )
+        dot.attr("node", shape="plain", fontname=FONT, fontsize=f"{look.size}", fontcolor=look.ink)
+        dot.attr(
+            "edge",
+            color=look.ink,
+            fontname=FONT,
+            fontsize="10",
+            fontcolor=FAINT,
+            arrowhead="normal",
+            arrowsize="0.65",
+            dir="forward",
+            penwidth="1.1",
+        )
+        self._write_row(picture.inputs, "min", edges=bool(picture.beside))
+        self._write_frame(dot, picture.root)
+        order = {box: index for index, box in enumerate(picture.inputs)}
+        ends = sorted(picture.outputs, key=lambda box: order.get(picture.stack_of(box), 0))
+        self._write_row(ends, "max")
+        for boxes in picture.rows:
+            with dot.subgraph() as row:
+                row.attr(rank="same")
+                for left, right in itertools.pairwise(boxes):
+                    row.edge(left, right, style="invis")
+        for (source, target), types in picture.wires.items():
+            # Masks get a line of their own, besides the other values between the same boxes.
+            masks = [type_ for type_ in types if type_.kind in MASKS]
+            rest = [type_ for type_ in types if type_.kind not in MASKS]
+            for drawn in filter(None, (rest, masks)):
+                self._write_wire(source, target, [*map(str, drawn)], faint=drawn is masks)
+        for source, target in picture.residuals:
+            side = "w" if self._side(target) == "left" else "e"
+            dot.edge(f"{source}:{side}", f"{target}:{side}", weight="0")
+        self._write_beside()
+        return dot
+
+    def _side(self, box: str) -> Side:
+        """Return on which side of a stack its residual paths are drawn: away from the others."""
+        return side_of(box, self.picture, self.stacks)
+
+    def _write_wire(self, source: str, target: str, types: list[str], *, faint: bool) -> None:
+        """Write one wire."""
+        label = "\n".join(f" {type_} " for type_ in types) if self.look.typed else ""
+        style = {"label": plain(label)} if label else {}
+        target_box = self.picture.boxes[target]
+        if target_box.shape == "join":
+            style["arrowhead"] = "none"
+        if faint:
+            style |= {"style": "dashed", "color": FAINT, "penwidth": "0.7"}
+            style |= {"arrowsize": "0.55", "weight": "0"}
+        else:
+            if self.picture.boxes[source].shape in ("box", "stack"):
+                style["tailport"] = "n"
+            style["weight"] = self._weight(source, target)
+            if (source, target) in self.picture.loose:
+                side = "e" if self._side(target) == "left" else "w"
+                style |= {"constraint": "false", "headport": side}
+        self.dot.edge(source, target, **style)
+
+    def _weight(self, source: str, target: str) -> str:
+        """Return the graphviz weight of a wire: how strongly it pulls its ends together.
+
+        Wires within a frame are the strongest.  Wires between stacks of expanded copies have no
+        weight; otherwise one stack would be drawn above the other instead of side by side.
+        """
+        frames = [frame_of(end) for end in (source, target)]
+        if frames[0] == frames[1]:
+            return "20"
+        apart = all(frames) and frames[0].split(".")[0] != frames[1].split(".")[0]
+        return "0" if self.picture.unfolded and apart else "4"
+
+    def _write_row(self, ends: list[str], rank: str, *, edges: bool = False) -> None:
+        """Write the inputs or the outputs in one row, with anchors of the edges of the picture."""
+        thick = [end for end in ends if not self.picture.boxes[end].faint]
+        with self.dot.subgraph() as row:
+            row.attr(rank=rank)
+            lanes = ["left/outer", "left/inner", "right/inner", "right/outer"] if edges else []
+            for lane in lanes:
+                row.node(lane, label="", shape="point", width="0.01", style="invis")
+            anchors = [*lanes[:2], *thick, *lanes[2:]]
+            for left, right in itertools.pairwise(anchors):
+                row.edge(left, right, style="invis")
+            for end in ends:
+                self._write_box(row, end)
+
+    def _write_beside(self) -> None:
+        """Write the boxes at the edges of the picture: each at the height of another box."""
+        last: dict[str, str] = {}
+        for box, other, side, lane in self.picture.beside:
+            self._write_box(self.dot, box)
+            anchor = f"{side}/{lane}"
+            self.dot.edge(last.get(anchor, anchor), box, style="invis", weight="1")
+            with self.dot.subgraph() as row:
+                row.attr(rank="same")
+                row.node(box)
+                row.node(other)
+            last[anchor] = box
+        for source, target in self.picture.links:
+            self.dot.edge(source, target, dir="none", weight="3")
+
+    def _write_frame(self, dot: graphviz.Digraph, frame: Frame) -> None:
+        """Write the boxes of a frame, and the frames in it."""
+        for name in frame.boxes:
+            self._write_box(dot, name)
+        look = self.look
+        for inner in frame.frames:
+            with dot.subgraph(name=f"cluster_{inner.path}") as sub:
+                label = _frame_label(inner)
+                sub.attr(
+                    label=label,
+                    labelloc="b",
+                    style="rounded,filled",
+                    fillcolor=look.frame,
+                    color=look.frame_edge,
+                    penwidth="1.2",
+                    margin="22" if self.picture.residuals else "15",
+                    labeljust="l",
+                    tooltip=plain(inner.path),
+                )
+                self._write_frame(sub, inner)
+
+    def _write_box(self, dot: graphviz.Digraph, name: str) -> None:
+        """Write one box."""
+        box, look = self.picture.boxes[name], self.look
+        more = {"tooltip": plain(box.tooltip)} if box.tooltip else {}
+        if not self.picture.unfolded and name in self.picture.columns:
+            more["group"] = self.picture.columns[name]
+        title = "\\n".join(map(plain, wrapped(box.words.title, look.title)))
+        match box.shape:
+            case "join":
+                dot.node(name, label="", shape="point", width="0.02", color=look.ink, **more)
+            case "text":
+                faint = {"fontsize": "11", "fontcolor": FAINT} if box.faint else {"fontsize": "13"}
+                title = "\\n".join(map(plain, wrapped(box.words.title, look.end)))
+                dot.node(name, label=title, shape="plaintext", margin="0.06,0.03", **faint, **more)
+            case "stack" | "carried" | "constant":
+                dashed = ",dashed" if box.shape == "constant" else ""
+                dot.node(
+                    name,
+                    label=title,
+                    fontsize="10.5",
+                    margin="0.1,0.04",
+                    shape="box",
+                    style=f"rounded,filled{dashed}",
+                    fillcolor="white",
+                    color=EDGE,
+                    **more,
+                )
+            case "sum" | "wave":
+                sign, width = ("+", "0.22") if box.shape == "sum" else ("∿", "0.34")
+                dot.node(
+                    name,
+                    label=sign,
+                    shape="circle",
+                    style="filled",
+                    fillcolor="white",
+                    fixedsize="true",
+                    width=width,
+                    height=width,
+                    **more,
+                )
+            case "box":
+                dot.node(name, label=self._table(box), **more)
+
+    def _table(self, box: Box) -> str:
+        """Return the box of a block, with bands around it; a frozen one has a dashed line."""
+        words, look = box.words, self.look
+        notes = [*([FROZEN] if box.frozen else []), *box.notes]
+        small = (words.own if box.lines else words.detail, *notes)
+        lines = wrapped(", ".join(filter(None, small)), DETAIL) if any(small) else []
+        lines += [line for text in box.lines for line in wrapped(text, DETAIL)]
+        core = "<br/>".join(map(markup, wrapped(words.title, look.title)))
+        for line in lines:
+            core += f'<br/><font point-size="10" color="{DIM}">{markup(line)}</font>'
+        rows = [
+            *(self._band(text) for text in reversed(words.above)),
+            self._row(core, COLORS[words.family], 5),
+            *(self._band(text) for text in reversed(words.below)),
+        ]
+        border = f'border="1" style="rounded,dashed" color="{FROZEN_EDGE}"'
+        border = border if box.frozen else f'border="0" color="{look.edge}"'
+        return f'<<table {border} cellborder="1" cellspacing="1">{"".join(rows)}</table>>'
+
+    def _band(self, text: str) -> str:
+        """Return the band of a wrapper, thinner than the row of the wrapped block."""
+        lines = "<br/>".join(map(markup, wrapped(text, DETAIL)))
+        return self._row(f'<font point-size="11">{lines}</font>', COLORS["norm"], 2)
+
+    def _row(self, label: str, color: str, padding: int) -> str:
+        """Return one rounded row of a box."""
+        width = self.look.width
+        look = f'style="rounded" width="{width}" bgcolor="{color}" cellpadding="{padding}"'
+        return f"<tr><td {look}>{label}</td></tr>"
+
+    def _heading(self) -> str:
+        """Return the title and the smaller lines below it."""
+        title, *notes = self.look.heading
+        lines = [
+            f'<font point-size="18"><b>{markup(line)}</b></font>' for line in wrapped(title, 30)
+        ]
+        lines += [
+            f'<font point-size="11" color="{DIM}">{markup(line)}</font>'
+            for note in notes
+            for line in textwrap.wrap(note, LONGEST)
+        ]
+        return f"<{'<br/>'.join(lines)}<br/> >"
+
+
+def side_of(box: str, picture: Picture, stacks: list[str]) -> Side:
+    """Return the side of its stack that faces away from the other stacks."""
+    first = len(stacks) > 1 and picture.stack_of(box) == stacks[0]
+    return "left" if first else "right"
+
+
+def _frame_label(frame: Frame) -> str:
+    """Return the text of a frame: its template, the number of copies, and a note."""
+    if not frame.title and not frame.pattern and frame.copies is None:
+        return ""
+    texts = [("11", frame.pattern or frame.title.replace("_", " ")), ("10", frame.note)]
+    if frame.copies is not None:
+        texts.insert(0, ("14", f"× {frame.copies}:" if frame.pattern else f"× {frame.copies}"))
+    lines = [
+        f'<font point-size="{size}">{markup(line)}</font>'
+        for size, text in texts
+        if text
+        for line in wrapped(text, FRAME_LINE)
+    ]
+    return "<" + "".join(f'{line}<br align="left"/>' for line in lines) + ">"

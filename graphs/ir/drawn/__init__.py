@@ -1,0 +1,1 @@
+"""What blocks declare for drawings."""
