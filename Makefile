@@ -17,7 +17,7 @@ export PIP_ARGS PYTHON
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast test-all test-gpu test-parity test-export test-lowest fuzz fuzz-files dist test-dist lint check golden catalogue setup clean
+.PHONY: help demo test fast test-all test-gpu test-parity test-rehearsal rehearsal-budgets test-export test-lowest fuzz fuzz-files dist test-dist lint check golden catalogue setup clean
 
 help: ## print this help
 	@echo "usage: make TARGET"
@@ -47,6 +47,12 @@ test-gpu: $(READY) ## run the tests and benchmarks that need a GPU; they are ski
 test-parity: $(READY) ## compare imported models with Hugging Face's; installs the extra 'parity'
 	@$(BIN)/python -c 'import transformers' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[parity]'
 	@$(BIN)/pytest -m parity $(PYTEST_ARGS)
+
+test-rehearsal: ## run specs and objectives on fake CUDA tensors, without a GPU: minutes, 3 GB in .venv-rehearsal
+	@tests/rehearsal/run.sh $(PYTEST_ARGS)
+
+rehearsal-budgets: ## rewrite tests/rehearsal/budgets.json; then read the diff
+	@WEFT_UPDATE_BUDGETS=1 tests/rehearsal/run.sh $(PYTEST_ARGS)
 
 test-export: $(READY) ## run exported models in other engines: minutes; installs the extras 'ctranslate2' and 'onnx'
 	@$(BIN)/python -c 'import ctranslate2, onnx, onnxruntime, onnxscript' 2>/dev/null || \
@@ -95,7 +101,7 @@ catalogue: $(READY) ## rewrite docs/catalogue.md with its pictures, and docs/run
 setup: $(READY) ## create .venv and install everything into it
 
 clean: ## remove generated files: .venv, caches, build and outputs/demo
-	rm -rf .venv .venv-lowest build dist *.egg-info outputs/demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf .venv .venv-lowest .venv-rehearsal build dist *.egg-info outputs/demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt .ci/setup.sh

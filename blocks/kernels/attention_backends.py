@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .attention_masks import Pairs, near
 from .unpad import Rows
@@ -99,19 +101,31 @@ def fused_attend(
         mask, causal = past if mask is None else mask & past, False
     if bias is not None:
         mask = bias if mask is None else torch.where(mask, bias, float("-inf"))
-    shared = False
-    # An if statement, because with dynamic shapes the comparison itself is a SymBool.
-    if query_BHTK.size(1) != key_BHSK.size(1):
-        shared = True
-    return F.scaled_dot_product_attention(
-        query_BHTK,
-        key_BHSK,
-        value_BHSV,
-        attn_mask=mask,
-        dropout_p=dropout,
-        is_causal=causal,
-        scale=scale,
-        enable_gqa=shared,
+    # Not a comparison alone, which with dynamic shapes is a SymBool.
+    shared = True if query_BHTK.size(1) != key_BHSK.size(1) else False  # noqa: SIM210
+    with _planned_once(query_BHTK.device):
+        return F.scaled_dot_product_attention(
+            query_BHTK,
+            key_BHSK,
+            value_BHSV,
+            attn_mask=mask,
+            dropout_p=dropout,
+            is_causal=causal,
+            scale=scale,
+            enable_gqa=shared,
+        )
+
+
+def _planned_once(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context without the kernel of cuDNN, which plans anew for every shape.
+
+    In bfloat16 torch prefers it on recent GPUs.  Batches have hundreds of shapes (decision 0026),
+    and a plan takes up to a second (FunASR issue 3704, measured with torch 2.11).
+    """
+    if device.type != "cuda":
+        return nullcontext()
+    return sdpa_kernel(
+        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     )
 
 

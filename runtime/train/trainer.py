@@ -95,7 +95,10 @@ class Trainer:
         """Train until all updates are done, the patience runs out or a signal arrives."""
         world = self.world
         with watched(world.store, world.rank, world.size, self.run.parallel.patience):
-            return self._train()
+            try:
+                return self._train()
+            except torch.OutOfMemoryError as error:
+                raise self._too_large() from error
 
     def _train(self) -> Result:
         run, state = self.run, self.state
@@ -256,6 +259,21 @@ class Trainer:
             f"the loss or its gradient is not finite {when}{last}",
             place=str(self.context.folder),
             help="lower the learning rate, raise the warmup, or set 'optimizer.clip'",
+        )
+
+    def _too_large(self) -> InputError:
+        """Return the error of an update that did not fit into the memory of the device."""
+        self.history.close()
+        run, newest = self.run, checkpoints(self.context.folder)
+        again = f"; continue from {newest[-1]} with --resume" if newest else ""
+        tokens, accumulate = run.batch.tokens // 2, run.accumulate * 2
+        more = "" if run.activation_checkpointing else ", or set 'activation_checkpointing'"
+        return InputError(
+            f"the memory of {self.context.place.device} is too small for update"
+            f" {self.state.update + 1}{again}",
+            place="/batch/tokens",
+            help=f"set 'batch.tokens' to {tokens} and 'accumulate' to {accumulate}, which keeps the"
+            f" number of tokens of an update{more}",
         )
 
     def _report(self, window: Window) -> None:

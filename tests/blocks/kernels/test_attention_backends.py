@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from weft.blocks.kernels import attention_backends as backends
 from weft.blocks.kernels.attention_backends import BY_RULE, Core, core_for
 from weft.blocks.kernels.attention_dispatch import attend, weigh
 
@@ -204,3 +205,17 @@ def test_without_a_choice_a_rule_decides() -> None:
     half = full.to(torch.bfloat16)
 
     assert [core_for(BY_RULE, one, one) for one in (full, half)] == ["fused", "plain"]
+
+
+def test_the_kernel_of_cudnn_is_left_out_on_a_gpu_only() -> None:
+    """It plans anew for every shape; the flags are those of before afterwards."""
+    flags = torch.backends.cuda
+    before = flags.cudnn_sdp_enabled()
+
+    with backends._planned_once(torch.device("cuda")):
+        inside = flags.cudnn_sdp_enabled(), flags.flash_sdp_enabled(), flags.math_sdp_enabled()
+    with backends._planned_once(torch.device("cpu")):
+        on_cpu = flags.cudnn_sdp_enabled()
+
+    assert inside == (False, True, True)
+    assert (on_cpu, flags.cudnn_sdp_enabled()) == (before, before)

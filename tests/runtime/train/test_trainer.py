@@ -21,6 +21,7 @@ from weft.runtime.checkpoint import manifest
 from weft.runtime.checkpoint.checkpoint import open_checkpoint, read_tensors
 from weft.runtime.train.context import Result
 from weft.runtime.train.device import Place
+from weft.runtime.train.engine import Engine
 from weft.runtime.train.reporting.history import History, read
 from weft.runtime.train.resuming.retention import checkpoints
 from weft.runtime.train.run import Run
@@ -266,6 +267,28 @@ def test_unpadded_training_equals_padded_training(toy_run: Maker, tmp_path: Path
     assert curves["unpadded"] == pytest.approx(curves["padded"], abs=1e-5)
     said = "unpad: S and T of model; padded for "
     assert [any(t.startswith(said) for t in logs[n]) for n in logs] == [False, True, True]
+
+
+def test_too_little_memory_names_the_settings_that_need_less(
+    toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the tokens and twice the batches; the run can be resumed."""
+    run = toy_run(updates=4, checkpoint={"every": 2}, batch={"tokens": 60}, accumulate=2)
+    plain, updates = Engine.loss, 3 * run.accumulate
+
+    def loss(self: Engine, batch: Any) -> Any:
+        nonlocal updates
+        updates -= 1
+        if updates < run.accumulate:
+            raise torch.OutOfMemoryError
+        return plain(self, batch)
+
+    monkeypatch.setattr(Engine, "loss", loss)
+
+    with pytest.raises(InputError, match=r"too small for update 3; continue from .*000002") as seen:
+        api.train(run, out=tmp_path / "run")
+    assert "'batch.tokens' to 30 and 'accumulate' to 4" in seen.value.help
+    assert "activation_checkpointing" in seen.value.help
 
 
 def test_auxiliary_losses_are_weighted_and_logged(toy_run: Maker, tmp_path: Path) -> None:
