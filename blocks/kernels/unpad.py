@@ -33,8 +33,8 @@ class Batched:
 
     def __init__(self) -> None:
         """Create an object without rows."""
-        self.rows: dict[str, Rows] = {}
-        """Rows of each unpadded time axis."""
+        self.rows: dict[str, Rows | None] = {}
+        """Rows of each unpadded time axis; None for an axis that this batch keeps padded."""
         self._counts: dict[str, int] = {}
 
     def join(self, model: nn.Module) -> None:
@@ -54,13 +54,18 @@ class Batched:
     def start(self, masks: Mapping[str, tuple[str, Tensor]]) -> None:
         """Find the rows of a batch.
 
+        An axis stays padded if its number of tokens is unknown and counting them would wait for an
+        accelerator.
+
         Args:
             masks: time axis to the input that tells its padding, and its mask [B, T], which is
                 true at non-padding tokens.
         """
         self.rows.clear()
         for axis, (port, mask_BT) in masks.items():
-            self.rows[axis] = rows_of(mask_BT, self._counts.get(port))
+            count = self._counts.get(port)
+            known = count is not None or counting_is_free(mask_BT)
+            self.rows[axis] = rows_of(mask_BT, count) if known else None
         self._counts = {}
 
     def rows_of(self, value: Tensor, axis: str, rank: int) -> Rows | None:

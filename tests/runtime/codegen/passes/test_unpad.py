@@ -406,6 +406,24 @@ def test_counts_are_used_for_one_forward_only() -> None:
         model(**inputs)
 
 
+def test_an_axis_stays_padded_where_counting_would_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an accelerator without a count: the results are the same, and nothing waits."""
+    made = small("transformer-base")
+    plan = plan_unpad(made)
+    plain, model = models_of(made, unpad(made))
+    inputs, mask = batch_of("transformer-base", plan)
+    monkeypatch.setattr(unpad_kernels, "counting_is_free", lambda _: False)
+    cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
+    expected = learnt(plain, made, inputs, cleaned)
+
+    for counts in ({}, {"source_mask": int(mask["S"].sum())}):
+        model.zero_grad()
+        model.batched.expect(counts)
+        found = learnt(model, made, inputs, cleaned)
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+        assert (model.batched.rows["S"] is None, model.batched.rows["T"]) == (not counts, None)
+
+
 def test_a_wrong_count_is_noticed_where_counting_is_free() -> None:
     """On an accelerator it would read other positions, without an error."""
     with pytest.raises(ValueError, match="expected 3 non-padding tokens, found 2"):

@@ -1,0 +1,203 @@
+"""Training and decoding on a GPU, rehearsed without one: `make test-rehearsal`.
+
+Fake tensors on the device `cuda` run through every shipped spec and objective.  Nothing may be
+computed on the CPU, the host may not wait for the device, and the numbers of kernels and bytes are
+those of `budgets.json`; `make rehearsal-budgets` writes them again.
+
+There are no values and no times here: wrong numbers are found by the tests that run the same
+branches on the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import weft
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.pipeline import Settings, after
+from weft.runtime.codegen.build import build_empty
+from weft.runtime.data.table import Batch
+from weft.runtime.decode.stepper import ModelStepper
+from weft.runtime.spec.check import graph_of
+from weft.runtime.train.objective.losses import ObjectiveLosses
+from weft.runtime.train.optimize import clip_gradient
+from weft.specs.load import load
+from weft.specs.reader import shipped_names
+
+from .recorder import Recorder
+
+BUDGETS = Path(__file__).parent / "budgets.json"
+UPDATE = bool(os.environ.get("WEFT_UPDATE_BUDGETS"))
+BATCH, LENGTH = 4, 24
+NOT_REHEARSED = {
+    "CUDNN_STATUS_NOT_INITIALIZED": "recurrent layers start cuDNN, which needs a GPU",
+    "cudaErrorInsufficientDriver": "torch's CTC has no form for fake tensors, so it runs itself",
+}
+"""Part of an error message to the reason why fake tensors cannot go on."""
+SIZES: dict[str, dict[str, int]] = {}
+for _file in sorted((Path(__file__).parents[1] / "models").glob("*.py")):
+    _names = runpy.run_path(str(_file))
+    for _name, _entry in {**_names.get("MODELS", {}), **_names.get("VARIANTS", {})}.items():
+        SIZES[_name] = _entry.get("sizes", {})
+
+pytestmark = [
+    pytest.mark.rehearsal,
+    pytest.mark.skipif(
+        "WEFT_REHEARSAL" not in os.environ, reason="needs the environment of make test-rehearsal"
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def _fake() -> Iterator[None]:
+    """Make every tensor of the test a fake one."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield
+
+
+@contextmanager
+def rehearsed() -> Iterator[None]:
+    """Skip the test where fake tensors cannot go on."""
+    try:
+        yield
+    except (RuntimeError, NotImplementedError) as error:
+        for part, reason in NOT_REHEARSED.items():
+            if part in str(error):
+                pytest.skip(reason)
+        raise
+
+
+def budget_is_kept(name: str, found: dict[str, int]) -> None:
+    """Compare numbers with those in the file, or write them."""
+    known: dict[str, dict[str, int]] = json.loads(BUDGETS.read_text()) if BUDGETS.exists() else {}
+    if UPDATE:
+        known[name] = found
+        BUDGETS.write_text(json.dumps(dict(sorted(known.items())), indent=2) + "\n")
+    assert found == known.get(name), "run make rehearsal-budgets, and read the diff"
+
+
+def sizes_of(graph: Graph) -> dict[str, int]:
+    """Return the sizes of the axes of a graph."""
+    kinds = graph.spec.axes.items()
+    sizes = {axis: BATCH if kind == "batch" else LENGTH for axis, kind in kinds}
+    return {**sizes, **SIZES.get(graph.name, {})}
+
+
+def refuse(recorder: Recorder) -> None:
+    """Check that nothing ran on the CPU, and that nothing waited for the device."""
+    assert (dict(recorder.on_cpu), dict(recorder.waits)) == ({}, {})
+
+
+def learnt(model: nn.Module, loss: Tensor, recorder: Recorder) -> int:
+    """Run the backward pass and a step of Adam; return the kernels of the backward pass."""
+    before = recorder.kernels.total()
+    loss.backward()
+    count = recorder.kernels.total() - before
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    torch.optim.Adam(weights, lr=1e-3, fused=True).step()
+    return count
+
+
+@pytest.mark.parametrize("name", [*shipped_names("models"), *shipped_names("variants")])
+def test_a_spec_trains_and_decodes_on_the_device(name: str) -> None:
+    """Forward and backward pass in bfloat16, a step of Adam, and three steps of decoding."""
+    graph = graph_of(load(name))
+    model: Any = build_empty(graph, device="cuda").train()
+    inputs = weft.example_inputs(graph, sizes_of(graph), device="cuda")
+    with rehearsed(), Recorder() as recorder:
+        with torch.autocast("cuda", torch.bfloat16):
+            outputs = model(**inputs)
+        forward = recorder.kernels.total()
+        floats = [one.float().sum() for one in outputs.values() if one.requires_grad]
+        backward = learnt(model, torch.stack(floats).sum(), recorder)
+    refuse(recorder)
+    found = {"forward": forward, "backward": backward, "bytes": recorder.bytes}
+    if graph.step_axis is not None:
+        found["step"] = _kernels_of_a_step(graph, model.eval(), inputs)
+    budget_is_kept(name, found)
+
+
+def _kernels_of_a_step(graph: Graph, model: nn.Module, inputs: dict[str, Tensor]) -> int:
+    """Return the kernels of one decoding step, after checking three of them."""
+    moving = next(
+        name
+        for name, type_ in graph.inputs.items()
+        if type_.kind == "ids" and graph.step_axis in map(str, type_.axes)
+    )
+    fixed = {
+        name: value
+        for name, value in inputs.items()
+        if graph.step_axis not in map(str, graph.inputs[name].axes)
+    }
+    masks = [n for n in inputs if n not in fixed and graph.inputs[n].kind == "mask"]
+    output = next(
+        name for name, type_ in graph.outputs.items() if graph.step_axis in map(str, type_.axes)
+    )
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        stepper = ModelStepper(
+            model,
+            fixed,
+            beams=1,
+            length=LENGTH,
+            moving=moving,
+            output=output,
+            mask=masks[0] if masks else None,
+            sentences=BATCH,
+        )
+        tokens = torch.ones(BATCH, dtype=torch.int64, device="cuda")
+        with Recorder() as recorder:
+            for place in range(3):
+                recorder.kernels.clear()
+                stepper.step(tokens, place)
+    refuse(recorder)
+    return recorder.kernels.total()
+
+
+@pytest.mark.parametrize("name", shipped_names("objectives"))
+def test_an_update_of_an_objective_runs_on_the_device(name: str) -> None:
+    """With all passes: the weights of the losses, the losses, gradients, clipping, Adam."""
+    graph = graph_of(load(str(shipped_names("objectives")[name])))
+    budget_is_kept(f"objective {name}", _update(graph, sizes_of(graph)))
+
+
+def test_an_update_of_the_paper_runs_on_the_device() -> None:
+    """Transformer base with 25,000 source and 25,000 target tokens (Vaswani et al. 2017, 5.1)."""
+    model = {"spec": "transformer-base", "params": {"vocab": 37000}}
+    file = str(shipped_names("objectives")["translation"])
+    graph = graph_of(load(file, {"model": model, "vocab": 37000, "source_vocab": 37000}))
+    budget_is_kept("25,000 tokens", _update(graph, {"B": 833, "S": 30, "T": 30}))
+
+
+def _update(graph: Graph, sizes: dict[str, int]) -> dict[str, int]:
+    """Return the kernels and bytes of an update."""
+    planned = after(graph, Settings())
+    model = build_empty(planned, device="cuda").train()
+    inputs = weft.example_inputs(graph, sizes, device="cuda")
+    batch = Batch(inputs, np.arange(BATCH), _tokens(inputs), _tokens(inputs))
+    losses = ObjectiveLosses(graph, 0.01)
+    with rehearsed(), Recorder() as recorder:
+        losses._first[batch.rows.tobytes()] = losses.weights(model, batch)[losses.losses[0]]
+        losses._set_ratios([torch.ones((), device="cuda") for _ in losses.losses])
+        with torch.autocast("cuda", torch.bfloat16):
+            sums = losses.loss(model, batch)
+        forward = recorder.kernels.total()
+        backward = learnt(model, sums.loss, recorder)
+        clip_gradient(model.parameters(), 1.0)
+    refuse(recorder)
+    return {"forward": forward, "backward": backward, "bytes": recorder.bytes}
+
+
+def _tokens(inputs: dict[str, Tensor]) -> dict[str, int]:
+    """Return the number of tokens of each input without padding, as the data know it."""
+    return {n: one.size(0) * one.size(1) for n, one in inputs.items() if one.dim() > 1}
