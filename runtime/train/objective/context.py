@@ -218,6 +218,7 @@ def training_context(
         pad=PAD,
         validate=validator(run, graph, losses, prepared, place),
         data=prepared.digest,
+        columns=prepared.columns,
         listener=listener,
         world=world,
         trackers=opener(run.trackers, run, run.name, folder, listener.log),
