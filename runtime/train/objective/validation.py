@@ -46,7 +46,7 @@ def validator(
     """
     metrics = run.metrics()
     predicted = [metric for metric in metrics if metric.needs == "predictions"]
-    shown = 0 if run.predict is None else max(run.evaluate.samples, run.evaluate.pictures)
+    shown = 0 if run.predict is None else run.evaluate.samples
     rows = prepared.text("valid", run.evaluate.rows) if predicted or shown else []
 
     if run.predict is not None and graph.deploy is not None:
@@ -68,10 +68,8 @@ def validator(
         answers = predictor.predict(some)
         values |= measured(predicted, answers, some, str(run.answers))
         values["answers"] = list(zip(some, answers, strict=True))[:MOST_SHOWN]
-        if run.evaluate.samples:
-            values["samples"] = sample_table(
-                some, answers, str(run.answers), most=run.evaluate.samples
-            )
+        if shown:
+            values["samples"] = sample_table(some, answers, str(run.answers), most=shown)
         return values
 
     return validate

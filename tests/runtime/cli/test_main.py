@@ -129,7 +129,12 @@ def test_weft_lists_what_it_ships(capsys: Capture) -> None:
         "studies:",
         "imports:",
         "blocks:",
+        "metrics:",
+        "predictors:",
+        "trackers:",
+        "readers:",
     ]
+    assert all(line.split(None, 1)[1:] for line in text.splitlines() if line.startswith("  "))
 
 
 def test_several_specs_are_checked_at_once(tmp_path: Path, capsys: Capture) -> None:

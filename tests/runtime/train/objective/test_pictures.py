@@ -23,7 +23,7 @@ def test_a_translation_run_logs_pictures_at_each_validation(
     objective_run: Writer, tmp_path: Path
 ) -> None:
     """One file for each picture, and an image of each in the event file."""
-    evaluate = {"every": 1, "pictures": 2, "samples": 0}
+    evaluate = {"every": 1, "pictures": 2, "samples": 2}
     file = objective_run("translation", **SETTINGS, evaluate=evaluate)
 
     api.train(file, out=tmp_path / "run")
