@@ -96,6 +96,7 @@ def train(
         SpecError: the run or its spec has errors.
     """
     # A slow import that is not needed for using a model.
+    from .analysis.attention_samples import pictures_of  # noqa: PLC0415
     from .train.resuming.restore import refuse_taken  # noqa: PLC0415
     from .train.trainer import Trainer  # noqa: PLC0415
 
@@ -126,6 +127,9 @@ def train(
             report if here.is_main_process else None,
             blocks,
         )
+        most = settings.evaluate.pictures
+        draw = pictures_of(context.graph, context.columns, folder / "pictures", most)
+        context = replace(context, pictures=draw)
         return Trainer(context, resume=resume or (by_itself and begun)).train()
 
 

@@ -246,6 +246,22 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {shown}"
 
 
+def nearest_shipped(word: str, known: Iterable[str], kind: str = "specs") -> str:
+    """Return a help line with the nearest names of files, and the command that lists them all.
+
+    Args:
+        word: what was written.
+        known: names of files.
+        kind: what `weft list` calls those that ship.
+    """
+    names = sorted(known)
+    if near := nearest(word, names):
+        return f"did you mean '{near}'?"
+    close = [] if len(word) > _LONGEST else difflib.get_close_matches(word, names, cutoff=0.5)
+    start = f"the nearest names are {', '.join(close)}; " if close else ""
+    return f"{start}'weft list {kind}' lists those that ship"
+
+
 def certainly_meant(word: str, known: Iterable[str]) -> bool:
     """Return whether one known name is very similar to `word`, and much more so than any other.
 

@@ -16,7 +16,15 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from .bounds import beyond_bounds
-from .findings import Finding, InputError, SpecError, at_most, did_you_mean, pointer
+from .findings import (
+    Finding,
+    InputError,
+    SpecError,
+    at_most,
+    did_you_mean,
+    nearest_shipped,
+    pointer,
+)
 from .form import Spec
 from .text.places import Source, line_and_column
 from .text.scan import DEEPEST, without_comments
@@ -73,7 +81,8 @@ def find(name: str, *folders: str) -> Path:
     if "/" in name or name.endswith(".json") or not folders:
         raise InputError("no such file", place=name, help=help_ or did_you_mean(name, siblings))
     problem = f"'{name}' is neither a file nor shipped with weft"
-    raise InputError(problem, help=help_ or did_you_mean(name, known))
+    kind = folders[-1] if len(folders) == 1 else "specs"
+    raise InputError(problem, help=help_ or nearest_shipped(name, known, kind))
 
 
 def read_text(path: Path, largest: int = LARGEST) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from ...graphs.ir.graph import Graph
+from ...graphs.passes.objective import deployed_graph, feeds_of
 from ...specs.findings import InputError
+from ..data.columns.column import Column
 from ..data.symbols import Vocabulary
 from .attention_page import groups_of, write_attention
 from .attention_weights import maps_of_ids
@@ -53,3 +56,36 @@ def attention_pictures(
         if len(paths) == most:
             break
     return paths
+
+
+def pictures_of(
+    graph: Graph, columns: Mapping[str, Column], folder: Path, most: int
+) -> Callable[[nn.Module, Sequence[tuple[Any, Any]]], list[Path]] | None:
+    """Return a function that draws the predictions of an objective's model; None if it cannot be.
+
+    The function takes the module of the objective and rows with their predictions, and writes PNG
+    files, which replace those of its last call.
+
+    Args:
+        graph: graph of the objective.
+        columns: prepared columns by name.
+        folder: folder of the files; made when it is needed.
+        most: number of pictures.
+    """
+    deploy = graph.deploy
+    if deploy is None or not most:
+        return None
+    feeds, model_graph = feeds_of(graph), deployed_graph(graph)
+    source, target = (columns.get(feeds.get(port, "")) for port in ("source", "target"))
+    reads, writes = getattr(source, "vocabulary", None), getattr(target, "vocabulary", None)
+    if reads is None or writes is None:
+        return None
+
+    def draw(module: nn.Module, answers: Sequence[tuple[Any, Any]]) -> list[Path]:
+        texts = [(row[feeds["source"]], answer) for row, answer in answers]
+        pairs = [pair for pair in texts if all(isinstance(text, str) for text in pair)]
+        folder.mkdir(parents=True, exist_ok=True)
+        model = module.get_submodule(deploy)
+        return attention_pictures(model, model_graph, (reads, writes), pairs, folder, most=most)
+
+    return draw

@@ -102,7 +102,12 @@ def predict(
     from .decoding import counter_for
 
     model = open_checkpoints(checkpoint, None, place, compiled=False)
-    ready = model.predictor(predictor_of(predictor, overrides), answers=answers)
+    answered = 0
+
+    def warn(row: int, problem: str) -> None:
+        terminal.warn(answered + row, problem, "row")
+
+    ready = model.predictor(predictor_of(predictor, overrides), answers=answers, warn=warn)
     rows = _rows(source)
     raw = model.answering.raw if model.trained is not None else dict
     counter = counter_for("rows answered", out, asked=progress)
@@ -114,6 +119,7 @@ def predict(
                     value = record_of(one) if details else as_json(one.value)
                     file.write(json.dumps(value, ensure_ascii=False) + "\n")
                 file.flush()
+                answered += len(part)
                 if counter is not None:
                     counter.more(len(part))
         finally:
@@ -263,7 +269,12 @@ def evaluated(
     else:
         models = (model.module, *model.others)
         found, answers = model.answering.measured(
-            models, rows, predict, half=model.half, progress=counter.more
+            models,
+            rows,
+            predict,
+            half=model.half,
+            progress=counter.more,
+            warn=lambda row, problem: terminal.warn(row, problem, "row"),
         )
     counter.close()
     if out:

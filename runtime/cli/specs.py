@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from pydantic import Field
@@ -26,6 +26,7 @@ from ..prove.report import Name
 from ..spec.check import graph_of
 from ..spec.provenance import provenance
 from ..spec.provenance import render as render_provenance
+from ..system.plugins import Plugins
 from .common import terminal
 from .common.command import SPECS, command, wrong
 from .common.parameters import (
@@ -52,27 +53,40 @@ _FOLDERS = {
     "imports": "imports",
 }
 """What `weft list` lists to the folder of `specs/` that contains it."""
-
-_Listed = Literal[
-    "specs", "variants", "pretrained", "objectives", "runs", "studies", "blocks", "imports"
+Listed = Literal[
+    "specs",
+    "variants",
+    "pretrained",
+    "objectives",
+    "runs",
+    "studies",
+    "imports",
+    "blocks",
+    "metrics",
+    "predictors",
+    "trackers",
+    "readers",
 ]
-
+"""What `weft list` lists, in order."""
 
 @command(SPECS, "weft list", "weft list runs --json", name="list")
 def list_(
     what: Annotated[
-        _Listed | None,
-        typer.Argument(help="What to list. [default: everything]", show_default=False),
+        Listed | None,
+        typer.Argument(
+            metavar="KIND",
+            help=f"What to list: {', '.join(get_args(Listed))}. [default: everything]",
+            show_default=False,
+        ),
     ] = None,
     *,
     json_: Json = False,
 ) -> None:
-    """List the specs, objectives, runs, studies, blocks and import tables that weft ships."""
-    found = {
-        kind: dict(_blocks() if kind == "blocks" else _files(folder))
-        for kind, folder in {**_FOLDERS, "blocks": ""}.items()
-        if what in (None, kind)
-    }
+    """List what weft ships: specs, objectives, runs, blocks, metrics, readers and others.
+
+    Blocks, metrics, predictors, trackers and readers include those of installed packages.
+    """
+    found = {kind: _lines(kind) for kind in get_args(Listed) if what in (None, kind)}
     if json_:
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return
@@ -87,6 +101,25 @@ def list_(
             print(line if most is None or len(line) <= most else f"{line[: most - 1]}…")
         if what is None:
             print()
+
+
+def _lines(kind: str) -> dict[str, str]:
+    """Return one line about each thing of a kind, by name."""
+    from ..data.readers.registry import reader_lines
+    from ..metrics.registry import METRICS
+    from ..predict.registry import PREDICTORS
+    from ..train.reporting.trackers.registry import TRACKERS
+
+    if kind in _FOLDERS:
+        return dict(_files(_FOLDERS[kind]))
+    named: dict[str, Plugins[Any]] = {
+        "metrics": METRICS,
+        "predictors": PREDICTORS,
+        "trackers": TRACKERS,
+    }
+    if kind in named:
+        return named[kind].lines()
+    return reader_lines() if kind == "readers" else dict(_blocks())
 
 
 def _blocks() -> Iterator[tuple[str, str]]:

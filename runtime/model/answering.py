@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,7 @@ from ..data.preparing.records import values_of
 from ..data.table import Batch, batch_of
 from ..data.vocabularies import vocabularies_of
 from ..decode.settings import SampleSettings, SearchSettings
+from ..decode.translate import Warn
 from ..metrics.metric import Measured
 from ..predict.columns import for_predictors
 from ..predict.predictor import Answer, Context, PredictorSettings
@@ -101,6 +102,7 @@ class Answering:
         answers: str | None = None,
         *,
         half: bool = False,
+        warn: Warn | None = None,
     ) -> Predictor:
         """Return the predictor.
 
@@ -109,12 +111,14 @@ class Answering:
             predict: a predictor, or changes of the settings of the run's; default: the run's.
             answers: the column that is predicted; default: that of the run, or the only one.
             half: whether matrix products run in bfloat16.
+            warn: called with the number of each row, from 1, whose text is truncated.
 
         Raises:
             InputError: no predictor is named, or it does not fit the model.
         """
         settings = self.predictor_settings(predict)
-        return settings.make(self._context(models, answers, half=half))
+        context = self._context(models, answers, half=half)
+        return settings.make(replace(context, warn=warn))
 
     def predictor_settings(self, predict: str | Mapping[str, Any] | None) -> PredictorSettings:
         """Return the settings of a predictor; the argument is that of `predictor`.
@@ -306,6 +310,7 @@ class Answering:
         *,
         half: bool = False,
         progress: Callable[[int], None] = lambda _: None,
+        warn: Warn | None = None,
     ) -> tuple[dict[str, Measured], list[Any]]:
         """Return the metrics of the run over rows by name, and the answers.
 
@@ -315,6 +320,7 @@ class Answering:
             predict: as for `predictor`.
             half: whether matrix products run in bfloat16.
             progress: called with the number of further rows that are predicted.
+            warn: as for `predictor`.
 
         Raises:
             InputError: a metric does not fit the answers.
@@ -324,7 +330,9 @@ class Answering:
         found: dict[str, Measured] = {}
         answers: list[Any] = []
         if self.run.predict is not None or predict is not None:
-            predictor = self.predictor(models, predict, half=half)
+            # Rows are numbered from the first of each part.
+            numbered = warn and (lambda row, text: warn(len(answers) + row, text))
+            predictor = self.predictor(models, predict, half=half, warn=numbered)
             for start in range(0, len(rows), _BUFFER):
                 part = rows[start : start + _BUFFER]
                 answers += predictor.predict(part)

@@ -51,9 +51,8 @@ class Model:
     def __repr__(self) -> str:
         """Return the folder, the name of the spec, the number of parameters and the device."""
         size = f"{self.graph.parameters():,} parameters on {_device(self.module)}"
-        others = f", with {len(self.others)} more models" if self.others else ""
-        folder = str(self.checkpoint.folder)
-        return f"<{type(self).__name__} {folder!r}: {self.graph.name}, {size}{others}>"
+        size += f", with {len(self.others)} more models" if self.others else ""
+        return f"<{type(self).__name__} {str(self.checkpoint.folder)!r}: {self.graph.name}, {size}>"
 
     @property
     def translator(self) -> Translator:
@@ -101,9 +100,8 @@ class Model:
         Raises:
             InputError: it does not parse.
         """
-        models = (self.module, *self.others)
         return self.answering.parser(
-            models, self.search, constrained=self.constrained, half=self.half
+            (self.module, *self.others), self.search, constrained=self.constrained, half=self.half
         )
 
     @property
@@ -118,7 +116,11 @@ class Model:
         return self.trained
 
     def predictor(
-        self, predict: str | Mapping[str, Any] | None = None, *, answers: str | None = None
+        self,
+        predict: str | Mapping[str, Any] | None = None,
+        *,
+        answers: str | None = None,
+        warn: Warn | None = None,
     ) -> Predictor:
         """Return the predictor of the run, or another one.
 
@@ -126,12 +128,13 @@ class Model:
             predict: a predictor, such as `"argmax"` or `{"type": "beam", "beam": 8}`, or without
                 `type` changes of the settings of the run's, such as `{"beam": 8}`.
             answers: the column that is predicted; default: that of the run.
+            warn: called with the number of each row, from 1, whose text is truncated.
 
         Raises:
             InputError: the model was imported or built, or the predictor does not fit.
         """
         models = (self.module, *self.others)
-        return self.answering.predictor(models, predict, answers, half=self.half)
+        return self.answering.predictor(models, predict, answers, half=self.half, warn=warn)
 
     def predict(
         self,

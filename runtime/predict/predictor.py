@@ -7,7 +7,7 @@ predictor for given models and columns.  Prepared columns encode values and deco
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -85,6 +85,8 @@ class Context:
     """Input of the model to the name under which a column collates it, where they differ."""
     half: bool = False
     """Whether to run matrix products in bfloat16."""
+    warn: Callable[[int, str], None] | None = None
+    """Called with the number of each row, from 1, whose text is truncated, and a message."""
 
     @property
     def graph(self) -> Graph:

@@ -53,7 +53,7 @@ class TextPredictor:
         with evaluating(self.context.models):
             found = [
                 [Answer(decode(one.tokens), one.score) for one in hypotheses]
-                for hypotheses in self.translator.hypotheses(lines)
+                for hypotheses in self.translator.hypotheses(lines, warn=self.context.warn)
             ]
         return [
             Answer(each[0].value, each[0].score, others=tuple(each[1:])) if each else Answer("")

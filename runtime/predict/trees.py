@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 class Parser(Protocol):
     """A parser of sentences."""
 
-    def parse(self, sentences: Iterable[Sequence[Leaf]]) -> Iterator[Any]:
+    def parse(
+        self, sentences: Iterable[Sequence[Leaf]], *, warn: Callable[[int, str], None] | None
+    ) -> Iterator[Any]:
         """Yield the parse of each sentence, in order; None for an empty sentence."""
 
 
@@ -54,7 +56,8 @@ class TreePredictor:
     def answers(self, rows: Sequence[Row]) -> list[Answer]:
         """Return the parse of each row with its score."""
         with evaluating(self.context.models):
-            parses = list(self.parser.parse([self._words(row, at) for at, row in enumerate(rows)]))
+            words = [self._words(row, at) for at, row in enumerate(rows)]
+            parses = list(self.parser.parse(words, warn=self.context.warn))
         return [Answer(one, 0.0 if one is None else one.score) for one in parses]
 
     def _words(self, row: Row, at: int) -> list[Leaf]:

@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from ...specs.findings import InputError, did_you_mean, pointer
 from ...specs.wording import SettingError, form_finding
+from .listing import installed_lines, shipped_lines
 
 
 class Named(BaseModel):
@@ -67,6 +68,11 @@ class Plugins(Generic[T]):
             InputError: an entry point has the name of another implementation.
         """
         return [*self.shipped, *self._installed()]
+
+    def lines(self) -> dict[str, str]:
+        """Return one line about each implementation, by name."""
+        own = shipped_lines(self.shipped, self._package)
+        return {**dict(own), **dict(installed_lines(self.group))}
 
     def _installed(self) -> dict[str, EntryPoint]:
         """Return the entry points by name.

@@ -5,7 +5,7 @@ Not here: the loop (`trainer.py`), the settings of a run file (`run.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ..compile.torch_compile import CompileReport
+from ..data.columns.column import Column
 from ..data.table import Table
 from .device import Place
 from .distributed.sampler import MicroBatches
@@ -117,6 +118,10 @@ class TrainingContext:
     """Digest of the training data; empty if it is unknown."""
     world: World = field(default_factory=World)
     """The processes that train the model."""
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    """Prepared columns by name."""
+    pictures: Callable[[nn.Module, Sequence[tuple[Any, Any]]], list[Path]] | None = None
+    """Draws the module's first predictions, given as rows with predictions, as PNG files."""
     trackers: Callable[[int], Trackers | None] = field(default=lambda _: None)
     """Opens the trackers of the run, given the update that it starts from."""
     freeze: tuple[str, ...] = ()

@@ -82,6 +82,10 @@ class Evaluation(Settings):
     """Number of validation rows that are predicted for metrics, from the first; None is all."""
     samples: int = Field(default=4, ge=0)
     """Number of predictions that are logged as text at each validation."""
+    pictures: int = Field(default=1, ge=0)
+    """Number of predictions whose attention weights are logged to the trackers as pictures at each
+    validation, of those that are predicted for `metrics` or `samples`, if the model translates with
+    attention; long sentences are left out."""
     predict: dict[str, Any] = Field(default_factory=dict)
     """Settings of `predict` that validations change, such as `{"beam": 1}` for a faster search."""
 

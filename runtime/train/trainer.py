@@ -8,12 +8,12 @@ was killed and resumed ends with bitwise the same weights.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...specs.findings import InputError
 from ..checkpoint.saving import Contents, deployed, save
@@ -313,14 +313,19 @@ class Trainer:
         """Validate; save the best model so far; stop when the patience runs out."""
         run, state = self.run, self.state
         values: dict[str, Any] = {}
+        pictures: list[Path] = []
         with self.engine.evaluated() as model, self.context.place.autocast():
             if model is not None:
                 values = self.context.validate(model)
+                pictures = self._pictures(model, values.pop("answers", []))
         values = self.world.broadcast(values)
         samples = values.pop("samples", None)
         self.history.write(type="valid", update=state.update, seconds=state.seconds, **values)
-        if samples and self.history.trackers is not None:
-            self.history.trackers.text("samples", samples, state.update)
+        if (trackers := self.history.trackers) is not None:
+            if samples:
+                trackers.text("samples", samples, state.update)
+            for number, picture in enumerate(pictures, 1):
+                trackers.image(f"attention/{number}", picture, state.update)
         self.context.listener.validated(state.update, values)
         value = values[run.best]
         score = value if run.best_is_higher else -value
@@ -331,6 +336,13 @@ class Trainer:
             state.stale += 1
         if self._patience_is_out():
             self.stop_reason = f"no improvement for {state.stale} validations"
+
+    def _pictures(self, model: nn.Module, answers: Sequence[tuple[Any, Any]]) -> list[Path]:
+        """Draw predictions for the trackers that take images."""
+        trackers, draw = self.history.trackers, self.context.pictures
+        if draw is None or trackers is None or not trackers.take_images:
+            return []
+        return draw(model, answers)
 
     def _patience_is_out(self) -> bool:
         patience = self.run.evaluate.patience

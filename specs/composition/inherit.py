@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from ..expressions import is_expression, words_in
-from ..findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed, respelled
+from ..findings import (
+    Finding,
+    SpecError,
+    at_most,
+    did_you_mean,
+    nearest_shipped,
+    pointer,
+    renamed,
+    respelled,
+)
 from ..form import Spec
 from ..origins import Origins
 from ..patches.merge import patched
@@ -99,7 +108,7 @@ def _named(name: str, source: str, below: tuple[Path, ...]) -> Path | Finding:
         # A path is not a valid name, but its last part may be one.
         word, others = name.rpartition("/")[2], set(known) - {path.stem}
         fix = respelled("/extends", word, others)
-        return fail("N08", f"unknown spec '{name}'", did_you_mean(word, others), fix)
+        return fail("N08", f"unknown spec '{name}'", nearest_shipped(word, others), fix)
     if parent.resolve() in chain:
         return fail("S07", f"'{name}' itself extends this spec", "extend a spec that does not")
     if len(chain) >= LONGEST_CHAIN:

@@ -17,6 +17,7 @@ from ....specs.findings import (
     InputError,
     SpecError,
     did_you_mean,
+    nearest_shipped,
     pointer,
     renamed,
     respelled,
@@ -162,7 +163,7 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
             code="N08",
             at=home + pointer("spec"),
             problem=f"unknown spec '{named}'",
-            help=did_you_mean(word, known),
+            help=nearest_shipped(word, known),
             fix=respelled(home + pointer("spec"), word, known),
         )
     checker.models[name] = found

@@ -10,7 +10,7 @@ from .reader import Reader, Record, refuse_missing, required
 
 
 class HubReader(Reader):
-    """Reader of one split of a dataset."""
+    """Reader of one split of a dataset of the Hugging Face Hub."""
 
     def parts(self) -> int:
         """Return 1: a split is one part."""

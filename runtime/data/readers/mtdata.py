@@ -14,7 +14,7 @@ FIELDS = ("source", "target")
 
 
 class MtdataReader(Reader):
-    """Reader of named corpora."""
+    """Reader of named corpora, which mtdata downloads."""
 
     def parts(self) -> int:
         """Return the number of corpora."""

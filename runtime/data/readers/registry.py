@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
 from ....specs.findings import InputError, did_you_mean
+from ...system.listing import installed_lines, shipped_lines
 from .reader import Reader
 
 if TYPE_CHECKING:
@@ -24,6 +25,13 @@ READERS = {
     "trees": ".trees:TreesReader",
 }
 """Name of a reader to `file:class`, relative to this folder."""
+GROUP = "weft.readers"
+"""Entry points of the readers that installed packages add."""
+
+
+def reader_lines() -> dict[str, str]:
+    """Return one line about each reader, by name."""
+    return {**dict(shipped_lines(READERS, __package__)), **dict(installed_lines(GROUP))}
 
 
 def reader_of(split: Split, root: str) -> Reader:
@@ -35,7 +43,7 @@ def reader_of(split: Split, root: str) -> Reader:
     name = split.reader
     settings = getattr(split, name)
     if name == "plugin":
-        return cast("Reader", plugin("weft.readers", settings.name, Reader)(settings.params, root))
+        return cast("Reader", plugin(GROUP, settings.name, Reader)(settings.params, root))
     file, _, kind = READERS[name].partition(":")
     found: type[Reader] = getattr(importlib.import_module(file, __package__), kind)
     return found(settings, root)

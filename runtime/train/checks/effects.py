@@ -96,8 +96,17 @@ def _evaluation(run: Run) -> Iterator[Finding]:
         if "samples" in given and settings.samples:
             problem = "'samples' logs predictions, but the run does not predict"
             yield unused("/evaluate/samples", problem, "remove it, or add 'predict' and 'answers'")
+        if "pictures" in given and settings.pictures:
+            problem = "'pictures' shows predictions, but the run does not predict"
+            yield unused("/evaluate/pictures", problem, "remove it, or add 'predict' and 'answers'")
         return
+    if settings.pictures and changed(settings, "pictures") and not run.trackers:
+        problem = "'pictures' are logged to trackers, but the run has none"
+        yield unused("/evaluate/pictures", problem, "remove it, or add a tracker to 'trackers'")
     predicted = any(metric.needs == "predictions" for metric in run.metrics())
+    if settings.pictures and changed(settings, "pictures") and not (predicted or settings.samples):
+        problem = "'pictures' shows predictions, but validations do not predict"
+        yield unused("/evaluate/pictures", problem, "remove it, or raise 'samples'")
     if not predicted and settings.rows is not None:
         problem = "'rows' limits the rows of metrics of predictions, but there is none"
         yield unused("/evaluate/rows", problem, "remove it, or add a metric such as accuracy")

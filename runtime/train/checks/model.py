@@ -17,7 +17,7 @@ from .effects import changed, unused
 
 _TAKEN = frozenset(
     {"auxiliary", "data_wait_share", "epoch", "mfu", "rate", "seconds", "tokens_per_second"}
-) | {"samples", "type", "update"}
+) | {"answers", "samples", "type", "update"}
 """Values that the history of a run has besides losses and scores."""
 
 

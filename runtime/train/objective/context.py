@@ -13,7 +13,7 @@ from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import position_limits
 from ....specs.composition.inherit import parent_of
-from ....specs.findings import InputError, SpecError, nearest, pointer
+from ....specs.findings import InputError, SpecError, nearest_shipped, pointer
 from ....specs.form import UseNode, describes_run
 from ....specs.held import SpecFile
 from ....specs.load import FOLDERS
@@ -46,14 +46,13 @@ def objective_file(run: Run, source: str) -> str:
     """
     found = _named(run.objective, source, OBJECTIVES)
     if found is None:
-        names = sorted(shipped_names(OBJECTIVES))
-        near = nearest(run.objective, names)
+        ending = ".json" if run.objective.endswith(".json") else ""
+        beside = {path.stem for path in Path(source).parent.glob("*.json")} - {Path(source).stem}
+        known = [f"{name}{ending}" for name in beside] + list(shipped_names(OBJECTIVES))
         raise InputError(
             f"no objective '{run.objective}'",
             place=f"{source}#/objective",
-            help=f"did you mean '{near}'?"
-            if near
-            else f"name a file in the run's folder, or one of {', '.join(names)}",
+            help=nearest_shipped(run.objective, known, OBJECTIVES),
         )
     return str(found)
 
@@ -216,6 +215,7 @@ def training_context(
         tokenizers=prepared.files,
         validate=validator(run, graph, losses, prepared, place),
         data=prepared.digest,
+        columns=prepared.columns,
         listener=listener,
         world=world,
         trackers=opener(run.trackers, run, run.name, folder, listener.log),

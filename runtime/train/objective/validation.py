@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..device import Place
 
 Validate = Callable[[nn.Module], dict[str, Any]]
+MOST_SHOWN = 50
+"""Number of predictions from which those that are shown as pictures are taken."""
 
 
 def validator(
@@ -35,16 +37,17 @@ def validator(
 ) -> Validate:
     """Return a function that measures the module of an objective on the validation data.
 
-    Its result has every loss and score by name, `loss`, every metric by name, and `samples`, a text
-    table of some predictions, if the run predicts.
+    Its result has every loss and score by name, `loss`, and every metric by name.  If the run
+    predicts, it also has `samples`, a text table of some predictions, and `answers`, the first rows
+    with their predictions.
 
     Raises:
         InputError: the predictor does not fit the model or the columns.
     """
     metrics = run.metrics()
     predicted = [metric for metric in metrics if metric.needs == "predictions"]
-    wants_samples = run.predict is not None and run.evaluate.samples > 0
-    rows = prepared.text("valid", run.evaluate.rows) if predicted or wants_samples else []
+    shown = 0 if run.predict is None else run.evaluate.samples
+    rows = prepared.text("valid", run.evaluate.rows) if predicted or shown else []
 
     if run.predict is not None and graph.deploy is not None:
         # A predictor that does not fit is refused before training, not at the first validation.
@@ -58,16 +61,15 @@ def validator(
         values |= measured_losses(metrics, values)
         if run.predict is None or not rows or graph.deploy is None:
             return values
-        some = rows if predicted else rows[: run.evaluate.samples]
+        some = rows if predicted else rows[:shown]
         predictor = predictor_of(
             run, graph, (model.get_submodule(graph.deploy),), prepared.columns, half=place.half
         )
         answers = predictor.predict(some)
         values |= measured(predicted, answers, some, str(run.answers))
-        if wants_samples:
-            values["samples"] = sample_table(
-                some, answers, str(run.answers), most=run.evaluate.samples
-            )
+        values["answers"] = list(zip(some, answers, strict=True))[:MOST_SHOWN]
+        if shown:
+            values["samples"] = sample_table(some, answers, str(run.answers), most=shown)
         return values
 
     return validate

@@ -129,7 +129,12 @@ def test_weft_lists_what_it_ships(capsys: Capture) -> None:
         "studies:",
         "imports:",
         "blocks:",
+        "metrics:",
+        "predictors:",
+        "trackers:",
+        "readers:",
     ]
+    assert all(line.split(None, 1)[1:] for line in text.splitlines() if line.startswith("  "))
 
 
 def test_several_specs_are_checked_at_once(tmp_path: Path, capsys: Capture) -> None:
@@ -348,7 +353,8 @@ def test_trains_evaluates_averages_and_translates(
         ({"optimizer": {"beta": 3}}, "did you mean 'betas'?"),
         ({"schedule": {"type": "noam", "warmpu": 3}}, "did you mean 'warmup'?"),
         ({"format": 4}, "unknown format 4"),
-        ({"objective": "../../etc/passwd.json"}, "name a file in the run's folder"),
+        ({"objective": "../../etc/passwd.json"}, "'weft list objectives' lists those that ship"),
+        ({"objective": "mine.jsn"}, "did you mean 'mine'?"),
         ({"objective": "translaton"}, "did you mean 'translation'?"),
         ({"params": {"label_smoothin": 0.1}}, "did you mean 'label_smoothing'?"),
         ({"params": {"model": {"spec": "../../passwd.json"}}}, "unknown spec '../../passwd.json'"),
@@ -366,6 +372,7 @@ def test_a_wrong_run_says_where_and_what(
     """The exit code is 1, the message has place and fix, and no partial folder is left."""
     run = tmp_path / "toy.json"
     run.write_text(json.dumps({**toy_run().model_dump(mode="json"), **change}))
+    (tmp_path / "mine.json").write_text("{}")
 
     assert main(["train", str(run), "--out", str(tmp_path / "out")]) == 1
 

@@ -22,7 +22,7 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("show transformer-base transformer-tiny", "unexpected extra argument"),
     (
         "list blokcs",
-        "'objectives', 'runs', 'studies', 'blocks' or 'imports', not 'blokcs'",
+        "'predictors', 'trackers' or 'readers', not 'blokcs'",
     ),
     ("blocks", "Missing argument 'BLOCK'"),
     ("draw transformer-base", "Missing option '--out'"),
@@ -91,7 +91,7 @@ INPUTS: list[tuple[str, str, str]] = [
     ("draw transformer-tiny -o {tmp}/x.bmp", ".bmp", ".svg"),
     ("swap transformer-tiny nothing --use gru@1 -o {tmp}/x.json", "nothing", "help:"),
     ("cost transformer-base --axes U=4", "has no axis 'U'", "known: B, S, T"),
-    ("cost transformer-base --project", "neither a file nor shipped", "known: "),
+    ("cost transformer-base --project", "neither a file nor shipped", "'weft list runs' lists"),
     ("migrate {tmp}/ckpt", "needs an output folder", "add -o"),
     ("train multi30k --out {tmp}/r", "neither a file nor shipped", "did you mean 'multi30k-en-de'"),
     ("train {tmp}/run.json --out {tmp}/r", "'updates' must be at least 1", "given  0"),

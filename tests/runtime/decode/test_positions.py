@@ -71,6 +71,20 @@ def test_the_commands_print_a_message(
         assert f"the model has {MOST} positions" in capsys.readouterr().err
 
 
+def test_predictions_warn_of_the_rows_that_are_cut(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows are numbered from the first of the file, whatever is read ahead."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"source": "{text}"}}\n' for text in ("sun", LONG, "sun", LONG)))
+
+    assert main(["predict", str(checkpoint), str(rows), "-q", "--buffer", "3"]) == 0
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[2].partition(":")[0] for line in lines] == [" row 2", " row 4"]
+    assert all(line.endswith(f"truncated to {MOST - 1}") for line in lines)
+
+
 def test_a_model_without_a_limit_has_none() -> None:
     """Sinusoids go on forever."""
     from weft.runtime.decode.positions import positions_of  # noqa: PLC0415

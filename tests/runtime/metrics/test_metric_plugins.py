@@ -43,6 +43,20 @@ def test_the_example_of_the_page_works(tmp_path: Path, monkeypatch: pytest.Monke
     assert not one.higher_is_better
 
 
+def test_installed_metrics_are_listed_after_the_shipped_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the first line of their docstring and their package, or what prevents their import."""
+    entry = "ratio = own_metric_of_test:LengthRatio\nbroken = own_metric_of_test:Nothing"
+
+    lines = installed(tmp_path, monkeypatch, entry).lines()
+
+    assert list(lines) == [*SHIPPED, "ratio", "broken"]
+    assert lines["accuracy"] == "Percentage of examples whose class is predicted"
+    assert lines["ratio"].endswith(" (from length-ratio)")
+    assert lines["broken"].startswith("cannot be imported: AttributeError")
+
+
 @pytest.mark.parametrize(
     ("entry", "code", "name", "problem"),
     [

@@ -72,9 +72,14 @@ class Trackers:
         """Log a text."""
         self._each(lambda tracker: tracker.text(name, text, update))
 
+    @property
+    def take_images(self) -> bool:
+        """Whether a tracker takes images; one of a plug-in may lack the method."""
+        return any(hasattr(tracker, "image") for _, tracker in self._open.values())
+
     def image(self, name: str, path: Path, update: int) -> None:
-        """Log a PNG file."""
-        self._each(lambda tracker: tracker.image(name, path, update))
+        """Log a PNG file to the trackers that take images."""
+        self._each(lambda t: t.image(name, path, update) if hasattr(t, "image") else None)
 
     def close(self) -> None:
         """Close every tracker."""

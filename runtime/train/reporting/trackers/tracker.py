@@ -27,7 +27,7 @@ class Tracker(Protocol):
         """Log a text, such as a table of sample outputs; it is shown with a fixed-width font."""
 
     def image(self, name: str, path: Path, update: int) -> None:
-        """Log a PNG file."""
+        """Log a PNG file; a tracker without images leaves the method out."""
 
     def close(self) -> None:
         """Write what is pending, and close the tracker."""
