@@ -66,6 +66,8 @@ class Look:
     """Number of characters in a line of a box."""
     end: int = LONGEST
     """Number of characters in a line of an input or an output."""
+    frame_line: int = FRAME_LINE
+    """Number of characters in a line of a frame's label."""
     size: float = 12.5
     """Font size of titles in points."""
     ranksep: str = "0.36"
@@ -228,7 +230,7 @@ class _Writer:
         look = self.look
         for inner in frame.frames:
             with dot.subgraph(name=f"cluster_{inner.path}") as sub:
-                label = _frame_label(inner)
+                label = _frame_label(inner, look.frame_line)
                 sub.attr(
                     label=label,
                     labelloc="b",
@@ -236,7 +238,7 @@ class _Writer:
                     fillcolor=look.frame,
                     color=look.frame_edge,
                     penwidth="1.2",
-                    margin="22" if self.picture.residuals else "15",
+                    margin="22" if self.picture.residuals else "17",
                     labeljust="l",
                     tooltip=plain(inner.path),
                     **self._edges(inner),
@@ -350,17 +352,17 @@ def side_of(box: str, picture: Picture, stacks: list[str]) -> Side:
     return "left" if first else "right"
 
 
-def _frame_label(frame: Frame) -> str:
+def _frame_label(frame: Frame, width: int) -> str:
     """Return the text of a frame: its template, the number of copies, and a note."""
     if not frame.title and not frame.pattern and frame.copies is None:
         return ""
-    texts = [("11", frame.pattern or frame.title.replace("_", " ")), ("10", frame.note)]
+    texts = [("10.5", frame.pattern or frame.title.replace("_", " ")), ("10", frame.note)]
     if frame.copies is not None:
         texts.insert(0, ("14", f"× {frame.copies}:" if frame.pattern else f"× {frame.copies}"))
     lines = [
         f'<font point-size="{size}">{markup(line)}</font>'
         for size, text in texts
         if text
-        for line in wrapped(text, FRAME_LINE)
+        for line in wrapped(text, width)
     ]
     return "<" + "".join(f'{line}<br align="left"/>' for line in lines) + ">"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from weft.graphs.draw.inside import find, lay_out_block
 from weft.graphs.draw.layout import lay_out_graph
 from weft.graphs.draw.paper import restyle
 from weft.graphs.draw.picture import Picture
+from weft.graphs.ir.drawn.inside import Inside, Step
 from weft.graphs.ir.graph import Graph, Part
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
@@ -277,3 +279,40 @@ def test_residual_arrows_go_around_what_they_skip(base: Graph) -> None:
     assert (chain[0], chain[-1]) in before.residuals
     bands = [before.boxes[name].words.title for name in chain[1::2]]
     assert bands == ["norm", "add"]
+
+
+STEP = Step(name="y", reads=("x",), title="double")
+
+
+@pytest.mark.parametrize(
+    ("inside", "problem"),
+    [
+        (lambda _: [STEP], "not an Inside"),
+        (lambda _: Inside(steps=(STEP,), output="z"), "'z' is not one of its steps"),
+        (
+            lambda _: Inside(steps=(replace(STEP, reads=("w",)),), output="y"),
+            "'w', which is unknown",
+        ),
+        (lambda part: part.gone, "AttributeError"),
+    ],
+    ids=["other", "output", "reads", "raises"],
+)
+def test_a_block_that_declares_no_operations_is_refused(inside: Any, problem: str) -> None:
+    """A block of another package gets a finding that names the mistake, not a traceback."""
+    part = attention({"heads": 2}, {})
+    wrong = replace(part, block=replace(part.block, inside=inside))
+
+    with pytest.raises(InputError, match="attention@2") as caught:
+        lay_out_block(wrong, "a")
+
+    assert problem in caught.value.problem
+
+
+def test_a_block_of_another_package_can_declare_its_operations() -> None:
+    """As docs/write-a-block.md shows."""
+    part = attention({"heads": 2}, {})
+    own = replace(
+        part, block=replace(part.block, inside=lambda _: Inside(steps=(STEP,), output="y"))
+    )
+
+    assert set(lay_out_block(own, "a").wires) == {("input/x", "node/y"), ("node/y", "output/y")}

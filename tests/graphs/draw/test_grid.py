@@ -126,4 +126,4 @@ def test_ten_thousand_boxes_are_written_out(tmp_path: Path) -> None:
     out = draw(tall(1999), tmp_path / "many.svg", "expanded")
 
     assert time.process_time() - start < 20
-    assert out.read_text(encoding="utf-8").count("attention") == 3 * 1999
+    assert out.read_text(encoding="utf-8").count("add &amp; norm") == 5 * 1999
