@@ -92,8 +92,8 @@ def lay_out_block(part: Part, path: str) -> Picture:
     picture = Picture(Frame("", part.key))
     for name, type_ in part.inputs.items():
         picture.add_end(f"input/{name}", type_)
-    first, type_ = next(iter(part.outputs.items()))
-    picture.add_end(f"output/{first}", type_)
+    for name in inside.outputs:
+        picture.add_end(f"output/{name}", part.outputs[name])
     frames: dict[str, Frame] = {"": picture.root}
     for name, (title, count) in inside.frames.items():
         frames[name] = Frame(name, title, count)
@@ -111,7 +111,8 @@ def lay_out_block(part: Part, path: str) -> Picture:
             if step.frame and end in outside and not alone:
                 end = _enter(picture, frames[step.frame], end, type_)
             picture.wire(end, f"node/{step.name}", type_)
-    picture.wire(f"node/{inside.output}", f"output/{first}", type_)
+    for name, step_name in inside.outputs.items():
+        picture.wire(f"node/{step_name}", f"output/{name}", part.outputs[name])
     picture.rows = [[f"node/{name}" for name in row] for row in inside.rows]
     picture.columns.clear()
     return picture
@@ -136,14 +137,16 @@ def _declared(part: Part) -> Inside:
                 wrong = strange[0] if strange else step.frame or step.slot
                 problem = problem or f"its step '{step.name}' refers to '{wrong}', which is unknown"
             known.add(step.name)
-        if made.output not in known - {*part.inputs}:
-            problem = problem or f"its output '{made.output}' is not one of its steps"
+        for port, name in made.outputs.items():
+            if port not in part.outputs or name not in known - {*part.inputs}:
+                problem = problem or f"its output '{port}' is '{name}', which is unknown"
         if not problem:
             return made
     problem = problem or f"it returns {made!r:.60}, not an Inside"
     raise InputError(
         f"the inside of block '{part.key}' cannot be drawn: {problem}",
-        help="write inside=lambda part: Inside(steps=(Step(name='y', reads=('x',)),), output='y')",
+        help="write inside=lambda part: Inside(steps=(Step(name='z', reads=('x',)),), "
+        "outputs={'y': 'z'})",
     )
 
 
