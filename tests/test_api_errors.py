@@ -74,6 +74,7 @@ WRONG = {
         weft.SpecError,
     ),
     "unknown suffix": Wrong(lambda: weft.draw("bert", "bert.gif"), "'.gif'", ".svg"),
+    "unknown style": Wrong(lambda: weft.draw("bert", "a.dot", style="pape"), "'pape'", "'paper'"),
     "unknown form": Wrong(lambda: weft.draw("bert", "a.dot", "fold"), "'fold'", "'folded'"),
     "no such device": Wrong(lambda: weft.build("bert", device="gpu"), "'gpu'", "use 'cpu'"),
     "swap of nothing": Wrong(

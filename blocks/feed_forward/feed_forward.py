@@ -21,6 +21,7 @@ from ..params import (
     lora_weights,
     without_lora,
 )
+from .inside import feed_forward, gated_feed_forward
 
 
 class FeedForwardParams(Params):
@@ -124,6 +125,7 @@ FEED_FORWARD = BlockType(
     name="feed_forward",
     title="feed-forward",
     family="feed_forward",
+    inside=feed_forward,
     role="feed_forward",
     doc="Two linear maps with an activation in between; max(0, x W1 + b1) W2 + b2.",
     source="Vaswani et al. 2017, section 3.3",
@@ -142,6 +144,7 @@ GATED_FEED_FORWARD = BlockType(
     name="gated_feed_forward",
     title="gated feed-forward",
     family="feed_forward",
+    inside=gated_feed_forward,
     role="gated_feed_forward",
     doc="Gated feed-forward network: a linear map gated by an activated second map, then a map "
     "back; (silu(x Wg) * x W1) W2.",

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Signature, port
 from ..params import LATER, Activation, Count, Flag, Params, Probability
+from .inside import mixture_of_experts
 
 
 class MixtureOfExpertsParams(Params):
@@ -80,6 +81,7 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 MIXTURE_OF_EXPERTS = BlockType(
     name="mixture_of_experts",
     family="feed_forward",
+    inside=mixture_of_experts,
     mixes="mixture of experts",
     onnx_form="_run_experts=.feed_forward.mixture_of_experts_onnx:experts_in_turn",
     doc="Feed-forward experts of which a router selects top_k per position; y = sum over the top_k "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ...specs.findings import InputError, did_you_mean
-from ..ir.drawn.inside import Step
+from ..ir.drawn.inside import Inside, Step
 from ..ir.graph import Filling, Graph, Part, Scope
 from ..ir.traverse import Visit, model_of, visits
 from ..ir.value_type import ValueType
@@ -84,16 +84,16 @@ def lay_out_block(part: Part, path: str) -> Picture:
     Args:
         part: a part whose block has `inside`.
         path: path of its node, for tooltips.
+
+    Raises:
+        InputError: the block, of a package of its own, declares something else than operations.
     """
-    if part.block.inside is None:
-        msg = f"{part.key} declares no operations"
-        raise ValueError(msg)
-    inside = part.block.inside(part)
+    inside = _declared(part)
     picture = Picture(Frame("", part.key))
     for name, type_ in part.inputs.items():
         picture.add_end(f"input/{name}", type_)
-    first, type_ = next(iter(part.outputs.items()))
-    picture.add_end(f"output/{first}", type_)
+    for name in inside.outputs:
+        picture.add_end(f"output/{name}", part.outputs[name])
     frames: dict[str, Frame] = {"": picture.root}
     for name, (title, count) in inside.frames.items():
         frames[name] = Frame(name, title, count)
@@ -111,10 +111,43 @@ def lay_out_block(part: Part, path: str) -> Picture:
             if step.frame and end in outside and not alone:
                 end = _enter(picture, frames[step.frame], end, type_)
             picture.wire(end, f"node/{step.name}", type_)
-    picture.wire(f"node/{inside.output}", f"output/{first}", type_)
+    for name, step_name in inside.outputs.items():
+        picture.wire(f"node/{step_name}", f"output/{name}", part.outputs[name])
     picture.rows = [[f"node/{name}" for name in row] for row in inside.rows]
     picture.columns.clear()
     return picture
+
+
+def _declared(part: Part) -> Inside:
+    """Return the operations of a block, after checking what they refer to.
+
+    Raises:
+        InputError: the block declares something else.
+    """
+    made, problem = None, ""
+    try:
+        made = part.block.inside(part) if part.block.inside is not None else None
+    except Exception as error:  # noqa: BLE001 - the block may be of another package
+        problem = f"it raises {type(error).__name__}: {error}"
+    if isinstance(made, Inside):
+        known, frames = {*part.inputs}, {"", *made.frames}
+        for step in made.steps:
+            strange = [name for name in step.reads if name not in known]
+            if strange or step.frame not in frames or (step.slot and step.slot not in part.fill):
+                wrong = strange[0] if strange else step.frame or step.slot
+                problem = problem or f"its step '{step.name}' refers to '{wrong}', which is unknown"
+            known.add(step.name)
+        for port, name in made.outputs.items():
+            if port not in part.outputs or name not in known - {*part.inputs}:
+                problem = problem or f"its output '{port}' is '{name}', which is unknown"
+        if not problem:
+            return made
+    problem = problem or f"it returns {made!r:.60}, not an Inside"
+    raise InputError(
+        f"the inside of block '{part.key}' cannot be drawn: {problem}",
+        help="write inside=lambda part: Inside(steps=(Step(name='z', reads=('x',)),), "
+        "outputs={'y': 'z'})",
+    )
 
 
 def _enter(picture: Picture, frame: Frame, end: str, type_: ValueType) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Literal, get_origin
 
 import graphviz
 
-from ..ir.graph import Filling, Part, TemplatePart
+from ..ir.graph import BlockNode, Filling, Node, Part, TemplatePart
+from ..ir.traverse import holds_model, model_of
 
 LONGEST = 48
 """Maximum number of characters in a line of a picture; longer text is wrapped or cut."""
@@ -212,6 +213,21 @@ def words_of(part: Filling) -> Words:
         ", ".join(one.own for one in inner if one.own),
         tuple(pair for one in inner for pair in one.parts),
     )
+
+
+def is_closed(node: Node) -> bool:
+    """Return whether a folded picture shows a node as one box: a model, or a shared template."""
+    return holds_model(node) or (bool(node.shares) and not isinstance(node, BlockNode))
+
+
+def words_of_closed(node: Node) -> Words:
+    """Return the text of the box of a closed node."""
+    title = node.name.replace("_", " ")
+    if node.shares:
+        return Words(title, f"shares the weights of {node.shares}", "model")
+    model = model_of(node)
+    spec, count = (model.name, model.parameters()) if model else ("", node.parameters())
+    return Words(title, f"{spec}, {count_words(count)} parameters", "model")
 
 
 def _part_text(part: Filling) -> str:

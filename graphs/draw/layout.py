@@ -14,16 +14,15 @@ from ..ir.graph import (
     BlockNode,
     Filling,
     Graph,
-    Node,
     Part,
     RepeatNode,
     Scope,
     TemplateNode,
     TemplatePart,
 )
-from ..ir.traverse import find_weight, holds_model, model_of
+from ..ir.traverse import find_weight
 from ..ir.value_type import ValueType
-from .labels import Words, bands_of, count_words, words_of
+from .labels import Words, bands_of, is_closed, words_of, words_of_closed
 from .patterns import covers, segments
 from .picture import FROZEN, MASKS, Box, Frame, Picture
 
@@ -56,11 +55,6 @@ def lay_out(scope: Scope, *, unfolded: bool = False, residuals: bool = False) ->
     return _Layout(scope.name, unfolded=unfolded, residuals=residuals).of_scope(scope)
 
 
-def is_closed(node: Node) -> bool:
-    """Return whether a folded picture shows a node as one box: a model, or a shared template."""
-    return holds_model(node) or (bool(node.shares) and not isinstance(node, BlockNode))
-
-
 class _Layout:
     """Places the boxes of a picture, then draws its wires."""
 
@@ -69,6 +63,8 @@ class _Layout:
         self.unfolded, self.residuals = unfolded, residuals
         self.insides: dict[str, list[_Inside]] = {}
         """Path of a template to its frames."""
+        self.around: dict[str, Frame] = {}
+        """Prefix of the paths in a scope to the frame of the scope."""
 
     def of_graph(self, graph: Graph) -> Picture:
         """Place and wire a graph."""
@@ -91,10 +87,11 @@ class _Layout:
 
     def _place(self, frame: Frame, scope: Scope, prefix: str) -> None:
         """Place a box for each block of a scope in its frame, and a frame for each template."""
+        self.around[prefix] = frame
         for node in scope.nodes:
             path = prefix + node.name
             if not self.unfolded and is_closed(node):
-                box = Box(words=_closed(node), tooltip=path, frozen=node.frozen)
+                box = Box(words=words_of_closed(node), tooltip=path, frozen=node.frozen)
                 self.picture.add(frame, f"node/{path}", box)
             elif isinstance(node, BlockNode):
                 self._place_block(frame, node, path)
@@ -223,6 +220,7 @@ class _Layout:
                 given = self._wire_block(node, path, reads)
             else:
                 given = self._wire_template(node, path, reads)
+                given = given if self.unfolded else self._leave(given, scope, node.name, prefix)
             known |= {f"{node.name}.{port}": value for port, value in given.items()}
         return {port: known[value] for port, value in scope.outputs.items()}
 
@@ -341,6 +339,21 @@ class _Layout:
             entered[port] = (name, type_)
         return entered
 
+    def _leave(
+        self, given: Mapping[str, Value], scope: Scope, name: str, prefix: str
+    ) -> dict[str, Value]:
+        """Draw how values leave a frame: one that several boxes read branches above it."""
+        left = dict(given)
+        around = self.around.get(prefix, self.picture.root)
+        for port, (source, type_) in given.items():
+            value, point = f"{name}.{port}", f"exit/{prefix}{name}/{port}"
+            ends = [*scope.outputs.values()].count(value) + _readers(scope, value)
+            if ends > 1 and type_.kind not in MASKS and not source.startswith("stack/"):
+                self.picture.add(around, point, Box(words=_NONE, shape="join"))
+                self.picture.wire(source, point, type_)
+                left[port] = (point, type_)
+        return left
+
     def _note_shared(self, graph: Graph) -> None:
         """Note on boxes which weights they share."""
         for index, group in enumerate(graph.ties, start=1):
@@ -373,16 +386,6 @@ def _readers(scope: Scope, port: str) -> int:
 
 
 _NONE = Words("", "", "other")
-
-
-def _closed(node: Node) -> Words:
-    """Return the text of a closed box."""
-    title = node.name.replace("_", " ")
-    if node.shares:
-        return Words(title, f"shares the weights of {node.shares}", "model")
-    model = model_of(node)
-    spec, count = (model.name, model.parameters()) if model else ("", node.parameters())
-    return Words(title, f"{spec}, {count_words(count)} parameters", "model")
 
 
 def _templates(part: Filling, path: str) -> Iterator[tuple[str, tuple[str, ...], TemplatePart]]:

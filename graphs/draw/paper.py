@@ -37,6 +37,7 @@ def look_of(name: str, tooltip: str) -> Look:
         width=92,
         title=11,
         end=15,
+        frame_line=11,
         size=13,
         ranksep="0.2",
     )
@@ -67,11 +68,14 @@ def restyle(picture: Picture, graph: Graph | None) -> None:
     for frame in picture.root.frames:
         _count_beside(picture, frame, stacks)
     heights = picture.heights()
-    for source, target in picture.wires:
-        down = heights[source] - heights[target]
-        if picture.crosses(source, target) and LOOSE[0] <= down <= LOOSE[1]:
-            picture.loose.add((source, target))
+    between = [ends for ends in picture.wires if picture.crosses(*ends)]
+    if all(LOOSE[0] <= heights[a] - heights[b] <= LOOSE[1] for a, b in between):
+        picture.loose.update(between)
     picture.beside.sort(key=lambda each: heights.get(each[1], 0))
+
+
+_SMALL = frozenset({"of", "and", "to", "the"})
+"""Words that stay in lower case in titles."""
 
 
 def titled(text: str) -> str:
@@ -82,7 +86,7 @@ def titled(text: str) -> str:
     """
 
     def capital(word: str) -> str:
-        return word[:1].upper() + word[1:]
+        return word if word in _SMALL else word[:1].upper() + word[1:]
 
     if text in FIGURE:
         return FIGURE[text]

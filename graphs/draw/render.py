@@ -1,4 +1,4 @@
-"""Rendering: write a diagram to a file, atomically, with graphviz's `dot`."""
+"""Rendering: write a diagram to a file, atomically, with graphviz's `dot` or `neato`."""
 
 from __future__ import annotations
 
@@ -55,11 +55,12 @@ def svg_of(picture: graphviz.Digraph) -> str:
 
 
 def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
-    """Return the picture as `dot` draws it."""
+    """Return the picture as graphviz draws it."""
     options = ["-Gdpi=144"] if suffix == "png" else []
+    placed = ["-n2"] if picture.engine == "neato" else []
     try:
         done = subprocess.run(
-            ["dot", f"-T{suffix}", *options],
+            [picture.engine, *placed, f"-T{suffix}", *options],
             input=picture.source.encode(),
             capture_output=True,
             check=False,
@@ -67,18 +68,20 @@ def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
         )
     except FileNotFoundError as error:
         raise InputError(
-            "the program 'dot' is not installed",
+            f"the program '{picture.engine}' is not installed",
             place=str(out),
             help="install graphviz (Debian: apt-get install graphviz), or write a .dot file,"
             " which does not need it",
         ) from error
     except subprocess.TimeoutExpired as error:
-        problem = f"'dot' did not finish within {LONGEST_RENDER} seconds"
+        problem = f"'{picture.engine}' did not finish within {LONGEST_RENDER} seconds"
         raise InputError(problem, place=str(out), help="write a .dot file instead") from error
     if done.returncode or not done.stdout:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise InputError(
-            f"'dot' failed: {lines[-1]}", place=str(out), help="write a .dot file instead"
+            f"'{picture.engine}' failed: {lines[-1]}",
+            place=str(out),
+            help="write a .dot file instead",
         )
     content: bytes = done.stdout
     return content

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import graphviz
 
+from .grid import place
 from .labels import (
     COLORS,
     DETAIL,
@@ -31,10 +32,14 @@ from .picture import FROZEN, MASKS, Box, Frame, Picture, Side, frame_of
 FONT = "Helvetica,Arial,sans-serif"
 FROZEN_EDGE = "#5b8db8"
 """Color of the line around what does not train."""
+FRAME_LINES = 2
+"""Number of lines of a frame's label that a picture of every copy has space for."""
 FRAME_LINE = 14
 """Number of characters in a line of a frame's label, which is left of the wire in its middle."""
 HEADING = 30
 """Number of characters in a line of the title of a picture."""
+MANY = 200
+"""Number of boxes from which on a picture of every copy is placed here, and not by dot."""
 WIDTH = 132
 """Minimum width of a box in points, so that a stack has straight sides."""
 
@@ -61,6 +66,8 @@ class Look:
     """Number of characters in a line of a box."""
     end: int = LONGEST
     """Number of characters in a line of an input or an output."""
+    frame_line: int = FRAME_LINE
+    """Number of characters in a line of a frame's label."""
     size: float = 12.5
     """Font size of titles in points."""
     ranksep: str = "0.36"
@@ -76,8 +83,12 @@ class _Writer:
 
     def __init__(self, picture: Picture, look: Look) -> None:
         self.picture, self.look = picture, look
-        self.dot = graphviz.Digraph(name=plain(look.name))
+        large = picture.unfolded and len(picture.boxes) >= MANY
+        self.grid = place(picture, FRAME_LINES) if large else None
+        self.dot = graphviz.Digraph(name=plain(look.name), engine="neato" if large else "dot")
         self.stacks = picture.stacks()
+        self._next = self.grid.above() if self.grid is not None else {}
+        """DOT name of a box to that of the next box above it."""
 
     def write(self) -> graphviz.Digraph:
         """Write everything."""
@@ -95,6 +106,7 @@ class _Writer:
             pad="0.15",
             remincross="true",
             **({"mclimit": "3"} if picture.unfolded else {"newrank": "true"}),
+            **self._bounds(),
         )
         dot.attr("node", shape="plain", fontname=FONT, fontsize=f"{look.size}", fontcolor=look.ink)
         dot.attr(
@@ -124,18 +136,31 @@ class _Writer:
             rest = [type_ for type_ in types if type_.kind not in MASKS]
             for drawn in filter(None, (rest, masks)):
                 self._write_wire(source, target, [*map(str, drawn)], faint=drawn is masks)
-        for source, target in picture.residuals:
+        for source, target in picture.residuals if self.grid is None else ():
             side = "w" if self._side(target) == "left" else "e"
             dot.edge(f"{source}:{side}", f"{target}:{side}", weight="0")
         self._write_beside()
+        for source, target in picture.residuals if self.grid is not None else ():
+            self._write_wire(source, target, [], faint=False, bent=True)
         return dot
+
+    def _bounds(self) -> dict[str, str]:
+        """Return the size of a picture that is placed, and where its title is."""
+        if self.grid is None:
+            return {}
+        width, height = self.grid.width, self.grid.height
+        top = height + 16 * len(self.look.heading) + 20
+        middle = f"{width / 2:.1f},{(height + top) / 2:.1f}"
+        return {"bb": f"0,0,{width:.1f},{top:.1f}", "lp": middle}
 
     def _side(self, box: str) -> Side:
         """Return on which side of a stack its residual paths are drawn: away from the others."""
         return side_of(box, self.picture, self.stacks)
 
-    def _write_wire(self, source: str, target: str, types: list[str], *, faint: bool) -> None:
-        """Write one wire."""
+    def _write_wire(
+        self, source: str, target: str, types: list[str], *, faint: bool, bent: bool = False
+    ) -> None:
+        """Write one wire; one that is `bent` does not lead straight up."""
         label = "\n".join(f" {type_} " for type_ in types) if self.look.typed else ""
         style = {"label": plain(label)} if label else {}
         target_box = self.picture.boxes[target]
@@ -151,6 +176,10 @@ class _Writer:
             if (source, target) in self.picture.loose:
                 side = "e" if self._side(target) == "left" else "w"
                 style |= {"constraint": "false", "headport": side}
+        if self.grid is not None:
+            near = not bent and self._next.get(source) == target
+            arrow = target_box.shape != "join"
+            style["pos"] = self.grid.spline(source, target, near=near, arrow=arrow)
         self.dot.edge(source, target, **style)
 
     def _weight(self, source: str, target: str) -> str:
@@ -201,7 +230,7 @@ class _Writer:
         look = self.look
         for inner in frame.frames:
             with dot.subgraph(name=f"cluster_{inner.path}") as sub:
-                label = _frame_label(inner)
+                label = _frame_label(inner, look.frame_line)
                 sub.attr(
                     label=label,
                     labelloc="b",
@@ -209,11 +238,23 @@ class _Writer:
                     fillcolor=look.frame,
                     color=look.frame_edge,
                     penwidth="1.2",
-                    margin="22" if self.picture.residuals else "15",
+                    margin="22" if self.picture.residuals else "17",
                     labeljust="l",
                     tooltip=plain(inner.path),
+                    **self._edges(inner),
                 )
                 self._write_frame(sub, inner)
+
+    def _edges(self, frame: Frame) -> dict[str, str]:
+        """Return the edges of a frame that is placed, and where its label is."""
+        if self.grid is None or frame.path not in self.grid.frames:
+            return {}
+        left, low, right, high = self.grid.frames[frame.path]
+        lines = FRAME_LINES * 7.0
+        return {
+            "bb": f"{left:.1f},{low:.1f},{right:.1f},{high:.1f}",
+            "lp": f"{left + 46:.1f},{high - lines:.1f}",
+        }
 
     def _write_box(self, dot: graphviz.Digraph, name: str) -> None:
         """Write one box."""
@@ -221,6 +262,9 @@ class _Writer:
         more = {"tooltip": plain(box.tooltip)} if box.tooltip else {}
         if not self.picture.unfolded and name in self.picture.columns:
             more["group"] = self.picture.columns[name]
+        if self.grid is not None:
+            x, y = self.grid.at[name]
+            more["pos"] = f"{x:.1f},{y:.1f}"
         title = "\\n".join(map(plain, wrapped(box.words.title, look.title)))
         match box.shape:
             case "join":
@@ -308,17 +352,17 @@ def side_of(box: str, picture: Picture, stacks: list[str]) -> Side:
     return "left" if first else "right"
 
 
-def _frame_label(frame: Frame) -> str:
+def _frame_label(frame: Frame, width: int) -> str:
     """Return the text of a frame: its template, the number of copies, and a note."""
     if not frame.title and not frame.pattern and frame.copies is None:
         return ""
-    texts = [("11", frame.pattern or frame.title.replace("_", " ")), ("10", frame.note)]
+    texts = [("10.5", frame.pattern or frame.title.replace("_", " ")), ("10", frame.note)]
     if frame.copies is not None:
         texts.insert(0, ("14", f"× {frame.copies}:" if frame.pattern else f"× {frame.copies}"))
     lines = [
         f'<font point-size="{size}">{markup(line)}</font>'
         for size, text in texts
         if text
-        for line in wrapped(text, FRAME_LINE)
+        for line in wrapped(text, width)
     ]
     return "<" + "".join(f'{line}<br align="left"/>' for line in lines) + ">"

@@ -6,12 +6,12 @@ import re
 import shutil
 from pathlib import Path
 
+import graphviz
 import pytest
 from catalogue import (
     FIGURES,
     PAGE,
     PICTURES,
-    System,
     digest_of,
     digest_of_source,
     figures,
@@ -99,18 +99,19 @@ def test_only_stale_pictures_are_drawn_again(
     """Pictures of removed specs are deleted."""
     drawn = []
 
-    def draw(system: System) -> str:
-        drawn.append(system.name)
-        return f"<!-- {system.digest()} -->\n"
+    def draw(drawing: graphviz.Digraph) -> str:
+        drawn.append(drawing.name)
+        return f"<!-- {digest_of_source(drawing.source)} -->\n"
 
     monkeypatch.setattr("catalogue.picture", draw)
     write(tmp_path)
     (tmp_path / PICTURES / "gone.svg").write_text("<!-- 12 -->")
     (tmp_path / PICTURES / "bert.svg").write_text("<!-- 12 -->")
+    (tmp_path / FIGURES / "figure-1.svg").write_text("<!-- 12 -->")
     drawn.clear()
 
     write(tmp_path)
 
-    assert drawn == ["bert"]
+    assert drawn == ["bert", "transformer-base"]
     assert not (tmp_path / PICTURES / "gone.svg").exists()
     assert (tmp_path / PAGE).read_text(encoding="utf-8") == page()

@@ -53,7 +53,7 @@ def inside(part: Any) -> Inside:
     title = "scaled dot-product attention" if scaled else "dot-product attention"
     return Inside(
         steps=tuple(steps),
-        output="out",
+        outputs={"y": "out"},
         frames={_HEADS: (title, arguments["heads"])},
         rows=(("value", "key", "query"),),
     )
@@ -145,7 +145,9 @@ def _in_heads(name: str, reads: tuple[str, ...], title: str, family: str, detail
 
 
 def _bias(arguments: Mapping[str, Any], name: str) -> str:
-    """Return a note on a projection without a bias."""
+    """Return notes on a projection: without a bias, with low-rank matrices."""
     biases = arguments["bias"]
     has = biases if isinstance(biases, bool) else name in biases
-    return "" if has else ", no bias"
+    maps = ("query", "value") if arguments.get("lora_maps") == "query_value" else (name,)
+    lora = arguments.get("lora_rank") if name in maps else 0
+    return ("" if has else ", no bias") + (f", LoRA rank {lora}" if lora else "")

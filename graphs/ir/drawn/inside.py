@@ -32,8 +32,8 @@ class Inside:
     """The operations of one use of a block, in order of computation."""
 
     steps: tuple[Step, ...]
-    output: str
-    """The step that computes the first output of the block."""
+    outputs: Mapping[str, str]
+    """Output of the block to the step that computes it."""
     frames: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Name of a frame to its title, and how often its steps run side by side."""
     rows: tuple[tuple[str, ...], ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from weft.graphs.draw.inside import find, lay_out_block
 from weft.graphs.draw.layout import lay_out_graph
 from weft.graphs.draw.paper import restyle
 from weft.graphs.draw.picture import Picture
+from weft.graphs.ir.drawn.inside import Inside, Step
 from weft.graphs.ir.graph import Graph, Part
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
@@ -277,3 +279,92 @@ def test_residual_arrows_go_around_what_they_skip(base: Graph) -> None:
     assert (chain[0], chain[-1]) in before.residuals
     bands = [before.boxes[name].words.title for name in chain[1::2]]
     assert bands == ["norm", "add"]
+
+
+STEP = Step(name="y", reads=("x",), title="double")
+
+
+@pytest.mark.parametrize(
+    ("inside", "problem"),
+    [
+        (lambda _: [STEP], "not an Inside"),
+        (lambda _: Inside(steps=(STEP,), outputs={"y": "z"}), "'y' is 'z'"),
+        (
+            lambda _: Inside(steps=(replace(STEP, reads=("w",)),), outputs={"y": "y"}),
+            "'w', which is unknown",
+        ),
+        (lambda part: part.gone, "AttributeError"),
+    ],
+    ids=["other", "output", "reads", "raises"],
+)
+def test_a_block_that_declares_no_operations_is_refused(inside: Any, problem: str) -> None:
+    """A block of another package gets a finding that names the mistake, not a traceback."""
+    part = attention({"heads": 2}, {})
+    wrong = replace(part, block=replace(part.block, inside=inside))
+
+    with pytest.raises(InputError, match="attention@2") as caught:
+        lay_out_block(wrong, "a")
+
+    assert problem in caught.value.problem
+
+
+def test_a_block_of_another_package_can_declare_its_operations() -> None:
+    """As docs/write-a-block.md shows."""
+    part = attention({"heads": 2}, {})
+    own = replace(
+        part, block=replace(part.block, inside=lambda _: Inside(steps=(STEP,), outputs={"y": "y"}))
+    )
+
+    assert set(lay_out_block(own, "a").wires) == {("input/x", "node/y"), ("node/y", "output/y")}
+
+
+def block(use: str, params: dict[str, Any], **more: Any) -> Picture:
+    """Return the inside of one block that reads `x`."""
+    value = {
+        "format": 2,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]", **({"mask": "mask[B T]"} if "mask" in more else {})},
+        "outputs": {"y": "a.y"},
+        "nodes": {"a": {"use": use, "in": {"x": "x", **more}, "params": params}},
+    }
+    part = find(check(loaded(value).form, registry()), "a")
+    assert isinstance(part, Part)
+    return lay_out_block(part, "a")
+
+
+def test_the_inside_of_a_gated_feed_forward_network_is_its_formula() -> None:
+    """(silu(x Wg) * x W1) W2, Shazeer 2020, section 2: only one of the maps is activated."""
+    picture = block("gated_feed_forward@1", {"d_ff": 12, "bias": False, "dropout": 0.1})
+
+    chain = ["node/gated", "node/dropout", "node/outer", "output/y"]
+    assert set(picture.wires) == {
+        ("input/x", "node/inner"),
+        ("input/x", "node/gate"),
+        ("node/gate", "node/activated"),
+        ("node/inner", "node/gated"),
+        ("node/activated", "node/gated"),
+        *itertools.pairwise(chain),
+    }
+    assert picture.boxes["node/activated"].words.title == "silu"
+    assert picture.boxes["node/outer"].words.detail == "to 8, no bias"
+
+
+def test_the_inside_of_a_mixture_has_experts_a_router_and_two_outputs() -> None:
+    """Shazeer et al. 2017, section 2; the mask keeps padding from the experts."""
+    picture = block("mixture_of_experts@1", {"experts": 4, "d_ff": 12}, mask="mask")
+
+    [experts] = picture.root.frames
+    assert (experts.copies, experts.boxes) == (
+        4,
+        ["node/inner", "node/activated", "node/outer"],
+    )
+    assert set(picture.wires) == {
+        *itertools.pairwise(["input/x", *experts.boxes, "node/sum", "output/y"]),
+        *itertools.pairwise(["input/x", "node/router", "node/p", "node/chosen", "node/sum"]),
+        ("input/mask", "node/chosen"),
+        ("node/p", "node/balance"),
+        ("node/chosen", "node/balance"),
+        ("node/balance", "output/balance"),
+    }
+    assert picture.boxes["node/chosen"].words.title == "top 2 of 4"

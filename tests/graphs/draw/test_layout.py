@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +19,7 @@ from weft.graphs.draw.picture import Frame, Picture
 from weft.graphs.ir.graph import Graph, RepeatNode
 from weft.specs.load import load, loaded
 
-from .test_diagram import TOY, text_of
+from .test_diagram import NEEDS_DOT, TOY, text_of
 
 
 def alternating(layers: int, every: int, **changes: Any) -> Graph:
@@ -235,3 +238,51 @@ def test_long_text_is_wrapped_after_commas_then_at_spaces() -> None:
     assert len(endless) == MOST_LINES
     assert endless[-1].endswith("…")
     assert all(len(line) <= 20 for line in endless)
+
+
+@NEEDS_DOT
+@pytest.mark.parametrize(
+    "name", ["transformer-base", "conv-s2s", "moe-transformer", "parsing-tags"]
+)
+def test_no_wire_crosses_the_label_of_a_frame(name: str) -> None:
+    """Neither masks, which come from below, nor outputs, which leave in the middle."""
+    dot = diagram(check(load(name).form, registry())).source
+    done = subprocess.run(["dot", "-Tjson0"], input=dot.encode(), capture_output=True, check=True)
+    drawn = json.loads(done.stdout)
+
+    labels = [_area(one) for one in drawn["objects"] if "lwidth" in one]
+    assert labels
+    for edge in drawn["edges"]:
+        for x, y in _curve(edge["pos"]) if edge.get("style") != "invis" else ():
+            inside = [box for box in labels if box[0] < x < box[2] and box[1] < y < box[3]]
+            assert not inside, (edge["tail"], edge["head"])
+
+
+def _area(frame: dict[str, str]) -> tuple[float, float, float, float]:
+    """Return the edges of the label of a frame: left, lower, right, upper."""
+    (x, y) = map(float, frame["lp"].split(","))
+    width, height = float(frame["lwidth"]) * 72 - 4, float(frame["lheight"]) * 72 - 4
+    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+def _curve(pos: str) -> Iterator[tuple[float, float]]:
+    """Yield points of the Bezier curves of a wire."""
+    texts = [text.removeprefix("e,") for text in pos.split() if not text.startswith("e,")]
+    points = [tuple(map(float, text.split(","))) for text in texts]
+    for first in range(0, len(points) - 3, 3):
+        for step in range(17):
+            t = step / 16
+            weights = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
+            some = points[first : first + 4]
+            x, y = (sum(w * p[i] for w, p in zip(weights, some, strict=True)) for i in (0, 1))
+            yield x, y
+
+
+def test_a_value_that_several_boxes_read_leaves_its_frame_once() -> None:
+    """The three outputs of the tagger branch above the frame of its layers."""
+    picture = lay_out_graph(check(load("parsing-tags").form, registry()))
+
+    [point] = [name for name in picture.boxes if name.startswith("exit/")]
+    assert len([1 for source, _ in picture.wires if source == point]) == 3
+    assert len([1 for _, target in picture.wires if target == point]) == 1
+    assert point in picture.root.boxes

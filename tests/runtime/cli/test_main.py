@@ -292,6 +292,19 @@ def test_blocks_describes_a_block(capsys: Capture) -> None:
     assert "did you mean 'attention@2'?" in capsys.readouterr().err
 
 
+def test_a_run_is_drawn_with_its_own_sizes(tmp_path: Path) -> None:
+    """The run has 3 layers and a vocabulary of 600; the spec alone has other sizes."""
+    out = tmp_path / "model.dot"
+
+    assert main(["draw", "demo", "-o", str(out), "--node", "model"]) == 0
+
+    text = out.read_text(encoding="utf-8")
+    assert "to 600" in text
+    assert text.count("× 3<") == 2
+    graph = weft.load("transformer-tiny", layers=3, d_ff=512, vocab=600).graph()
+    assert f"{graph.parameters() / 1e6:.1f}M parameters" in text
+
+
 def test_spec_commands_load_no_torch() -> None:
     """Checking, showing and drawing to DOT start fast without torch."""
     code = (
