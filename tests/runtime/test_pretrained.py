@@ -12,6 +12,11 @@ from weft.specs.reader import shipped_names
 
 PARAMETERS = {
     "bloom": 559_214_592,
+    "clip-text": 63_428_096,
+    "clip-vision": 87_849_216,
+    "deberta-v2": 184_551_780,
+    "electra-base": 109_483_009,
+    "electra-small": 13_549_057,
     "falcon": 6_921_720_704,
     "falcon-40b": 41_303_293_952,
     "gemma2": 590_118_912 + 2_024_517_888,
@@ -19,6 +24,7 @@ PARAMETERS = {
     "gpt-neox": 20_554_567_680,
     "mbart": 610_851_840 - 2 * 2 * 1024 + 250_027,
     "mixtral": 46_702_792_704,
+    "modernbert": 149_655_232,
     "mpt": 6_649_286_656,
     "olmo2": 7_298_617_344,
     "pegasus": 568_699_904 + 96_103,
