@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 import weft
+from weft.runtime.export.eject.eject import eject
+from weft.runtime.prove.prove import prove
 from weft.specs.reader import shipped_names
 
 PARAMETERS = {
@@ -39,6 +44,21 @@ two unused rows of each table of positions and with the bias of the logits, whic
 Gemma 2: embedding and others; Gemma Team 2024, Gemma 2, table 2."""
 
 
+SMALL: dict[str, Any] = {"d_model": 16, "heads": 4, "d_ff": 24, "layers": 2, "vocab": 12}
+MORE: dict[str, dict[str, Any]] = {
+    "clip-vision": {"height": 12, "width": 12, "patch": 4},
+    "deberta-v2": {"buckets": 4, "max_length": 9},
+    "electra-small": {"d_embedding": 6},
+    "falcon-40b": {"kv_heads": 2},
+    "gemma2": {"kv_heads": 2, "d_k": 6, "layers": 4, "distance": 3},
+    "gpt-j": {"d_model": 32},
+    "gpt-neox": {"d_model": 32},
+    "modernbert": {"layers": 4, "distance": 3},
+    "stablelm": {"d_model": 32},
+}
+"""Other params that make a spec tiny."""
+
+
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_spec_has_as_many_parameters_as_published(name: str) -> None:
     """It has no mistake and no warning, the name of its file, and a doc of one line."""
@@ -68,3 +88,18 @@ def test_only_every_second_layer_of_gemma_2_has_a_window(layers: int, reached: i
     change = model(tokens=tokens)["logits"] - model(tokens=other)["logits"]
 
     assert change.abs().amax(-1)[0].nonzero().flatten().tolist() == list(range(reached + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_spec_is_proven_and_ejected(name: str, tmp_path: Path) -> None:
+    """At a tiny size; the outputs of the ejected file, which runs without Weft, are the model's."""
+    known = weft.load(name).form.params
+    sizes = {key: value for key, value in (SMALL | MORE.get(name, {})).items() if key in known}
+    sizes |= {"kv_heads": 2} if name.startswith(("qwen", "mixtral")) else {}
+    spec = weft.load(name, **sizes)
+
+    proof = prove(spec, sizes={"T": 11} if "T" in spec.form.axes else {}, skip=["compiled"])
+
+    assert proof.failed == ()
+    assert eject(spec.graph(), tmp_path / "plain.py").compared == "outputs"
