@@ -114,7 +114,7 @@ def import_(
         InputError: the folder, the table or the output path is invalid; nothing is written.
     """
     del library
-    from ..importing import compare as comparing
+    from ..importing.comparing import compare as comparing
     from ..importing.hf import import_hf
 
     if compare:

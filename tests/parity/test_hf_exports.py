@@ -15,7 +15,7 @@ from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
 from weft.runtime.export.huggingface.export import export_huggingface
-from weft.runtime.importing.compare import compare
+from weft.runtime.importing.comparing.compare import compare
 from weft.runtime.spec.check import graph_of
 from weft.specs.load import load, loaded
 
