@@ -18,15 +18,6 @@ RUNS = sorted(FOLDER.glob("*-run.json"))
 SPECS = sorted({*FOLDER.glob("*.json")} - {*RUNS})
 SMALL: dict[str, dict[str, Any]] = {
     "deepnet": {"d_model": 16, "heads": 2, "layers": 2},
-    "gemma2": {
-        "d_model": 16,
-        "heads": 4,
-        "kv_heads": 2,
-        "d_k": 4,
-        "d_ff": 16,
-        "layers": 4,
-        "distance": 3,
-    },
     "latent-attention": {
         "d_model": 16,
         "heads": 2,
@@ -127,25 +118,6 @@ def test_primer_with_kernels_that_copy_is_a_transformer_with_squared_relu() -> N
     for kernel in kernels:
         kernel.copy_(torch.tensor([0.0, 0.0, 1.0]).expand_as(kernel))
     torch.testing.assert_close(primer(tokens=tokens)["logits"], wanted)
-
-
-def test_gemma_2_has_as_many_parameters_as_published() -> None:
-    """Embedding and others; Gemma Team 2024, Gemma 2, table 2."""
-    assert weft.load(FOLDER / "gemma2.json").graph().parameters() == 590_118_912 + 2_024_517_888
-
-
-@pytest.mark.parametrize(("layers", "reached"), [(1, 3), (2, 10)])
-def test_only_every_second_layer_of_gemma_2_has_a_window(layers: int, reached: int) -> None:
-    """The first layer reads 3 earlier positions, the second one all."""
-    sizes = SMALL["gemma2"] | {"layers": layers, "vocab": 12}
-    model = weft.build(weft.load(FOLDER / "gemma2.json", **sizes), seed=1).eval()
-    tokens = torch.randint(1, 12, (1, 11))
-    other = tokens.clone()
-    other[0, 0] = 0
-
-    change = model(tokens=tokens)["logits"] - model(tokens=other)["logits"]
-
-    assert change.abs().amax(-1)[0].nonzero().flatten().tolist() == list(range(reached + 1))
 
 
 def test_keys_and_values_of_latent_attention_are_maps_of_the_compressed_vector() -> None:

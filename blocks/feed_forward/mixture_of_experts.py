@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import Activation, Count, Flag, Params, Probability
+from ..params import LATER, Activation, Count, Flag, Params, Probability
 
 
 class MixtureOfExpertsParams(Params):
@@ -26,7 +26,10 @@ class MixtureOfExpertsParams(Params):
     activation: Activation = "relu"
     """Activation between the two linear maps of an expert."""
     bias: Flag = True
-    """Whether both linear maps have biases; the router has none."""
+    """Whether the linear maps have biases; the router has none."""
+    gated: Annotated[Flag, LATER] = False
+    """Whether the hidden layer is multiplied by an activated second linear map, the gate, as in
+    `gated_feed_forward`; the hidden layer itself then has no activation."""
     dropout: Probability = 0.0
     """Dropout probability after the activation."""
 
@@ -58,15 +61,19 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         "inner": (experts, d_model, d_ff),
         "outer": (experts, d_ff, d_model),
     }
+    if arguments["gated"]:
+        weights["gate"] = weights["inner"]
     if arguments["bias"]:
         weights |= {"inner_bias": (experts, d_ff), "outer_bias": (experts, d_model)}
+        if arguments["gated"]:
+            weights["gate_bias"] = weights["inner_bias"]
     return weights
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the router and the two linear maps of each of the top_k experts per position."""
+    """Count the router and the linear maps of each of the top_k experts per position."""
     a = arguments
-    each: int = a["d_model"] * (a["experts"] + 2 * a["top_k"] * a["d_ff"])
+    each: int = a["d_model"] * (a["experts"] + (2 + a["gated"]) * a["top_k"] * a["d_ff"])
     return 2 * sizes["b"] * sizes["t"] * each
 
 
@@ -79,7 +86,8 @@ MIXTURE_OF_EXPERTS = BlockType(
     "of p_e(x) E_e(x), where p is the softmax of the router, renormalized over the top_k if "
     "top_k > 1; balance = experts * sum_e share_e * mean p_e.",
     source="Shazeer et al. 2017, section 2; balance, capacity and top_k = 1: Fedus et al. 2021, "
-    "section 2.2; weights for top_k > 1: Lepikhin et al. 2020, section 2.2",
+    "section 2.2; weights for top_k > 1: Lepikhin et al. 2020, section 2.2; gated: Jiang et al. "
+    "2024, section 2.1",
     params=MixtureOfExpertsParams,
     signature=_signature,
     arguments=_arguments,

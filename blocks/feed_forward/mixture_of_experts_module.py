@@ -30,7 +30,7 @@ class MixtureOfExperts(nn.Module):
     2.2; K = 2: Lepikhin et al. 2020, section 2.2.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the params of a block
         self,
         d_model: int,
         experts: int,
@@ -40,6 +40,7 @@ class MixtureOfExperts(nn.Module):
         activation: str = "relu",
         *,
         bias: bool = True,
+        gated: bool = False,
         dropout: float = 0.0,
     ) -> None:
         """Create the router, from D to E, and the maps of each expert, from D to F and back."""
@@ -48,7 +49,9 @@ class MixtureOfExperts(nn.Module):
         self.router = nn.Linear(d_model, experts, bias=False)
         self.inner = nn.Parameter(torch.empty(experts, d_model, d_ff))
         self.outer = nn.Parameter(torch.empty(experts, d_ff, d_model))
+        self.gate = nn.Parameter(torch.empty(experts, d_model, d_ff)) if gated else None
         self.inner_bias = nn.Parameter(torch.empty(experts, d_ff)) if bias else None
+        self.gate_bias = nn.Parameter(torch.empty(experts, d_ff)) if bias and gated else None
         self.outer_bias = nn.Parameter(torch.empty(experts, d_model)) if bias else None
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
@@ -57,9 +60,10 @@ class MixtureOfExperts(nn.Module):
         """Draw Xavier-uniform weights for each map; biases start at zero."""
         draw_linear(generator, self.router)
         bound = math.sqrt(6 / (self.inner.size(1) + self.inner.size(2)))
-        for weight in (self.inner, self.outer):
-            nn.init.uniform_(weight, -bound, bound, generator=generator)
-        for bias in (self.inner_bias, self.outer_bias):
+        for weight in (self.inner, self.outer, self.gate):
+            if weight is not None:
+                nn.init.uniform_(weight, -bound, bound, generator=generator)
+        for bias in (self.inner_bias, self.outer_bias, self.gate_bias):
             if bias is not None:
                 nn.init.zeros_(bias)
 
@@ -112,13 +116,18 @@ class MixtureOfExperts(nn.Module):
         """
         order_M = expert_M.argsort(stable=True)
         sorted_M = expert_M[order_M]
-        y = self._expert_matmul(x_ND[order_M % x_ND.size(0)], self.inner, count_E)
-        if self.inner_bias is not None:
-            y = y + self.inner_bias[sorted_M]
-        y = self._expert_matmul(self.dropout(self.activation(y)), self.outer, count_E)
-        if self.outer_bias is not None:
-            y = y + self.outer_bias[sorted_M]
-        return y[order_M.argsort()]
+        x_MD = x_ND[order_M % x_ND.size(0)]
+
+        def mapped(x_MI: Tensor, weight_EIO: Tensor, bias_EO: Tensor | None) -> Tensor:
+            y_MO = self._expert_matmul(x_MI, weight_EIO, count_E)
+            return y_MO if bias_EO is None else y_MO + bias_EO[sorted_M]
+
+        y = mapped(x_MD, self.inner, self.inner_bias)
+        if self.gate is None:
+            y = self.activation(y)
+        else:
+            y = y * self.activation(mapped(x_MD, self.gate, self.gate_bias))
+        return mapped(self.dropout(y), self.outer, self.outer_bias)[order_M.argsort()]
 
     def _expert_matmul(self, x_MI: Tensor, weight_EIO: Tensor, count_E: Tensor) -> Tensor:
         """Multiply each block of rows, `count_E` rows long, by the matrix of its expert."""

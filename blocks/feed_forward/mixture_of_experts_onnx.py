@@ -18,11 +18,18 @@ def experts_in_turn(module: Any, x_ND: Tensor, expert_M: Tensor, count_E: Tensor
     y_MD = torch.zeros_like(x_MD)
     for expert in range(module.experts):
         index_P = (expert_M == expert).nonzero()[:, 0]
-        y = x_MD[index_P] @ module.inner[expert]
-        if module.inner_bias is not None:
-            y = y + module.inner_bias[expert]
-        y = module.activation(y) @ module.outer[expert]
-        if module.outer_bias is not None:
-            y = y + module.outer_bias[expert]
+        x_PD = x_MD[index_P]
+        y = _mapped(x_PD, module.inner, module.inner_bias, expert)
+        if module.gate is None:
+            y = module.activation(y)
+        else:
+            y = y * module.activation(_mapped(x_PD, module.gate, module.gate_bias, expert))
+        y = _mapped(y, module.outer, module.outer_bias, expert)
         y_MD = y_MD.index_copy(0, index_P, y)
     return y_MD
+
+
+def _mapped(x_PI: Tensor, weight_EIO: Tensor, bias_EO: Tensor | None, expert: int) -> Tensor:
+    """Return the linear map of one expert."""
+    y_PO = x_PI @ weight_EIO[expert]
+    return y_PO if bias_EO is None else y_PO + bias_EO[expert]

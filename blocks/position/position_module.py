@@ -42,14 +42,14 @@ class SinusoidalPosition(nn.Module):
     Source: Vaswani et al. 2017, sections 3.5 and 5.4.
     """
 
-    def __init__(self, dropout: float = 0.0, form: str = "interleaved") -> None:
-        """Set the form and the dropout probability; there are no parameters."""
+    def __init__(self, dropout: float = 0.0, form: str = "interleaved", first: int = 0) -> None:
+        """Set the form, the number of the first position and the dropout probability."""
         super().__init__()
-        self.form = form
+        self.form, self.first = form, first
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add the encodings of positions 0 to T - 1 to x [B, T, D]."""
+        """Add the encodings of T positions, from the first one on, to x [B, T, D]."""
         return self._add(x, torch.arange(x.size(1), device=x.device))
 
     def begin(self, capacity: Capacity) -> State:  # noqa: ARG002 - the contract of every block
@@ -61,6 +61,8 @@ class SinusoidalPosition(nn.Module):
         return self._add(x, torch.arange(position, position + x.size(1), device=x.device))
 
     def _add(self, x: Tensor, positions_T: Tensor) -> Tensor:
+        if self.first:
+            positions_T = positions_T + self.first
         added: Tensor = self.dropout(x + sinusoids(positions_T, x.size(-1), self.form).to(x.dtype))
         return added
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import Epsilon, Params
+from ..params import LATER, Epsilon, Flag, Params
 
 LAYER_NORM_EPS = 1e-6
 """Default value added to the variance, as in the released code of the paper."""
@@ -17,6 +17,8 @@ class LayerNormParams(Params):
 
     eps: Epsilon = LAYER_NORM_EPS
     """Added to the variance."""
+    bias: Annotated[Flag, LATER] = True
+    """Whether the vectors are shifted by a learned bias."""
 
 
 class RmsNormParams(Params):
@@ -47,7 +49,8 @@ def _rms_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {"weight": (arguments["d_model"],), "bias": (arguments["d_model"],)}
+    shape = (arguments["d_model"],)
+    return {"weight": shape, "bias": shape} if arguments.get("bias", True) else {"weight": shape}
 
 
 LAYER_NORM = BlockType(

@@ -12,9 +12,9 @@ class LayerNorm(nn.LayerNorm):
     Source: Ba et al. 2016, section 3.
     """
 
-    def __init__(self, d_model: int, eps: float) -> None:
+    def __init__(self, d_model: int, eps: float, *, bias: bool = True) -> None:
         """Create the scale and the shift, [D] each."""
-        super().__init__(d_model, eps=eps)
+        super().__init__(d_model, eps=eps, bias=bias)
 
     def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
         """Start with scale 1 and shift 0."""

@@ -36,6 +36,8 @@ class ResidualParams(Params):
     """Term that the norm adds before it takes the square root."""
     norm: Annotated[Literal["layer_norm", "rms_norm", "none"], LATER] = "layer_norm"
     """Type of the norm; `none` omits it."""
+    norm_bias: Annotated[Flag, LATER, Needs("norm", ("layer_norm",))] = True
+    """Whether the layer norm has a bias."""
     residual: Annotated[Literal["plain", "rezero", "layer_scale"], LATER] = "plain"
     """Scale of the sub-layer's output.  `rezero` multiplies it by a learned scalar that starts at
     0, `layer_scale` by a learned vector whose elements start at `residual_start`."""
@@ -108,7 +110,7 @@ def _sublayer_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]
     for name in ("norm", "after") if arguments.get("order") == "sandwich" else ("norm",):
         if arguments["norm"] != "none":
             block = RMS_NORM if arguments["norm"] == "rms_norm" else LAYER_NORM
-            shapes = block.weights(arguments).items()
+            shapes = block.weights({**arguments, "bias": arguments["norm_bias"]}).items()
             weights |= {f"{name}.{weight}": shape for weight, shape in shapes}
     if arguments["residual"] != "plain":
         weights["gain"] = (1 if arguments["residual"] == "rezero" else arguments["d_model"],)

@@ -19,7 +19,7 @@ from .norm_module import LayerNorm, RMSNorm
 class Residual(nn.Module):
     """The residual path around sub-layers: norms, dropout, and the scale of the added output."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the params of a block
         self,
         d_model: int,
         order: str,
@@ -29,13 +29,15 @@ class Residual(nn.Module):
         residual: str = "plain",
         residual_start: float = 0.1,
         drop_path: float = 0.0,
+        *,
+        norm_bias: bool = True,
     ) -> None:
         """Create the norms and the learned scale."""
         super().__init__()
         self.pre, self.sandwich = order != "post", order == "sandwich"
-        self.norm = _norm(norm, d_model, eps)
+        self.norm = _norm(norm, d_model, eps, bias=norm_bias)
         if self.sandwich:
-            self.after = _norm(norm, d_model, eps)
+            self.after = _norm(norm, d_model, eps, bias=norm_bias)
         self.dropout, self.drop_path = Dropout(dropout), drop_path
         self.start = residual_start if residual == "layer_scale" else 0.0
         self.gain: nn.Parameter | None = None
@@ -160,10 +162,10 @@ class ParallelSublayer(Residual):
         return {name: value for name, value in wires.items() if name in self.ports.get(slot, ())}
 
 
-def _norm(norm: str, d_model: int, eps: float) -> nn.Module:
+def _norm(norm: str, d_model: int, eps: float, *, bias: bool) -> nn.Module:
     if norm == "none":
         return nn.Identity()
-    return RMSNorm(d_model, eps) if norm == "rms_norm" else LayerNorm(d_model, eps)
+    return RMSNorm(d_model, eps) if norm == "rms_norm" else LayerNorm(d_model, eps, bias=bias)
 
 
 def _kept_rows(like: Tensor, drop_path: float) -> Tensor:

@@ -48,6 +48,7 @@ from .common.parameters import (
 _FOLDERS = {
     "specs": "models",
     "variants": "variants",
+    "pretrained": "pretrained",
     "objectives": "objectives",
     "runs": "runs",
     "studies": "studies",
@@ -55,17 +56,21 @@ _FOLDERS = {
 }
 """What `weft list` lists to the folder of `specs/` that contains it."""
 
+_Listed = Literal[
+    "specs", "variants", "pretrained", "objectives", "runs", "studies", "blocks", "imports"
+]
+
 
 @command(SPECS, "weft list", "weft list runs --json", name="list")
 def list_(
     what: Annotated[
-        Literal["specs", "variants", "objectives", "runs", "studies", "blocks", "imports"] | None,
+        _Listed | None,
         typer.Argument(help="What to list. [default: everything]", show_default=False),
     ] = None,
     *,
     json_: Json = False,
 ) -> None:
-    """List the specs, variants, objectives, runs, studies, blocks and tables that weft ships."""
+    """List the specs, objectives, runs, studies, blocks and import tables that weft ships."""
     found = {
         kind: dict(_blocks() if kind == "blocks" else _files(folder))
         for kind, folder in {**_FOLDERS, "blocks": ""}.items()

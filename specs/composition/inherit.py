@@ -20,7 +20,7 @@ from ..text.edits import Fix
 from ..text.places import Source, parts_of
 from .imports import Read, Reported, take_in
 
-FOLDERS = ("objectives", "models", "variants")
+FOLDERS = ("objectives", "models", "variants", "pretrained")
 """Folders of `specs/` that hold specs; of two files with one name, that of the later folder."""
 LONGEST_CHAIN = 16
 """Maximum number of specs in a chain of `extends`."""

@@ -14,7 +14,6 @@ from torch import Tensor
 from weft.blocks.frontend.audio_module import LogMel
 from weft.runtime.decode.search.search import greedy
 from weft.runtime.decode.stepper import ModelStepper
-from weft.specs.findings import SpecError
 
 Padded = Callable[..., tuple[Tensor, Tensor]]
 Close = Callable[[Tensor, Tensor], None]
@@ -129,23 +128,6 @@ def test_generation_takes_the_same_tokens(
         assert one.finished == (end in row)
     assert found[0].finished
     assert len({one.tokens for one in found}) > 1
-
-
-@pytest.mark.parametrize("scaling", ["linear", "llama3"])
-def test_scaled_rotary_positions_are_refused(
-    hf: Any, imported: Callable[..., Any], scaling: str
-) -> None:
-    """The error names the setting, before any weight is read."""
-    rope: dict[str, Any] = {"rope_type": scaling, "rope_theta": 500.0, "factor": 2.0}
-    if scaling == "llama3":
-        rope |= {
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8,
-        }
-
-    with pytest.raises(SpecError, match="rotary positions that are scaled are not supported"):
-        imported(llama(hf, rope_parameters=rope))
 
 
 @pytest.mark.parametrize("changes", [{}, {"qkv_bias": False, "hidden_act": "relu"}])

@@ -203,6 +203,24 @@ def marian(hf: Any) -> Any:
     return hf.MarianMTModel(hf.MarianConfig(**config, scale_embedding=True))
 
 
+def mbart(hf: Any) -> Any:
+    """Return a tiny mBART: a norm before each sub-layer and after each stack."""
+    return hf.MBartForConditionalGeneration(
+        hf.MBartConfig(**STACKS, bos_token_id=START, scale_embedding=True)
+    )
+
+
+def pegasus(hf: Any) -> Any:
+    """Return a tiny Pegasus, which begins with padding."""
+    config = {**STACKS, "decoder_start_token_id": PAD}
+    return hf.PegasusForConditionalGeneration(hf.PegasusConfig(**config, scale_embedding=True))
+
+
+def m2m_100(hf: Any) -> Any:
+    """Return a tiny M2M100, whose positions start after the padding id."""
+    return hf.M2M100ForConditionalGeneration(hf.M2M100Config(**STACKS, bos_token_id=START))
+
+
 def t5(hf: Any, **changes: Any) -> Any:
     """Return a tiny T5 with so few buckets and distances that the test covers all of them."""
     return hf.T5ForConditionalGeneration(
@@ -231,7 +249,9 @@ def t5_gated(hf: Any) -> Any:
     return model
 
 
-ENCODER_DECODERS = pytest.mark.parametrize("make", [bart, scaled_bart, marian, t5, t5_gated])
+ENCODER_DECODERS = pytest.mark.parametrize(
+    "make", [bart, scaled_bart, marian, mbart, pegasus, m2m_100, t5, t5_gated]
+)
 
 
 @ENCODER_DECODERS
@@ -256,7 +276,17 @@ def test_an_encoder_decoder_with_padding(
 
 
 @pytest.mark.parametrize(
-    ("make", "by"), [(bart, 0.2), (scaled_bart, 0.2), (marian, 0.7), (t5, 0.7), (t5_gated, 0.2)]
+    ("make", "by"),
+    [
+        (bart, 0.2),
+        (scaled_bart, 0.2),
+        (marian, 0.5),
+        (mbart, 0.7),
+        (pegasus, 0.3),
+        (m2m_100, 0.7),
+        (t5, 0.7),
+        (t5_gated, 0.2),
+    ],
 )
 def test_greedy_decoding_takes_the_same_words(
     hf: Any,
@@ -270,6 +300,7 @@ def test_greedy_decoding_takes_the_same_words(
 
     Weights are perturbed so much that the outputs of the sentences differ.
     """
+    torch.manual_seed(0)
     theirs = make(hf)
     imported(theirs, by=by)
     source, mask = padded(4, 9, VOCAB)
@@ -293,6 +324,7 @@ def test_greedy_decoding_takes_the_same_words(
             words.append(int(logits.argmax()))
         assert list(hypothesis.tokens) == [word for word in words[1:] if word != EOS]
     assert len({hypothesis.tokens for hypothesis in found}) > 1
+    assert len({word for hypothesis in found for word in hypothesis.tokens}) > 1
 
 
 @pytest.mark.parametrize("name", ["bart", "t5"])

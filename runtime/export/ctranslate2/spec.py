@@ -236,7 +236,7 @@ def _linear(
 def _norm(made: Any, ours: Any) -> None:
     made.gamma = _array(ours.weight)
     if hasattr(made, "beta"):
-        made.beta = _array(ours.bias)
+        made.beta = _array(torch.zeros_like(ours.weight) if ours.bias is None else ours.bias)
 
 
 def _array(tensor: Tensor) -> Any:

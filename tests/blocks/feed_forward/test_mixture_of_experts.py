@@ -11,10 +11,12 @@ from torch.nn import functional as F
 from weft.blocks.feed_forward.mixture_of_experts_module import MixtureOfExperts
 
 
-def drawn(top_k: int, capacity: float = 1.25, experts: int = 4) -> MixtureOfExperts:
+def drawn(
+    top_k: int, capacity: float = 1.25, experts: int = 4, *, gated: bool = False
+) -> MixtureOfExperts:
     """Return a mixture of experts with random weights, in float64."""
     generator = torch.Generator().manual_seed(1)
-    mixture = MixtureOfExperts(8, experts, 12, top_k, capacity).double()
+    mixture = MixtureOfExperts(8, experts, 12, top_k, capacity, gated=gated).double()
     with torch.no_grad():
         for weight in mixture.parameters():
             weight.copy_(0.5 * torch.randn(weight.shape, generator=generator))
@@ -25,7 +27,12 @@ def expert(mixture: MixtureOfExperts, index: int, x_D: Tensor) -> Tensor:
     """Return the output of one expert for one position."""
     assert mixture.inner_bias is not None
     assert mixture.outer_bias is not None
-    hidden = F.relu(F.linear(x_D, mixture.inner[index].T, mixture.inner_bias[index]))
+    hidden = F.linear(x_D, mixture.inner[index].T, mixture.inner_bias[index])
+    if mixture.gate is None:
+        hidden = F.relu(hidden)
+    else:
+        assert mixture.gate_bias is not None
+        hidden *= F.relu(F.linear(x_D, mixture.gate[index].T, mixture.gate_bias[index]))
     return F.linear(hidden, mixture.outer[index].T, mixture.outer_bias[index])
 
 
@@ -47,10 +54,11 @@ def by_loop(
     return y, mixture.experts * (share_E * p_NE.mean(0)).sum()
 
 
-@pytest.mark.parametrize("top_k", [1, 2, 4])
-def test_evaluation_is_the_loop_that_drops_nothing(top_k: int) -> None:
+@pytest.mark.parametrize(("top_k", "gated"), [(1, False), (2, True), (2, False), (4, False)])
+def test_evaluation_is_the_loop_that_drops_nothing(top_k: int, gated: bool) -> None:
     """Each position separately, through its most probable experts."""
-    mixture, x = drawn(top_k).eval(), torch.randn(3, 5, 8, dtype=torch.float64)
+    mixture = drawn(top_k, gated=gated).eval()
+    x = torch.randn(3, 5, 8, dtype=torch.float64)
 
     y, balance = mixture(x)
     wanted, even = by_loop(mixture, x.flatten(0, 1))

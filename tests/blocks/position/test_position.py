@@ -97,6 +97,15 @@ def test_encodings_are_added_to_each_sequence() -> None:
     torch.testing.assert_close(found, x + sinusoids(torch.arange(5), 8))
 
 
+def test_positions_can_begin_with_another_number() -> None:
+    """The first vector gets the encoding of position 2, as in fairseq, whose padding id is 1."""
+    x = torch.randn(2, 5, 8)
+
+    found = SinusoidalPosition(first=2)(x)
+
+    torch.testing.assert_close(found, x + sinusoids(torch.arange(2, 7), 8))
+
+
 def test_learned_positions_are_rows_of_a_table() -> None:
     """Row p of the table is added to position p of every sequence."""
     block = LearnedPosition(d_model=3, max_length=4)

@@ -13,6 +13,10 @@ VARIANTS: dict[str, BlockType] = {
         example={"experts": 3, "d_ff": 10, "activation": "gelu", "bias": False},
         example_inputs={"x": "f[B T 8]"},
     ),
+    "mixture, gated": replace(
+        MIXTURE_OF_EXPERTS,
+        example={"experts": 3, "d_ff": 10, "activation": "silu", "gated": True},
+    ),
     "mixture, one expert each": replace(
         MIXTURE_OF_EXPERTS, example={"experts": 3, "d_ff": 16, "top_k": 1}
     ),

@@ -12,6 +12,7 @@ from weft.blocks.position.embedding import EMBEDDING
 from weft.blocks.position.position import SINUSOIDAL_POSITION
 from weft.blocks.residual.batch_norm import BATCH_NORM
 from weft.blocks.residual.combine import MASK_TO_BIAS
+from weft.blocks.residual.norm import LAYER_NORM
 from weft.blocks.residual.sublayer import LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 from weft.graphs.ir.block_type import BlockType
 
@@ -131,6 +132,8 @@ VARIANTS: dict[str, BlockType] = {
     "sublayer, sandwich rms_norm": replace(
         SUBLAYER, example={"order": "sandwich", "norm": "rms_norm", "residual": "rezero"}
     ),
+    "sublayer, no norm bias": replace(SUBLAYER, example={"norm_bias": False}),
+    "layer_norm, no bias": replace(LAYER_NORM, example={"bias": False}),
     "sublayer, rezero": replace(SUBLAYER, example={"norm": "none", "residual": "rezero"}),
     "sublayer, layer_scale": replace(
         SUBLAYER, example={"order": "pre", "residual": "layer_scale", "drop_path": 0.5}

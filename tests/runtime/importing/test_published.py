@@ -172,8 +172,8 @@ def test_gelu_of_the_first_gemma_is_the_approximation(tmp_path: Path) -> None:
     [
         (
             "llama",
-            LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0}},
-            "rotary positions that are scaled",
+            LLAMA | {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
+            "'rope_parameters__rope_type' is dynamic, but only default, linear, llama3, yarn",
         ),
         ("llama", LLAMA | {"attention_bias": True}, "attention with biases"),
         ("vit", VIT | {"image_size": [224, 200]}, "image_size"),

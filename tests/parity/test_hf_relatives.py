@@ -1,0 +1,145 @@
+"""Relatives of Llama, GPT-2 and GPT-J: logits and generation as Hugging Face's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor
+
+Padded = Callable[..., tuple[Tensor, Tensor]]
+Close = Callable[[Tensor, Tensor], None]
+
+VOCAB = 40
+TOKENS = {"vocab_size": VOCAB, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+SIZES = {
+    **TOKENS,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 32,
+}
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+"""Sizes of decoders whose heads share keys."""
+ROTARY: dict[str, Any] = {"rope_theta": 500.0}
+LLAMA_3: dict[str, Any] = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+NEOX = {**SIZES, "num_attention_heads": 2, "rope_parameters": {"partial_rotary_factor": 0.5}}
+SMALL_FALCON = {**TOKENS, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama 3.1": ("Llama", {**GROUPED, "rope_parameters": ROTARY | LLAMA_3}),
+    "llama, linear": (
+        "Llama",
+        {**GROUPED, "rope_parameters": {**ROTARY, "rope_type": "linear", "factor": 2.0}},
+    ),
+    "llama, yarn": ("Llama", {**GROUPED, "rope_parameters": ROTARY | YARN}),
+    "opt": (
+        "OPT",
+        {
+            **TOKENS,
+            "hidden_size": 16,
+            "ffn_dim": 24,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "max_position_embeddings": 32,
+        },
+    ),
+    "qwen2": ("Qwen2", GROUPED),
+    "qwen2, tied": ("Qwen2", {**GROUPED, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {**GROUPED, "head_dim": 6}),
+    "qwen3, tied": ("Qwen3", {**GROUPED, "head_dim": 6, "tie_word_embeddings": True}),
+    "olmo2": ("Olmo2", GROUPED),
+    "stablelm": ("StableLm", {**GROUPED, "use_qkv_bias": True, "partial_rotary_factor": 0.5}),
+    "mixtral": ("Mixtral", {**GROUPED, "num_local_experts": 4}),
+    "gemma2": (
+        "Gemma2",
+        {
+            **GROUPED,
+            "num_hidden_layers": 4,
+            "head_dim": 10,
+            "sliding_window": 3,
+            "query_pre_attn_scalar": 7,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 5.0,
+        },
+    ),
+    "phi": ("Phi", {**GROUPED, "partial_rotary_factor": 0.5, "eos_token_id": 33}),
+    "gpt-neox": ("GPTNeoX", NEOX),
+    "falcon": ("Falcon", SMALL_FALCON),
+    "falcon, biases": ("Falcon", {**SMALL_FALCON, "bias": True}),
+    "falcon-40b": ("Falcon", {**SMALL_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2}),
+    "bloom": ("Bloom", {**TOKENS, "hidden_size": 16, "n_layer": 2, "n_head": 4}),
+    "mpt": ("Mpt", {**TOKENS, "d_model": 16, "n_layers": 2, "n_heads": 4, "max_seq_len": 32}),
+    "gpt-j": (
+        "GPTJ",
+        {**TOKENS, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32, "rotary_dim": 4},
+    ),
+}
+SPREAD = {
+    "opt": 1.0,
+    "olmo2": 0.2,
+    "stablelm": 1.0,
+    "gemma2": 0.2,
+    "gpt-neox": 1.0,
+    "falcon-40b": 0.3,
+    "bloom": 0.2,
+}
+"""How much weights are perturbed for a text of several words, if not by 0.5."""
+EVERY = pytest.mark.parametrize("name", MODELS)
+
+
+def theirs_of(hf: Any, name: str) -> Any:
+    """Return a tiny random model."""
+    family, sizes = MODELS[name]
+    torch.manual_seed(0)
+    return getattr(hf, f"{family}ForCausalLM")(getattr(hf, f"{family}Config")(**sizes))
+
+
+@EVERY
+def test_a_decoder_with_right_padding(
+    hf: Any, imported: Callable[..., Any], padded: Padded, close: Close, name: str
+) -> None:
+    """Logits at all unmasked positions; the table is found by the model's type."""
+    theirs = theirs_of(hf, name)
+    ours = imported(theirs)
+    tokens, mask = padded(3, 25, VOCAB)
+
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=mask.long()).logits
+        found = ours(tokens=tokens)["logits"]
+
+    close(found[mask], expected[mask])
+
+
+@EVERY
+def test_generation_takes_the_same_tokens(
+    hf: Any, imported: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
+    """A checkpoint continues a batch of prompts as Hugging Face continues each one separately."""
+    theirs = theirs_of(hf, name)
+    imported(theirs, by=SPREAD.get(name, 0.5))
+    weft.import_hf(tmp_path / "theirs").save(tmp_path / "ours")
+    prompts = [[5, 9, 4], [7], [11, 6, 8, 30, 21], [9, 9]]
+
+    found = weft.open(tmp_path / "ours").generate(prompts, max_new=9)
+
+    for prompt, one in zip(prompts, found, strict=True):
+        row = theirs.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=9,
+            do_sample=False,
+        )[0].tolist()[len(prompt) :]
+        assert list(one.tokens) == [token for token in row if token != theirs.config.eos_token_id]
+    assert len({token for one in found for token in one.tokens}) > 4

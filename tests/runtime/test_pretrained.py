@@ -1,0 +1,70 @@
+"""The specs of `specs/pretrained`, which import tables fill with published weights.
+
+`tests/parity` compares each with its source; the tests over all shipped specs leave them out.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import weft
+from weft.specs.reader import shipped_names
+
+PARAMETERS = {
+    "bloom": 559_214_592,
+    "clip-text": 63_428_096,
+    "clip-vision": 87_849_216,
+    "deberta-v2": 184_551_780,
+    "electra-base": 109_483_009,
+    "electra-small": 13_549_057,
+    "falcon": 6_921_720_704,
+    "falcon-40b": 41_303_293_952,
+    "gemma2": 590_118_912 + 2_024_517_888,
+    "gpt-j": 6_050_882_784,
+    "gpt-neox": 20_554_567_680,
+    "mbart": 610_851_840 - 2 * 2 * 1024 + 250_027,
+    "mixtral": 46_702_792_704,
+    "modernbert": 149_655_232,
+    "mpt": 6_649_286_656,
+    "olmo2": 7_298_617_344,
+    "pegasus": 568_699_904 + 96_103,
+    "qwen2": 7_615_616_512,
+    "qwen2-tied": 494_032_768,
+    "qwen3": 8_190_735_360,
+    "qwen3-tied": 596_049_920,
+    "stablelm": 1_644_515_328,
+}
+"""Parameters of the published models: those of the class of transformers at these sizes, without
+two unused rows of each table of positions and with the bias of the logits, which is a buffer there.
+Gemma 2: embedding and others; Gemma Team 2024, Gemma 2, table 2."""
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_spec_has_as_many_parameters_as_published(name: str) -> None:
+    """It has no mistake and no warning, the name of its file, and a doc of one line."""
+    spec = weft.load(name)
+
+    assert list(weft.check(name)) == []
+    assert spec.form.name == name
+    assert spec.form.doc.endswith(".")
+    assert "\n" not in spec.form.doc
+    assert spec.graph().parameters() == PARAMETERS[name]
+
+
+def test_all_specs_are_counted() -> None:
+    """None is missing in `PARAMETERS`."""
+    assert shipped_names("pretrained").keys() == PARAMETERS.keys()
+
+
+@pytest.mark.parametrize(("layers", "reached"), [(1, 3), (2, 10)])
+def test_only_every_second_layer_of_gemma_2_has_a_window(layers: int, reached: int) -> None:
+    """The first layer reads 3 earlier positions, the second one all."""
+    sizes = {"d_model": 16, "heads": 4, "kv_heads": 2, "d_k": 4, "d_ff": 16, "distance": 3}
+    model = weft.build(weft.load("gemma2", **sizes, layers=layers, vocab=12), seed=1).eval()
+    tokens = torch.randint(1, 12, (1, 11))
+    other = tokens.clone()
+    other[0, 0] = 0
+
+    change = model(tokens=tokens)["logits"] - model(tokens=other)["logits"]
+
+    assert change.abs().amax(-1)[0].nonzero().flatten().tolist() == list(range(reached + 1))
