@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from .runtime.export.eject.eject import Ejected as Ejected
     from .runtime.export.eject.eject import eject as eject
     from .runtime.export.export import export as export
+    from .runtime.export.huggingface.export import CheckedHuggingFace as CheckedHuggingFace
+    from .runtime.export.huggingface.fit import Fit as Fit
+    from .runtime.export.huggingface.fit import fits as fits
     from .runtime.export.onnx.export import CheckedOnnx as CheckedOnnx
     from .runtime.importing.hf import Imported as Imported
     from .runtime.importing.hf import import_hf as import_hf
@@ -85,6 +88,7 @@ __all__ = [
     "BlockType",
     "Capacity",
     "Checked",
+    "CheckedHuggingFace",
     "CheckedOnnx",
     "CompileReport",
     "Continuation",
@@ -92,6 +96,7 @@ __all__ = [
     "Ejected",
     "Finding",
     "Findings",
+    "Fit",
     "Graph",
     "Hypothesis",
     "Imported",
@@ -125,6 +130,7 @@ __all__ = [
     "eject",
     "example_inputs",
     "export",
+    "fits",
     "import_hf",
     "load",
     "open",
@@ -141,6 +147,7 @@ _HOMES = {
     "BlockType": "graphs.ir.block_type",
     "Capacity": "blocks.kernels.decode_state",
     "Checked": "runtime.export.ctranslate2.export",
+    "CheckedHuggingFace": "runtime.export.huggingface.export",
     "CheckedOnnx": "runtime.export.onnx.export",
     "CompileReport": "runtime.compile.torch_compile",
     "Continuation": "runtime.decode.generate",
@@ -148,6 +155,7 @@ _HOMES = {
     "Ejected": "runtime.export.eject.eject",
     "Finding": "specs.findings",
     "Findings": "runtime.spec.findings",
+    "Fit": "runtime.export.huggingface.fit",
     "Graph": "graphs.ir.graph",
     "Hypothesis": "runtime.decode.settings",
     "Imported": "runtime.importing.hf",
@@ -180,6 +188,7 @@ _HOMES = {
     "eject": "runtime.export.eject.eject",
     "example_inputs": "runtime.codegen.examples",
     "export": "runtime.export.export",
+    "fits": "runtime.export.huggingface.fit",
     "import_hf": "runtime.importing.hf",
     "load": "runtime.spec.spec",
     "open": "runtime.model.opening:open_folder",
