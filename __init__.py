@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from .runtime.export.eject.eject import Ejected as Ejected
     from .runtime.export.eject.eject import eject as eject
     from .runtime.export.export import export as export
+    from .runtime.export.huggingface.export import CheckedHuggingFace as CheckedHuggingFace
+    from .runtime.export.huggingface.fit import Fit as Fit
+    from .runtime.export.huggingface.fit import fits as fits
     from .runtime.export.onnx.export import CheckedOnnx as CheckedOnnx
     from .runtime.importing.hf import Imported as Imported
     from .runtime.importing.hf import import_hf as import_hf
@@ -87,6 +90,7 @@ __all__ = [
     "BlockType",
     "Capacity",
     "Checked",
+    "CheckedHuggingFace",
     "CheckedOnnx",
     "CompileReport",
     "Continuation",
@@ -94,6 +98,7 @@ __all__ = [
     "Ejected",
     "Finding",
     "Findings",
+    "Fit",
     "Graph",
     "Hypothesis",
     "Imported",
@@ -128,6 +133,7 @@ __all__ = [
     "eject",
     "example_inputs",
     "export",
+    "fits",
     "fuse_losses",
     "import_hf",
     "load",
@@ -145,6 +151,7 @@ _HOMES = {
     "BlockType": "graphs.ir.block_type",
     "Capacity": "blocks.kernels.decode_state",
     "Checked": "runtime.export.ctranslate2.export",
+    "CheckedHuggingFace": "runtime.export.huggingface.export",
     "CheckedOnnx": "runtime.export.onnx.export",
     "CompileReport": "runtime.compile.torch_compile",
     "Continuation": "runtime.decode.generate",
@@ -152,6 +159,7 @@ _HOMES = {
     "Ejected": "runtime.export.eject.eject",
     "Finding": "specs.findings",
     "Findings": "runtime.spec.findings",
+    "Fit": "runtime.export.huggingface.fit",
     "Graph": "graphs.ir.graph",
     "Hypothesis": "runtime.decode.settings",
     "Imported": "runtime.importing.hf",
@@ -185,6 +193,7 @@ _HOMES = {
     "eject": "runtime.export.eject.eject",
     "example_inputs": "runtime.codegen.examples",
     "export": "runtime.export.export",
+    "fits": "runtime.export.huggingface.fit",
     "fuse_losses": "runtime.spec.passes",
     "import_hf": "runtime.importing.hf",
     "load": "runtime.spec.spec",

@@ -30,6 +30,7 @@ STANDARD = {
     "relative_bias@1": ".position.relative:RELATIVE_BIAS",
     "relative_keys@1": ".position.relative:RELATIVE_KEYS",
     "transformer_xl_position@1": ".position.relative:TRANSFORMER_XL_POSITION",
+    "disentangled_position@1": ".position.relative:DISENTANGLED_POSITION",
     "window@1": ".attention.parts.masks:WINDOW",
     "chunked@1": ".attention.parts.masks:CHUNKED",
     "block_sparse@1": ".attention.parts.masks:BLOCK_SPARSE",

@@ -32,6 +32,8 @@ FIGURES = "figures"
 EXAMPLES = SHIPPED.parent / "examples" / "published"
 ROWS_OF_A_TABLE = "table3-"
 """Name prefix of specs that differ from transformer-base only in numbers; no pictures."""
+TITLES = {"models": "Models", "variants": "Variants", "pretrained": "Pretrained models"}
+"""Folder of specs to the heading of its table."""
 FONT = "Helvetica,Arial,sans-serif"
 _NUMBER = re.compile(r"\d+\.\d+")
 
@@ -39,9 +41,11 @@ HEAD = """# Catalogue
 
 Written by `make catalogue`; `tests/tools/test_catalogue.py` fails when this page is out of date.
 Open a system by its name, such as `weft show bert`; it is a JSON file under
-[`specs/models/`](../specs/models/) or [`specs/variants/`](../specs/variants/). The number of
-parameters is that of the default sizes, checked against hand counts in `tests/runtime/models/`. The
-form follows from axes and blocks. The lines are those of the file, in addition to its parent spec.
+[`specs/models/`](../specs/models/), [`specs/variants/`](../specs/variants/) or
+[`specs/pretrained/`](../specs/pretrained/), whose weights are [imported](importing.md). The
+number of parameters is that of the default sizes, checked against hand counts in
+`tests/runtime/models/`, or against published ones. The form follows from axes and blocks. The
+lines are those of the file, in addition to its parent spec.
 """
 
 
@@ -51,7 +55,7 @@ class System:
 
     name: str
     folder: str
-    """`models` or `variants`."""
+    """`models`, `variants` or `pretrained`."""
     graph: Graph
     lines: int
     parent: str
@@ -62,7 +66,7 @@ class System:
     @property
     def drawn(self) -> bool:
         """Whether it has a picture of its own."""
-        return not self.name.startswith(ROWS_OF_A_TABLE)
+        return not self.name.startswith(ROWS_OF_A_TABLE) and self.folder != "pretrained"
 
     def digest(self) -> str:
         """Return the first digits of the hash of `dot`."""
@@ -71,9 +75,9 @@ class System:
 
 @functools.cache
 def systems() -> tuple[System, ...]:
-    """Return every shipped spec, by name: models, then variants."""
+    """Return every shipped spec, by name: models, variants, then those of pretrained models."""
     found = []
-    for folder in ("models", "variants"):
+    for folder in TITLES:
         for path in sorted((SHIPPED / folder).glob("*.json")):
             text = path.read_text(encoding="utf-8")
             parent = read_json(text, str(path)).get("extends", "")
@@ -121,8 +125,7 @@ def page() -> str:
     """Return the text of the catalogue."""
     all_ = systems()
     lines = [HEAD, f"{len(all_)} systems from {len(standard())} blocks.\n"]
-    titles = {"models": "Models", "variants": "Variants"}
-    for folder, title in titles.items():
+    for folder, title in TITLES.items():
         lines += [
             f"## {title}\n",
             "| system | form | parameters | lines | description and source |",

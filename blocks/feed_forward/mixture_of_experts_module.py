@@ -30,7 +30,7 @@ class MixtureOfExperts(nn.Module):
     2.2; K = 2: Lepikhin et al. 2020, section 2.2.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the params of a block
         self,
         d_model: int,
         experts: int,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from ...graphs.ir.block_type import BlockType, NoParams, Signature, port
+from ...graphs.ir.needs import Needs
 from ...graphs.ir.weights.division import Prunable
-from ..params import Count, Flag, Params
+from ..params import Count, Epsilon, Flag, Params
 
 
 class RelativeBiasParams(Params):
@@ -35,6 +36,22 @@ class TransformerXLPositionParams(Params):
 
     d_position: Count | None = None
     """Width of the sinusoidal encodings of distances, an even number; heads * d_k by default."""
+
+
+class DisentangledPositionParams(Params):
+    """Params of `disentangled_position`."""
+
+    buckets: Count = 512
+    """Number of vectors of distances on either side; larger distances share the last one."""
+    max_distance: Count | None = None
+    """If given, distances above buckets / 2 share vectors, whose bounds grow logarithmically up to
+    this distance; otherwise each distance has its own."""
+    d_position: Count | None = None
+    """Width of the vectors; heads * d_k by default."""
+    norm: Literal["none", "layer_norm"] = "none"
+    """Norm of the vectors before their linear maps."""
+    eps: Annotated[Epsilon, Needs("norm", ("layer_norm",))] = 1e-7
+    """Added to the variance."""
 
 
 def _signature(_: Params, __: frozenset[str]) -> Signature:
@@ -198,5 +215,64 @@ TRANSFORMER_XL_POSITION = BlockType(
     flops=_xl_flops,
     module=".position.relative_module:TransformerXLPosition",
     example={},
+    example_inputs={"query": "f[B 2 T 4]", "key": "f[B 2 S 4]"},
+)
+
+
+def _disentangled_arguments(
+    params: DisentangledPositionParams, sizes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the constructor arguments.
+
+    Raises:
+        ValueError: `buckets` is too small for logarithmic ones, or `max_distance` for them.
+    """
+    half = params.buckets // 2
+    if params.max_distance is not None and (half < 1 or params.max_distance <= half + 1):
+        msg = f"max_distance is {params.max_distance}, but it must be above {half + 1}"
+        if half < 1:
+            msg = "buckets is 1, but logarithmic ones need at least 2"
+        raise ValueError(msg, "use a larger max_distance, or none, or other buckets")
+    width = params.d_position or sizes["heads"] * sizes["d_k"]
+    made = {**params.model_dump(), "d_position": width}
+    return {"heads": sizes["heads"], "d_k": sizes["d_k"], **made}
+
+
+def _disentangled_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    width, of_heads = arguments["d_position"], arguments["heads"] * arguments["d_k"]
+    weights: dict[str, tuple[int, ...]] = {"weight": (2 * arguments["buckets"], width)}
+    if arguments["norm"] == "layer_norm":
+        weights |= {"norm.weight": (width,), "norm.bias": (width,)}
+    for name in ("query", "key"):
+        weights |= {f"{name}.weight": (of_heads, width), f"{name}.bias": (of_heads,)}
+    return weights
+
+
+def _disentangled_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count both maps of the vectors, and their products with every key and every query."""
+    a = arguments
+    positions = sizes["b"] * (sizes["t"] + sizes["s"])
+    each = a["heads"] * a["d_k"] * (2 * a["d_position"] + positions)
+    work: int = 2 * 2 * a["buckets"] * each
+    return work
+
+
+DISENTANGLED_POSITION = BlockType(
+    name="disentangled_position",
+    title="disentangled positions",
+    family="position",
+    mixes="",
+    fills="position",
+    doc="Relative positions of DeBERTa, with queries and keys of learned vectors of distances; "
+    "q_i k_d + k_j q_d, d the distance i - j.  The scale of the scores is 1 / sqrt(3 d_k) there.",
+    source="He et al. 2021, DeBERTa, section 3.1; logarithmic buckets and shared maps (by a tie): "
+    "He et al. 2021, DeBERTaV3, and the released code",
+    params=DisentangledPositionParams,
+    signature=_signature,
+    arguments=_disentangled_arguments,
+    weights=_disentangled_weights,
+    flops=_disentangled_flops,
+    module=".position.relative_module:DisentangledPosition",
+    example={"buckets": 4},
     example_inputs={"query": "f[B 2 T 4]", "key": "f[B 2 S 4]"},
 )

@@ -175,3 +175,67 @@ class TransformerXLPosition(nn.Module):
         content_BHS = (key_BHSK * self.content_bias[:, None]).sum(-1)
         term_BHTS: Tensor = place + content_BHS[:, :, None, :]
         return term_BHTS
+
+
+class DisentangledPosition(nn.Module):
+    """Relative positions of DeBERTa: q_i k_d + k_j q_d, with d the distance i - j.
+
+    Source: He et al. 2021, DeBERTa, section 3.1.
+    """
+
+    rotates, scaled = False, True
+
+    def __init__(
+        self,
+        heads: int,
+        d_k: int,
+        d_position: int,
+        buckets: int,
+        max_distance: int | None = None,
+        norm: str = "none",
+        eps: float = 1e-7,
+    ) -> None:
+        """Create the vectors [2 * buckets, P], from later keys to earlier ones, and their maps."""
+        super().__init__()
+        self.heads, self.buckets, self.longest = heads, buckets, max_distance
+        self.weight = nn.Parameter(torch.empty(2 * buckets, d_position))
+        self.norm = nn.LayerNorm(d_position, eps=eps) if norm == "layer_norm" else nn.Identity()
+        self.query = nn.Linear(d_position, heads * d_k)
+        self.key = nn.Linear(d_position, heads * d_k)
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw the vectors from N(0, 1/P), and Xavier-uniform maps."""
+        nn.init.normal_(self.weight, std=self.weight.size(1) ** -0.5, generator=generator)
+        draw_linear(generator, self.query, self.key)
+        if isinstance(self.norm, nn.LayerNorm):
+            self.norm.reset_parameters()
+
+    def forward(self, query_BHTK: Tensor, key_BGSK: Tensor) -> Tensor:
+        """Return the term of the scores, [B, H, T, S], without their scale."""
+        vectors_DP = self.norm(self.weight).to(query_BHTK.dtype)
+        query_HKD, key_HKD = (
+            part(vectors_DP).unflatten(-1, (self.heads, -1)).permute(1, 2, 0)
+            for part in (self.query, self.key)
+        )
+        shared = self.heads // key_BGSK.size(1)
+        key_BHSK = key_BGSK.repeat_interleave(shared, 1) if shared > 1 else key_BGSK
+        row_TS = self._rows(distances(query_BHTK.size(2), key_BGSK.size(2), query_BHTK.device))
+        before = query_BHTK.shape[:2]
+        to_place = (query_BHTK @ key_HKD).gather(-1, row_TS.expand(*before, -1, -1))
+        from_place = (key_BHSK @ query_HKD).gather(-1, row_TS.T.expand(*before, -1, -1))
+        term_BHTS: Tensor = to_place + from_place.transpose(-1, -2)
+        return term_BHTS
+
+    def _rows(self, distance_TS: Tensor) -> Tensor:
+        """Return the row of the vectors for each distance.
+
+        With logarithmic buckets, those of DeBERTa's released code: distances up to half of the
+        buckets have their own.
+        """
+        if self.longest is not None:
+            half = self.buckets // 2
+            size_TS = distance_TS.abs().clamp(min=half).float()
+            steps_TS = torch.log(size_TS / half) / math.log((self.longest - 1) / half) * (half - 1)
+            far_TS = (torch.ceil(steps_TS).long() + half) * distance_TS.sign()
+            distance_TS = torch.where(distance_TS.abs() <= half, distance_TS, far_TS)
+        return (distance_TS + self.buckets).clamp(0, 2 * self.buckets - 1)

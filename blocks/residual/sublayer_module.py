@@ -19,7 +19,7 @@ from .norm_module import LayerNorm, RMSNorm
 class Residual(nn.Module):
     """The residual path around sub-layers: norms, dropout, and the scale of the added output."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the params of a block
         self,
         d_model: int,
         order: str,

@@ -1,38 +1,29 @@
-"""The commands `weft average`, `import`, `prune`, `merge`, `export` and `eject`."""
+"""The commands `weft average`, `import`, `prune` and `merge`."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ...specs.findings import InputError
-from ..export.ctranslate2.quantization import Quantization
-from .common import terminal
-from .common.command import CHECKPOINTS, command, wrong
+from .common.command import CHECKPOINTS, command
 from .common.parameters import (
     Checkpoint,
     Json,
-    Overrides,
     argument,
     complete_files,
-    complete_specs,
     complete_tables,
-    file_option,
     option,
     out_option,
-    overridden,
     parse_heads,
 )
 
 if TYPE_CHECKING:
     pass
-LINES = 32
-"""Number of lines of `weft export --text` that both engines translate."""
 
 
 @command(CHECKPOINTS, "weft average outputs/demo/checkpoints/* -o outputs/demo/mean")
@@ -123,7 +114,7 @@ def import_(
         InputError: the folder, the table or the output path is invalid; nothing is written.
     """
     del library
-    from ..importing import compare as comparing
+    from ..importing.comparing import compare as comparing
     from ..importing.hf import import_hf
 
     if compare:
@@ -235,105 +226,3 @@ def merge(
     sizes = opened.graph.parameters(), made.graph.parameters()
     print(f"parameters  {sizes[0]:,} -> {sizes[1]:,}")
     print(folder)
-
-
-@command(
-    CHECKPOINTS,
-    "weft export outputs/demo/averaged --to ctranslate2 -o outputs/ct2 --quantization int8",
-    note="""`ctranslate2` writes a folder for CTranslate2: encoder-decoder and decoder-only models
-built from attention and feed-forward blocks, also in int8 (`pip install 'weft[ctranslate2]'`).
-
-`onnx` writes graphs for onnxruntime: the encoder and one step of the decoder, or the complete
-forward pass (`pip install 'weft[onnx]'`).
-
-A model that the engine cannot express is refused with the names of the unsupported nodes. The
-folder appears only after the check has passed. docs/exporting.md lists what each engine
-supports.""",
-)
-def export(
-    checkpoint: Checkpoint,
-    *,
-    to: Annotated[
-        Literal["ctranslate2", "onnx"],
-        option("--to", "Target engine."),
-    ],
-    out: Annotated[str, out_option("Folder to write; an older export there is replaced.")],
-    quantization: Annotated[
-        Quantization | None,
-        option(
-            "--quantization",
-            "Number format of the weights, for ctranslate2 only. [default: float32]",
-        ),
-    ] = None,
-    text: Annotated[
-        str | None,
-        file_option(
-            "--text",
-            f"For ctranslate2: check with the first {LINES} lines of this file. [default: random "
-            "words]",
-        ),
-    ] = None,
-) -> None:
-    """Write a checkpoint for another engine, and check that it computes the same.
-
-    Raises:
-        InputError: the export cannot be written or does not match; nothing is left behind.
-    """
-    from ..data.text_files import read_lines
-    from ..export.export import export as export_to
-
-    if to == "onnx" and (quantization or text):
-        flag = "--quantization" if quantization else "--text"
-        raise wrong(flag, "it has no effect with --to onnx, which writes float32")
-    lines = list(islice(read_lines(text), LINES)) if text else []
-    terminal.notice(f"{checkpoint}: exporting to {to} and comparing the outputs")
-    found = export_to(checkpoint, to, out, quantization=quantization, lines=lines)
-    print(found.report)
-    page = "README.md" if to == "ctranslate2" else "model.json, and docs/exporting.md"
-    size = sum(one.stat().st_size for one in Path(out).iterdir())
-    print(f"wrote {shlex.quote(str(out))}, {size / 1e6:,.1f} MB; for its use see {page}")
-
-
-@command(
-    CHECKPOINTS,
-    "weft eject transformer-base --set layers=2 -o model.py",
-    note="""The file contains the classes generated from the spec and the blocks that they use. Its
-state_dict has the same names as a checkpoint, so weights load unchanged; the weights of a
-checkpoint are written next to it, as weights.safetensors. The top of the file shows how to use it,
-step-by-step decoding included.""",
-)
-def eject(
-    model: Annotated[
-        str,
-        argument(
-            "MODEL",
-            "A checkpoint folder, a spec file, or the name of a shipped spec.",
-            complete_specs,
-        ),
-    ],
-    *,
-    out: Annotated[str, out_option("Python file to write.")],
-    overrides: Overrides = None,
-) -> None:
-    """Write a model as one file of plain PyTorch that does not import weft.
-
-    Raises:
-        InputError: the model cannot be read or the file not written; nothing is left behind.
-        SpecError: the spec has mistakes; all of them are listed.
-    """
-    from ...specs.load import load
-    from ..checkpoint.deployed import open_deployed
-    from ..export.eject.eject import eject as eject_to
-    from ..spec.check import graph_of
-
-    if Path(model).is_dir():
-        if overrides:
-            raise InputError("the params of a checkpoint are fixed", help="leave --set out")
-        made = eject_to(open_deployed(model), out)
-    else:
-        made = eject_to(graph_of(load(model, overridden(overrides))), out)
-    print(f"class {made.name} computes what the model computes (compared: {made.compared})")
-    where = shlex.quote(str(made.file))
-    print(f"wrote {where}, {made.lines:,} lines; its first lines show its use")
-    if made.weights is not None:
-        print(f"wrote {shlex.quote(str(made.weights))}")

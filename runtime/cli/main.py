@@ -27,7 +27,8 @@ COMMANDS = {
     "decoding": ("translate", "score", "generate"),
     "evaluation": ("evaluate", "attend"),
     "parsing": ("parse", "trees", "score-trees"),
-    "checkpoints": ("average", "import", "prune", "merge", "export", "eject"),
+    "checkpoints": ("average", "import", "prune", "merge"),
+    "exporting": ("export", "fits", "eject"),
     "serving": ("serve",),
 }
 """Module of this folder to the commands that it registers, in the order of the help.

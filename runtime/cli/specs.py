@@ -69,6 +69,7 @@ Listed = Literal[
 ]
 """What `weft list` lists, in order."""
 
+
 @command(SPECS, "weft list", "weft list runs --json", name="list")
 def list_(
     what: Annotated[

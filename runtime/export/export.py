@@ -10,32 +10,39 @@ from ...graphs.ir.block_type import BlockType
 from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.deployed import open_deployed
 from ..checkpoint.merge import merged_checkpoint
+from ..importing.config import read_object
 from .ctranslate2.export import Checked, export_ctranslate2
 from .ctranslate2.quantization import QUANTIZATIONS
+from .huggingface.export import CheckedHuggingFace, export_huggingface
 from .onnx.export import CheckedOnnx, export_onnx
 
-ENGINES = ("ctranslate2", "onnx")
+ENGINES = ("ctranslate2", "huggingface", "onnx")
 
 
 def export(
     checkpoint: str | Path,
-    to: Literal["ctranslate2", "onnx"],
+    to: Literal["ctranslate2", "huggingface", "onnx"],
     out: str | Path,
     *,
     quantization: str | None = None,
     lines: Iterable[str] = (),
+    table: str | Path | None = None,
+    scores: str | Path | None = None,
     blocks: Iterable[BlockType] = (),
-) -> Checked | CheckedOnnx:
-    """Write a checkpoint for another engine, and check that the outputs agree.
+) -> Checked | CheckedHuggingFace | CheckedOnnx:
+    """Write a checkpoint for another engine or library, and check that the outputs agree.
 
     LoRA is merged into the weights.
 
     Args:
         checkpoint: a checkpoint folder, such as `outputs/demo/averaged`.
-        to: the engine; the extra of the same name must be installed.
+        to: the engine; the extra of the same name must be installed, but for `huggingface`.
         out: the folder to write; an older export there is replaced.
         quantization: of weights, such as `int8`, for `ctranslate2`; default: float32.
         lines: sentences to check with, for `ctranslate2`; default: random words.
+        table: import table to read backwards, for `huggingface`; default: the one that fits.
+        scores: file with the output of `weft evaluate --json`, whose scores the model card of
+            `huggingface` shows; default: the last validation.
         blocks: block types that the model uses besides the installed ones.
 
     Returns:
@@ -47,8 +54,20 @@ def export(
     """
     if to not in ENGINES:
         raise InputError(f"no engine '{to}'", help=did_you_mean(to, ENGINES))
+    given = list(lines)
+    if to != "huggingface" and (table is not None or scores is not None):
+        name = "table" if table is not None else "scores"
+        raise InputError(f"'{name}' has no effect on '{to}'", help="leave it out")
+    if to == "huggingface":
+        if quantization is not None or given:
+            raise InputError(
+                "an export for Hugging Face's library has float32 weights, and random ids check it",
+                help="leave out the quantization and the lines",
+            )
+        opened = merged_checkpoint(open_deployed(checkpoint, blocks))
+        report = read_object(Path(scores)) if scores is not None else None
+        return export_huggingface(opened, out, table=table, scores=report)
     if to == "onnx":
-        given = list(lines)
         if quantization not in {None, "float32"} or given:
             raise InputError(
                 "ONNX graphs are written in float32 and checked with random ids",
@@ -59,4 +78,4 @@ def export(
     if wanted not in QUANTIZATIONS:
         raise InputError(f"no quantization '{wanted}'", help=did_you_mean(wanted, QUANTIZATIONS))
     opened = merged_checkpoint(open_deployed(checkpoint, blocks))
-    return export_ctranslate2(opened, out, quantization=wanted, lines=lines)
+    return export_ctranslate2(opened, out, quantization=wanted, lines=given)

@@ -21,6 +21,7 @@ from ..checkpoint.saving import Contents, save
 from ..codegen.build import build_empty
 from ..spec.check import graph_of
 from .config import Configuration, classes_of, read_configuration, read_object, settle
+from .generation import Generation, read_generation
 from .inherit import FOLDER, LIBRARY
 from .table import Table, load_table
 from .tensors import Tensors
@@ -109,22 +110,31 @@ def import_hf(folder: Path | str, table: Path | str | None = None) -> Imported:
     with Tensors(folder, loaded.prefix, loaded.endings) as theirs:
         weights = converted(loaded, source, graph.weights(), theirs, config)
     tokenizers, notes = tokenizers_for(loaded, folder, graph)
+    generation = Generation()
+    if graph.step_axis is not None:
+        generation = read_generation(folder, decodes=len(graph.inputs) > 1)
+    if generation.unused:
+        notes = (*notes, f"generation settings not used: {', '.join(generation.unused)}")
     return Imported(
         graph=graph,
         weights=weights,
-        state={"imported": _origin(loaded, config, settled["tokens"])},
+        state={"imported": _origin(loaded, config, settled["tokens"], generation)},
         tokenizers=tokenizers,
         notes=notes,
     )
 
 
-def _origin(table: Table, config: Configuration, tokens: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the origin of the model, as stored in a checkpoint."""
+def _origin(
+    table: Table, config: Configuration, tokens: Mapping[str, Any], generation: Generation
+) -> dict[str, Any]:
+    """Return the origin of the model and its generation settings, as stored in a checkpoint."""
     return {
         "table": table.name,
         "model_type": config["model_type"],
         "architectures": config.get("architectures"),
-        "tokens": dict(tokens),
+        "tokens": {**tokens, **generation.tokens},
+        "search": dict(generation.search),
+        "generate": dict(generation.generate),
     }
 
 

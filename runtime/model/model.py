@@ -222,7 +222,7 @@ class Model:
             prompts: ids, at least one each; they may differ in length.
             eos: the tokens that end an output; default: those of the checkpoint.
             **settings: those of `GenerateSettings`: `max_new`, `temperature`, `top_k`, `top_p`,
-                `min_p`, `seed`, `samples`.
+                `min_p`, `seed`, `samples`; default: those of an imported model.
 
         Returns:
             `samples` continuations of each prompt (default 1), prompt by prompt.
@@ -237,7 +237,8 @@ class Model:
         from ..decode.generate import generate_with
         from ..decode.settings import GenerateSettings
 
-        wanted = parse(GenerateSettings, settings, "generate")
+        own = self.checkpoint.state.get("imported", {}).get("generate", {})
+        wanted = parse(GenerateSettings, {**own, **settings}, "generate")
         ends = ends_of(self.checkpoint) if eos is None else {eos} if isinstance(eos, int) else eos
         return generate_with(
             self.module, self.graph, prompts, wanted, eos=frozenset(ends), half=self.half

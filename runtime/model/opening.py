@@ -99,7 +99,7 @@ def open_model(
         SpecError: the checkpoint uses an unknown block.
     """
     checkpoint = open_deployed(folder, blocks, verify=verify)
-    own = searching_of(checkpoint.run)
+    own = searching_of(checkpoint.run) or checkpoint.state.get("imported", {}).get("search", {})
     settings = search_settings({**own, **(search or {})})
     model = ready(checkpoint, settings, device, half=precision == "bfloat16")
     if steps is not None:

@@ -113,3 +113,30 @@ def test_the_image_tower_of_clip(hf: Any, imported: Callable[..., Any], close: C
         found = ours(image=image)["image_embeds"]
 
     close(found, expected)
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_deberta_with_padding(
+    hf: Any, imported: Callable[..., Any], padded: Padded, close: Close, *, legacy: bool
+) -> None:
+    """Six buckets up to a distance of 10, both of which the inputs exceed; either form of head."""
+    config = hf.DebertaV2Config(
+        **SIZES,
+        relative_attention=True,
+        max_relative_positions=10,
+        position_buckets=6,
+        position_biased_input=False,
+        pos_att_type=["p2c", "c2p"],
+        share_att_key=True,
+        norm_rel_ebd="layer_norm",
+        legacy=legacy,
+    )
+    theirs = hf.DebertaV2ForMaskedLM(config)
+    ours = imported(theirs)
+    tokens, mask = padded(3, 17, VOCAB)
+
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=mask.long()).logits
+        found = ours(tokens=tokens, mask=mask)["logits"]
+
+    close(found[mask], expected[mask])

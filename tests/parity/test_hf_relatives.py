@@ -1,4 +1,4 @@
-"""Decoders that are relatives of Llama, GPT-2 and GPT-J: logits and generation as Hugging Face's."""
+"""Relatives of Llama, GPT-2 and GPT-J: logits and generation as Hugging Face's."""
 
 from __future__ import annotations
 

@@ -5,13 +5,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 import weft
+from weft.runtime.export.eject.eject import eject
+from weft.runtime.prove.prove import prove
 from weft.specs.reader import shipped_names
 
 PARAMETERS = {
     "bloom": 559_214_592,
+    "clip-text": 63_428_096,
+    "clip-vision": 87_849_216,
+    "deberta-v2": 184_551_780,
+    "electra-base": 109_483_009,
+    "electra-small": 13_549_057,
     "falcon": 6_921_720_704,
     "falcon-40b": 41_303_293_952,
     "gemma2": 590_118_912 + 2_024_517_888,
@@ -19,6 +29,7 @@ PARAMETERS = {
     "gpt-neox": 20_554_567_680,
     "mbart": 610_851_840 - 2 * 2 * 1024 + 250_027,
     "mixtral": 46_702_792_704,
+    "modernbert": 149_655_232,
     "mpt": 6_649_286_656,
     "olmo2": 7_298_617_344,
     "pegasus": 568_699_904 + 96_103,
@@ -31,6 +42,21 @@ PARAMETERS = {
 """Parameters of the published models: those of the class of transformers at these sizes, without
 two unused rows of each table of positions and with the bias of the logits, which is a buffer there.
 Gemma 2: embedding and others; Gemma Team 2024, Gemma 2, table 2."""
+
+
+SMALL: dict[str, Any] = {"d_model": 16, "heads": 4, "d_ff": 24, "layers": 2, "vocab": 12}
+MORE: dict[str, dict[str, Any]] = {
+    "clip-vision": {"height": 12, "width": 12, "patch": 4},
+    "deberta-v2": {"buckets": 4, "max_length": 9},
+    "electra-small": {"d_embedding": 6},
+    "falcon-40b": {"kv_heads": 2},
+    "gemma2": {"kv_heads": 2, "d_k": 6, "layers": 4, "distance": 3},
+    "gpt-j": {"d_model": 32},
+    "gpt-neox": {"d_model": 32},
+    "modernbert": {"layers": 4, "distance": 3},
+    "stablelm": {"d_model": 32},
+}
+"""Other params that make a spec tiny."""
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -62,3 +88,18 @@ def test_only_every_second_layer_of_gemma_2_has_a_window(layers: int, reached: i
     change = model(tokens=tokens)["logits"] - model(tokens=other)["logits"]
 
     assert change.abs().amax(-1)[0].nonzero().flatten().tolist() == list(range(reached + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_a_spec_is_proven_and_ejected(name: str, tmp_path: Path) -> None:
+    """At a tiny size; the outputs of the ejected file, which runs without Weft, are the model's."""
+    known = weft.load(name).form.params
+    sizes = {key: value for key, value in (SMALL | MORE.get(name, {})).items() if key in known}
+    sizes |= {"kv_heads": 2} if name.startswith(("qwen", "mixtral")) else {}
+    spec = weft.load(name, **sizes)
+
+    proof = prove(spec, sizes={"T": 11} if "T" in spec.form.axes else {}, skip=["compiled"])
+
+    assert proof.failed == ()
+    assert eject(spec.graph(), tmp_path / "plain.py").compared == "outputs"

@@ -13,9 +13,15 @@ from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.attention.parts.masks_module import Window
 from weft.blocks.kernels.attention_backends import plain_attend
 from weft.blocks.kernels.attention_dispatch import attend
-from weft.blocks.position.relative import RELATIVE_BIAS, RelativeBiasParams
+from weft.blocks.position.relative import (
+    DISENTANGLED_POSITION,
+    RELATIVE_BIAS,
+    DisentangledPositionParams,
+    RelativeBiasParams,
+)
 from weft.blocks.position.relative_module import (
     Alibi,
+    DisentangledPosition,
     RelativeBias,
     RelativeKeys,
     TransformerXLPosition,
@@ -281,6 +287,47 @@ def test_transformer_xl_positions_follow_the_equation(kv_heads: int, *, causal: 
     torch.testing.assert_close(block(x), block.out(read.flatten(2)), rtol=0, atol=1e-6)
 
 
+@BOTH
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_disentangled_positions_follow_the_equation(kv_heads: int, *, causal: bool) -> None:
+    """Section 3.1 of He et al.: content to position and position to content, one pair at a time."""
+    position = DisentangledPosition(4, 3, 5, buckets=2)
+    block = attention(position=position, causal=causal, kv_heads=kv_heads)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+    vectors = {-2: 0, -1: 1, 0: 2, 1: 3}  # from i - j, clipped, to the row
+
+    query = block.query(x).view(2, 6, 4, 3)
+    key, value = (
+        part(x).view(2, 6, kv_heads, -1).repeat_interleave(4 // kv_heads, 2)
+        for part in (block.key, block.value)
+    )
+    score = torch.full((2, 4, 6, 6), -math.inf, dtype=torch.float64)
+    for i in range(6):
+        for j in range(i + 1 if causal else 6):
+            vector = position.weight[vectors[max(-2, min(1, i - j))]]
+            place_query, place_key = position.query(vector), position.key(vector)
+            score[:, :, i, j] = (
+                (query[:, i] * key[:, j]).sum(-1)
+                + (query[:, i] * place_key.view(4, 3)).sum(-1)
+                + (key[:, j] * place_query.view(4, 3)).sum(-1)
+            ) / math.sqrt(3)
+    read = torch.einsum("bhts,bshv->bthv", score.softmax(-1), value)
+    torch.testing.assert_close(block(x), block.out(read.flatten(2)), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ({"buckets": 1, "max_distance": 9}, "buckets is 1, but logarithmic ones need at least 2"),
+        ({"buckets": 8, "max_distance": 5}, "max_distance is 5, but it must be above 5"),
+    ],
+)
+def test_logarithmic_buckets_that_cannot_be_are_refused(how: dict[str, Any], problem: str) -> None:
+    """Half of the buckets hold one distance each, and the others must reach further."""
+    with pytest.raises(ValueError, match=problem):
+        DISENTANGLED_POSITION.arguments(DisentangledPositionParams(**how), {"heads": 2, "d_k": 4})
+
+
 @pytest.mark.parametrize("position", ["alibi@1", "relative_bias@1", "relative_keys@1", "rotary@1"])
 def test_relative_positions_need_a_common_axis(position: str) -> None:
     """Positions of another sequence have no distance to those of the queries."""
@@ -309,8 +356,9 @@ def test_relative_positions_need_a_common_axis(position: str) -> None:
         {"position": RelativeBias(4)},
         {"position": RelativeKeys(3, 3, causal=True), "causal": True, "kv_heads": 2},
         {"position": TransformerXLPosition(4, 3, 6), "causal": True},
+        {"position": DisentangledPosition(4, 3, 5, 4, 9)},
     ],
-    ids=["alibi", "relative bias", "relative keys", "transformer xl"],
+    ids=["alibi", "relative bias", "relative keys", "transformer xl", "disentangled"],
 )
 def test_one_graph_serves_every_size(
     how: dict[str, Any], compiles_once: Callable[[nn.Module], None]

@@ -102,6 +102,12 @@ VARIANTS: dict[str, BlockType] = {
     "attention, transformer xl and causal": attention(
         SELF, position("transformer_xl_position", d_position=6), causal=True
     ),
+    "attention, disentangled": attention(
+        MASKED, position("disentangled_position", buckets=4, max_distance=9, norm="layer_norm")
+    ),
+    "attention, disentangled and causal": attention(
+        SELF, position("disentangled_position", buckets=2, d_position=6), causal=True
+    ),
     "attention, window": attention(MASKED, mask("window", distance=2)),
     "attention, window and causal": attention(SELF, mask("window", distance=2), causal=True),
     "attention, window of one and causal": attention(SELF, mask("window", distance=1), causal=True),

@@ -124,6 +124,7 @@ def test_weft_lists_what_it_ships(capsys: Capture) -> None:
     assert [line for line in text.splitlines() if line.endswith(":")] == [
         "specs:",
         "variants:",
+        "pretrained:",
         "objectives:",
         "runs:",
         "studies:",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from weft.graphs.ir.graph import BlockNode, RepeatNode
 from weft.runtime.importing.config import read_configuration, settle
+from weft.runtime.importing.hf import table_for
 from weft.runtime.importing.table import load_table
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import SpecError
@@ -121,6 +122,12 @@ WHISPER = {
 }
 
 
+PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+"""Name of a model to its table, the configuration that its folder has as far as tables read it, and
+its number of parameters: without rows of tables of positions that no position reads, and with the
+bias of the logits, which is a buffer there."""
+
+
 def settled(table: str, config: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the values of a shipped table for a configuration."""
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -150,6 +157,24 @@ def test_a_published_configuration_has_the_known_size(
 
     assert graph.parameters() == parameters
     assert found["tokens"].get("end") == config.get("eos_token_id")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_configuration_of_the_hub_has_the_known_size(tmp_path: Path, name: str) -> None:
+    """The configurations are those of the Hub, with keys of older formats."""
+    one = PUBLISHED[name]
+    found = settled(one["table"], one["config"], tmp_path)
+
+    assert graph_of(load(found["spec"], found["params"])).parameters() == one["parameters"]
+
+
+@pytest.mark.parametrize("name", ["falcon-7b", "falcon-40b"])
+def test_a_table_is_chosen_by_the_settings_that_it_supports(tmp_path: Path, name: str) -> None:
+    """Both models have the same type and class."""
+    text = json.dumps(PUBLISHED[name]["config"])
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+
+    assert table_for(tmp_path) == f"hf-{PUBLISHED[name]['table']}"
 
 
 def test_gelu_of_the_first_gemma_is_the_approximation(tmp_path: Path) -> None:

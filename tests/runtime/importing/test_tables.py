@@ -15,7 +15,7 @@ from weft.runtime.importing.plan import assigned
 from weft.runtime.importing.table import load_table
 from weft.runtime.spec.check import graph_of
 from weft.specs.expressions import evaluate, is_expression
-from weft.specs.load import load
+from weft.specs.load import FOLDERS, load
 from weft.specs.reader import SHIPPED, shipped_names
 
 NAMES = [name.removeprefix("hf-") for name in shipped_names(FOLDER)]
@@ -93,3 +93,27 @@ def test_the_page_has_a_row_for_every_table() -> None:
 
     documented.pop("--as")
     assert documented == {name: set(specs_of(load_table(name)[0].spec)) for name in NAMES}
+
+
+def test_the_lines_of_the_page_are_those_of_the_files() -> None:
+    """The page counts the lines of specs and tables, and has a row for every pretrained spec."""
+    page = (Path(__file__).parents[3] / "docs" / "importing.md").read_text(encoding="utf-8")
+    part = page[page.index("## Lines of JSON") : page.index("## Findings")]
+    rows = re.findall(
+        r"^\| [^|]+ \| ([^|]+) \| ([^|]+) \| `([^`]+)` \| (\d+) \|", part, re.MULTILINE
+    )
+    specs, tables = shipped_names(*FOLDERS), shipped_names(FOLDER)
+
+    def lines(file: Path) -> int:
+        return len(file.read_text(encoding="utf-8").splitlines())
+
+    listed = set()
+    for names, counts, table, count in rows:
+        found = re.findall(r"`([^`]+)`", names)
+        listed |= {*found}
+        assert [lines(specs[name]) for name in found] == [int(n) for n in counts.split(" + ")], (
+            names
+        )
+        assert lines(tables[table]) == int(count), table
+        assert {*found} == {*specs_of(load_table(table)[0].spec)}
+    assert shipped_names("pretrained").keys() <= listed

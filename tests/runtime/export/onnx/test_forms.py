@@ -47,9 +47,10 @@ def graph_of_block(use: str, **params: Any) -> Graph:
     [
         ("mixture_of_experts@1", {"d_ff": 5, "experts": 7, "top_k": 2}),
         ("mixture_of_experts@1", {"d_ff": 3, "experts": 7, "top_k": 1, "activation": "gelu"}),
+        ("mixture_of_experts@1", {"d_ff": 5, "experts": 7, "activation": "silu", "gated": True}),
         ("span_score@1", {"d_hidden": 5, "labels": 4}),
     ],
-    ids=["experts", "switch", "spans"],
+    ids=["experts", "switch", "gated", "spans"],
 )
 def test_the_exported_form_agrees_with_the_module(use: str, params: dict[str, Any]) -> None:
     """Results agree up to rounding, also with masked positions."""

@@ -19,16 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...graphs.ir.dims import evaluate, time_axes
-from ...graphs.ir.graph import Graph
-from ...graphs.ir.traverse import position_limits
-from ...specs.findings import InputError
+from ....graphs.ir.dims import evaluate, time_axes
+from ....graphs.ir.graph import Graph
+from ....graphs.ir.traverse import position_limits
+from ....specs.findings import InputError
+from ..config import read_object
+from ..hf import Imported, table_for
+from ..table import load_table
+from ..tensors import INDEX, files_of
 from .comparison import Compared, Comparison, distance, without_padding
-from .config import read_object
-from .hf import Imported, table_for
 from .layer_outputs import watched
-from .table import load_table
-from .tensors import INDEX, files_of
 
 ROWS = 3
 """Number of sequences in a batch."""

@@ -1,0 +1,294 @@
+"""Alignment: which nodes and weights of two graphs correspond, whatever their names.
+
+Only evaluation counts: dropout is passed over, and rates of dropout are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..ir.graph import BlockNode, Filling, Graph, Node, Part, RepeatNode, Scope, TemplatePart
+
+TRAINING = ("dropout", "drop_path", "residual_start", "frozen", "capacity")
+"""Constructor arguments that only training reads, or parts of their names."""
+SMALL = "eps"
+"""Argument whose difference changes outputs a little: the number that a norm adds."""
+BIAS = "bias"
+"""Argument and weight that may be missing: a zero bias changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two blocks that correspond."""
+
+    path: str
+    """Path of the node in the first graph, slots after `/`, copies as `*` or their number."""
+    at: str
+    """JSON Pointer of the first block in its spec."""
+    one: Part
+    other: Part
+
+
+@dataclass(slots=True)
+class Alignment:
+    """What corresponds in two graphs, and what does not."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    repeats: list[tuple[str, int]] = field(default_factory=list)
+    """JSON Pointer of each repeat of the first graph, and the number of copies in the second."""
+    inputs: dict[str, str] = field(default_factory=dict)
+    """Input of the first graph to that of the second."""
+    weights: dict[str, str] = field(default_factory=dict)
+    """Path of a weight in the first graph to its path in the second."""
+    lacking: list[str] = field(default_factory=list)
+    """Biases of the first graph that the second lacks; zero has the same effect."""
+    differences: list[str] = field(default_factory=list)
+    """What differs, one sentence for each place; empty if both compute the same."""
+    small: list[str] = field(default_factory=list)
+    """Differences that change outputs only a little."""
+    positions: list[tuple[str, str]] = field(default_factory=list)
+    """Forms of position tables that differ only in the order of features, of both graphs."""
+
+
+def align(one: Graph, other: Graph) -> Alignment:
+    """Return what corresponds in two graphs.
+
+    Args:
+        one: the graph of a spec, such as that of an import table.
+        other: the graph that may be an instance of it.
+    """
+    found = Alignment()
+    _Walk(found).scopes(one.root, other.root, "", "", first=True)
+    tied = {frozenset(_known(found, path) for path in group) for group in one.ties}
+    theirs = {frozenset(group) for group in other.ties}
+    for group in sorted(map(sorted, tied ^ theirs)):
+        whose = "the model does not tie" if frozenset(group) in tied else "only the model ties"
+        found.differences.append(f"{whose} {' and '.join(group)}")
+    return found
+
+
+def _known(found: Alignment, path: str) -> str:
+    return found.weights.get(path, path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    found: Alignment
+
+    def differ(self, text: str) -> None:
+        """Record a difference."""
+        self.found.differences.append(text)
+
+    def scopes(
+        self, one: Scope, other: Scope, here: str, there: str, *, first: bool = False
+    ) -> None:
+        """Compare two scopes.
+
+        Args:
+            one: scope of the first graph.
+            other: scope of the second graph.
+            here: path of the first scope.
+            there: path of the second scope.
+            first: whether these are the roots, whose inputs are recorded.
+        """
+        ports = _ports(one, other)
+        if first:
+            self.found.inputs |= ports
+        for name in one.inputs:
+            if name not in ports:
+                self.differ(f"the model has no input like '{here}{name}'")
+        for name in other.inputs.keys() - set(ports.values()):
+            self.differ(f"the input '{there}{name}' has no counterpart")
+        through = _through(one), _through(other)
+        rest = {node.name: node for node in _nodes(other)}
+        values = dict(ports)
+        for node in _nodes(one):
+            wires = {
+                port: _translated(through[0](value), values) for port, value in node.wires.items()
+            }
+            twin = _twin(node, wires, rest, through[1])
+            if twin is None:
+                self.differ(f"the model has no node like '{here}{node.name}' ({_kind(node)})")
+                continue
+            del rest[twin.name]
+            values |= _outputs(node, twin)
+            mine = {_port_names(node, twin)[port]: value for port, value in wires.items()}
+            wires, theirs = mine, {p: through[1](value) for p, value in twin.wires.items()}
+            for port in wires.keys() | theirs.keys():
+                if wires.get(port) != theirs.get(port):
+                    given = theirs.get(port, "nothing")
+                    self.differ(f"the port '{port}' of '{there}{twin.name}' reads {given}")
+            self.nodes(node, twin, f"{here}{node.name}", f"{there}{twin.name}")
+        for name, node in rest.items():
+            self.differ(f"'{there}{name}' ({_kind(node)}) has no counterpart")
+        outputs = {p: _translated(through[0](v), values) for p, v in one.outputs.items()}
+        theirs = {port: through[1](value) for port, value in other.outputs.items()}
+        if sorted(outputs.values()) != sorted(theirs.values()):
+            self.differ(f"the outputs{' of ' + there if there else ''} are {', '.join(theirs)}")
+
+    def nodes(self, one: Node, other: Node, here: str, there: str) -> None:
+        """Compare two nodes of one kind."""
+        if one.shares or other.shares:
+            if bool(one.shares) != bool(other.shares):
+                self.differ(f"the weights of '{there}' are shared with another node")
+            return
+        if isinstance(one, BlockNode) and isinstance(other, BlockNode):
+            self.parts(one.part, other.part, here, there, one.at)
+            return
+        if isinstance(one, RepeatNode) and isinstance(other, RepeatNode):
+            self.found.repeats.append((one.at, other.repeat))
+            if one.repeat != other.repeat:
+                self.differ(f"'{there}' has {other.repeat} copies")
+            if one.share != other.share:
+                self.differ(
+                    f"the copies of '{there}' do{'' if other.share else ' not'} share weights"
+                )
+                return
+            copies = zip(one.owners(), other.owners(), strict=False)
+            for (index, body), (_, theirs) in copies:
+                self.scopes(body, theirs, f"{here}.{index}", f"{there}.{index}")
+            return
+        self.scopes(next(one.copies())[1], next(other.copies())[1], f"{here}.", f"{there}.")
+
+    def parts(self, one: Filling, other: Filling, here: str, there: str, at: str) -> None:
+        """Compare two blocks, and the blocks in their slots."""
+        if isinstance(one, TemplatePart) or isinstance(other, TemplatePart):
+            if not (isinstance(one, TemplatePart) and isinstance(other, TemplatePart)):
+                self.differ(f"'{there}' is {other.key}")
+                return
+            self.scopes(one.body, other.body, f"{_dotted(here)}.", f"{_dotted(there)}.")
+            return
+        if one.key != other.key:
+            self.differ(f"'{there}' is {other.key}, not {one.key}")
+            return
+        self.found.pairs.append(Pair(here, at, one, other))
+        self.arguments(one, other, there)
+        mine, theirs = (set(p.block.weights(p.arguments)) for p in (one, other))
+        for name in sorted(mine):
+            path = f"{_dotted(here)}.{name}"
+            if name in theirs:
+                self.found.weights[path] = f"{_dotted(there)}.{name}"
+            elif name.rpartition(".")[2] == BIAS:
+                self.found.lacking.append(path)
+        for name in sorted(theirs - mine):
+            self.differ(f"the weight '{_dotted(there)}.{name}' has no counterpart")
+        for slot in sorted({*one.fill, *other.fill}):
+            if slot not in other.fill or slot not in one.fill:
+                whose = other if slot in other.fill else one
+                text = "has no counterpart" if slot in other.fill else "is empty in the model"
+                self.differ(f"'{there}/{slot}' ({whose.fill[slot].key}) {text}")
+                continue
+            inner = (one.fill[slot], other.fill[slot])
+            self.parts(*inner, f"{here}/{slot}", f"{there}/{slot}", f"{at}/fill/{slot}")
+
+    def arguments(self, one: Part, other: Part, there: str) -> None:
+        """Compare the constructor arguments of two blocks of one kind."""
+        for name in sorted({*one.arguments, *other.arguments}):
+            mine, theirs = one.arguments.get(name), other.arguments.get(name)
+            if mine == theirs or any(word in name for word in TRAINING):
+                continue
+            text = f"'{there}' has {name} {theirs}, not {mine}"
+            if name == SMALL:
+                self.found.small.append(text)
+            elif name == BIAS and (mine, theirs) == (True, False):
+                continue  # recorded as lacking, and zero
+            elif one.block.role == "position_table" and {mine, theirs} == {"halves", "interleaved"}:
+                self.found.positions.append((str(mine), str(theirs)))
+            else:
+                self.differ(text)
+
+
+def _dotted(path: str) -> str:
+    """Return the path of a weight's owner: slots are separated by dots."""
+    return path.replace("/", ".")
+
+
+def _nodes(scope: Scope) -> list[Node]:
+    return [node for node in scope.nodes if not _is_dropout(node)]
+
+
+def _is_dropout(node: Node) -> bool:
+    return isinstance(node, BlockNode) and node.part.block.role == "dropout"
+
+
+@dataclass(frozen=True, slots=True)
+class _through:  # noqa: N801 - used as a function
+    """Maps a value to the one that dropout nodes read."""
+
+    scope: Scope
+
+    def __call__(self, value: str) -> str:
+        skipped = {node.name: node for node in self.scope.nodes if _is_dropout(node)}
+        while (name := value.partition(".")[0]) in skipped and "." in value:
+            [value] = skipped[name].wires.values()
+        return value
+
+
+def _translated(value: str, names: Mapping[str, str]) -> str:
+    """Return a value of the first scope with the names of the second."""
+    return names.get(value, value)
+
+
+def _port_names(one: Node, other: Node) -> dict[str, str]:
+    """Return the port of a node that corresponds to each wired port of its twin."""
+    found = {port: port for port in one.wires}
+    if not isinstance(one, BlockNode) and not isinstance(other, BlockNode):
+        found |= _ports(one.body, other.body)
+    return found
+
+
+def _outputs(one: Node, other: Node) -> dict[str, str]:
+    """Return the value of a node that corresponds to each value of its twin."""
+    known = _port_names(one, other)
+    left = [port for port in other.outputs if port not in one.outputs]
+    found = {}
+    for port in one.outputs:
+        twin = port if port in other.outputs else known.get(port, port)
+        if twin not in other.outputs and left:
+            twin = left[0]
+        left = [each for each in left if each != twin]
+        found[f"{one.name}.{port}"] = f"{other.name}.{twin}"
+    return found
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, BlockNode):
+        return node.part.key
+    return "repeat" if isinstance(node, RepeatNode) else "template"
+
+
+def _twin(
+    node: Node, wires: Mapping[str, str], rest: Mapping[str, Node], through: _through
+) -> Node | None:
+    """Return the node that corresponds: of the same kind, with the same wires or name."""
+    alike = [other for other in rest.values() if _kind(other) == _kind(node)]
+    wired = [
+        other
+        for other in alike
+        if {p: through(v) for p, v in other.wires.items()}
+        == {_port_names(node, other)[p]: v for p, v in wires.items()}
+    ]
+    for known in (wired, alike):
+        named = [other for other in known if other.name == node.name]
+        if named or (known is wired and known):
+            return (named or known)[0]
+    return None
+
+
+def _ports(one: Scope, other: Scope) -> dict[str, str]:
+    """Return the inputs that correspond: those of one name, then those of one kind, in order."""
+    found = {
+        name: name
+        for name, type_ in one.inputs.items()
+        if name in other.inputs and other.inputs[name].kind == type_.kind
+    }
+    for name, type_ in one.inputs.items():
+        left: Iterator[str] = (
+            theirs
+            for theirs, kind in other.inputs.items()
+            if theirs not in found.values() and kind.kind == type_.kind
+        )
+        if name not in found and (match := next(left, None)) is not None:
+            found[name] = match
+    return found

@@ -1,0 +1,144 @@
+"""Solving for params: the values with which a spec gives a graph."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...specs.expressions import ExpressionError, evaluate, is_expression, names_in
+from ..ir.graph import Graph, Part
+from .align import Alignment
+
+_TYPE = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]\??\s*")
+
+Equation = tuple[str, Any]
+"""An expression, without its `=`, and its value."""
+
+
+def solved(equations: Iterable[Equation], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of names with which expressions have given values.
+
+    An expression with one unknown name is solved if it is linear in it.  Equations that contradict
+    one another are not noticed; compare what results.
+
+    Args:
+        equations: expressions and their values.
+        known: values of other names.
+
+    >>> solved([("d", 8), ("4*d + k", 35)], {})
+    {'d': 8, 'k': 3}
+    """
+    left, found = list(equations), dict(known)
+    while True:
+        waiting = []
+        for text, value in left:
+            names = names_in(text)
+            unknown = [name for name in names if name not in found]
+            if names == (text.strip(),) and unknown:
+                found[text.strip()] = value
+            elif len(unknown) == 1 and _is_number(value):
+                root = linear_root(text, unknown[0], value, found)
+                if root is not None:
+                    found[unknown[0]] = root
+            elif unknown:
+                waiting.append((text, value))
+        if len(waiting) == len(left):
+            return {name: value for name, value in found.items() if name not in known}
+        left = waiting
+
+
+def linear_root(text: str, name: str, value: float, known: Mapping[str, Any]) -> float | None:
+    """Return the number for which a linear expression has a value; None if there is none.
+
+    Args:
+        text: the expression.
+        name: the unknown name.
+        value: the value.
+        known: values of the other names.
+    """
+    try:
+        first, second, fifth = (evaluate(text, {**known, name: number}) for number in (1, 2, 5))
+        step = second - first
+        if not math.isclose(fifth - first, 4 * step, rel_tol=1e-12):
+            return None
+        root = 1 + (value - first) / step
+        whole = int(root) if float(root).is_integer() else root
+        ok = evaluate(text, {**known, name: whole}) == value
+    except (ExpressionError, ArithmeticError, TypeError):
+        return None
+    return whole if ok else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def params_for(graph: Graph, other: Graph, found: Alignment) -> dict[str, Any]:
+    """Return the params with which the spec of a graph may give another graph.
+
+    Params that nothing determines are left out, and then have their defaults.
+
+    Args:
+        graph: a graph of the spec, with any params.
+        other: the other graph.
+        found: the alignment of both.
+    """
+    spec = graph.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    equations: list[Equation] = []
+    for name, theirs in found.inputs.items():
+        equations += _of_type(str(spec["inputs"][name]), other.inputs[theirs], spec["params"])
+    for at, count in found.repeats:
+        record = _at(spec, at)
+        if is_expression(record.get("repeat")):
+            equations.append((record["repeat"][1:], count))
+    for pair in found.pairs:
+        use = _use(_at(spec, pair.at), spec["params"])
+        equations += _of_params(use.get("params", {}), pair.other)
+    plain = [one for one in equations if isinstance(one[1], int | float | str | None)]
+    return {name: value for name, value in solved(plain, {}).items() if name in spec["params"]}
+
+
+def _of_type(written: str, given: Any, params: Mapping[str, Any]) -> list[Equation]:
+    """Return equations for the sizes in a type."""
+    parts = _TYPE.fullmatch(written)
+    if parts is None:
+        return []
+    pairs = [
+        (parts["size"], given.size),
+        *zip((parts["axes"] or "").split(), given.axes, strict=False),
+    ]
+    return [
+        (text, value)
+        for text, value in pairs
+        if text and isinstance(value, int) and set(names_in(text)) & params.keys()
+    ]
+
+
+def _of_params(written: Mapping[str, Any], part: Part) -> list[Equation]:
+    """Return equations for the params of a block: constructor arguments, or params as given."""
+    given = part.params.model_dump(mode="json")
+    found = []
+    for name, text in written.items():
+        if is_expression(text) and name in given:
+            found.append((text[1:], part.arguments.get(name, given[name])))
+    return found
+
+
+def _use(record: Any, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the use of a block; one that a param holds is that of its default."""
+    while isinstance(record, Mapping) and is_expression(record.get("use")):
+        held = params.get(record["use"][1:])
+        if not isinstance(held, Mapping):
+            return {}
+        record = held
+    return record if isinstance(record, Mapping) else {}
+
+
+def _at(spec: Any, at: str) -> Any:
+    """Return the part of a spec at a JSON Pointer; an empty object if there is none."""
+    for key in at.split("/")[1:]:
+        word = key.replace("~1", "/").replace("~0", "~")
+        spec = spec.get(word, {}) if isinstance(spec, Mapping) else {}
+    return spec

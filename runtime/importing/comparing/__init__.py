@@ -1,0 +1,1 @@
+"""Comparison of an imported model with its source, a class of transformers."""

@@ -1,0 +1,154 @@
+"""Exports are opened by Hugging Face's library and compute the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import weft
+from weft.graphs.ir.canonical import canonical
+from weft.runtime.checkpoint.checkpoint import Checkpoint
+from weft.runtime.checkpoint.saving import Contents, save, weights_of
+from weft.runtime.data.settings import PieceSettings
+from weft.runtime.data.tokenizer import train_tokenizer
+from weft.runtime.export.huggingface.export import export_huggingface
+from weft.runtime.importing.comparing.compare import compare
+from weft.runtime.spec.check import graph_of
+from weft.specs.load import load, loaded
+
+SMALL: dict[str, Any] = {"d_model": 16, "heads": 4, "layers": 2, "d_ff": 24, "vocab": 40}
+SPECS: dict[str, dict[str, Any]] = {
+    "gpt2": {"max_length": 32},
+    "llama": {"kv_heads": 2, "d_k": 6, "rotary_base": 500.0},
+    "llama-tied": {"kv_heads": 1},
+    "mistral": {"kv_heads": 2, "sliding_window": 4},
+    "gemma": {"kv_heads": 1, "d_k": 6},
+    "bert": {"max_length": 32},
+    "albert": {"max_length": 32, "d_embedding": 8},
+    "bart": {"max_length": 32, "decoder_layers": 1},
+    "marian": {},
+    "t5": {"d_k": 6},
+    "t5-1.1": {"d_k": 6},
+    "whisper": {"encoder_layers": 2, "decoder_layers": 1, "mels": 6, "max_length": 12},
+    "vit": {"height": 12, "width": 12, "patch": 4, "labels": 5},
+    "transformer-base": {},
+}
+
+
+def checkpoint(name: str, folder: Path, **more: Any) -> Checkpoint:
+    """Return a checkpoint of a small shipped spec with varied weights."""
+    known = load(name).form.params
+    given = {key: value for key, value in {**SMALL, **SPECS[name]}.items() if key in known}
+    graph = graph_of(loaded(canonical(graph_of(load(name, given)))))
+    model = weft.build(graph, seed=1)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
+    state = {"imported": {"table": "own", "tokens": {"begin": 2, "end": 1, "pad": 0}}}
+    own = {"run": {}, "state": state, "tokenizers": {}, **more}
+    return Checkpoint(folder=folder, graph=graph, weights=weights_of(model, graph), **own)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_from_pretrained_computes_the_same(hf: Any, tmp_path: Path, name: str) -> None:
+    """Logits equal at 1e-5, padding included; and ours equal those of the exported checkpoint."""
+    del hf
+    made = export_huggingface(checkpoint(name, tmp_path), tmp_path / "out")
+
+    found = compare(weft.import_hf(tmp_path / "out", made.table), tmp_path / "out", made.table)
+
+    assert found.equal, str(found)
+    assert made.same
+    computed = {"whisper": ["model.encoder.embed_positions.weight"]}  # a table of sines
+    lacking = [note for note in found.notes if "lacks weights" in note]
+    assert [note.rpartition(": ")[2] for note in lacking] == computed.get(name, [])
+
+
+def test_a_translation_model_translates_in_their_library(hf: Any, tmp_path: Path) -> None:
+    """Text to text: their tokenizer gives our ids, and beam search the same words."""
+    text = ["a dog runs over the grass", "two men are sitting", "the cat sees a dog"] * 4
+    settings = PieceSettings(type="bpe", vocab_size=40)
+    tokenizer = train_tokenizer(text, settings, tmp_path / "trained.model")
+    state = {"imported": {"table": "own", "tokens": {"begin": 1, "end": 2, "pad": 0}}}
+    special = {"begin": tokenizer.bos, "end": tokenizer.eos, "pad": tokenizer.pad}
+    state["imported"]["tokens"] = special
+    state["imported"]["search"] = {
+        "beam": 3,
+        "penalty": "length",
+        "alpha": 0.7,
+        "ends": "best",
+        "max_factor": 0.0,
+        "max_extra": 12,
+    }
+    files = {"tokenizer.model": tokenizer.bytes}
+    made = checkpoint("transformer-base", tmp_path, state=state, tokenizers=files)
+    contents = Contents(graph=made.graph, weights=made.weights, state=state, tokenizers=files)
+    save(tmp_path / "ours", contents)
+
+    weft.export(tmp_path / "ours", "huggingface", tmp_path / "out")
+
+    theirs = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
+    reader = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    ours = weft.open(tmp_path / "ours")
+    assert ours.search.beam == 3
+    for line in text[:3]:
+        ids = reader(line)["input_ids"]
+        assert ids == [*tokenizer.encode(line), tokenizer.eos]
+        never = [[special["begin"]], [special["pad"]]]
+        written = theirs.generate(torch.tensor([ids]), bad_words_ids=never)[0].tolist()[1:]
+        end = written.index(tokenizer.eos) if tokenizer.eos in written else len(written)
+        [[best, *_]] = ours.decode([ids])
+        assert list(best.tokens) == written[:end]
+    config = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert (config["num_beams"], config["length_penalty"], config["max_length"]) == (3, 0.7, 13)
+
+
+def test_generation_settings_are_imported_and_exported(hf: Any, tmp_path: Path) -> None:
+    """Ids, beams and lengths of `generation_config.json` are defaults of the checkpoint."""
+    config = hf.MarianConfig(
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        vocab_size=40,
+        pad_token_id=0,
+        eos_token_id=1,
+        decoder_start_token_id=0,
+    )
+    theirs = hf.MarianMTModel(config)
+    theirs.generation_config = hf.GenerationConfig(
+        num_beams=5,
+        length_penalty=0.8,
+        max_length=21,
+        min_length=3,
+        no_repeat_ngram_size=2,
+        eos_token_id=7,
+        pad_token_id=0,
+        decoder_start_token_id=0,
+        encoder_no_repeat_ngram_size=3,
+    )
+    theirs.save_pretrained(tmp_path / "theirs")
+
+    made = weft.import_hf(tmp_path / "theirs")
+    made.save(tmp_path / "ours")
+    ours = weft.open(tmp_path / "ours")
+
+    assert any("encoder_no_repeat_ngram_size" in note for note in made.notes)
+    assert made.state["imported"]["tokens"]["end"] == 7
+    search = ours.search
+    assert (search.beam, search.penalty, search.alpha, search.ends) == (5, "length", 0.8, "best")
+    assert (search.max_factor, search.max_extra, search.min_length) == (0, 20, 2)
+    assert search.no_repeat == 2
+    weft.export(tmp_path / "ours", "huggingface", tmp_path / "again")
+    again = json.loads((tmp_path / "again" / "generation_config.json").read_text())
+    same = ("num_beams", "length_penalty", "max_length", "min_length", "no_repeat_ngram_size")
+    assert {key: again[key] for key in same} == {
+        key: getattr(theirs.generation_config, key) for key in same
+    }
