@@ -15,10 +15,10 @@ import typer
 from .common.command import EXIT_CODES, app
 
 COMMANDS = {
-    "checking": ("check",),
-    "showing": ("show",),
-    "specs": ("expand", "draw", "list", "blocks", "prove"),
-    "language": ("diff", "swap", "schema", "migrate"),
+    "specs.checking": ("check",),
+    "specs.showing": ("show",),
+    "specs.specs": ("expand", "draw", "list", "blocks", "prove"),
+    "specs.language": ("diff", "swap", "schema", "migrate"),
     "cost": ("cost",),
     "training": ("demo", "prepare", "train"),
     "studies.study": ("study",),

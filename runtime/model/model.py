@@ -1,7 +1,4 @@
-"""Model: an opened checkpoint, ready for use.
-
-Training is in `api.py`, the files of a checkpoint in `checkpoint.py`.
-"""
+"""Model: an opened checkpoint, ready for use; its files are in `checkpoint.py`."""
 
 from __future__ import annotations
 

@@ -266,14 +266,13 @@ class Trainer:
         self.history.close()
         run, newest = self.run, checkpoints(self.context.folder)
         again = f"; continue from {newest[-1]} with --resume" if newest else ""
-        tokens, accumulate = run.batch.tokens // 2, run.accumulate * 2
         more = "" if run.activation_checkpointing else ", or set 'activation_checkpointing'"
         return InputError(
             f"the memory of {self.context.place.device} is too small for update"
             f" {self.state.update + 1}{again}",
             place="/batch/tokens",
-            help=f"set 'batch.tokens' to {tokens} and 'accumulate' to {accumulate}, which keeps the"
-            f" number of tokens of an update{more}",
+            help=f"set 'batch.tokens' to {run.batch.tokens // 2} and 'accumulate' to"
+            f" {run.accumulate * 2}, which keeps the tokens of an update{more}",
         )
 
     def _report(self, window: Window) -> None:

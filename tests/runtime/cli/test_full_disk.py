@@ -8,9 +8,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from weft.runtime.cli import specs
 from weft.runtime.cli.common import terminal
 from weft.runtime.cli.main import main
+from weft.runtime.cli.specs import specs
 
 
 def test_the_path_is_text(

@@ -12,8 +12,8 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.ir.block_type import Registry
 from weft.graphs.json_schema import schema
-from weft.runtime.cli import language as language_commands
 from weft.runtime.cli.main import main
+from weft.runtime.cli.specs import language as language_commands
 from weft.specs.findings import SpecError
 from weft.specs.reader import SHIPPED
 

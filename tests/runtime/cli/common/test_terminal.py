@@ -133,7 +133,7 @@ def test_a_full_disk_is_a_message(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("weft.runtime.cli.showing.render", full)
+    monkeypatch.setattr("weft.runtime.cli.specs.showing.render", full)
 
     assert main(["show", "transformer-tiny"]) == 1
     printed = capsys.readouterr().err

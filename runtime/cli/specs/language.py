@@ -10,26 +10,26 @@ from typing import Annotated, Any
 import typer
 from pydantic import Field
 
-from ...blocks.registry import registry
-from ...graphs.diff.diff import diff as diff_graphs
-from ...graphs.diff.weight_transfer import WeightTransfer, weight_transfer
-from ...graphs.draw.diff import draw_diff
-from ...graphs.json_schema import as_text
-from ...graphs.json_schema import schema as schema_of
-from ...specs.composition.inherit import parent_of
-from ...specs.files import write_beside
-from ...specs.findings import InputError, SpecError
-from ...specs.form import Spec, describes_run
-from ...specs.load import FOLDERS, load, load_as
-from ...specs.reader import find, parse, read_file
-from ...specs.text.scan import has_comments
-from ...specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgrade_format
-from ..spec.check import analysed, graph_of
-from ..spec.swap import Swap
-from ..spec.swap import swap as swap_blocks
-from .common import terminal
-from .common.command import SPECS, command, wrong
-from .common.parameters import (
+from ....blocks.registry import registry
+from ....graphs.diff.diff import diff as diff_graphs
+from ....graphs.diff.weight_transfer import WeightTransfer, weight_transfer
+from ....graphs.draw.diff import draw_diff
+from ....graphs.json_schema import as_text
+from ....graphs.json_schema import schema as schema_of
+from ....specs.composition.inherit import parent_of
+from ....specs.files import write_beside
+from ....specs.findings import InputError, SpecError
+from ....specs.form import Spec, describes_run
+from ....specs.load import FOLDERS, load, load_as
+from ....specs.reader import find, parse, read_file
+from ....specs.text.scan import has_comments
+from ....specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgrade_format
+from ...spec.check import analysed, graph_of
+from ...spec.swap import Swap
+from ...spec.swap import swap as swap_blocks
+from ..common import terminal
+from ..common.command import SPECS, command, wrong
+from ..common.parameters import (
     Json,
     SpecName,
     argument,
@@ -190,12 +190,12 @@ def schema(
     if run and study:
         raise wrong("--study", "it cannot be combined with --run")
     if study:
-        from ..study.document.load import study_schema
+        from ...study.document.load import study_schema
 
         _give(as_text(study_schema()), out)
         return
     if run:
-        from ..train.run_schema import run_schema
+        from ...train.run_schema import run_schema
 
         _give(as_text(run_schema()), out)
         return
@@ -228,7 +228,7 @@ def migrate(
     if not isinstance(value, dict):
         parse(Spec, value, source)
     if describes_run(value):
-        from ..train.run import run_of
+        from ...train.run import run_of
 
         made, changes = upgrade_format(value, RUN_FORMATS)
         run_of(made, source)
@@ -258,8 +258,8 @@ def _migrate_checkpoint(folder: Path, out: str | None) -> None:
         )
     if Path(out).exists():
         raise InputError("the folder exists already", place=out, help="name a new folder")
-    from ..checkpoint.checkpoint import open_checkpoint
-    from ..checkpoint.migrate import migrated
+    from ...checkpoint.checkpoint import open_checkpoint
+    from ...checkpoint.migrate import migrated
 
     print(migrated(open_checkpoint(folder), Path(out)))
 

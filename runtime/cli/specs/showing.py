@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...graphs.draw.outline import as_json, render
-from ...graphs.ir.graph import Graph
-from ...graphs.passes.pipeline import PassName, Settings, Step, pipeline
-from ...specs.findings import InputError
-from ...specs.form import describes_run
-from ...specs.load import load
-from ...specs.reader import read_file, shipped_names
-from ..spec.check import graph_of
-from .common.command import SPECS, command
-from .common.parameters import RUNS, Json, Overrides, SpecName, overridden
+from ....graphs.draw.outline import as_json, render
+from ....graphs.ir.graph import Graph
+from ....graphs.passes.pipeline import PassName, Settings, Step, pipeline
+from ....specs.findings import InputError
+from ....specs.form import describes_run
+from ....specs.load import load
+from ....specs.reader import read_file, shipped_names
+from ...spec.check import graph_of
+from ..common.command import SPECS, command
+from ..common.parameters import RUNS, Json, Overrides, SpecName, overridden
 
 if TYPE_CHECKING:
-    from ..train.run import Run
+    from ...train.run import Run
 
 
 @command(
@@ -77,7 +77,7 @@ def graph_to_show(spec: str, overrides: list[str] | None) -> Graph:
     found = _run(spec, overrides)
     if found is None:
         return graph_of(load(spec, overridden(overrides)))
-    from ..train.objective.planned import graph_of_run
+    from ...train.objective.planned import graph_of_run
 
     return graph_of_run(*found)
 
@@ -90,7 +90,7 @@ def _run(spec: str, overrides: list[str] | None) -> tuple[Run, str] | None:
     value, source = read_file(path)
     if not describes_run(value):
         return None
-    from ..train.run import run_of
+    from ...train.run import run_of
 
     return run_of(value, source, overridden(overrides)), source
 
@@ -99,7 +99,7 @@ def _settings(spec: str, overrides: list[str] | None) -> Settings:
     found = _run(spec, overrides)
     if found is None:
         return Settings()
-    from ..train.transforms.pass_settings import settings_of_run
+    from ...train.transforms.pass_settings import settings_of_run
 
     return settings_of_run(found[0], unpad=True)
 
@@ -151,7 +151,7 @@ def _as_json(step: Step) -> dict[str, Any]:
 
 def _sources(graph: Graph) -> list[str]:
     """Return the source of each generated module, those of models first."""
-    from ..codegen.module import lower
+    from ...codegen.module import lower
 
     program = lower(graph)
     return [*(inner.source for inner in program.models), program.source]

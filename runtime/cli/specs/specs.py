@@ -16,20 +16,20 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 from pydantic import Field
 
-from ...blocks.registry import registry
-from ...graphs.ir.block_type import BlockType
-from ...graphs.ir.canonical import canonical
-from ...specs.findings import InputError
-from ...specs.load import load
-from ...specs.reader import read_file, shipped_names
-from ..prove.report import Name
-from ..spec.check import graph_of
-from ..spec.provenance import provenance
-from ..spec.provenance import render as render_provenance
-from ..system.plugins import Plugins
-from .common import terminal
-from .common.command import SPECS, command, wrong
-from .common.parameters import (
+from ....blocks.registry import registry
+from ....graphs.ir.block_type import BlockType
+from ....graphs.ir.canonical import canonical
+from ....specs.findings import InputError
+from ....specs.load import load
+from ....specs.reader import read_file, shipped_names
+from ...prove.report import Name
+from ...spec.check import graph_of
+from ...spec.provenance import provenance
+from ...spec.provenance import render as render_provenance
+from ...system.plugins import Plugins
+from ..common import terminal
+from ..common.command import SPECS, command, wrong
+from ..common.parameters import (
     Json,
     Overrides,
     SpecName,
@@ -106,10 +106,10 @@ def list_(
 
 def _lines(kind: str) -> dict[str, str]:
     """Return one line about each thing of a kind, by name."""
-    from ..data.readers.registry import reader_lines
-    from ..metrics.registry import METRICS
-    from ..predict.registry import PREDICTORS
-    from ..train.reporting.trackers.registry import TRACKERS
+    from ...data.readers.registry import reader_lines
+    from ...metrics.registry import METRICS
+    from ...predict.registry import PREDICTORS
+    from ...train.reporting.trackers.registry import TRACKERS
 
     if kind in _FOLDERS:
         return dict(_files(_FOLDERS[kind]))
@@ -207,7 +207,7 @@ def draw(
     overrides: Overrides = None,
 ) -> None:
     """Draw a spec as a diagram."""
-    from ...graphs.draw.diagram import draw as draw_graph
+    from ....graphs.draw.diagram import draw as draw_graph
 
     graph = graph_to_show(spec, overrides)
     print(draw_graph(graph, Path(out), form, style=style, residuals=residuals, node=node))
@@ -330,7 +330,7 @@ def prove(
     json_: Json = False,
 ) -> int:
     """Test properties of a spec and its blocks on random weights and inputs, on the CPU."""
-    from ..prove.prove import prove as proved
+    from ...prove.prove import prove as proved
 
     skipped = {*(skip or ()), *(["compiled"] if no_compile else [])}
     if both := skipped & {*(only or ())}:

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...graphs.advice.advise import advise
-from ...graphs.ir.canonical import fingerprint
-from ...graphs.passes.objective import deployed_graph
-from ...specs.files import write_beside
-from ...specs.findings import Finding, InputError, SpecError
-from ...specs.form import describes_run
-from ...specs.load import FOLDERS, load_as
-from ...specs.reader import LARGEST, SHIPPED, find, read_json, read_text, text_of
-from ...specs.text.places import Source
-from ..spec.check import analysed, warnings_of
-from ..spec.explain import explanation
-from ..spec.fixing import described, fixed
-from .common import terminal
-from .common.command import SPECS, command, wrong
-from .common.parameters import RUNS, Json, Overrides, argument, complete_specs, overridden
+from ....graphs.advice.advise import advise
+from ....graphs.ir.canonical import fingerprint
+from ....graphs.passes.objective import deployed_graph
+from ....specs.files import write_beside
+from ....specs.findings import Finding, InputError, SpecError
+from ....specs.form import describes_run
+from ....specs.load import FOLDERS, load_as
+from ....specs.reader import LARGEST, SHIPPED, find, read_json, read_text, text_of
+from ....specs.text.places import Source
+from ...spec.check import analysed, warnings_of
+from ...spec.explain import explanation
+from ...spec.fixing import described, fixed
+from ..common import terminal
+from ..common.command import SPECS, command, wrong
+from ..common.parameters import RUNS, Json, Overrides, argument, complete_specs, overridden
 
 if TYPE_CHECKING:
     pass
@@ -167,9 +167,9 @@ def _of_spec(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
 
 
 def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
-    from ..train.check_run import check_run
-    from ..train.objective.planned import graph_of_run
-    from ..train.run import run_of
+    from ...train.check_run import check_run
+    from ...train.objective.planned import graph_of_run
+    from ...train.run import run_of
 
     run = run_of(value, source, overrides)
     if found := check_run(run, source, shortened="updates" in overrides):

@@ -1,0 +1,1 @@
+"""Commands about specs: checking, showing, drawing, comparing and changing them."""
