@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...graphs.ir.block_type import BlockType
+from ...graphs.ir.graph import Graph
 from ...specs.findings import Finding, InputError, SpecError
 from ...specs.load import OVERRIDES
 from .checks.conflicts import conflicts
@@ -31,6 +32,18 @@ def check_run(
     shortened: bool = False,
     folder: Path | None = None,
 ) -> list[Finding]:
+    """Return everything that is wrong with a run; see `checked_run`."""
+    return checked_run(run, source, blocks, shortened=shortened, folder=folder)[0]
+
+
+def checked_run(
+    run: Run,
+    source: str,
+    blocks: Iterable[BlockType] = (),
+    *,
+    shortened: bool = False,
+    folder: Path | None = None,
+) -> tuple[list[Finding], Graph | None]:
     """Return everything that is wrong with a run, as far as it is known without its data.
 
     Args:
@@ -40,7 +53,11 @@ def check_run(
         shortened: whether the number of updates was overridden, as one does to try a run: it may
             then end before dropout begins.
         folder: folder of the run; default: `outputs/NAME`.
+
+    Returns:
+        The findings, and the graph of the objective if it has no mistakes.
     """
+    graph: Graph | None = None
     found = [
         *without_effect(run, shortened=shortened),
         *conflicts(run),
@@ -52,14 +69,14 @@ def check_run(
     except SpecError as error:
         own = [replace(one, source=source) for one in error.findings if one.source == OVERRIDES]
         others = [one for one in error.findings if one.source != OVERRIDES]
-        return [*(replace(one, source=source) for one in found), *own, *others]
+        return [*(replace(one, source=source) for one in found), *own, *others], None
     except InputError as error:
         at = error.place.partition("#")[2] or "/objective"
         found.append(Finding(code="R02", at=at, problem=error.problem, help=error.help))
     else:
         found += objective_fits(run, graph)
         found += disk_space(run, graph, folder or Path("outputs") / run.name)
-    return [replace(one, source=source) for one in found]
+    return [replace(one, source=source) for one in found], graph
 
 
 def refuse_wrong_run(

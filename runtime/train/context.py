@@ -53,7 +53,7 @@ class Losses(Protocol):
 
         Args:
             model: the model.
-            micro_batches: micro-batches of this process.
+            micro_batches: micro-batches of this process, on the device.
             world: all processes.
             seeds: seed of the run, and number of the update.
             device: device of the model.

@@ -166,9 +166,8 @@ class Trainer:
         self.model.train()
         measured = mode == "auto" and place.device.type == "cuda" and self.run.parallel.tensor == 1
         if measured and self.world.is_main_process:
-            first = next(self._stream_micro_batches())
-            _, batch = first.batches[0]
-            moved, losses = batch.to(place.device), self.context.losses
+            first = next(self._stream_micro_batches()).to(place.device)
+            (_, moved), losses = first.batches[0], self.context.losses
             losses.total(self.model, first, World(), (self.run.seed, 1), place.device)
 
             def measure() -> None:
@@ -201,6 +200,7 @@ class Trainer:
         number = state.update + 1
         self._dropouts.set(active=number >= run.dropout_from)
         losses = self.context.losses
+        micro_batches = micro_batches.to(place.device)
         total = losses.total(
             self.model, micro_batches, self.world, (run.seed, number), place.device
         )
@@ -215,7 +215,7 @@ class Trainer:
             torch.manual_seed(seed_of(run.seed, number, which))
             with self.engine.syncing(last=turn == rounds - 1):
                 with place.autocast():
-                    sums = self.engine.loss(batch.to(place.device, non_blocking=True))
+                    sums = self.engine.loss(batch)
                 # The all-reduce averages gradients over the ranks, but their sum is needed.
                 scale = 0.0 if spare else self.world.data_parallel_size / total
                 (sums.loss * scale).backward()

@@ -167,14 +167,13 @@ def _of_spec(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
 
 
 def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
-    from ...train.check_run import check_run
-    from ...train.objective.planned import graph_of_run
+    from ...train.check_run import checked_run
     from ...train.run import run_of
 
     run = run_of(value, source, overrides)
-    if found := check_run(run, source, shortened="updates" in overrides):
+    found, graph = checked_run(run, source, shortened="updates" in overrides)
+    if found or graph is None:
         return _Outcome(found)
-    graph = graph_of_run(run, source)
     losses = ", ".join(graph.losses)
     said = (
         f"{run.name}: valid; trains {deployed_graph(graph).name} with '{graph.name}' ({losses};"

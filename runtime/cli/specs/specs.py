@@ -76,7 +76,7 @@ def list_(
         Listed | None,
         typer.Argument(
             metavar="KIND",
-            help=f"What to list: {', '.join(get_args(Listed))}. [default: everything]",
+            help="What to list. [default: everything]",
             show_default=False,
         ),
     ] = None,

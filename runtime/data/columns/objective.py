@@ -11,7 +11,7 @@ from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType, sizes_of_inputs
 from ....specs.findings import Finding, SpecError, pointer
 from ....specs.form import holds_spec
-from ....specs.load import LoadedSpec
+from ....specs.load import OVERRIDES, LoadedSpec
 from ...spec.check import graph_of, with_blocks
 from .column import Column
 
@@ -59,10 +59,45 @@ def graph_of_inputs(
     if complete and (found := _missing(loaded, given)):
         raise SpecError(found)
     sizes = sizes_of_inputs(loaded.recovered.inputs, loaded.recovered.params, given)
-    graph = graph_of(replace(loaded, overrides={**sizes, **_with_defaults(loaded, params)}))
+    overrides = {**sizes, **_with_defaults(loaded, params)}
+    try:
+        graph = graph_of(replace(loaded, overrides=overrides))
+    except SpecError as error:
+        if not (own := _other_sizes(loaded, overrides, sizes)):
+            raise
+        # Each wire to and from such a model is also a mistake, of which this is the cause.
+        rest = [one for one in error.findings if one.code != "T03"]
+        raise SpecError([*own, *rest]) from None
     if complete and (found := _misfits(loaded, graph, given)):
         raise SpecError(found)
     return graph
+
+
+def _other_sizes(
+    loaded: LoadedSpec, overrides: Mapping[str, Any], sizes: Mapping[str, Any]
+) -> list[Finding]:
+    """Return a finding for each size of a held model that its columns do not have.
+
+    Args:
+        loaded: the objective.
+        overrides: overrides of its params.
+        sizes: params that are sizes of the inputs, as the columns give them.
+    """
+    found = []
+    for name, value in {**loaded.recovered.params, **overrides}.items():
+        own = value.get("params") if holds_spec(value) else None
+        found += [
+            Finding(
+                code="T03",
+                at=pointer("params", name, "params", key),
+                problem=f"'{key}' of the model is {size}, but its columns have {sizes[key]}",
+                help="remove it: it follows the columns",
+                source=OVERRIDES if name in overrides else loaded.source,
+            )
+            for key, size in (own.items() if isinstance(own, dict) else ())
+            if isinstance(size, int) and isinstance(sizes.get(key), int) and size != sizes[key]
+        ]
+    return found
 
 
 def _with_defaults(loaded: LoadedSpec, params: Mapping[str, Any]) -> dict[str, Any]:

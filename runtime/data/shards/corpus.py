@@ -243,21 +243,3 @@ class Corpus:
             msg = f"row {row} is out of range for a corpus of {self._rows} pairs"
             raise IndexError(msg)
         return tuple(self.arrays[name].row(row) for name in self.columns)
-
-    def padded(
-        self, side: str, rows: NDArray[np.int64], *, pad: int, eos: int
-    ) -> NDArray[np.int64]:
-        """Return rows of one text column as a table, each with an end token and padding.
-
-        Args:
-            side: name of the column.
-            rows: row numbers; shape (B,), not empty.
-            pad: padding id.
-            eos: end token id.
-
-        Returns:
-            Ids, B x (longest + 1).
-        """
-        table, lengths = self.arrays[side].padded(rows, pad, spare=1)
-        table[np.arange(len(rows)), lengths] = eos
-        return table

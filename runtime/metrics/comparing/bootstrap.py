@@ -101,33 +101,6 @@ def percentiles(values: NDArray[np.float64], level: float) -> tuple[float, float
     return float(low), float(high)
 
 
-def paired_bootstrap(
-    baseline: Statistics,
-    other: Statistics,
-    value_of: Value,
-    *,
-    samples: int = SAMPLES,
-    seed: int = SEED,
-) -> float:
-    """Return the probability of a difference as large as the observed one, by the bootstrap.
-
-    Args:
-        baseline: sums of each example for one system, [N, K].
-        other: those of the other system, on the same examples.
-        value_of: value of the metric for a total, [K].
-        samples: number of resampled corpora.
-        seed: seed of the random numbers.
-
-    Raises:
-        InputError: as for `resampled`.
-    """
-    left, right = resampled([baseline, other], value_of, samples=samples, seed=seed)
-    observed = abs(value_of(other.sum(0)) - value_of(baseline.sum(0)))
-    differences = np.abs(right - left)
-    beyond = int((differences - differences.mean() >= observed - _EQUAL).sum())
-    return (beyond + 1) / (samples + 1)
-
-
 def approximate_randomization(
     baseline: Statistics,
     other: Statistics,

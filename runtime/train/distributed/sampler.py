@@ -8,8 +8,10 @@ and each batch gets the same dropout, on one process and on many.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+
+import torch
 
 from ....specs.findings import InputError
 from ...data.planning import Rows, stream_plans
@@ -35,6 +37,11 @@ class MicroBatches:
     tokens: Mapping[str, int]
     """Positions of the update on each time axis on all processes, including end tokens, without
     padding."""
+
+    def to(self, device: torch.device) -> MicroBatches:
+        """Return the batches on another device."""
+        moved = tuple((n, batch.to(device, non_blocking=True)) for n, batch in self.batches)
+        return replace(self, batches=moved)
 
     @property
     def target_tokens(self) -> int:

@@ -89,7 +89,7 @@ class ObjectiveLosses:
 
         Args:
             model: the module of the objective.
-            micro_batches: the micro-batches of this process.
+            micro_batches: the micro-batches of this process, on the device.
             world: the processes.
             seeds: seed of the run, and number of the update: noise is drawn as in `loss`.
             device: device of the model.
@@ -98,7 +98,7 @@ class ObjectiveLosses:
         self._first.clear()
         for which, batch in micro_batches.batches:
             torch.manual_seed(seed_of(*seeds, which))
-            found = self.weights(model, batch.to(device, non_blocking=True))
+            found = self.weights(model, batch)
             self._first[batch.rows.tobytes()] = found[self.losses[0]]
             summed += torch.stack([found[name].double() for name in self.losses])
         world.summed(summed)

@@ -98,17 +98,6 @@ def test_an_id_that_does_not_fit_is_not_wrapped(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_is_ended_and_padded(tmp_path: Path) -> None:
-    """Rows are in the requested order, each with an end token and padding."""
-    corpus = written(tmp_path / "c", PAIRS)
-
-    source = corpus.padded("source", np.array([2, 0, 1]), pad=0, eos=1)
-    target = corpus.padded("target", np.array([2, 0, 1]), pad=0, eos=1)
-
-    assert source.tolist() == [[65535, 1, 0, 0], [5, 6, 7, 1], [1, 0, 0, 0]]
-    assert target.tolist() == [[1, 0, 0], [8, 1, 0], [9, 10, 1]]
-
-
 def test_rows_are_bounded(tmp_path: Path) -> None:
     """Negative rows do not count from the end."""
     corpus = written(tmp_path / "c", PAIRS)
