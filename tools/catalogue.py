@@ -29,6 +29,8 @@ PAGE, PICTURES = "catalogue.md", "catalogue"
 """Name of the page, and of the folder of pictures next to it."""
 FIGURES = "figures"
 """Name of the folder of the pictures in docs/drawing.md."""
+README_PICTURE = "transformer-base"
+"""Name of the picture that the README shows, as PNG, because PyPI does not show every SVG."""
 EXAMPLES = SHIPPED.parent / "examples" / "published"
 ROWS_OF_A_TABLE = "table3-"
 """Name prefix of specs that differ from transformer-base only in numbers; no pictures."""
@@ -195,8 +197,11 @@ def write(docs: Path) -> None:
                 path.unlink()
         for name, drawing in pictures.items():
             path = folder / f"{name}.svg"
-            if digest_of(path) != digest_of_source(drawing.source):
+            stale = digest_of(path) != digest_of_source(drawing.source)
+            if stale:
                 write_beside(path, picture(drawing).encode(), "picture")
+            if name == README_PICTURE and (stale or not (docs / f"{name}.png").is_file()):
+                write_picture(drawing, docs / f"{name}.png")
     write_beside(docs / PAGE, page().encode(), "catalogue")
 
 

@@ -143,7 +143,7 @@ def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
         with dot.subgraph(name=f"cluster_{number}_{inner.state}_{inner.path}") as sub:
             lines = wrapped(inner.title.replace("_", " "), FRAME_LINE)
             title = '<br align="left"/>'.join(map(markup, lines))
-            text = f'<font point-size="11" color="{_ink(inner.state)}">{title}</font>'
+            text = f'<font point-size="10.5" color="{_ink(inner.state)}">{title}</font>'
             if inner.copies is not None:
                 text = f'<font point-size="14">× {inner.copies}</font><br align="left"/>{text}'
             if inner.notes:
@@ -154,7 +154,7 @@ def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
                 fillcolor=PLACE[inner.state],
                 color=LINE[inner.state],
                 penwidth="1.2" if inner.state == "same" else "1.8",
-                margin="16",
+                margin="18",
                 labeljust="l",
                 labelloc="b",
                 tooltip=plain(inner.path),

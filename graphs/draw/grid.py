@@ -58,7 +58,7 @@ class Grid:
             last = (to_x, end[1] - head)
             points = [start, (x, (start[1] + last[1]) / 2), (x, (start[1] + last[1]) / 2), last]
         elif x == to_x:
-            bend = x + max(width, to_width) / 2 + min(_BEND - 10, 24 + abs(to_y - y) / 30)
+            bend = x + max(width, to_width) / 2 + min(_BEND - 10, 40 + abs(to_y - y) / 30)
             start, end = (x + width / 2, y), (to_x + to_width / 2, to_y)
             points = [start, (bend, y), (bend, to_y), (end[0] + head, to_y)]
         else:
