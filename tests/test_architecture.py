@@ -116,6 +116,7 @@ def test_signatures_are_not_inspected_at_run_time() -> None:
     only = "_NAMES = inspect.signature(DistributedDataParallel).parameters"
     options = "    options_of_command = inspect.signature(function, eval_str=True)"
     plug_in = "        return inspect.signature(function)"  # to report a mistake, once
+    theirs = "    names = inspect.signature(theirs.forward).parameters"
     assert inspecting == {
         "runtime/train/engine.py": only,
         "runtime/cli/common/command.py": options,

@@ -35,10 +35,15 @@ class Alignment:
     """What corresponds in two graphs, and what does not."""
 
     pairs: list[Pair] = field(default_factory=list)
+    choices: list[tuple[str, Part]] = field(default_factory=list)
+    """JSON Pointer of each block of the first graph that is of another kind in the second, with
+    the block there."""
     repeats: list[tuple[str, int]] = field(default_factory=list)
     """JSON Pointer of each repeat of the first graph, and the number of copies in the second."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Input of the first graph to that of the second."""
+    outputs: dict[str, str] = field(default_factory=dict)
+    """Output of the first graph to that of the second."""
     weights: dict[str, str] = field(default_factory=dict)
     """Path of a weight in the first graph to its path in the second."""
     lacking: list[str] = field(default_factory=list)
@@ -124,6 +129,9 @@ class _Walk:
             self.differ(f"'{there}{name}' ({_kind(node)}) has no counterpart")
         outputs = {p: _translated(through[0](v), values) for p, v in one.outputs.items()}
         theirs = {port: through[1](value) for port, value in other.outputs.items()}
+        if first:
+            names = {value: port for port, value in theirs.items()}
+            self.found.outputs |= {p: names[v] for p, v in outputs.items() if v in names}
         if sorted(outputs.values()) != sorted(theirs.values()):
             self.differ(f"the outputs{' of ' + there if there else ''} are {', '.join(theirs)}")
 
@@ -160,6 +168,7 @@ class _Walk:
             self.scopes(one.body, other.body, f"{_dotted(here)}.", f"{_dotted(there)}.")
             return
         if one.key != other.key:
+            self.found.choices.append((at, other))
             self.differ(f"'{there}' is {other.key}, not {one.key}")
             return
         self.found.pairs.append(Pair(here, at, one, other))
@@ -269,6 +278,15 @@ def _twin(
         if {p: through(v) for p, v in other.wires.items()}
         == {_port_names(node, other)[p]: v for p, v in wires.items()}
     ]
+    part = node.part.block if isinstance(node, BlockNode) else None
+    if part is not None and part.role and not wired:  # a block of another kind for one purpose
+        alike = [
+            other
+            for other in rest.values()
+            if isinstance(other, BlockNode)
+            and other.part.block.role == part.role
+            and {p: through(v) for p, v in other.wires.items()} == dict(wires)
+        ] or alike
     for known in (wired, alike):
         named = [other for other in known if other.name == node.name]
         if named or (known is wired and known):

@@ -13,6 +13,8 @@ from .align import Alignment
 
 _TYPE = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]\??\s*")
 
+SMALLEST, LARGEST, STEPS = 2.0**-30, 2.0**40, 200
+"""Bounds of the search for a number, and its steps."""
 Equation = tuple[str, Any]
 """An expression, without its `=`, and its value."""
 
@@ -20,8 +22,8 @@ Equation = tuple[str, Any]
 def solved(equations: Iterable[Equation], known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of names with which expressions have given values.
 
-    An expression with one unknown name is solved if it is linear in it.  Equations that contradict
-    one another are not noticed; compare what results.
+    An expression with one unknown name is solved if it is linear in it, or monotonic.  Equations
+    that contradict one another are not noticed; compare what results.
 
     Args:
         equations: expressions and their values.
@@ -39,7 +41,7 @@ def solved(equations: Iterable[Equation], known: Mapping[str, Any]) -> dict[str,
             if names == (text.strip(),) and unknown:
                 found[text.strip()] = value
             elif len(unknown) == 1 and _is_number(value):
-                root = linear_root(text, unknown[0], value, found)
+                root = root_of(text, unknown[0], value, found)
                 if root is not None:
                     found[unknown[0]] = root
             elif unknown:
@@ -47,6 +49,38 @@ def solved(equations: Iterable[Equation], known: Mapping[str, Any]) -> dict[str,
         if len(waiting) == len(left):
             return {name: value for name, value in found.items() if name not in known}
         left = waiting
+
+
+def root_of(text: str, name: str, value: float, known: Mapping[str, Any]) -> float | None:
+    """Return the positive number for which an expression has a value; None if none is found.
+
+    The expression is linear, or increases or decreases with the name: `size**-0.5`.
+
+    Args:
+        text: the expression.
+        name: the unknown name.
+        value: the value.
+        known: values of the other names.
+    """
+    line = linear_root(text, name, value, known)
+    if line is not None:
+        return line
+
+    def error(number: float) -> float:
+        return float(evaluate(text, {**known, name: number})) - value
+
+    low, high = SMALLEST, LARGEST
+    try:
+        rises = error(high) > error(low)
+        for _ in range(STEPS):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if (error(middle) >= 0) == rises else (middle, high)
+        for root in (round(high), round(low), high, low):
+            if root > 0 and error(root) == 0 and not isinstance(value, bool):
+                return root
+    except (ExpressionError, ArithmeticError, TypeError):
+        return None
+    return None
 
 
 def linear_root(text: str, name: str, value: float, known: Mapping[str, Any]) -> float | None:
@@ -63,12 +97,13 @@ def linear_root(text: str, name: str, value: float, known: Mapping[str, Any]) ->
         step = second - first
         if not math.isclose(fifth - first, 4 * step, rel_tol=1e-12):
             return None
-        root = 1 + (value - first) / step
-        whole = int(root) if float(root).is_integer() else root
-        ok = evaluate(text, {**known, name: whole}) == value
+        root = float(1 + (value - first) / step)
+        for exact in (round(root), root):  # a whole number, unless only a fraction fits
+            if evaluate(text, {**known, name: exact}) == value:
+                return exact
     except (ExpressionError, ArithmeticError, TypeError):
         return None
-    return whole if ok else None
+    return None
 
 
 def _is_number(value: Any) -> bool:
@@ -97,7 +132,27 @@ def params_for(graph: Graph, other: Graph, found: Alignment) -> dict[str, Any]:
         use = _use(_at(spec, pair.at), spec["params"])
         equations += _of_params(use.get("params", {}), pair.other)
     plain = [one for one in equations if isinstance(one[1], int | float | str | None)]
-    return {name: value for name, value in solved(plain, {}).items() if name in spec["params"]}
+    chosen = {
+        name: _written(part)
+        for at, part in [*found.choices, *((pair.at, pair.other) for pair in found.pairs)]
+        if (name := _choice(_at(spec, at))) in spec["params"]
+    }
+    made = {name: value for name, value in solved(plain, {}).items() if name in spec["params"]}
+    return made | chosen
+
+
+def _choice(record: Any) -> str:
+    """Return the param that chooses a block; empty if the spec names the block itself."""
+    use = record.get("use") if isinstance(record, Mapping) else None
+    return str(use)[1:] if is_expression(use) else ""
+
+
+def _written(part: Part) -> dict[str, Any]:
+    """Return a block as a param holds it, with every param."""
+    params = part.params.model_dump(mode="json", exclude_none=True)
+    made: dict[str, Any] = {"use": part.key, **({"params": params} if params else {})}
+    fill = {slot: _written(one) for slot, one in part.fill.items() if isinstance(one, Part)}
+    return {**made, **({"fill": fill} if fill else {})}
 
 
 def _of_type(written: str, given: Any, params: Mapping[str, Any]) -> list[Equation]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ....graphs.match.solve import solved
 from ....specs.expressions import ExpressionError, is_expression, names_in
-from ...importing.config import JOINT, Configuration, case_of
+from ...importing.config import FORMS, JOINT, Configuration, case_of
 from ...importing.table import Table
 
 _EQUAL = re.compile(r"([^=!<>]+)==([^=!<>]+)")
@@ -60,11 +60,11 @@ class Inverse:
                 if is_expression(each):
                     self.equations.append((each[1:], value))
             return
-        exact = [word for word, each in cases.items() if _same(each, value)]
-        open_ = [word for word, each in cases.items() if _is_computed(each)]
-        if not exact and not open_:
+        fits = {word: agreement(each, value) for word, each in cases.items()}
+        known = {word: number for word, number in fits.items() if number is not None}
+        if not known:
             self.problems.append(f"'{by}' has no value for {case_of(value)}")
-        for word in (exact or open_)[:1]:
+        for word in sorted(known, key=lambda one: -known[one])[:1]:
             self.values.setdefault(by, _unworded(word))
             self.want(cases[word], value)
 
@@ -113,11 +113,28 @@ def _same(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-def _is_computed(written: Any) -> bool:
-    """Return whether a value depends on keys."""
+def agreement(written: Any, value: Any) -> int | None:
+    """Return how many constants of a written value agree with a value; None if one does not.
+
+    Expressions and computed objects may have any value.
+
+    >>> agreement({"scaling": "linear", "base": "=theta"}, {"scaling": "linear", "base": 10.0})
+    1
+    >>> agreement("relu", "gelu") is None
+    True
+    """
+    if is_expression(written):
+        return 0
     if isinstance(written, dict):
-        return any(_is_computed(inner) for inner in written.values())
-    return is_expression(written)
+        if frozenset(written) in FORMS:
+            cases = written.get("cases", {})
+            found = [agreement(each, value) for each in cases.values()]
+            return max((one for one in found if one is not None), default=0 if not cases else None)
+        if not isinstance(value, dict):
+            return None
+        inner = [agreement(each, value.get(key)) for key, each in written.items()]
+        return None if None in inner else sum(one for one in inner if one is not None)
+    return 1 if _same(written, value) else None
 
 
 def _unworded(word: str) -> Any:
@@ -177,4 +194,7 @@ def configuration_for(
     head: dict[str, Any] = {"model_type": table.model_type[0]}
     if table.architectures:
         head["architectures"] = [table.architectures[0]]
+    if "pad_token_id" not in inverse.values.keys() | table.defaults.keys():
+        # The library's own default may lie outside a small vocabulary.
+        inverse.values["pad_token_id"] = tokens.get("pad")
     return {**head, **nested(inverse.values)}, inverse.problems

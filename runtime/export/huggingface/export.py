@@ -183,9 +183,8 @@ def _compare(checkpoint: Checkpoint, again: Imported, fit: Fit, allowed: float) 
     given = example_inputs(checkpoint.graph)
     theirs = {name: given[other] for name, other in fit.alignment.inputs.items()}
     with torch.no_grad():
-        wanted = list(checkpoint.build()(**given).values())
-        found = list(again.build()(**theirs).values())
-    pairs = list(zip(wanted, found, strict=True))
+        wanted, found = checkpoint.build()(**given), again.build()(**theirs)
+    pairs = [(wanted[other], found[name]) for name, other in fit.alignment.outputs.items()]
     worst = max(
         float((one - other).abs().max() / one.abs().max().clamp(min=1e-30)) for one, other in pairs
     )

@@ -130,7 +130,7 @@ def _fit(table: Table, source: str, spec: str, graph: Graph, tokens: Mapping[str
     problems: tuple[str, ...] = ()
     try:
         made = graph_of(load(file, params))
-        config, missing = configuration_for(table, spec, made.params, tokens)
+        config, missing = configuration_for(table, spec, {**made.params, **params}, tokens)
         problems = tuple(missing)
         read = settle(table, source, Configuration(config, table.defaults, "config.json"))
         made = graph_of(load(spec_of(read["spec"], source), read["params"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.graphs.match.solve import linear_root, solved
+from weft.graphs.match.solve import linear_root, root_of, solved
 from weft.specs.expressions import evaluate
 
 
@@ -15,6 +15,12 @@ def test_names_are_solved_one_after_another(d: int, k: int, factor: int) -> None
     equations = [(f"{factor}*d + k", factor * d + k), ("d", d)]
 
     assert solved(equations, {}) == {"d": d, "k": k}
+
+
+@pytest.mark.parametrize(("text", "wanted"), [("size**-0.5", 16), ("size//2", 128), ("1/size", 7)])
+def test_monotonic_expressions_are_inverted(text: str, wanted: int) -> None:
+    """Of several numbers with the value, the smallest whole one."""
+    assert root_of(text, "size", evaluate(text, {"size": wanted}), {}) == wanted
 
 
 def test_words_are_values_of_single_names() -> None:
