@@ -31,7 +31,6 @@ FIGURES = "figures"
 """Name of the folder of the pictures in docs/drawing.md."""
 README_PICTURE = "transformer-base"
 """Name of the picture that the README shows, as PNG, because PyPI does not show every SVG."""
-EXAMPLES = SHIPPED.parent / "examples" / "published"
 ROWS_OF_A_TABLE = "table3-"
 """Name prefix of specs that differ from transformer-base only in numbers; no pictures."""
 TITLES = {"models": "Models", "variants": "Variants", "pretrained": "Pretrained models"}
@@ -91,7 +90,7 @@ def systems() -> tuple[System, ...]:
 
 def figures() -> dict[str, graphviz.Digraph]:
     """Return the pictures of docs/drawing.md by name."""
-    base, gemma = graph_of("transformer-base"), graph_of(EXAMPLES / "gemma2.json")
+    base, gemma = graph_of("transformer-base"), graph_of("gemma2")
     return {
         "figure-1": diagram(base, style="paper"),
         "figure-2": diagram(base, style="paper", node="encoder.*.self_attention"),

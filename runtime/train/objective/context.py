@@ -49,10 +49,11 @@ def objective_file(run: Run, source: str) -> str:
         ending = ".json" if run.objective.endswith(".json") else ""
         beside = {path.stem for path in Path(source).parent.glob("*.json")} - {Path(source).stem}
         known = [f"{name}{ending}" for name in beside] + list(shipped_names(OBJECTIVES))
+        near = nearest_shipped(run.objective, known, OBJECTIVES)
         raise InputError(
             f"no objective '{run.objective}'",
             place=f"{source}#/objective",
-            help=nearest_shipped(run.objective, known, OBJECTIVES),
+            help=near if near.startswith("did") else f"name a file in the run's folder; {near}",
         )
     return str(found)
 

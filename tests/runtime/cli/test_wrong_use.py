@@ -57,7 +57,7 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("trees x --form lisp", "must be 'line', 'pretty'"),
     ("prune x --heads encoder.0.f -o y", "is not a path and heads, such as encoder.0.f:0,3"),
     ("import tf folder", "must be 'hf', not 'tf'"),
-    ("export x --to tflite -o y", "must be 'ctranslate2' or 'onnx', not 'tflite'"),
+    ("export x --to tflite -o y", "must be 'ctranslate2', 'huggingface' or 'onnx', not 'tflite'"),
     ("export x --to onnx -o y --quantization int8", "has no effect with --to onnx"),
     ("serve x --port 70000", "must be at most 65535, not '70000'"),
     ("serve x --max-texts 0", "Invalid value for '--max-texts': it must be at least 1"),
