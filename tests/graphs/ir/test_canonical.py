@@ -221,7 +221,8 @@ def alone(block: BlockType, params: dict[str, Any]) -> dict[str, Any]:
     signature = block.signature(given, frozenset(block.example_inputs))
     left = {port.name for port in signature.inputs}
     wired = {name: type_ for name, type_ in block.example_inputs.items() if name in left}
-    if len(wired) < len(block.example_inputs) or ("memory" in wired and params.get("causal")):
+    two_axes = not wired.keys().isdisjoint(("memory", "key"))
+    if len(wired) < len(block.example_inputs) or (two_axes and params.get("causal")):
         # The block then reads x itself, or both have the same positions.
         wired = {name: type_.replace("S", "T") for name, type_ in wired.items()}
     use = {"use": block.key, "params": params, "fill": dict(block.example_fill)}
@@ -251,6 +252,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
 }
 """Values of params that are not numbers or one of a few words."""
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
+    ("dot_attention", "causal"): {"gain": "none"},
     ("slice", "index"): {"axis": "time"},
     ("split_heads", "heads"): {"d_head": 1},
     ("split_heads", "d_head"): {"heads": 1},
