@@ -50,6 +50,7 @@ STANDARD = {
     "feed_forward@1": ".feed_forward.feed_forward:FEED_FORWARD",
     "gated_feed_forward@1": ".feed_forward.feed_forward:GATED_FEED_FORWARD",
     "mixture_of_experts@1": ".feed_forward.mixture_of_experts:MIXTURE_OF_EXPERTS",
+    "token_router@1": ".feed_forward.token_router:TOKEN_ROUTER",
     "convolution@1": ".convolution.convolution:CONVOLUTION",
     "depthwise_convolution@1": ".convolution.convolution:DEPTHWISE_CONVOLUTION",
     "separable_convolution@1": ".convolution.convolution:SEPARABLE_CONVOLUTION",

@@ -95,7 +95,7 @@ class DotAttention(nn.Module):
         if key is None or value is None:
             heads = self.kv_heads
             like = torch.empty((), dtype=capacity.dtype, device=capacity.device)
-            shape = (capacity.rows, heads, capacity.length)
+            shape = (capacity.rows, heads, capacity.allocated)
             empty = {n: like.new_zeros(*shape, d // heads) for n, d in self.widths.items()}
             return State(appended=empty)
         fixed = {"key": key, "value": value}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Port, Signature, Slot, port
+from ...graphs.ir.graph import Part
 from ...graphs.ir.needs import Needs
 from ...graphs.ir.state_tensor import StateTensor
 from ...graphs.ir.weights.division import Division, Prunable
@@ -25,6 +26,10 @@ from .parts.masks import ALLOWED, KEY, QUERY, ROW
 from .parts.upgrade import REMOVED, upgrade
 from .projections import head_widths, nearest, projections
 
+ROTARY = "rotary@1"
+"""Key of the positions that rotate keys before they are stored."""
+STORED = ("after_key", "after_value")
+"""Slots whose results decoding stores, with the keys and values."""
 PROJECTIONS = ("query", "key", "value", "out")
 
 
@@ -58,6 +63,10 @@ class AttentionParams(Params):
     """Factor of the dot products: `sqrt` for 1 / sqrt(d_k), `none` for 1, or a number."""
     dropout: Probability = 0.0
     """Dropout probability of the attention weights."""
+    cache: Annotated[Literal["keys_values", "inputs"], LATER] = "keys_values"
+    """What decoding stores for each position: its keys and values, or the vector of which they are
+    projections.  With `inputs` each step projects the vectors of all positions again, as
+    latent attention and Transformer-XL do; it needs `causal`."""
     lora_rank: Annotated[Several, LATER] = 0
     """Rank of the low-rank matrices that are added to projections; 0 for none (LoRA)."""
     lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
@@ -141,8 +150,12 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
     """Return the constructor arguments.
 
     Raises:
-        ValueError: the heads do not divide the width, or the key and value heads not the heads.
+        ValueError: the heads do not divide the width, or the key and value heads not the heads; or
+            `cache` has no effect.
     """
+    if params.cache != "keys_values" and not params.causal:
+        msg = f"'cache' is '{params.cache}', but without 'causal' no positions are added"
+        raise ValueError(msg, "set 'causal' to true, or remove 'cache'")
     d_model, heads = sizes["d_model"], params.heads
     kv_heads = params.kv_heads or heads
     d_k, d_v = head_widths(d_model, heads, params.d_k, params.d_v)
@@ -163,6 +176,7 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         "bias": bool(biases) if len(biases) in (0, len(PROJECTIONS)) else biases,
         "dropout": params.dropout,
         "scale": params.scale,
+        **({"cache": params.cache} if params.cache != "keys_values" else {}),
         **lora_arguments(params, "lora_maps"),
     }
 
@@ -201,18 +215,35 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 def _state(
     arguments: Mapping[str, Any], sizes: Mapping[str, int], wired: frozenset[str]
 ) -> dict[str, StateTensor]:
-    """Return keys and values of all positions, or those of the memory, and their masks."""
+    """Return what is stored of all positions, or of the memory, and the masks."""
     a, crossed = arguments, "memory" in wired and "s" in sizes
     rows, length = sizes["b"], sizes.get("s", sizes["t"])
     kept = {
         "key": StateTensor((rows, a["kv_heads"], length, a["d_k"])),
         "value": StateTensor((rows, a["kv_heads"], length, a["d_v"])),
     }
+    if a.get("cache") == "inputs":
+        kept = {"input": StateTensor((rows, length, a["d_memory"]))}
     if "mask" in wired:
         kept["mask"] = StateTensor((rows, length) if crossed else (rows, length, 1), "bool")
     for name in sorted(wired - {"x", "memory", "mask", "bias"}):
         kept[name] = StateTensor((rows, length, 1), "int64")
     return kept
+
+
+def _carries(part: Part) -> str:
+    """Return why its state cannot lose its oldest positions; empty if it can."""
+    own = part.arguments.get("cache") == "inputs"
+    for slot in ("position", "mask"):
+        inner = part.fill.get(slot)
+        if isinstance(inner, Part) and (inner.block.carries is None or inner.block.carries(inner)):
+            return f"{inner.key} depends on positions in the text, not on distances"
+    position = part.fill.get("position")
+    if position is not None and position.key == ROTARY and not own:
+        return "its keys are stored as rotated for their positions in the text"
+    if own and any(slot in part.fill and part.fill[slot].steps for slot in STORED):
+        return "a block in 'after_key' or 'after_value' would read positions that were dropped"
+    return ""
 
 
 def _division(arguments: Mapping[str, Any]) -> Division | None:
@@ -255,6 +286,7 @@ ATTENTION = BlockType(
     steps=True,
     unpads=True,
     state=_state,
+    carries=_carries,
     example={"heads": 2},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
     upgrade=upgrade,

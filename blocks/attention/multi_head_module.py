@@ -18,11 +18,19 @@ from ..kernels.attention_dispatch import attend, weigh
 from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
 from ..kernels.linear import linear_map
-from ..kernels.unpad import Batched, Rows, with_padding, without_padding
-from .parts.slots_module import Parts, States, repeated, stored_so_far
+from ..kernels.unpad import Batched, Rows, with_padding
+from .parts.projected_module import Projected
+from .parts.slots_module import (
+    OF_KEYS,
+    States,
+    mask_so_far,
+    refuse_wires_of_keys,
+    repeated,
+    stored_so_far,
+)
 
 
-class Attention(Parts):
+class Attention(Projected):
     """Multi-head scaled dot-product attention, with parts in slots.
 
     Each head computes softmax(q k^T / sqrt(K)) v; a linear map combines the heads.  If G < H,
@@ -53,6 +61,7 @@ class Attention(Parts):
         bias: bool | Collection[str] = True,
         dropout: float = 0.0,
         scale: float | str = "sqrt",
+        cache: str = "keys_values",
         lora_rank: int = 0,
         lora_alpha: float = 1.0,
         lora_maps: str = "query_value",
@@ -74,6 +83,7 @@ class Attention(Parts):
                 whether all have.
             dropout: dropout probability of the attention weights.
             scale: factor of the dot products, `sqrt` for 1 / sqrt(d_k), or `none`.
+            cache: what decoding stores of each position, `keys_values` or their `inputs`.
             lora_rank: rank of low-rank additions to projections; 0 for none.
             lora_alpha: scale of these additions.
             lora_maps: projections with additions: `query_value`, or `all`.
@@ -84,6 +94,9 @@ class Attention(Parts):
         super().__init__(ports, stepping, parts)
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         self.causal, self.dropout = causal, dropout
+        self.stores_inputs = cache == "inputs"
+        if self.stores_inputs:
+            refuse_wires_of_keys(self.ports)
         self.scale = {"sqrt": None, "none": 1.0}[scale] if isinstance(scale, str) else scale
         lora = (lora_rank, lora_alpha)
         rest = lora if lora_maps == "all" else (0, lora_alpha)
@@ -209,21 +222,9 @@ class Attention(Parts):
         states: dict[str, Any] = {
             slot: getattr(self, slot).begin(capacity, **self._own(slot, wires))
             for slot in self.stepping
-            if memory is None or slot not in ("after_key", "after_value")
+            if (memory is None and not self.stores_inputs) or slot not in OF_KEYS
         }
         return {"": own, **states} if states else own
-
-    def _empty(self, capacity: Capacity) -> dict[str, Tensor]:
-        """Return empty buffers for the keys and values of all positions."""
-        widths = {"key": self.key.out_features, "value": self.value.out_features}
-        return {
-            name: torch.zeros(
-                (capacity.rows, self.kv_heads, capacity.length, width // self.kv_heads),
-                dtype=capacity.dtype,
-                device=capacity.device,
-            )
-            for name, width in widths.items()
-        }
 
     def step(
         self,
@@ -263,16 +264,21 @@ class Attention(Parts):
             y_RHTV = self._attend_fixed(query_RHTK, own.fixed, bias, wires)
             return self._merge(y_RHTV, wires, states=states, position=position)
         end = position + x.size(1)
-        source = x if memory is None else memory
-        key, value = self._keys_values(source, wires, None, states, position)
-        query_RHTK, key = self._rotate(query_RHTK, key, position)
-        for name, new in (("key", key), ("value", value)):
-            own.appended[name][:, :, position:end] = new
         reach = None if self.mask is None else self.mask.reach
         first = 0 if reach is None else max(0, position - reach)
-        key, value = (own.appended[name][:, :, first:end] for name in ("key", "value"))
+        source = x if memory is None else memory
+        if self.stores_inputs:
+            query_RHTK = self._rotated(query_RHTK, position)
+            key, value = self._projected_again(source, own, wires, (position, first, end))
+        else:
+            key, value = self._keys_values(source, wires, None, states, position)
+            query_RHTK, key = self._rotate(query_RHTK, key, position)
+            for name, new in (("key", key), ("value", value)):
+                own.appended[name][:, :, position:end] = new
+            key, value = (own.appended[name][:, :, first:end] for name in ("key", "value"))
+        mask = mask_so_far(own, mask, x, position)
         if mask is not None:
-            mask = stored_so_far(own, "mask", mask, position)[:, first:end]
+            mask = mask[:, first:end]
         stored = {
             name: stored_so_far(own, name, wire, position) if name in new_wires else wire
             for name, wire in self._own("mask", wires).items()
@@ -283,7 +289,15 @@ class Attention(Parts):
         if x.size(1) > 1 or not (self.mask is None or self.mask.exact):
             bias = self._with_masked(bias, query_RHTK, (position, first, end), stored)
         y_RHTV = attend(
-            query_RHTK, key, value, mask, scale=self.scale, bias=bias, cores=self.cores, **functions
+            query_RHTK,
+            key,
+            value,
+            mask,
+            dropout=self.dropout if self.training else 0.0,
+            scale=self.scale,
+            bias=bias,
+            cores=self.cores,
+            **functions,
         )
         return self._merge(y_RHTV, wires, states=states, position=position)
 
@@ -304,6 +318,7 @@ class Attention(Parts):
             key,
             fixed["value"],
             fixed.get("mask"),
+            dropout=self.dropout if self.training else 0.0,
             scale=self.scale,
             bias=bias,
             cores=self.cores,
@@ -331,49 +346,4 @@ class Attention(Parts):
             query_RHK, key_SGK, value_SGV, x_rows, source_rows, causal=self.causal, scale=self.scale
         )
         out: Tensor = self.out(y_RHV.flatten(-2))
-        return out
-
-    def _queries(
-        self,
-        query: Tensor,
-        wires: Mapping[str, Tensor],
-        states: Mapping[str, Any] | None = None,
-        position: int = 0,
-    ) -> Tensor:
-        """Return the queries [B, H, T, K] of projected vectors [B, T, H * K]."""
-        query_BHTK = self._split(query, self.heads)
-        return self._through("after_query", query_BHTK, wires, states, position)
-
-    def _keys_values(
-        self,
-        source: Tensor,
-        wires: Mapping[str, Tensor],
-        rows: Rows | None = None,
-        states: Mapping[str, Any] | None = None,
-        position: int = 0,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the keys [B, G, S, K] and values [B, G, S, V] of a sequence [B, S, D']."""
-        key = self._split(with_padding(self.key(source), rows), self.kv_heads)
-        value = self._split(with_padding(self.value(source), rows), self.kv_heads)
-        return (
-            self._through("after_key", key, wires, states, position),
-            self._through("after_value", value, wires, states, position),
-        )
-
-    def _split(self, x: Tensor, heads: int) -> Tensor:
-        """Reshape [B, T, H * K] to [B, H, T, K]."""
-        x_BTHK: Tensor = x.unflatten(-1, (heads, -1))
-        return x_BTHK.transpose(1, 2)
-
-    def _merge(
-        self,
-        y_BHTV: Tensor,
-        wires: Mapping[str, Tensor],
-        rows: Rows | None = None,
-        states: Mapping[str, Any] | None = None,
-        position: int = 0,
-    ) -> Tensor:
-        """Project the heads [B, H, T, V] to [B, T, D], or to unpadded [R, D] if rows are given."""
-        y_BHTV = self._through("output", y_BHTV, wires, states, position)
-        out: Tensor = self.out(without_padding(y_BHTV.transpose(1, 2), rows).flatten(-2))
         return out

@@ -50,13 +50,13 @@ class PointerHead(nn.Module):
         Returns:
             Log-probabilities, [B, T, V].
         """
-        score_BTS: Tensor = (self.query(x) @ memory.transpose(1, 2)).float() * memory.size(
-            -1
-        ) ** -0.5
+        exact = torch.promote_types(x.dtype, torch.float32)
+        score_BTS: Tensor = (self.query(x) @ memory.transpose(1, 2)).to(exact)
+        score_BTS = score_BTS * memory.size(-1) ** -0.5
         if mask is not None:
-            score_BTS = score_BTS.masked_fill(~mask[:, None], torch.finfo(torch.float32).min)
-        gate_BT1 = self.gate(x).float().sigmoid()
-        p_BTV: Tensor = self.out(x).float().softmax(-1) * gate_BT1
+            score_BTS = score_BTS.masked_fill(~mask[:, None], torch.finfo(exact).min)
+        gate_BT1 = self.gate(x).to(exact).sigmoid()
+        p_BTV: Tensor = self.out(x).to(exact).softmax(-1) * gate_BT1
         copied_BTS = score_BTS.softmax(-1) * (1 - gate_BT1)
         p_BTV = p_BTV.scatter_add(2, ids[:, None].expand_as(copied_BTS), copied_BTS)
         return p_BTV.clamp(min=LEAST).log().to(x.dtype)

@@ -101,8 +101,10 @@ def fused_attend(
         mask, causal = past if mask is None else mask & past, False
     if bias is not None:
         mask = bias if mask is None else torch.where(mask, bias, float("-inf"))
-    # Not a comparison alone, which with dynamic shapes is a SymBool.
-    shared = True if query_BHTK.size(1) != key_BHSK.size(1) else False  # noqa: SIM210
+    shared = False
+    # An if statement, because with dynamic shapes the comparison itself is a SymBool.
+    if query_BHTK.size(1) != key_BHSK.size(1):
+        shared = True
     with _planned_once(query_BHTK.device):
         return F.scaled_dot_product_attention(
             query_BHTK,
@@ -122,11 +124,9 @@ def _planned_once(device: torch.device) -> AbstractContextManager[Any]:
     In bfloat16 torch prefers it on recent GPUs.  Batches have hundreds of shapes (decision 0026),
     and a plan takes up to a second (FunASR issue 3704, measured with torch 2.11).
     """
-    if device.type != "cuda":
-        return nullcontext()
-    return sdpa_kernel(
-        [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    )
+    kinds = SDPBackend
+    others = [kinds.FLASH_ATTENTION, kinds.EFFICIENT_ATTENTION, kinds.MATH]
+    return sdpa_kernel(others) if device.type == "cuda" else nullcontext()
 
 
 def plain_attend(

@@ -30,11 +30,22 @@ class Capacity(NamedTuple):
     """Dtype of the state."""
     device: torch.device
     """Device of the state."""
+    first: int | None = None
+    """Positions for which buffers are allocated at first, if they are enlarged later."""
 
     @property
     def rows(self) -> int:
         """Number of rows R = N * K."""
         return self.sentences * self.beams
+
+    def zeros(self, shape: tuple[int, ...]) -> Tensor:
+        """Return zeros of a shape, with this dtype and device."""
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+
+    @property
+    def allocated(self) -> int:
+        """Number of positions for which `begin` allocates a buffer that is filled step by step."""
+        return self.length if self.first is None else min(self.first, self.length)
 
 
 class State(NamedTuple):

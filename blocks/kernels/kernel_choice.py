@@ -1,4 +1,4 @@
-"""Kernels of a model: those of its matrix products and of its attention.
+"""Kernels of a model: those of its matrix products, its attention and its losses.
 
 Generated code calls `use_kernels` where the graph names kernels; modules of other models keep
 theirs.
@@ -13,19 +13,27 @@ from torch import nn
 
 from .attention_backends import Cores
 from .linear import Product, has_onednn
+from .losses.fused_linear_cross_entropy import LossKernel, has_triton
 
 
-def use_kernels(model: nn.Module, *, product: Product, attention: Cores) -> None:
-    """Set the kernels of all modules of a model that multiply matrices or attend.
+def use_kernels(
+    model: nn.Module, *, product: Product, attention: Cores, loss: LossKernel = "torch"
+) -> None:
+    """Set the kernels of all modules of a model that multiply matrices, attend or are losses.
 
     Args:
-        model: the model; its modules have `product_kernel` or `cores` as attributes of a class.
+        model: the model; its modules have `product_kernel`, `cores` or `loss_kernel` as
+            attributes of a class.
         product: kernel of products in float32 on the CPU.
         attention: attention backends by length.
+        loss: kernel of the softmax of losses that compute a linear map.
 
     Raises:
-        ValueError: this version of torch does not have the kernel.
+        ValueError: this installation does not have the kernel.
     """
+    if loss == "triton" and not has_triton():
+        msg = "the kernel 'triton' for losses needs the package triton, which is not installed"
+        raise ValueError(msg)
     if product != "torch" and not has_onednn():
         msg = f"this torch has no kernel '{product}' for matrix products"
         raise ValueError(msg)
@@ -35,3 +43,5 @@ def use_kernels(model: nn.Module, *, product: Product, attention: Cores) -> None
             module.product_kernel = product
         if hasattr(type(module), "cores"):
             module.cores = attention
+        if hasattr(type(module), "loss_kernel"):
+            module.loss_kernel = loss

@@ -51,21 +51,24 @@ class Batched:
         """
         self._counts = dict(counts)
 
-    def start(self, masks: Mapping[str, tuple[str, Tensor]]) -> None:
+    def start(self, masks: Mapping[str, tuple[str, Tensor]], least: float = 0.0) -> None:
         """Find the rows of a batch.
 
         An axis stays padded if its number of tokens is unknown and counting them would wait for an
-        accelerator.
+        accelerator, or if it has too little padding.
 
         Args:
             masks: time axis to the input that tells its padding, and its mask [B, T], which is
                 true at non-padding tokens.
+            least: fraction of padding from which an axis is unpadded, where counting is free.
         """
         self.rows.clear()
         for axis, (port, mask_BT) in masks.items():
             count = self._counts.get(port)
-            known = count is not None or counting_is_free(mask_BT)
-            self.rows[axis] = rows_of(mask_BT, count) if known else None
+            free = counting_is_free(mask_BT)
+            known = count is not None or free
+            little = free and least > 0.0 and padding_of(mask_BT) < least
+            self.rows[axis] = rows_of(mask_BT, count) if known and not little else None
         self._counts = {}
 
     def rows_of(self, value: Tensor, axis: str, rank: int) -> Rows | None:
@@ -84,6 +87,11 @@ class Batched:
         if not isinstance(value, Tensor):
             return value
         return with_padding(value, self.rows_of(value, axis, rank), dim)
+
+
+def padding_of(mask_BT: Tensor) -> float:
+    """Return the fraction of a mask that is false."""
+    return 1.0 - float(mask_BT.float().mean())
 
 
 def non_padding(ids_BT: Tensor, pad: int) -> Tensor:

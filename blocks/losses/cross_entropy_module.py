@@ -6,7 +6,11 @@ from torch import Tensor, nn
 
 from ..kernels.linear import Product
 from ..kernels.losses.cross_entropy import Spread, smoothed_cross_entropy
-from ..kernels.losses.fused_linear_cross_entropy import LinearOutput, fused_linear_cross_entropy
+from ..kernels.losses.fused_linear_cross_entropy import (
+    LinearOutput,
+    LossKernel,
+    fused_linear_cross_entropy,
+)
 from .counting_module import counted, given
 
 
@@ -18,6 +22,8 @@ class CrossEntropy(nn.Module):
 
     product_kernel: Product = "torch"
     """Kernel of its products in float32 on the CPU, where it computes a linear map."""
+    loss_kernel: LossKernel = "torch"
+    """Kernel of the softmax and its gradient, where it computes a linear map."""
 
     def __init__(self, label_smoothing: float = 0.0, spread: Spread = "vocabulary") -> None:
         """Set the smoothing, which also applies in evaluation: `nll` is without it."""
@@ -54,6 +60,7 @@ class CrossEntropy(nn.Module):
                 smoothing=smoothing,
                 spread=spread,
                 kernel=self.product_kernel,
+                normalizer=self.loss_kernel,
             )
         return smoothed_cross_entropy(logits, labels, mask, smoothing=smoothing, spread=spread)
 

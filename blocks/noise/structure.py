@@ -72,6 +72,7 @@ SHIFT_RIGHT = BlockType(
     hops=lambda _, sizes: max(1, sizes["t"] - 1),
     steps=True,
     state=lambda _, sizes, __: {"last": StateTensor((sizes["b"], 1), "int64")},
+    carries=lambda _: "",
     counts="shifted",
     module=".noise.structure_module:ShiftRight",
     example={},

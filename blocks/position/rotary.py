@@ -89,6 +89,7 @@ ROTARY = BlockType(
     params=RotaryParams,
     signature=_signature,
     arguments=_arguments,
+    carries=lambda _: "",
     module=".position.rotary_module:Rotary",
     example={"base": 500_000.0},
     example_inputs={"query": "f[B 2 T 4]"},

@@ -25,7 +25,8 @@ def scan(module: Any, x_BTD: Tensor, weights: list[Tensor]) -> Tensor:
 
     Source: https://onnx.ai/onnx/operators/onnx__LSTM.html, with GRU and RNN next to it.
     """
-    operator, order, attributes = _OPERATORS[type(module)]
+    kind = next(kind for kind in type(module).__mro__ if kind in _OPERATORS)
+    operator, order, attributes = _OPERATORS[kind]
 
     def arranged(weight: Tensor) -> Tensor:
         """Return [G * H, ...] as [1, G * H, ...], with the gates in the order of ONNX."""

@@ -212,6 +212,7 @@ WITH_DROPOUT = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.integration
 @EVERY_CASE
 def test_outputs_have_the_declared_types(block: BlockType) -> None:
     """The inferred shape is the shape that torch computes, for every size of an axis."""
@@ -245,6 +246,7 @@ def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
     assert list(model.buffers()) == []
 
 
+@pytest.mark.integration
 @EVERY_CASE
 def test_flop_formulas_equal_the_counts_of_torch(block: BlockType) -> None:
     """Each formula against torch's counter, which does not see inside fused kernels.
@@ -438,6 +440,7 @@ def test_a_pointwise_block_maps_each_position_by_itself(block: BlockType) -> Non
     assert any(differs) == (block.name != "constant_ids")
 
 
+@pytest.mark.integration
 @named("causal", "full", again=True)
 def test_hops_is_the_smallest_number_that_connects_all_positions(block: BlockType) -> None:
     """Exactly `hops` times, and not fewer: the dependency matrix is multiplied."""
@@ -501,6 +504,7 @@ def test_padding_does_not_change_unmasked_results(block: BlockType) -> None:
     assert any(not torch.equal(changed[name], inputs[name]) for name in inputs)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
 def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
     """Several positions at a time give the parallel result, also after beams are reordered."""
@@ -541,6 +545,7 @@ def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
 DTYPES = {"float32": torch.float32, "bool": torch.bool, "int64": torch.int64}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
 def test_state_formulas_equal_the_tensors_that_decoding_keeps(
@@ -599,6 +604,7 @@ def test_a_block_that_changes_the_axis_is_not_decodable() -> None:
         graph_of(registry().get("prepend@1") or pytest.fail("gone"), steps=True)
 
 
+@pytest.mark.integration
 @WITH_DROPOUT
 def test_dropout_works_in_training_only(block: BlockType) -> None:
     """In evaluation, dropout has no effect; in training, two runs differ."""

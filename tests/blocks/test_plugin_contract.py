@@ -137,6 +137,7 @@ def test_a_right_package_is_loaded_once(installed: Any) -> None:
     assert blocks.registry().get("own@1") is first
 
 
+@pytest.mark.integration
 def test_shipped_blocks_cost_nothing_when_weft_starts() -> None:
     """Without plug-ins, the module that validates them is not imported."""
     code = (

@@ -69,6 +69,7 @@ WINDOW = BlockType(
     signature=_signature,
     arguments=_arguments,
     hops=lambda arguments, sizes: -(-_apart(sizes) // arguments["distance"]),
+    carries=lambda _: "",
     module=".attention.parts.masks_module:Window",
     example={"distance": 2},
     example_inputs=_EXAMPLE,

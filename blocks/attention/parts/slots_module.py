@@ -27,6 +27,8 @@ SLOTS = (
     "output",
 )
 """The slots, all optional."""
+OF_KEYS = ("after_key", "after_value")
+"""The slots whose results decoding stores, with the keys and values."""
 States = State | dict[str, Any]
 """The decoding state: of attention alone, or by slot, with that of attention under ""."""
 
@@ -90,9 +92,14 @@ class Parts(nn.Module):
 
     def _rotate(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
         """Rotate queries and keys, counted from `start`, if positions are rotary."""
+        return self._rotated(query_BHTK, start), self._rotated(key_BGTK, start)
+
+    def _rotated(self, x_BHTK: Tensor, start: int) -> Tensor:
+        """Rotate queries or keys, counted from `start`, if positions are rotary."""
         if self.position is None or not self.position.rotates:
-            return query_BHTK, key_BGTK
-        return self.position(query_BHTK, start), self.position(key_BGTK, start)
+            return x_BHTK
+        y_BHTK: Tensor = self.position(x_BHTK, start)
+        return y_BHTK
 
     def _pairs(self, wires: Mapping[str, Tensor]) -> Pairs | None:
         """Return the part in `mask` as a function of positions and rows."""
@@ -154,7 +161,35 @@ def repeated(fixed: Mapping[str, Tensor], rows: int, skip: Collection[str]) -> d
 
 def stored_so_far(own: State, name: str, new: Tensor, position: int) -> Tensor:
     """Append a value [R, T] at a position, and return it for all positions, [R, L]."""
-    length, end = own.appended["key"].size(2), position + new.size(1)
+    length, end = next(iter(own.appended.values())).size(-2), position + new.size(1)
     buffer = own.appended.setdefault(name, new.new_zeros(new.size(0), length, 1))
     buffer[:, position:end, 0] = new
     return buffer[..., 0]
+
+
+def mask_so_far(own: State, mask: Tensor | None, x: Tensor, position: int) -> Tensor | None:
+    """Append a mask [R, T] of x [R, T, D], and return it for all positions, [R, L].
+
+    Without a mask, all these positions may be attended to.  None if no position is masked; a
+    state that was carried from an earlier segment has a mask of its positions.
+    """
+    if mask is None:
+        if "mask" not in own.appended:
+            return None
+        mask = x.new_ones(x.shape[:2], dtype=torch.bool)
+    return stored_so_far(own, "mask", mask, position)
+
+
+def refuse_wires_of_keys(ports: Mapping[str, Sequence[str]]) -> None:
+    """Raise an error if the part of keys or values reads a wire.
+
+    With `cache` set to `inputs`, the part runs over all positions in every step, but the wire has
+    only the next ones.
+
+    Raises:
+        ValueError: such a wire exists.
+    """
+    for slot in OF_KEYS:
+        if ports.get(slot):
+            msg = f"'cache' of attention is 'inputs', but the part in '{slot}' reads a wire"
+            raise ValueError(msg)

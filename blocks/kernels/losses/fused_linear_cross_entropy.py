@@ -14,7 +14,8 @@ Axes in this file, also used as suffixes of tensor names:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,8 +30,17 @@ CHUNK = 2**25
 """Logits per chunk: 128 MB in float32, 64 MB in bfloat16."""
 CACHED = 2**18
 """Logits normalized at a time on a CPU: 1 MB, so that all passes but the first hit the cache."""
+HALF_ROWS = 4096
+"""Positions per chunk in float16, so that no sum over them exceeds its largest number, 65504."""
 WORDS = 4096
 """Vocabulary entries per weight gradient product on a CPU, so that it stays in the cache."""
+LossKernel = Literal["torch", "triton"]
+"""Kernel that normalizes logits: torch's operators, or one of Triton on CUDA."""
+
+
+def has_triton() -> bool:
+    """Return whether Triton is installed."""
+    return find_spec("triton") is not None
 
 
 class LinearOutput(NamedTuple):
@@ -52,6 +62,7 @@ def fused_linear_cross_entropy(
     smoothing: float,
     spread: Spread,
     kernel: Product = "torch",
+    normalizer: LossKernel = "torch",
 ) -> tuple[Tensor, Tensor]:
     """Return `smoothed_cross_entropy` of the logits x W^T + b without storing all logits.
 
@@ -71,6 +82,7 @@ def fused_linear_cross_entropy(
         smoothing: as for `smoothed_cross_entropy`.
         spread: as for `smoothed_cross_entropy`.
         kernel: kernel of products in float32 on the CPU.
+        normalizer: kernel of the softmax and its gradient.
 
     Returns:
         The loss, and the negative log-likelihood without smoothing, which has no gradient.
@@ -99,7 +111,7 @@ def fused_linear_cross_entropy(
         target_R, mask_R = target_R.masked_fill(~non_padding_R, 0), non_padding_R
     gradients = torch.is_grad_enabled() and (x_RD.requires_grad or weight_VD.requires_grad)
     loss, nll = _FusedLinearCrossEntropy.apply(
-        x_RD, weight_VD, bias_V, target_R, mask_R, mass, gradients, kernel
+        x_RD, weight_VD, bias_V, target_R, mask_R, mass, gradients, kernel, normalizer
     )  # type: ignore[no-untyped-call]
     return loss, nll
 
@@ -118,6 +130,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         mass: float,
         gradients: bool,  # noqa: FBT001
         kernel: Product = "torch",
+        normalizer: LossKernel = "torch",
     ) -> tuple[Tensor, Tensor]:
         """Return both sums; save the gradients for the backward pass."""
         read_RD, weights_VD = as_autocast(x_RD, weight_VD)
@@ -131,12 +144,13 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
             if gradients:
                 made = _Gradients(masked_RD, mask_R, weight_VD, bias_V, mass, mean_D, kernel)
             loss = nll = mean_R.new_zeros(())
-            for chunk in _chunks(len(target_R), len(weight_VD)):
+            for chunk in _chunks(len(target_R), len(weight_VD), read_RD.dtype):
                 score_rV = times_transposed(read_RD[chunk], weights_VD, kernel)
                 if bias_V is not None:
                     score_rV += bias_V.to(score_rV.dtype)
-                right_r = score_rV.gather(1, target_R[chunk, None])[:, 0].float()
-                logsumexp_r = _normalize(score_rV, target_R[chunk], None if made is None else mass)
+                logsumexp_r, right_r = _normalize(
+                    score_rV, target_R[chunk], None if made is None else mass, normalizer
+                )
                 nll_r = logsumexp_r - right_r
                 loss_r = nll_r + mass * (right_r - mean_R[chunk])
                 if mask_R is not None:
@@ -163,7 +177,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         scaled = [
             None if gradient is None else gradient.mul_(gradient_of_loss) for gradient in gradients
         ]
-        return (*scaled, None, None, None, None, None)
+        return (*scaled, None, None, None, None, None, None)
 
 
 class _Gradients:
@@ -222,8 +236,10 @@ class _Gradients:
         return self.of_x_RD, self.of_weight_VD, self.of_bias_V
 
 
-def _normalize(score_rV: Tensor, target_r: Tensor, mass: float | None) -> Tensor:
-    """Return the logsumexp of each row of logits and replace the logits by their gradients.
+def _normalize(
+    score_rV: Tensor, target_r: Tensor, mass: float | None, normalizer: LossKernel
+) -> tuple[Tensor, Tensor]:
+    """Return logsumexp and target's logit of each row, and replace the logits by their gradients.
 
     The gradients lack the constant that smoothing adds to each of them.
 
@@ -231,7 +247,17 @@ def _normalize(score_rV: Tensor, target_r: Tensor, mass: float | None) -> Tensor
         score_rV: logits.
         target_r: target ids.
         mass: smoothing mass; None computes no gradients and leaves the logits undefined.
+        normalizer: kernel to use.
     """
+    if normalizer == "triton":
+        from .triton_softmax import softmax_gradient_  # noqa: PLC0415 - only on CUDA
+
+        shift = 0.0 if mass is None else mass - 1.0
+        found: tuple[Tensor, Tensor] = softmax_gradient_(
+            score_rV, target_r, shift, mass is not None
+        )
+        return found
+    right_r = score_rV.gather(1, target_r[:, None])[:, 0].float()
     vocabulary = score_rV.size(1)
     rows = len(score_rV)
     if score_rV.device.type == "cpu":
@@ -239,22 +265,24 @@ def _normalize(score_rV: Tensor, target_r: Tensor, mass: float | None) -> Tensor
     full = score_rV.dtype == torch.float32
     logsumexps = []
     scratch_rV = score_rV.new_empty((0 if full else rows, vocabulary), dtype=torch.float32)
-    for part_rV, right_r in zip(score_rV.split(rows), target_r.split(rows), strict=True):
+    for part_rV, label_r in zip(score_rV.split(rows), target_r.split(rows), strict=True):
         p_rV = part_rV if full else scratch_rV[: len(part_rV)].copy_(part_rV)
         top_r1 = p_rV.amax(1, keepdim=True)
         sum_r1 = p_rV.sub_(top_r1).exp_().sum(1, keepdim=True)
         logsumexps.append((top_r1 + sum_r1.log())[:, 0])
         if mass is not None:
             p_rV.mul_(sum_r1.reciprocal())
-            p_rV.scatter_add_(1, right_r[:, None], p_rV.new_full((len(p_rV), 1), mass - 1.0))
+            p_rV.scatter_add_(1, label_r[:, None], p_rV.new_full((len(p_rV), 1), mass - 1.0))
             if not full:
                 part_rV.copy_(p_rV)
-    return torch.cat(logsumexps)
+    return torch.cat(logsumexps), right_r
 
 
-def _chunks(rows: int, vocabulary: int) -> Iterator[slice]:
+def _chunks(rows: int, vocabulary: int, dtype: torch.dtype) -> Iterator[slice]:
     """Yield slices of similar length that cover all rows, at least one."""
     count = max(1, -(-rows * vocabulary // CHUNK))
+    if dtype == torch.float16:
+        count = max(count, -(-rows // HALF_ROWS))
     size = max(1, -(-rows // count))
     for start in range(0, max(rows, 1), size):
         yield slice(start, start + size)

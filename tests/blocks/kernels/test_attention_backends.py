@@ -113,6 +113,7 @@ def test_functions_of_scores_and_weights_equal_the_definition(heads: int) -> Non
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
 def test_flex_equals_plain_attention_with_all_options_combined() -> None:
     """Shared keys, masks, biases, a scale and a function of the scores."""

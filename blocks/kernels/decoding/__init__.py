@@ -1,0 +1,1 @@
+"""Decoding: prepacked matrices and compiled steps, which generated code names."""

@@ -1,0 +1,144 @@
+"""Linear maps with prepacked matrices, for decoding on a CPU.
+
+A decoder multiplies every matrix with few rows, at every step.  Prepacking reorders its
+matrices for the kernels of the processor, and converts them to bfloat16 if requested, once
+before the first step instead of at each one.  Generated code calls `prepack` where the graph has
+prepacked matrices.
+
+Measured on an AMD processor with AVX-512: products in float32 take 0.45 of the time of
+torch's default, from 4 rows to 2,048; in bfloat16 0.75 to 0.95.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..linear import LinearMap
+
+_LIBRARY = torch.library.Library("weft", "DEF")
+_LIBRARY.define("packed_linear(Tensor x, Tensor place, SymInt width) -> Tensor")
+"""A prepacked product for torch.compile, which cannot trace a prepacked matrix."""
+_PLACES: weakref.WeakValueDictionary[int, PackedLinear] = weakref.WeakValueDictionary()
+_counted = itertools.count()
+
+
+class PackedLinear(nn.Module):
+    """A linear map with a prepacked matrix, for inference only."""
+
+    def __init__(self, in_features: int, out_features: int, dtype: torch.dtype) -> None:
+        """Create the map; it gets its weights from another module, and packs them once.
+
+        Args:
+            in_features: input width.
+            out_features: output width.
+            dtype: dtype of the product.
+        """
+        super().__init__()
+        self.in_features, self.out_features, self.dtype = in_features, out_features, dtype
+        self.weight: nn.Parameter | None
+        self.bias: nn.Parameter | None
+        self.register_parameter("weight", None)
+        self.register_parameter("bias", None)
+        self._packed: tuple[Tensor, Tensor | None] | None = None
+        # A tensor: a Python number would be a constant of the graph, and each layer would need its
+        # own graph.
+        self.place = torch.tensor(next(_counted), device="cpu")
+        _PLACES[int(self.place)] = self
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., I] to [..., O], in the dtype of the matrix."""
+        if torch.compiler.is_compiling():
+            y: Tensor = torch.ops.weft.packed_linear(
+                x.to(self.dtype), self.place, self.out_features
+            )
+            return y
+        return self.multiply(x)
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """Run the prepacked product."""
+        if self._packed is None:
+            self._packed = self._reordered()
+        matrix, bias = self._packed
+        y: Tensor = _ops()._linear_pointwise(x.to(self.dtype), matrix, bias, "none", [], "")  # noqa: SLF001 - torch has no public API for it
+        return y
+
+    def repack(self) -> None:
+        """Reorder the matrix again before the next product, because the weights have changed."""
+        self._packed = None
+
+    def _reordered(self) -> tuple[Tensor, Tensor | None]:
+        """Return the prepacked matrix and the bias, at the cost of one product and a copy."""
+        assert self.weight is not None  # noqa: S101 - set with the weights of the model
+        matrix = _ops()._reorder_linear_weight(self.weight.detach().to(self.dtype), None)  # noqa: SLF001
+        return matrix, None if self.bias is None else self.bias.detach().to(self.dtype)
+
+    def extra_repr(self) -> str:
+        """Return the sizes and the dtype for the printed module."""
+        return f"{self.in_features}, {self.out_features}, {self.dtype}"
+
+
+def _by_place(x: Tensor, place: Tensor, _: int) -> Tensor:
+    return _PLACES[int(place)].multiply(x)
+
+
+def _sized(x: Tensor, _: Tensor, width: int) -> Tensor:
+    return x.new_empty((*x.shape[:-1], width))
+
+
+_LIBRARY.impl("packed_linear", _by_place, "CPU")
+torch.library.register_fake("weft::packed_linear", _sized, lib=_LIBRARY)
+
+
+def prepack(model: nn.Module, dtype: torch.dtype) -> None:
+    """Give the linear maps of a model under construction prepacked matrices.
+
+    Maps with LoRA and maps of a subclass with another `forward` stay as they are.
+
+    Args:
+        model: the model; its weights are set afterwards.
+        dtype: dtype of the products.
+    """
+    made: dict[nn.Module, nn.Module] = {}
+    for path, module in list(model.named_modules(remove_duplicate=False)):
+        if path and is_plain(module):
+            linear: Any = module
+            if module not in made:
+                made[module] = PackedLinear(linear.in_features, linear.out_features, dtype)
+            holder, _, name = path.rpartition(".")
+            setattr(model.get_submodule(holder), name, made[module])
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Return whether a module is a linear map and nothing else."""
+    plain = type(module).forward in (nn.Linear.forward, LinearMap.forward)
+    return isinstance(module, nn.Linear) and plain and getattr(module, "lora_a", None) is None
+
+
+@functools.cache
+def can_pack(dtype: torch.dtype) -> bool:
+    """Return whether this torch can prepack on this processor, by testing a small matrix."""
+    if dtype not in (torch.float32, torch.bfloat16):
+        return False
+    linear, packed = nn.Linear(24, 40), PackedLinear(24, 40, dtype)
+    for name, parameter in linear.named_parameters():
+        packed.register_parameter(name, parameter)
+    x = torch.linspace(-1, 1, 3 * 24).view(3, 24)
+    with torch.no_grad():
+        try:
+            found = packed(x)
+        except (AttributeError, RuntimeError):  # another torch version, or one without oneDNN
+            return False
+        expected = F.linear(x.to(dtype), linear.weight.to(dtype), linear.bias.to(dtype))
+    tolerance = 1e-4 if dtype == torch.float32 else 0.05
+    return found.dtype == dtype and bool((found - expected).abs().max() < tolerance)
+
+
+def _ops() -> Any:
+    return torch.ops.mkldnn
