@@ -183,6 +183,16 @@ class Step(Record):
     """The axis along which the model generates one position at a time."""
 
 
+class Segments(Record):
+    """How training computes an objective on documents that are longer than a row."""
+
+    axis: str
+    """The time axis along which a document is divided into rows, its segments."""
+    memory: Any
+    """How many positions before a segment can be read from it, at most: an integer or an
+    expression.  No gradient flows into them."""
+
+
 class Spec(Record):
     """A complete model spec."""
 
@@ -214,3 +224,5 @@ class Spec(Record):
     """In an objective: the node whose model a finished training leaves behind."""
     losses: dict[Name, Any] = {}
     """In an objective: output of kind `loss` to its weight in the sum; 1 if it is not listed."""
+    segments: Segments | None = None
+    """In an objective: the state of decoding is carried from one row of a document to the next."""

@@ -10,6 +10,9 @@ from typing import Any, Literal
 from .places import Part, part_at, parts_of
 from .scan import blanked
 
+WIDEST = 88
+"""Maximum length of an object or a list on one line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Edit:
@@ -92,7 +95,7 @@ def _edited(text: str, edit: Edit) -> str:
     part = _part(text, edit.old if edit.op == "move" else edit.path)
     if edit.op == "replace":
         indent = _indent(text, part.start)
-        return text[: part.start] + _json(edit.value, indent) + text[part.end :]
+        return text[: part.start] + formatted(edit.value, indent) + text[part.end :]
     if edit.op == "remove":
         return _without(text, edit.path)
     old, new = edit.old.rpartition("/"), edit.path.rpartition("/")
@@ -129,7 +132,7 @@ def _with(text: str, edit: Edit) -> str:
         inside = text[outer.start + 1 : outer.end - 1]
         if inside.strip():  # a comment alone
             inside = inside.rstrip() + "\n" + indent
-        added = written + _json(edit.value, indent)
+        added = written + formatted(edit.value, indent)
         return text[: outer.start + 1] + inside + added + text[outer.end - 1 :]
     last = max(outer.inner.values(), key=lambda part: part.start)
     begins = last.key[0] if last.key else last.start
@@ -137,7 +140,7 @@ def _with(text: str, edit: Edit) -> str:
     separate = "\n" in text[outer.start : begins] and not text[head:begins].strip()
     inner = text[head:begins] if separate else indent
     gap = f"\n{inner}" if separate else " "
-    return f"{text[: last.end]},{gap}{written}{_json(edit.value, inner)}{text[last.end :]}"
+    return f"{text[: last.end]},{gap}{written}{formatted(edit.value, inner)}{text[last.end :]}"
 
 
 def _without(text: str, at: str) -> str:
@@ -187,9 +190,26 @@ def _indent(text: str, offset: int) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def _json(value: Any, indent: str) -> str:
-    """Return a value as JSON: short ones on one line, others indented as the text around them."""
+def formatted(value: Any, indent: str, *, wide: bool = True) -> str:
+    """Return a value as JSON: what fits on a line on one line, the rest with one entry a line.
+
+    Args:
+        value: a JSON value.
+        indent: the spaces before the line on which it begins.
+        wide: whether the value itself may be on one line.
+    """
     short = json.dumps(value, ensure_ascii=False)
-    if len(short) <= 60:  # noqa: PLR2004 - about half a line
+    if not isinstance(value, dict | list) or not value or (wide and len(short) <= WIDEST):
         return short
-    return json.dumps(value, ensure_ascii=False, indent=2).replace("\n", f"\n{indent}")
+    inner = f"{indent}  "
+    if isinstance(value, list):
+        entries = [formatted(each, inner) for each in value]
+        opening, closing = "[]"
+    else:
+        entries = [
+            f"{json.dumps(key, ensure_ascii=False)}: {formatted(each, inner)}"
+            for key, each in value.items()
+        ]
+        opening, closing = "{}"
+    lines = ",\n".join(f"{inner}{entry}" for entry in entries)
+    return f"{opening}\n{lines}\n{indent}{closing}"

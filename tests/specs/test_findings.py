@@ -111,6 +111,7 @@ def test_a_long_list_of_findings_is_truncated(extra: int) -> None:
     assert (kept[-1].code == "S08") == (extra > 0)
 
 
+@pytest.mark.integration
 @given(st.lists(st.text()))
 def test_a_pointer_can_be_taken_apart_again(parts: list[str]) -> None:
     """Slashes and tildes in keys are preserved (RFC 6901, section 4)."""

@@ -80,6 +80,7 @@ def write(path: Path, value: Any) -> Path:
 BASE = SHIPPED / "models" / "transformer-base.json"
 
 
+@pytest.mark.integration
 def test_a_valid_child_reads_only_itself_and_its_parents(tmp_path: Path) -> None:
     """One parent in the same folder, one shipped."""
     middle = {"format": 2, "extends": "transformer-base", "name": "middle", "params": {"layers": 2}}
@@ -137,6 +138,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Seen
     return {name: (paths[name], all_) for name, all_ in zip(HOSTILE, everything, strict=True)}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_reads_nothing_but_itself(
     name: str, seen: dict[str, tuple[Path, Seen]]
@@ -149,6 +151,7 @@ def test_a_hostile_file_reads_nothing_but_itself(
     assert rest == []
 
 
+@pytest.mark.integration
 def test_the_observation_detects_imports_and_files(tmp_path: Path) -> None:
     """The observation detects an import and an opened file."""
     code = WATCH.replace(

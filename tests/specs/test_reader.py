@@ -86,6 +86,7 @@ def test_depth_is_bounded() -> None:
     assert places("[" * (LARGEST - 1)) == [("S06", "")]
 
 
+@pytest.mark.integration
 def test_many_duplicates_are_found_in_linear_time(count_calls: Count) -> None:
     """The work grows with the text, not with its square."""
 

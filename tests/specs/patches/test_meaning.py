@@ -114,6 +114,7 @@ def patches(draw: st.DrawFn) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.integration
 @given(patches())
 def test_patches_change_what_they_select_and_nothing_else(written: list[dict[str, Any]]) -> None:
     """Each record of the expanded spec has the values set by the patches that match its path.

@@ -301,6 +301,7 @@ def test_a_split_copy_can_be_patched_by_a_grandchild() -> None:
         assert value["blocks"][name]["nodes"]["second"]["params"] == {"d_out": 4, "bias": False}
 
 
+@pytest.mark.integration
 def test_a_child_may_add_templates_and_params_that_it_reads() -> None:
     """A new param without a reader in the child is an error."""
     own = {"wide": {**PORTS, "nodes": {"second": node("x", params={"d_out": "=w"})}}}
@@ -604,6 +605,7 @@ def outcome(*patches: dict[str, Any]) -> Any:
         return {finding.code for finding in error.findings}
 
 
+@pytest.mark.integration
 def test_any_two_patches_commute_or_conflict() -> None:
     """Every pair of 26 gives the same value, or the same errors, in both orders."""
     commuting = 0
@@ -615,6 +617,7 @@ def test_any_two_patches_commute_or_conflict() -> None:
     assert commuting > 200
 
 
+@pytest.mark.integration
 @given(st.lists(st.sampled_from(ALONE), min_size=2, max_size=6, unique_by=json.dumps), st.randoms())
 def test_the_order_of_patches_does_not_count(
     patches: list[dict[str, Any]], random: random.Random
@@ -641,6 +644,7 @@ PATCHES = [
 ]
 
 
+@pytest.mark.integration
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms())
 def test_the_order_of_keys_does_not_count(random: random.Random) -> None:

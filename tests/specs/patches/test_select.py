@@ -220,6 +220,7 @@ def test_templates_that_contain_themselves_are_not_entered() -> None:
     assert selected("**.map", spec) == ["y.map"]
 
 
+@pytest.mark.integration
 def test_selections_that_would_take_too_long_are_refused() -> None:
     """The limit counts comparisons, so it is the same on every machine."""
     spec = {"nodes": {f"n{i}": LINEAR for i in range(MOST_STEPS // 1000 + 1)}}

@@ -41,6 +41,7 @@ def records(value: Any, at: str = "") -> list[tuple[str, Any]]:
     return found
 
 
+@pytest.mark.integration
 @given(VALUES, VALUES, st.randoms(use_true_random=False))
 def test_an_edit_changes_the_value_as_json_patch_says(
     value: Any, new: Any, rng: random.Random

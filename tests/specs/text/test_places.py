@@ -37,6 +37,7 @@ def within(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield from within(inner, at + pointer(key))
 
 
+@pytest.mark.integration
 @given(VALUES, st.randoms(use_true_random=False))
 def test_every_part_is_found_where_it_stands(value: Any, rng: random.Random) -> None:
     """The text at the place of a part is the JSON of its value, and that at its key, of its key."""

@@ -43,6 +43,7 @@ def decorated(value: Any, rng: random.Random) -> str:
     return json.dumps(value)
 
 
+@pytest.mark.integration
 @given(VALUES, st.randoms(use_true_random=False))
 def test_a_decorated_text_has_the_same_value(value: Any, rng: random.Random) -> None:
     """Comments and trailing commas change nothing, and every character stays in its place."""
