@@ -37,6 +37,7 @@ from .objectives.objective import (
     self_contained,
     ties_of_models,
 )
+from .objectives.segments import check_segments, segments_of
 from .params import (
     TooManyFindingsError,
     check_requirements,
@@ -76,6 +77,16 @@ def check(
     return graph
 
 
+class Explored(NamedTuple):
+    """What a check found out about a spec, which may have mistakes."""
+
+    graph: Graph | None
+    """Its graph; if there are findings, as far as it is known, and None where nothing is."""
+    templates: Mapping[str, Scope]
+    """The inside of each template, typed for its first use or, if unused, for its own inputs."""
+    findings: list[Finding]
+
+
 def analyse(
     spec: Spec,
     registry: Registry,
@@ -92,15 +103,37 @@ def analyse(
 
     Findings that may be consequences of `lost` parts of the spec are left out.
     """
+    found = explore(
+        spec, registry, overrides, source=source, checked=checked, lost=lost, outer=outer
+    )
+    return (None if found.findings else found.graph), found.findings
+
+
+def explore(
+    spec: Spec,
+    registry: Registry,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    source: str = "",
+    checked: bool = False,
+    lost: Lost = NOTHING,
+    outer: tuple[str, ...] = (),
+) -> Explored:
+    """Return what is known of a spec, for editors; arguments as of `analyse`.
+
+    Only a graph without findings can be built, drawn or measured: this one lacks the nodes whose
+    blocks are unknown, and its wires are those that were written.
+    """
     findings: list[Finding] = []
+    insides: dict[str, Scope] = {}
     older = older_blocks(registry.later_majors(), keys=registry.keys())
     spec, overrides = upgrade_uses(spec, overrides or {}, older)
     try:
-        state = _State(registry, source, findings, lost, outer, checked)
-        graph = _analyse(spec, overrides or {}, state)
+        state = _State(registry, source, findings, insides, lost, outer, checked)
+        graph: Graph | None = _analyse(spec, overrides or {}, state)
     except TooManyFindingsError:
         graph = None
-    return (None, findings) if findings else (graph, findings)
+    return Explored(graph, insides, findings)
 
 
 class _State(NamedTuple):
@@ -109,6 +142,8 @@ class _State(NamedTuple):
     registry: Registry
     source: str
     findings: list[Finding]
+    insides: dict[str, Scope]
+    """Receives the inside of each template."""
     lost: Lost
     outer: tuple[str, ...]
     checked: bool
@@ -116,7 +151,7 @@ class _State(NamedTuple):
 
 def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph | None:
     """Return the graph, which is incomplete if there are findings."""
-    registry, source, findings, lost, outer, checked = state
+    registry, source, findings, insides, lost, outer, checked = state
     report = make_report(findings, source, lost)
     check_names(spec, report)
     params, values = evaluate_params(spec, overrides, report)
@@ -142,6 +177,9 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
     root = replace(root, init=resolved_rules(checker, spec.init, root, ""))
     _check_output_types(checker, spec, root)
     _check_unused(checker, spec)
+    for body in checker.typed.values():
+        if body is not None:
+            insides.setdefault(body.name, body)
     if not checked:
         report_idle(checker)
     spec = with_moved(spec, root, registry)
@@ -162,9 +200,12 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
         outputs=root.gives(),
         deploy=deployed(spec, root),
         losses=loss_weights(spec, values, root, report),
+        segments=segments_of(spec, values, report),
         blocks=registry.added,
     )
     check_objective(spec, graph, report)
+    if not findings:
+        check_segments(spec, graph, report)
     if graph.step_axis is not None and not holds_models(root):
         _check_step(graph, spec, checker)
     check_budgets(spec, graph, checker, findings, small=small)

@@ -87,6 +87,7 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
             problem = f"{key} reads later positions of {axis}"
             known = type(part.params).model_fields
             fixes = {"direction": "'direction': \"forward\"", "causal": "'causal': true"}
+            fixes["choose"] = "'choose': \"threshold\""
             fix = next((text for name, text in fixes.items() if name in known), "")
             given = f"give {key} the param {fix}, or " if fix else ""
             help_ = f"{given}wire it to values without {axis}"
@@ -109,8 +110,8 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
 
 
 def _without_axis(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
-    """Yield the outputs that do not have the step axis; losses need not have it."""
+    """Yield the outputs that do not have the step axis; losses and scores need not have it."""
     for port, type_ in part.outputs.items():
-        if not may_have(type_, axis) and type_.kind != "loss":
+        if not may_have(type_, axis) and type_.kind not in ("loss", "score"):
             problem = f"output '{port}' of {part.block.key} depends on {axis} but lacks that axis"
             yield Obstacle(at, problem, f"keep {axis} until the output")

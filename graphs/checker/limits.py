@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import networkx as nx
-
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import Finding, pointer
 from ...specs.form import BUDGETS, AnyNode, RepeatNode, ShareNode, Spec, Use
@@ -14,6 +12,7 @@ from ...specs.text.copies import selected_copies
 from ..cost.budgets import Measure, measured_flops, measured_state
 from ..cost.decode_state import blocks_without_formula
 from ..ir.graph import Graph
+from ..order import cycles, ordered, reached, unread
 from .params import Report, Values, check_budget
 from .ports import Checker
 from .ties import least_size
@@ -32,39 +31,36 @@ def copies(count: Any) -> int | None:
     return count if whole and 1 <= count <= MOST_COPIES else None
 
 
-def template_graph(spec: Spec, params: Mapping[str, Any]) -> nx.DiGraph:
-    """Return the graph of which template uses which; ``""`` is the spec itself.
+def templates_used(spec: Spec, params: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return which templates each template uses; ``""`` is the spec itself.
 
     Args:
         spec: the spec as written.
         params: values of its params, some of which may choose templates.
     """
-    uses = nx.DiGraph()
-    uses.add_nodes_from(["", *spec.blocks])
     scopes = {"": spec.nodes, **{name: t.nodes for name, t in spec.blocks.items()}}
-    for name, nodes in scopes.items():
-        used = (other for node in nodes.values() for other in _templates_of(node, params))
-        uses.add_edges_from((name, other) for other in used if other in spec.blocks)
-    return uses
+    return {
+        name: spec.blocks.keys()
+        & {other for node in nodes.values() for other in _templates_of(node, params)}
+        for name, nodes in scopes.items()
+    }
 
 
 def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
     """Return the templates that nothing uses, except those that only unused templates use."""
-    uses = template_graph(spec, params)
-    uses.remove_nodes_from({"", *nx.descendants(uses, "")})
-    cycles = nx.condensation(uses)
-    first = (cycle for cycle in cycles if cycles.in_degree(cycle) == 0)
-    return sorted(min(cycles.nodes[cycle]["members"]) for cycle in first)
+    uses = templates_used(spec, params)
+    unused = uses.keys() - reached("", uses)
+    read = {name: uses[name] & unused for name in spec.blocks if name in unused}
+    return sorted(min(part) for part in unread(read))
 
 
 def within_limits(spec: Spec, values: Values, report: Report) -> bool:
     """Return whether a spec may be expanded, and report what is too large or too deep."""
-    uses = template_graph(spec, values.known)
-    for cycle in list(nx.strongly_connected_components(uses)):
+    uses = templates_used(spec, values.known)
+    for cycle in cycles(uses):
         # A template that contains itself has its own finding; here the cycle is cut.
-        uses.remove_edges_from(
-            [(a, b) for a in cycle for b in list(uses.successors(a)) if b in cycle]
-        )
+        for name in cycle:
+            uses[name] -= cycle
     sizes: dict[str, int] = {}
     depths: dict[str, int] = {}
 
@@ -83,7 +79,7 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
         size = _blocks_in(node) + sum(sizes.get(name, 1) for name in inside)
         return size, max((depths.get(name, 0) for name in inside), default=0)
 
-    for name in reversed(list(nx.topological_sort(uses))):
+    for name in ordered(uses):
         if not name:
             continue
         at = pointer("blocks", name)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
-import networkx as nx
-
 from ...specs.bounds import LARGEST_VALUE, larger
 from ...specs.expressions import (
     ExpressionError,
@@ -31,6 +29,7 @@ from ...specs.form import BUDGETS, Spec, own_part
 from ...specs.held import in_place_of
 from ...specs.recovery.lost import NOTHING, Lost
 from ..cost.budgets import Measure
+from ..order import cycles, ordered
 
 Report = Callable[..., None]
 """Called with the fields of a Finding; the source is filled in by the checker."""
@@ -236,26 +235,29 @@ _READERS_SHOWN = 8
 
 def _order(written: Mapping[str, Any], report: Report) -> list[str]:
     """Return the params in an order in which each follows the params that it reads."""
-    reads = nx.DiGraph()
-    reads.add_nodes_from(written)
-    for name, value in written.items():
-        reads.add_edges_from((other, name) for other in _names_inside(value) if other in written)
-    for cycle in list(nx.strongly_connected_components(reads)):
+    reads = {
+        name: [other for other in _names_inside(value) if other in written]
+        for name, value in written.items()
+    }
+    for cycle in cycles(reads):
         first = min(cycle)
-        if len(cycle) > 1 or reads.has_edge(first, first):
-            names = ", ".join(f"'{name}'" for name in sorted(cycle))
-            report(
-                code="E04",
-                at=pointer("params", first),
-                problem=f"params read each other in a cycle: {names}",
-                evidence=tuple(
-                    f"'{name}' is {json.dumps(written[name])[:80]}"
-                    for name in sorted(cycle)[:_READERS_SHOWN]
-                ),
-                help="give one of them a plain value",
-            )
-            reads.remove_nodes_from(cycle)
-    return list(nx.lexicographical_topological_sort(reads))
+        names = ", ".join(f"'{name}'" for name in sorted(cycle))
+        report(
+            code="E04",
+            at=pointer("params", first),
+            problem=f"params read each other in a cycle: {names}",
+            evidence=tuple(
+                f"'{name}' is {json.dumps(written[name])[:80]}"
+                for name in sorted(cycle)[:_READERS_SHOWN]
+            ),
+            help="give one of them a plain value",
+        )
+        reads = {
+            name: [other for other in others if other not in cycle]
+            for name, others in reads.items()
+            if name not in cycle
+        }
+    return ordered(reads)
 
 
 def check_requirements(spec: Spec, values: Values, report: Report) -> None:

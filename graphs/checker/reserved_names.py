@@ -79,6 +79,7 @@ def names_read(spec: Spec) -> frozenset[str]:
     texts = [*spec.require, *_expressions(spec.losses)]
     types = [*spec.inputs.values(), *spec.output_types.values()]
     texts += _expressions(spec.params)
+    texts += _expressions(spec.segments.memory if spec.segments else None)
     for template in spec.blocks.values():
         types += template.inputs.values()
         texts += _of_nodes(template.nodes)

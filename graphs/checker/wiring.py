@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-import networkx as nx
-
 from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import RepeatNode, UseNode
 from ...specs.text.edits import Fix, removing, replacing
 from ..ir.value_type import Misfit, ValueType, fit
+from ..order import circle_in, cycles, ordered, reached
 from .ports import Checker, Given
 
+_Wiring = dict[str, list[str]]
+"""Each node and the nodes that it reads."""
 _WIRES_SHOWN = 8
 """Maximum number of wires of a cycle in a finding."""
 _Nodes = Mapping[str, UseNode | RepeatNode]
@@ -34,14 +35,13 @@ def order_nodes(
         The names in order, the nodes with the replaced wires, the ports of each node whose wires
         are guesses, and whether there are cycles.
     """
-    wiring = nx.DiGraph()
-    wiring.add_nodes_from(nodes)
+    wiring: _Wiring = {key: [] for key in nodes}
     guesses: dict[str, dict[str, str]] = {}
     for key, node in nodes.items():
         for port, value in node.in_.items():
             source, dot, _ = value.partition(".")
             if dot and source in nodes:
-                wiring.add_edge(source, key)
+                wiring[key].append(source)
             elif dot or value not in inputs:
                 report_unknown(
                     checker, value, nodes, inputs, at + pointer("nodes", key, "in", port)
@@ -52,24 +52,21 @@ def order_nodes(
             kind, near = _meant(value, nodes, inputs)
             wires[port] = near
             if kind == "node":
-                closes = nx.has_path(wiring, key, near)
+                closes = key in reached(near, wiring)
                 wires[port] = "" if closes else f"{near}.{value.partition('.')[2]}"
-                wiring.add_edges_from([] if closes else [(near, key)])
-    cyclic = False
-    for cycle in list(nx.strongly_connected_components(wiring)):
-        first = min(cycle)
-        if len(cycle) > 1 or wiring.has_edge(first, first):
-            names = ", ".join(f"'{name}'" for name in sorted(cycle))
-            checker.report(
-                code="W02",
-                at=at + pointer("nodes", first),
-                problem=f"nodes read each other in a cycle: {names}",
-                evidence=tuple(_wires_of(nodes, wiring, cycle)),
-                help="remove one of these wires; pass a value to the next copy of a repeat with"
-                " 'carry'",
-            )
-            _cut(wiring, cycle)
-            cyclic = True
+                wiring[key] += [] if closes else [near]
+    found = cycles(wiring)
+    for cycle in found:
+        names = ", ".join(f"'{name}'" for name in sorted(cycle))
+        checker.report(
+            code="W02",
+            at=at + pointer("nodes", min(cycle)),
+            problem=f"nodes read each other in a cycle: {names}",
+            evidence=tuple(_wires_of(nodes, wiring, cycle)),
+            help="remove one of these wires; pass a value to the next copy of a repeat with"
+            " 'carry'",
+        )
+        _cut(wiring, cycle)
     live = {
         key: node.model_copy(update={"in_": {**node.in_, **guesses[key]}})
         if key in guesses
@@ -77,12 +74,12 @@ def order_nodes(
         for key, node in nodes.items()
     }
     guessed = {key: frozenset(wires) for key, wires in guesses.items()}
-    return list(nx.lexicographical_topological_sort(wiring)), live, guessed, cyclic
+    return ordered(wiring), live, guessed, bool(found)
 
 
-def _wires_of(nodes: _Nodes, wiring: nx.DiGraph, cycle: set[str]) -> Iterator[str]:
-    """Yield the wires of a shortest circle in a cycle, each with its node and port."""
-    circle = nx.find_cycle(wiring.subgraph(cycle), min(cycle))
+def _wires_of(nodes: _Nodes, wiring: _Wiring, cycle: set[str]) -> Iterator[str]:
+    """Yield the wires of a circle in a cycle, each with its node and port."""
+    circle = circle_in(cycle, wiring)
     for source, reader in circle[:_WIRES_SHOWN]:
         for port, value in nodes[reader].in_.items():
             if value.partition(".")[0] == source:
@@ -92,12 +89,10 @@ def _wires_of(nodes: _Nodes, wiring: nx.DiGraph, cycle: set[str]) -> Iterator[st
         yield f"and {len(circle) - _WIRES_SHOWN} more wires"
 
 
-def _cut(wiring: nx.DiGraph, cycle: set[str]) -> None:
+def _cut(wiring: _Wiring, cycle: set[str]) -> None:
     """Remove the wires of a cycle that lead back to a node before, in alphabetical order."""
-    names = sorted(cycle)
-    place = {name: index for index, name in enumerate(names)}
-    back = [(a, b) for a, b in wiring.edges(names) if b in cycle and place[a] >= place[b]]
-    wiring.remove_edges_from(back)
+    for reader in cycle:
+        wiring[reader] = [a for a in wiring[reader] if a not in cycle or a < reader]
 
 
 def report_unknown(

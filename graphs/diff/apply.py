@@ -13,7 +13,7 @@ from .renames import translated
 _KEYS = {
     "scope": (
         *("format", "name", "doc", "axes", "inputs", "outputs"),
-        *("blocks", "nodes", "init", "tie", "step", "deploy", "losses"),
+        *("blocks", "nodes", "init", "tie", "step", "deploy", "losses", "segments"),
     ),
     "node": (
         *("use", "params", "fill", "repeat", "block"),

@@ -34,7 +34,7 @@ Kind = Literal[
     "training",
     "spec",
 ]
-_OF_TRAINING = ("deploy", "losses", "init")
+_OF_TRAINING = ("deploy", "losses", "segments", "init")
 """Keys of a spec that only training reads."""
 _OF_NODE = ("frozen", "shares")
 """Keys of a node that say which weights it has, and whether they train."""

@@ -23,7 +23,7 @@ def digests(graph: Graph) -> dict[str, str]:
     """Return a hash for each path of a graph; templates are visited once."""
     form = canonical(graph, models="templates")
     own = {key: form.get(key) for key in ("axes", "inputs", "outputs", "tie", "step")}
-    own |= {key: form[key] for key in ("deploy", "losses") if key in form}
+    own |= {key: form[key] for key in ("deploy", "losses", "segments") if key in form}
     return {ROOT: _hash(own), **dict(_walk(form, "", "", set()))}
 
 

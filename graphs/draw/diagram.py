@@ -13,6 +13,7 @@ from typing import Literal
 
 import graphviz
 
+from ...specs.files import write_beside
 from ...specs.findings import InputError
 from ..ir.graph import Graph, Part, Scope
 from ..ir.traverse import find_weight, holds_model, placed, scopes
@@ -21,7 +22,8 @@ from .labels import count_words
 from .layout import lay_out, lay_out_graph
 from .paper import look_of, restyle
 from .picture import Picture
-from .render import check_suffix, write_picture
+from .render import SUFFIXES, check_suffix, write_picture
+from .scene.page import page
 from .writer import Look, write
 
 Form = Literal["folded", "typed", "expanded"]
@@ -111,15 +113,45 @@ def draw(
 ) -> Path:
     """Write the diagram of a graph to a file; the suffix selects the format.
 
-    The arguments are those of `diagram`.
+    The arguments are those of `diagram`.  A page, .html, folds by itself and takes `node` only.
 
     Raises:
         InputError: the suffix is unknown, `dot` is not installed, the file cannot be written, or
             as for `diagram`.
     """
-    check_suffix(Path(out))
+    if check_suffix(Path(out), (*SUFFIXES, "html")) == "html":
+        view = View(form=form, style=style, residuals=residuals, node=node)
+        write_beside(Path(out), page(_of_page(graph, view)).encode(), "page")
+        return Path(out)
     picture = diagram(graph, form, style=style, residuals=residuals, node=node)
     return write_picture(picture, Path(out))
+
+
+def _of_page(graph: Graph, view: View) -> Graph:
+    """Return the graph that a page draws.
+
+    Raises:
+        InputError: a setting has no effect on a page, or the node is not a model.
+    """
+    for idle, setting in (
+        (view.form != "folded", "form"),
+        (view.style != "plain", "style"),
+        (view.residuals, "residuals"),
+    ):
+        if idle:
+            raise InputError(
+                f"{setting} has no effect on a page, which folds and shows types by itself",
+                place=setting,
+                help="leave it out, or write a .svg file",
+            )
+    inside = find(graph, view.node) if view.node else graph
+    if not isinstance(inside, Graph):
+        raise InputError(
+            f"a page draws a complete model, and '{view.node}' is none",
+            place="node",
+            help="leave it out and unfold the node in the page, or write a .svg file",
+        )
+    return inside
 
 
 def _whole(graph: Graph, view: View) -> graphviz.Digraph:

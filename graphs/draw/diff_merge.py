@@ -18,6 +18,7 @@ from ..diff.text import describe
 from ..ir.canonical import Json, canonical, scope_of
 from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
 from ..ir.value_type import ValueType
+from .patterns import segments
 
 State = Literal["same", "added", "removed", "changed"]
 Side = Literal["old", "new"]
@@ -188,22 +189,53 @@ class _Uniter:
             state = "changed" if within else state
             frame.boxes.append(Box(f"node/{path}", one.part, state, [*notes, *within]))
             return
-        for index, (below, body, count) in enumerate(one.runs()):
-            repeated = isinstance(one, RepeatNode)
-            copies, title = (count, body.name) if repeated else (None, one.name)
-            inner = Frame(f"{path}.{below}".rstrip("."), title, copies, state, [])
-            inner.notes = notes if index == 0 else []
+        if not isinstance(one, RepeatNode):
+            inner = Frame(path, one.name, None, state, notes)
             frame.frames.append(inner)
-            first = int(below.partition("-")[0]) if below not in ("", "*") else 0
-            heres = [
-                self._inside(side, holder, here, first)
-                for side, holder, here in (("old", was, old), ("new", node, new))
-            ]
-            for side, here in zip(("old", "new"), heres, strict=True):
-                if here is not None:
-                    runs = self.runs.setdefault((side, path), [])  # type: ignore[arg-type]
-                    runs.append((f"{inner.path}.", here.scope))
-            self._place(inner, heres[0], heres[1], f"{inner.path}.")
+            self._place_copy(inner, (was, node), (old, new), path, 0)
+            return
+        before = was if isinstance(was, RepeatNode) and was is not one else None
+        for number, segment in enumerate(segments(one, before)):
+            outer, marks = frame, notes if number == 0 else []
+            if len(segment.units) > 1:
+                title = segment.words()
+                outer = Frame(f"{path}.{number}+", title, segment.times, state, marks)
+                frame.frames.append(outer)
+                marks = []
+            for unit in segment.units:
+                copies = unit.copies if outer is frame or unit.copies > 1 else None
+                inner = Frame(f"{path}.{unit.path}", unit.body.name, copies, state, marks)
+                marks = []
+                outer.frames.append(inner)
+                first = re.match(r"\d+", unit.path)
+                at = int(first[0]) if first else 0
+                self._place_copy(inner, (was, node), (old, new), path, at)
+
+    def _place_copy(
+        self,
+        frame: Frame,
+        nodes: tuple[Node | None, Node | None],
+        heres: tuple[_Here | None, _Here | None],
+        path: str,
+        index: int,
+    ) -> None:
+        """Place the inside of one copy of a template, which stands for those like it.
+
+        Args:
+            frame: its frame.
+            nodes: the old and the new node.
+            heres: their scopes.
+            path: path of the node in the picture.
+            index: number of the copy.
+        """
+        inside: list[_Here | None] = []
+        sides: tuple[Side, Side] = ("old", "new")
+        for side, node, here in zip(sides, nodes, heres, strict=True):
+            one = self._inside(side, node, here, index)
+            inside.append(one)
+            if one is not None:
+                self.runs.setdefault((side, path), []).append((f"{frame.path}.", one.scope))
+        self._place(frame, inside[0], inside[1], f"{frame.path}.")
 
     def _inside(self, side: str, node: Node | None, here: _Here | None, index: int) -> _Here | None:
         """Return the inside of one copy of a template."""
@@ -226,7 +258,7 @@ class _Uniter:
 
     def _within(self, path: str, pair: tuple[str, str]) -> Iterator[str]:
         """Yield the changes inside templates in a node's slots, which are not drawn."""
-        place = re.sub(r"\.\d+-\d+\.", ".*.", path) + "/"
+        place = re.sub(r"\.\d[\d,.-]*[,-]\d+\.", ".*.", path) + "/"
         for change in self.every:
             at = next((each for each in (change.path, *change.also) if each.startswith(place)), "")
             if at and change.scope != pair:

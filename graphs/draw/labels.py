@@ -15,7 +15,7 @@ from typing import Any, Literal, get_origin
 
 import graphviz
 
-from ..ir.graph import BlockNode, Filling, Node, Part, TemplatePart
+from ..ir.graph import BlockNode, Filling, Node, Part, RepeatNode, TemplatePart
 from ..ir.traverse import holds_model, model_of
 
 LONGEST = 48
@@ -226,6 +226,10 @@ def words_of_closed(node: Node) -> Words:
     if node.shares:
         return Words(title, f"shares the weights of {node.shares}", "model")
     model = model_of(node)
+    if model is None and not isinstance(node, BlockNode):
+        times = f"{node.repeat} × " if isinstance(node, RepeatNode) else ""
+        inside = f"{times}{node.body.name.replace('_', ' ')}"
+        return Words(title, f"{inside}, {count_words(node.parameters())} parameters", "model")
     spec, count = (model.name, model.parameters()) if model else ("", node.parameters())
     return Words(title, f"{spec}, {count_words(count)} parameters", "model")
 

@@ -14,6 +14,7 @@ from ..ir.graph import (
     BlockNode,
     Filling,
     Graph,
+    Node,
     Part,
     RepeatNode,
     Scope,
@@ -23,8 +24,8 @@ from ..ir.graph import (
 from ..ir.traverse import find_weight
 from ..ir.value_type import ValueType
 from .labels import Words, bands_of, is_closed, words_of, words_of_closed
-from .patterns import covers, segments
-from .picture import FROZEN, MASKS, Box, Frame, Picture
+from .patterns import covers, segments, slot_templates
+from .picture import FROZEN, MASKS, NO_FOLDS, Box, Folds, Frame, Picture
 
 Value = tuple[str, ValueType]
 """The box that outputs a value, and the type of the value."""
@@ -39,15 +40,18 @@ class _Inside:
     frame: Frame
 
 
-def lay_out_graph(graph: Graph, *, unfolded: bool = False, residuals: bool = False) -> Picture:
+def lay_out_graph(
+    graph: Graph, *, unfolded: bool = False, residuals: bool = False, folds: Folds = NO_FOLDS
+) -> Picture:
     """Return the picture of a graph.
 
     Args:
         graph: the graph to draw.
         unfolded: whether every copy is drawn, instead of each template once.
         residuals: whether residual paths are arrows around the boxes.
+        folds: nodes that are drawn otherwise than the others.
     """
-    return _Layout(graph.name, unfolded=unfolded, residuals=residuals).of_graph(graph)
+    return _Layout(graph.name, unfolded=unfolded, residuals=residuals, folds=folds).of_graph(graph)
 
 
 def lay_out(scope: Scope, *, unfolded: bool = False, residuals: bool = False) -> Picture:
@@ -58,9 +62,11 @@ def lay_out(scope: Scope, *, unfolded: bool = False, residuals: bool = False) ->
 class _Layout:
     """Places the boxes of a picture, then draws its wires."""
 
-    def __init__(self, name: str, *, unfolded: bool, residuals: bool) -> None:
+    def __init__(
+        self, name: str, *, unfolded: bool, residuals: bool, folds: Folds = NO_FOLDS
+    ) -> None:
         self.picture = Picture(Frame("", name), unfolded=unfolded)
-        self.unfolded, self.residuals = unfolded, residuals
+        self.unfolded, self.residuals, self.folds = unfolded, residuals, folds
         self.insides: dict[str, list[_Inside]] = {}
         """Path of a template to its frames."""
         self.around: dict[str, Frame] = {}
@@ -90,13 +96,18 @@ class _Layout:
         self.around[prefix] = frame
         for node in scope.nodes:
             path = prefix + node.name
-            if not self.unfolded and is_closed(node):
+            if self._is_closed(node, path):
                 box = Box(words=words_of_closed(node), tooltip=path, frozen=node.frozen)
                 self.picture.add(frame, f"node/{path}", box)
             elif isinstance(node, BlockNode):
                 self._place_block(frame, node, path)
             else:
                 self._place_template(frame, node, path)
+
+    def _is_closed(self, node: Node, path: str) -> bool:
+        if path in self.folds.opened:
+            return False
+        return not self.unfolded and (is_closed(node) or path in self.folds.closed)
 
     def _place_block(self, frame: Frame, node: BlockNode, path: str) -> None:
         """Place the box of a block, or the boxes of the parts of its residual path."""
@@ -157,7 +168,7 @@ class _Layout:
         if not self.unfolded or not box.words.parts:
             return
         box.lines = [f"{slot.replace('_', ' ')}: {text}" for slot, text in box.words.parts]
-        for below, entries, template in _templates(part, path):
+        for below, entries, template in slot_templates(part, path):
             slot = below.rpartition("/")[2]
             inner = Frame(below, f"{slot}: {template.key}")
             frame.frames.append(inner)
@@ -183,7 +194,7 @@ class _Layout:
         for port in node.collect:
             words = Words(f"{node.repeat} {port.replace('_', ' ')} stacked", "", "other")
             self.picture.add(frame, f"stack/{path}/{port}", Box(words=words, shape="stack"))
-        if self.unfolded:
+        if self.unfolded or path in self.folds.opened:
             outer = Frame(path, node.body.name, node.repeat, note)
             frame.frames.append(outer)
             for index, body in node.copies():
@@ -212,7 +223,7 @@ class _Layout:
         for node in scope.nodes:
             path = prefix + node.name
             reads = {port: known[value] for port, value in node.wires.items()}
-            if not self.unfolded and is_closed(node):
+            if self._is_closed(node, path):
                 for value in reads.values():
                     self._connect(value, f"node/{path}")
                 given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
@@ -288,7 +299,7 @@ class _Layout:
         """Draw the wires of the templates in slots, from texts and to the box of the block."""
         if not self.unfolded:
             return
-        for below, entries, template in _templates(part, path):
+        for below, entries, template in slot_templates(part, path):
             inputs = {
                 port: (f"entry/{below}/{port}", type_) if port in entries else reads[port]
                 for port, type_ in template.inputs.items()
@@ -386,15 +397,3 @@ def _readers(scope: Scope, port: str) -> int:
 
 
 _NONE = Words("", "", "other")
-
-
-def _templates(part: Filling, path: str) -> Iterator[tuple[str, tuple[str, ...], TemplatePart]]:
-    """Yield the templates in optional slots of a block: path, inputs from the block, template."""
-    if isinstance(part, Part):
-        for slot, filling in part.fill.items():
-            if isinstance(filling, TemplatePart):
-                entries = part.signature.slot(slot).entries
-                own = tuple(port for port in filling.inputs if port in entries)
-                yield f"{path}/{slot}", own, filling
-            else:
-                yield from _templates(filling, f"{path}/{slot}")

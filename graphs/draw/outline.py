@@ -47,22 +47,27 @@ class Line:
     """FLOPs of all its copies in one forward pass; 0 in slots, which count for their node."""
 
 
-def outline(graph: Graph) -> list[Line]:
-    """Return the tree of a graph, with a line for each node; templates are listed once."""
+def outline(graph: Graph, sizes: Mapping[str, int] | None = None) -> list[Line]:
+    """Return the tree of a graph, with a line for each node; templates are listed once.
+
+    Args:
+        graph: the graph.
+        sizes: axis to its length, for FLOPs; by default those of `default_sizes`.
+    """
     tied: Counter[str] = Counter()
     shapes = graph.root.weights() if graph.ties else {}
     for group in graph.ties:
         for weight in group[1:]:
-            for line in _above(find_weight(graph.root, weight).line):
+            for line in above(find_weight(graph.root, weight).line):
                 tied[line] += prod(shapes[weight])
     work: Counter[str] = Counter()
-    for path, cost in flops_by_node(graph, default_sizes(graph)).items():
-        for line in _above(path.partition("/")[0]):
+    for path, cost in flops_by_node(graph, sizes or default_sizes(graph)).items():
+        for line in above(path.partition("/")[0]):
             work[line] += cost
     return [replace(line, flops=work[line.path]) for line in _lines(graph, tied)]
 
 
-def _above(line: str) -> Iterator[str]:
+def above(line: str) -> Iterator[str]:
     """Yield the path of a line and the paths of the lines that it is indented under."""
     node, *slots = line.split("/")
     for count in range(len(slots), 0, -1):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..ir.graph import RepeatNode, Scope
+from ..ir.graph import Filling, Part, RepeatNode, Scope, TemplatePart
 
 LONGEST_PATTERN = 32
 """Maximum number of copies in one pattern."""
@@ -44,24 +44,35 @@ _SPELLED = 2
 """Maximum number of equal templates in sequence that are listed one by one."""
 
 
-def segments(node: RepeatNode) -> list[Segment]:
+def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]:
     """Return the copies of a repeat, folded to patterns.
 
     Copies of one template are one segment with one unit; alternating copies are one segment with
     several units.
+
+    Args:
+        node: the repeat.
+        other: the repeat that it is compared with, if any; copies are equal only if those of the
+            other are, too.
     """
-    if not node.instead:
+    instead = {} if other is None else other.instead
+    if not node.instead and not instead:
         return [Segment((Unit("*", node.body, node.repeat),))]
     bodies = [body for _, body in node.copies()]
+    numbers: dict[tuple[int, int], int] = {}
+    keys = [
+        numbers.setdefault((id(body), id(instead.get(index))), len(numbers))
+        for index, body in enumerate(bodies)
+    ]
     found = []
-    for start, period, times in periods([id(body) for body in bodies]):
+    for start, period, times in periods(keys):
         if period == 1:
             path = _run(start, times)
             found.append(Segment((Unit(path, bodies[start], times),)))
             continue
         units, at = [], start
-        for _, group in itertools.groupby(bodies[start : start + period], key=id):
-            run = [*group]
+        for _, group in itertools.groupby(range(start, start + period), key=keys.__getitem__):
+            run = [bodies[index] for index in group]
             starts = [at + period * turn for turn in range(times)]
             shown = [starts[0], starts[1], starts[-1]] if times > _SPELLED else starts
             path = ",".join(_run(first, len(run)) for first in shown)
@@ -115,3 +126,15 @@ def covers(path: str, index: int) -> bool:
 
 def _run(first: int, count: int) -> str:
     return f"{first}" if count == 1 else f"{first}-{first + count - 1}"
+
+
+def slot_templates(part: Filling, path: str) -> Iterator[tuple[str, tuple[str, ...], TemplatePart]]:
+    """Yield the templates in optional slots of a block: path, inputs from the block, template."""
+    if isinstance(part, Part):
+        for slot, filling in part.fill.items():
+            if isinstance(filling, TemplatePart):
+                entries = part.signature.slot(slot).entries
+                own = tuple(port for port in filling.inputs if port in entries)
+                yield f"{path}/{slot}", own, filling
+            else:
+                yield from slot_templates(filling, f"{path}/{slot}")

@@ -30,6 +30,19 @@ Side = Literal["left", "right"]
 Lane = Literal["inner", "outer"]
 
 
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """Templates and repeats that are drawn otherwise than the others of a folded picture."""
+
+    closed: frozenset[str] = frozenset()
+    """Paths of nodes that are one box."""
+    opened: frozenset[str] = frozenset()
+    """Paths of repeats of which every copy is drawn."""
+
+
+NO_FOLDS = Folds()
+
+
 @dataclass(slots=True, kw_only=True)
 class Box:
     """One box of a picture."""

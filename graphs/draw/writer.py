@@ -39,7 +39,7 @@ FRAME_LINE = 14
 HEADING = 30
 """Number of characters in a line of the title of a picture."""
 MANY = 200
-"""Number of boxes from which on a picture of every copy is placed here, and not by dot."""
+"""Number of boxes from which on a picture is placed here, and not by dot."""
 WIDTH = 132
 """Minimum width of a box in points, so that a stack has straight sides."""
 
@@ -83,7 +83,7 @@ class _Writer:
 
     def __init__(self, picture: Picture, look: Look) -> None:
         self.picture, self.look = picture, look
-        large = picture.unfolded and len(picture.boxes) >= MANY
+        large = is_large(picture)
         self.grid = place(picture, FRAME_LINES) if large else None
         self.dot = graphviz.Digraph(name=plain(look.name), engine="neato" if large else "dot")
         self.stacks = picture.stacks()
@@ -230,7 +230,7 @@ class _Writer:
         look = self.look
         for inner in frame.frames:
             with dot.subgraph(name=f"cluster_{inner.path}") as sub:
-                label = _frame_label(inner, look.frame_line)
+                label = frame_label(inner, look.frame_line)
                 sub.attr(
                     label=label,
                     labelloc="b",
@@ -346,13 +346,18 @@ class _Writer:
         return f"<{'<br/>'.join(lines)}<br/> >"
 
 
+def is_large(picture: Picture) -> bool:
+    """Return whether a picture is placed by `grid.py`: dot would take too long."""
+    return len(picture.boxes) >= MANY and not picture.beside
+
+
 def side_of(box: str, picture: Picture, stacks: list[str]) -> Side:
     """Return the side of its stack that faces away from the other stacks."""
     first = len(stacks) > 1 and picture.stack_of(box) == stacks[0]
     return "left" if first else "right"
 
 
-def _frame_label(frame: Frame, width: int) -> str:
+def frame_label(frame: Frame, width: int) -> str:
     """Return the text of a frame: its template, the number of copies, and a note."""
     if not frame.title and not frame.pattern and frame.copies is None:
         return ""

@@ -256,6 +256,9 @@ class BlockType:
     the wired ports.  None without steps, or if its state is unknown."""
     keeps: tuple[str, ...] = ()
     """Ports that alone determine its state: nodes with the same values there share one state."""
+    carries: Callable[[Any], str] | None = None
+    """From its use, a `Part`: why training cannot carry its state, without its oldest positions,
+    from one segment to the next; empty if it can, None if it never can."""
     prunable: Prunable | None = None
     """Which axes of its weights shrink when heads are removed; None if heads cannot be removed."""
     max_length: Callable[[Arguments], int | None] = unlimited

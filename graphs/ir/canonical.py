@@ -49,6 +49,8 @@ def canonical(graph: Graph, *, models: Literal["params", "templates"] = "params"
     full["tie"] = [list(group) for group in graph.ties if group not in writer.ties]
     if graph.step_axis is not None:
         full["step"] = {"axis": graph.step_axis}
+    if graph.segments is not None:
+        full["segments"] = {"axis": graph.segments.axis, "memory": graph.segments.memory}
     if graph.losses and any(map(model_of, graph.root.nodes)):
         full["deploy"] = graph.deploy or ""
         full["losses"] = {name: w for name, w in sorted(graph.losses.items()) if w != 1.0}

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+from .weights.division import Division
+
+Prepacked = Literal["float32", "bfloat16"]
+"""Dtype of products with prepacked matrices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class UnpadPlan:
     """Path of a module to the inputs that are padded for it and the outputs to unpad after it."""
     padded: Mapping[str, str]
     """Each axis that stays padded to the reason."""
+    kept: Mapping[str, Place] = field(default_factory=dict, repr=False)
+    """The unpadded values of the root that decoding steps read, which are computed once."""
 
     @property
     def why(self) -> str:
@@ -69,6 +77,16 @@ class KernelChoice:
     """Kernel of matrix products in float32 on the CPU."""
     attention: Mapping[str, str]
     """Attention backend by the maximum length it is used for, as text; `*` for longer ones."""
+    loss: str = "torch"
+    """Kernel of the softmax of losses that compute a linear map."""
+
+    def __str__(self) -> str:
+        """Return a line such as `products by torch, attention plain to 32, fused beyond`."""
+        names = set(self.attention.values())
+        parts = [f"{backend} to {limit}" for limit, backend in self.attention.items()]
+        how = names.pop() if len(names) == 1 else ", ".join(parts).replace("to *", "beyond")
+        loss = "" if self.loss == "torch" else f", losses by {self.loss}"
+        return f"products by {self.product}, attention {how}{loss}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +102,26 @@ class Fused:
 
 
 @dataclass(frozen=True, slots=True)
+class ParallelPlan:
+    """How several processes train a graph together."""
+
+    data: Literal["ddp", "fsdp"] | None
+    """How groups of processes that read different batches share the weights; None if there is
+    only one group."""
+    sharded: tuple[str, ...] = ()
+    """Paths of the modules that `fsdp` shards separately; the rest is sharded together."""
+    blocks: Mapping[str, Division] = field(default_factory=dict)
+    """Path of each block that the processes of a group partition, and how."""
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
-    """How a graph is computed in training."""
+    """How a graph is computed in training, in decoding, or in an export."""
 
     unpad: UnpadPlan | None = None
     """How padding is left out; None if the graph computes padding."""
+    decoding: bool = False
+    """Whether padding is left out where decoding begins, and not in training."""
     pad: int = 0
     """The padding id at the ends of rows, for axes without an input of kind `mask`."""
     checkpointed: frozenset[str] = frozenset()
@@ -99,6 +132,14 @@ class Execution:
     """Node of a loss to the linear map that it computes in training."""
     kernels: KernelChoice | None = None
     """The kernels of all modules, those of models inside included; None for the default ones."""
+    parallel: ParallelPlan | None = None
+    """How several processes train it; the training reads it.  None for a single process."""
+    prepacked: Prepacked | None = None
+    """Dtype of the products of linear maps if their matrices are prepacked."""
+    compiled: frozenset[str] = frozenset()
+    """Paths of the modules whose `step` is compiled; an empty path is the complete model."""
+    forms: Mapping[str, str] = field(default_factory=dict)
+    """Path of a module to its form for an exporter, as `method=file:function`."""
     models: Mapping[str, Execution] = field(default_factory=dict)
     """Node of an objective to the execution of its model."""
 

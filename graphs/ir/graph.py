@@ -7,7 +7,6 @@ one vertex for each block, is in `flat.py`, and the walk over all nodes in `trav
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -18,6 +17,7 @@ from pydantic import BaseModel
 from ...specs.form import Spec
 from .block_type import BlockType, Signature
 from .execution import PLAIN, Execution
+from .state_tensor import Segments
 from .value_type import ValueType
 from .weights.init_rule import InitRule
 
@@ -175,10 +175,6 @@ class TemplateNode(_Placed):
         """Yield the body: path below the node (empty), scope, number of copies (1)."""
         yield "", self.body, 1
 
-    def runs(self) -> list[tuple[str, Scope, int]]:
-        """Return the body as the only run: path below the node (empty), scope, 1."""
-        return [("", self.body, 1)]
-
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter of the template, by path from the node."""
         return {} if self.shares else self.body.weights()
@@ -227,22 +223,6 @@ class RepeatNode(_Placed):
             yield "*.", self.body, self.repeat - len(self.instead)
         for index, body in sorted(self.instead.items()):
             yield f"{index}.", body, 1
-
-    def runs(self) -> list[tuple[str, Scope, int]]:
-        """Return the copies in order, with consecutive copies of one template in one entry.
-
-        Each entry is the path below the node (`*` for all copies, otherwise `0-3` or `4`), the
-        scope, and the number of copies.
-        """
-        if not self.instead:
-            return [("*", self.body, self.repeat)]
-        runs: list[tuple[str, Scope, int]] = []
-        for _, group in itertools.groupby(self.copies(), key=lambda pair: id(pair[1])):
-            alike = list(group)
-            first, last = alike[0][0], alike[-1][0]
-            path = f"{first}" if first == last else f"{first}-{last}"
-            runs.append((path, alike[0][1], len(alike)))
-        return runs
 
     def owners(self) -> Iterator[tuple[str, Scope]]:
         """Yield each copy with its own weights: its path (`3.`; empty if shared) and scope."""
@@ -369,6 +349,7 @@ class Graph:
     """In an objective: the node whose model a finished training leaves behind."""
     losses: Mapping[str, float] = field(default_factory=dict)
     """Output of kind `loss` to its weight in the sum of an objective."""
+    segments: Segments | None = None
     blocks: tuple[BlockType, ...] = field(default=(), compare=False)
     """The block types that `blocks=` added to the registry for this graph."""
     execution: Execution = PLAIN
@@ -388,12 +369,11 @@ class Graph:
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every distinct parameter; tied ones have only their first path."""
-        all_ = self.root.weights()
         again = {path for group in self.ties for path in group[1:]}
-        return {path: shape for path, shape in all_.items() if path not in again}
+        return {path: s for path, s in self.root.weights().items() if path not in again}
 
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts once."""
-        all_ = self.root.parameters()
         again = [path for group in self.ties for path in group[1:]]
-        return all_ - sum(prod(shape) for path in again if (shape := self.root.shape_of(path)))
+        tied = sum(prod(shape) for path in again if (shape := self.root.shape_of(path)))
+        return self.root.parameters() - tied

@@ -1,4 +1,4 @@
-"""State tensors: what a block keeps from one decoding step to the next, without torch."""
+"""State: what blocks keep from one decoding step, or segment, to the next, without torch."""
 
 from __future__ import annotations
 
@@ -27,3 +27,13 @@ class StateTensor:
         """
         least = FULL_BYTES if self.dtype == "float32" else 0
         return prod(self.shape) * _BYTES.get(self.dtype, max(least, float_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Consecutive rows of a document, each computed as one step of many positions."""
+
+    axis: str
+    """The time axis along which a document is divided."""
+    memory: int
+    """Number of positions before a segment of which the state is kept, at most."""

@@ -1,41 +1,62 @@
-"""Pipeline: the passes over the graph that trains, in their order.
+"""Pipelines: the passes over the graph that trains, decodes or is exported, in their order.
 
 Each pass returns a graph with the same results and the same weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple
 
-from ..ir.execution import Execution, KernelChoice
+from ..ir.execution import Execution, KernelChoice, Prepacked
 from ..ir.graph import Graph
 from .checkpoint import checkpoint_activations, checkpointed
+from .decode import compile_steps, prepack
+from .forms import onnx_forms
 from .fuse import fuse, fusible
-from .objective import trained_models
-from .unpad import plan_unpad, unpad
+from .parallel import parallelize
+from .unpad import unpad, unpad_decoding
 
-PassName = Literal["unpad", "fuse", "checkpoint", "kernels"]
+Purpose = Literal["train", "decode", "export"]
+"""What a graph is computed for."""
+PassName = Literal[
+    "unpad", "fuse", "checkpoint", "kernels", "parallel", "prepack", "compile", "forms"
+]
 """Name of a pass."""
-NAMES: tuple[PassName, ...] = get_args(PassName)
-"""All passes, in their order."""
+NAMES: Mapping[Purpose, tuple[PassName, ...]] = {
+    "train": ("unpad", "fuse", "checkpoint", "kernels", "parallel"),
+    "decode": ("unpad", "kernels", "prepack", "compile"),
+    "export": ("forms",),
+}
+"""The passes of each purpose, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Settings of the passes."""
 
+    purpose: Purpose = "train"
+    """What the graph is computed for."""
+
     unpad: bool = True
-    """Whether models that can be unpadded are."""
+    """Whether models that can be unpadded are: in training, or where decoding begins."""
     strict: bool = False
     """Whether a model that cannot be unpadded is an error."""
-    pad: int = 0
-    """The padding id at the ends of rows."""
     activation_checkpointing: tuple[str, ...] = ()
     """Selections of modules whose activations the backward pass computes again."""
     kernels: KernelChoice | None = None
     """The kernels that were chosen, for example by a measurement; None for the default ones."""
+    processes: int = 1
+    """Number of processes that train."""
+    data: Literal["auto", "ddp", "fsdp"] = "auto"
+    """How groups of processes that read different batches share the weights."""
+    tensor: int = 1
+    """Number of processes in a group, which partitions blocks."""
+    prepacked: Prepacked | None = None
+    """Dtype of the products of linear maps if decoding prepacks their matrices."""
+    compiled: bool = False
+    """Whether the steps of decoding are compiled."""
     without: Collection[PassName] = ()
     """Passes to leave out."""
 
@@ -53,12 +74,13 @@ class Step:
     """What it changed in this graph; empty if nothing."""
 
 
-def pipeline(graph: Graph, settings: Settings) -> list[Step]:
+def pipeline(graph: Graph, settings: Settings, last: PassName | None = None) -> list[Step]:
     """Run the passes over a graph.
 
     Args:
         graph: a checked graph: an objective, or a model.
         settings: settings of the passes.
+        last: the last pass to run, one of `NAMES` for the purpose; None to run all.
 
     Returns:
         One step for each pass that is not left out.
@@ -66,41 +88,39 @@ def pipeline(graph: Graph, settings: Settings) -> list[Step]:
     Raises:
         InputError: a selection is wrong, or `strict` is set and a model cannot be unpadded.
     """
-    steps = []
-    for name in NAMES:
-        if name in settings.without:
-            continue
-        does, change, tell = _PASSES[name]
-        graph = change(graph, settings)
-        steps.append(Step(name, does, graph, tuple(tell(graph))))
+    steps: list[Step] = []
+    names = NAMES[settings.purpose]
+    if graph.segments is not None:  # its models run as steps, and only kernels apply to these
+        settings = replace(settings, without={*settings.without, *names} - {"kernels"})
+    for name in names if last is None else names[: names.index(last) + 1]:
+        if name not in settings.without:
+            one = _PASSES[name]
+            graph = one.change(graph, settings)
+            steps.append(Step(name, one.does, graph, tuple(one.tell(graph))))
     return steps
 
 
 def after(graph: Graph, settings: Settings, last: PassName | None = None) -> Graph:
-    """Return the graph after all passes, or after the pass `last`; arguments as of `pipeline`."""
-    for step in pipeline(graph, settings):
-        graph = step.graph
-        if step.name == last:
-            break
-    return graph
+    """Return the graph after its passes; arguments as of `pipeline`."""
+    steps = pipeline(graph, settings, last)
+    return steps[-1].graph if steps else graph
 
 
 def _unpad(graph: Graph, settings: Settings) -> Graph:
-    models = trained_models(graph)
-    if not settings.unpad:
-        return graph
-    if not models:
-        return (
-            unpad(graph, pad=settings.pad) if plan_unpad(graph).axes or settings.strict else graph
-        )
-    names = [n for n, model in models.items() if settings.strict or plan_unpad(model).axes]
-    return unpad(graph, pad=settings.pad, models=names) if names else graph
+    if settings.unpad and settings.purpose == "decode":
+        return unpad_decoding(graph)
+    return unpad(graph, strict=settings.strict) if settings.unpad else graph
 
 
 def _unpadded(graph: Graph) -> list[str]:
     found = []
     for name, execution in _executions(graph).items():
-        if (plan := execution.unpad) is not None:
+        if (plan := execution.unpad) is None:
+            continue
+        if execution.decoding:
+            kept = sorted({place.axis for place in plan.kept.values()})
+            found.append(f"{' and '.join(kept)} of {name}, where decoding begins")
+        else:
             padded = [path for path, around in plan.blocks.items() if not around.inside]
             axes = f"{' and '.join(plan.axes)} of {name}"
             found.append(f"{axes}; padded for {', '.join(padded)}" if padded else axes)
@@ -123,11 +143,43 @@ def _kernels(graph: Graph, settings: Settings) -> Graph:
 
 
 def _chosen(graph: Graph) -> list[str]:
-    chosen = graph.execution.kernels
-    if chosen is None:
+    kernels = graph.execution.kernels
+    return [] if kernels is None else [str(kernels)]
+
+
+def _parallel(graph: Graph, settings: Settings) -> Graph:
+    return parallelize(
+        graph, data=settings.data, tensor=settings.tensor, processes=settings.processes
+    )
+
+
+def _planned(graph: Graph) -> list[str]:
+    plan = graph.execution.parallel
+    if plan is None:
         return []
-    by_length = ", ".join(f"{core} to {limit}" for limit, core in chosen.attention.items())
-    return [f"products by {chosen.product}, attention {by_length.replace('to *', 'beyond')}"]
+    found = ["ddp: every process has all weights"] if plan.data == "ddp" else []
+    if plan.data == "fsdp":
+        first = f" separately, from {plan.sharded[0]}" if plan.sharded else ""
+        found.append(f"fsdp shards {len(plan.sharded)} layers{first}")
+    if plan.blocks:
+        found.append(f"{len(plan.blocks)} blocks are partitioned, from {next(iter(plan.blocks))}")
+    return found
+
+
+def _prepacked(graph: Graph) -> list[str]:
+    dtype = graph.execution.prepacked
+    return [] if dtype is None else [f"linear maps multiply in {dtype}"]
+
+
+def _compiled(graph: Graph) -> list[str]:
+    paths = sorted(graph.execution.compiled)
+    if paths == [""]:
+        return [f"the step of {graph.name}"]
+    return [f"the steps of {len(paths)} layers, from {paths[0]}"] if paths else []
+
+
+def _formed(graph: Graph) -> list[str]:
+    return [f"{path}: {form.partition('=')[2]}" for path, form in graph.execution.forms.items()]
 
 
 def _executions(graph: Graph) -> dict[str, Execution]:
@@ -135,19 +187,44 @@ def _executions(graph: Graph) -> dict[str, Execution]:
     return {graph.name: graph.execution, **graph.execution.models}
 
 
-_PASSES: dict[
-    PassName, tuple[str, Callable[[Graph, Settings], Graph], Callable[[Graph], list[str]]]
-] = {
-    "unpad": ("compute non-padding tokens only", _unpad, _unpadded),
-    "fuse": (
+class _Pass(NamedTuple):
+    """One pass."""
+
+    does: str
+    """What it does, for any graph."""
+    change: Callable[[Graph, Settings], Graph]
+    """The pass itself."""
+    tell: Callable[[Graph], list[str]]
+    """Returns what it changed in a graph."""
+
+
+_PASSES: Mapping[PassName, _Pass] = {
+    "unpad": _Pass("compute non-padding tokens only", _unpad, _unpadded),
+    "fuse": _Pass(
         "let losses compute the last linear map of a model",
         lambda graph, _: fuse(graph) if fusible(graph) else graph,
         _fused,
     ),
-    "checkpoint": (
+    "checkpoint": _Pass(
         "compute activations again in the backward pass",
         lambda graph, settings: checkpoint_activations(graph, settings.activation_checkpointing),
         _checkpointed,
     ),
-    "kernels": ("use the kernels that were chosen", _kernels, _chosen),
+    "kernels": _Pass("use the kernels that were chosen", _kernels, _chosen),
+    "parallel": _Pass("spread the weights over the processes of a training", _parallel, _planned),
+    "prepack": _Pass(
+        "reorder the matrices of linear maps once, before the first step",
+        lambda graph, settings: prepack(graph, settings.prepacked),
+        _prepacked,
+    ),
+    "compile": _Pass(
+        "compile the steps of repeated layers, where a measurement shows that it pays",
+        lambda graph, settings: compile_steps(graph) if settings.compiled else graph,
+        _compiled,
+    ),
+    "forms": _Pass(
+        "use forms of blocks that torch's exporter to ONNX can follow",
+        lambda graph, _: onnx_forms(graph),
+        _formed,
+    ),
 }

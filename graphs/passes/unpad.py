@@ -11,7 +11,7 @@ without a mask.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...specs.findings import InputError
@@ -19,6 +19,7 @@ from ..ir.block_type import Port, Signature
 from ..ir.dims import names_of, time_axes
 from ..ir.execution import PLAIN, Around, Place, UnpadPlan
 from ..ir.graph import Graph, Part, TemplatePart
+from ..ir.moving import moving_ports, moving_values, root_moving
 from ..ir.traverse import Visit, visits
 from ..ir.value_type import ValueType
 from .objective import trained_models
@@ -27,16 +28,16 @@ PADDED = frozenset({"mask", "bias", "len"})
 """Kinds that are never unpadded, because they mark the padding."""
 
 
-def unpad(graph: Graph, *, pad: int = 0, models: Collection[str] | None = None) -> Graph:
+def unpad(graph: Graph, *, pad: int = 0, strict: bool = True) -> Graph:
     """Return a graph that computes non-padding tokens only while it trains.
 
     Inputs, outputs, names of weights, evaluation and decoding do not change.
 
     Args:
-        graph: a checked graph; of an objective, its models are unpadded.
+        graph: a checked graph; of an objective, all models that train are unpadded.
         pad: the padding id at the ends of rows, for inputs without a corresponding input of kind
             `mask`.
-        models: the nodes of an objective whose models are unpadded; by default all that train.
+        strict: whether a graph that cannot be unpadded is an error; otherwise it stays as it is.
 
     Raises:
         InputError: a graph is already unpadded, or cannot be; the message gives the reason.
@@ -44,20 +45,24 @@ def unpad(graph: Graph, *, pad: int = 0, models: Collection[str] | None = None) 
     execution, inner = graph.execution, trained_models(graph)
     if inner:
         changed = dict(execution.models)
-        for name in inner if models is None else models:
+        for name, model in inner.items():
             before = changed.get(name, PLAIN)
-            changed[name] = unpad(replace(inner[name], execution=before), pad=pad).execution
+            now = unpad(replace(model, execution=before), pad=pad, strict=strict).execution
+            if now is not before:
+                changed[name] = now
         return replace(graph, execution=replace(execution, models=changed))
     if execution.unpad is not None:
         raise InputError(f"'{graph.name}' is already unpadded", help="call weft.unpad once")
     plan = plan_unpad(graph)
-    if not plan.axes:
-        raise InputError(
-            f"'{graph.name}' cannot be unpadded: {plan.why}",
-            place="/padding",
-            help="set 'padding' to 'padded', or remove it from the run",
-        )
-    return replace(graph, execution=replace(execution, unpad=plan, pad=pad))
+    if plan.axes:
+        return replace(graph, execution=replace(execution, unpad=plan, pad=pad))
+    if not strict:
+        return graph
+    raise InputError(
+        f"'{graph.name}' cannot be unpadded: {plan.why}",
+        place="/padding",
+        help="set 'padding' to 'padded', or remove it from the run",
+    )
 
 
 def plan_unpad(graph: Graph) -> UnpadPlan:
@@ -87,7 +92,39 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
     outputs = {name: planner.place(type_) for name, type_ in graph.outputs.items()}
     axes = tuple(axis for axis in kinds if axis in planner.unpadded)
     whole = Around(graph.name, planner.places(graph.inputs), outputs, tuple(graph.inputs))
-    return UnpadPlan(axes, whole, masks, blocks, padded)
+    kept = planner.places(_read_by_steps(graph))
+    return UnpadPlan(axes, whole, masks, blocks, padded, kept)
+
+
+def unpad_decoding(graph: Graph) -> Graph:
+    """Return a graph whose `begin` computes non-padding tokens only, or itself if it has none.
+
+    What `begin` returns does not change, except at padding that a mask excludes.  All other
+    methods compute what they do without the pass.
+
+    Args:
+        graph: a checked graph with a step axis.
+    """
+    if graph.step_axis is None:
+        return graph
+    plan, moving = plan_unpad(graph), root_moving(graph)
+    if not any(port not in moving for port in plan.whole.inputs):
+        return graph
+    return replace(graph, execution=replace(graph.execution, unpad=plan, decoding=True))
+
+
+def _read_by_steps(graph: Graph) -> dict[str, ValueType]:
+    """Return the types of the values of the root that are computed once and read at every step."""
+    if graph.step_axis is None:
+        return {}
+    moving = moving_values(graph.root, root_moving(graph))
+    read = [
+        value
+        for node in graph.root.nodes
+        if moving_ports(node, moving)
+        for value in node.wires.values()
+    ]
+    return {value: graph.root.type_of(value) for value in read if value not in moving}
 
 
 @dataclass(frozen=True, slots=True)

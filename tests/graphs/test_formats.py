@@ -16,7 +16,7 @@ from weft.specs.load import FOLDERS, load
 from weft.specs.reader import SHIPPED
 from weft.specs.upgrade import FORMATS, older_blocks, upgrade, upgrade_format
 
-LATER = {"allow", "output_types", "deploy", "losses", "frozen", "init"}
+LATER = {"allow", "output_types", "deploy", "losses", "frozen", "init", "segments"}
 """Keys that format 2 added."""
 REWRITTEN = {
     "llama",
@@ -81,6 +81,7 @@ def test_a_spec_of_format_1_opens() -> None:
     }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "path",
     sorted(path for folder in FOLDERS for path in (GOLDEN / folder).glob("*.json")),

@@ -49,6 +49,7 @@ def wrong(spec: Any) -> list[str]:
     return sorted({error.json_path for error in validator().iter_errors(spec)})
 
 
+@pytest.mark.integration
 def test_the_schema_is_one() -> None:
     """It is valid for the draft that it names, and all references resolve."""
     found = made()
@@ -59,6 +60,7 @@ def test_the_schema_is_one() -> None:
     assert {ref.replace("~1", "/") for ref in refs} <= found["$defs"].keys()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("path", SHIPPED_SPECS, ids=lambda path: path.stem)
 def test_shipped_specs_are_valid(path: Path) -> None:
     """Models and variants."""
@@ -84,6 +86,7 @@ def test_every_block_s_example_is_valid_and_its_words_are_known(block: Any) -> N
     assert block.key in found["name"]["anyOf"][0]["enum"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("at", "value", "place"),
     [
@@ -126,6 +129,7 @@ def test_a_mistake_of_form_is_underlined(at: str, value: Any, place: str, edit: 
     assert all(path.endswith(place) for path in found)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("at", "value"),
     [

@@ -49,6 +49,7 @@ def test_a_spec_can_allow_a_warning(code: str, edit: Callable[..., dict[str, Any
     assert warnings_of(edit(edits, warning.get("remove", ()))) == []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", NAMES)
 def test_no_shipped_spec_has_a_warning(name: str) -> None:
     """Without exceptions of its own."""

@@ -89,6 +89,7 @@ def points_into(value: Any, pointer: str) -> bool:
     return True
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault["name"].replace(" ", "-"))
 def test_a_mistake_gives_one_finding_with_place_and_help(
     fault: dict[str, Any], edit: Edit, tmp_path: Path
@@ -590,6 +591,7 @@ def test_a_mistake_in_a_template_used_with_two_types_is_reported_once() -> None:
     assert [(f.code, f.at) for f in findings] == [("T03", "/blocks/t/nodes/sum/in/z")]
 
 
+@pytest.mark.integration
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(TEXTS)), st.data())
 def test_a_corrupted_spec_gives_only_findings(name: str, data: Any) -> None:
@@ -633,6 +635,7 @@ def test_a_corrupted_spec_gives_only_findings(name: str, data: Any) -> None:
 CERTAIN = [fault for fault in FAULTS if not fault.keys() & {"make", "set", "files"}]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("fault", CERTAIN, ids=lambda fault: fault["name"].replace(" ", "-"))
 def test_a_certain_fix_removes_its_finding(
     fault: Mapping[str, Any], edit: Edit, tmp_path: Path
@@ -652,6 +655,7 @@ def test_a_certain_fix_removes_its_finding(
         assert (finding.code, finding.at) not in [(each.code, each.at) for each in left]
 
 
+@pytest.mark.integration
 def test_misspellings_can_be_fixed(edit: Edit, tmp_path: Path) -> None:
     """Of the faults whose help asks whether a name was meant, three in five have a certain fix.
 

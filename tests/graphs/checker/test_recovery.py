@@ -94,6 +94,7 @@ def found_in(spec: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
     return [(finding.code, finding.at) for finding in weft.check(path)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("count", [500, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_of_two_mistakes_in_one_spec_both_are_reported_and_nothing_else(
     count: int, edit: Edit, tmp_path: Path

@@ -73,6 +73,7 @@ def renamed(spec: Json, *names: tuple[str, str]) -> None:
 # The text of a diff.
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_graph_does_not_differ_from_itself(name: str) -> None:
     """There is no change, and every weight is carried over."""
@@ -509,12 +510,14 @@ def test_a_shipped_spec_is_made_from_another(name: str) -> None:
         assert_whole(graph_of(other), graph_of(name))
 
 
+@pytest.mark.integration
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 def test_any_graph_is_made_from_any_other(one: int, other: int) -> None:
     """apply(diff(A, B), A) is B, also through JSON text."""
     assert_whole(graph_of(generated(one)), graph_of(generated(other)))
 
 
+@pytest.mark.integration
 @given(st.integers(0, 2**32))
 def test_the_full_form_of_a_full_form_is_itself(seed: int) -> None:
     """Expanding again changes nothing, and a graph equals its full form."""
@@ -527,6 +530,7 @@ def test_the_full_form_of_a_full_form_is_itself(seed: int) -> None:
     assert diff(graph, again).changes == ()
 
 
+@pytest.mark.integration
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 def test_a_graph_with_other_names_differs_in_nothing_else(seed: int, order: int) -> None:
     """Renaming every node gives only renames."""
@@ -598,6 +602,7 @@ EDITS: tuple[Callable[[Json, random.Random], Any], ...] = (
 """Typical edits of a full form; edits that make an invalid spec are skipped."""
 
 
+@pytest.mark.integration
 @settings(max_examples=25)
 @given(st.sampled_from(SHIPPED), st.lists(st.integers(0, 2**32), min_size=1, max_size=4))
 def test_an_edited_spec_is_made_from_the_shipped_one(name: str, seeds: list[int]) -> None:

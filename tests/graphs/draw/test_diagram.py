@@ -457,6 +457,7 @@ def test_a_dot_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         draw(toy(), tmp_path / "toy.svg")
 
 
+@pytest.mark.integration
 def test_drawing_loads_no_torch(tmp_path: Path) -> None:
     """Drawing takes a fraction of a second."""
     code = (

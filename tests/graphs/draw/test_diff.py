@@ -162,3 +162,25 @@ def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     """The help lists the known ones."""
     with pytest.raises(InputError, match=r"\.svg, \.png, \.pdf, \.dot"):
         draw_diff(BASE, BASE, diff(BASE, BASE), tmp_path / "d.gif")
+
+
+def test_layers_that_alternate_are_folded_to_their_pattern() -> None:
+    """As in a picture of one graph; a layer that differs from the others of its kind is apart."""
+    small = load("gemma2", {"layers": 8})
+    old = check(small.form, registry(), small.overrides)
+    spec = copy.deepcopy(canonical(old))
+    same = drawn(old, graph_of(spec))
+    repeat = spec["nodes"]["decoder"]
+    name = repeat["instead"].get("7", repeat["block"])
+    spec["blocks"]["last"] = copy.deepcopy(spec["blocks"][name])
+    spec["blocks"]["last"]["nodes"]["feed_forward"]["params"]["residual"] = "rezero"
+    repeat["instead"]["7"] = "last"
+
+    other = drawn(old, graph_of(spec))
+
+    assert ["× 4" in same, "× 3" in same] == [True, False]
+    assert sorted(set(re.findall(r"decoder\.([\d,.+]+)\"", same))) == ["0+", "0,2,..,6", "1,3,..,7"]
+    paths = set(re.findall(r"decoder\.([\d,.+]+)\"", other))
+    assert paths == {"0+", "0,2,4", "1,3,5", "6", "7"}
+    assert fates(other)["decoder.7.feed_forward"] == "changed"
+    assert set(fates(same).values()) == {"same"}

@@ -252,6 +252,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
 }
 """Values of params that are not numbers or one of a few words."""
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
+    ("attention", "cache"): {"heads": 2, "causal": True},
     ("dot_attention", "causal"): {"gain": "none"},
     ("slice", "index"): {"axis": "time"},
     ("split_heads", "heads"): {"d_head": 1},

@@ -49,9 +49,11 @@ def test_running_both_parts_equals_the_complete_graph(
     }
     inputs = {port: value for port, value in inputs.items() if port in whole.inputs}
 
-    begun = build_sharing(first, model)(**{p: v for p, v in inputs.items() if p in first.inputs})
+    begun = build_sharing(first, model, part=True)(
+        **{p: v for p, v in inputs.items() if p in first.inputs}
+    )
     known = inputs | begun
-    ended = build_sharing(second, model)(**{port: known[port] for port in second.inputs})
+    ended = build_sharing(second, model, part=True)(**{port: known[port] for port in second.inputs})
 
     wanted = model(**inputs)
     assert not set(later) & set(first.inputs)
@@ -68,7 +70,7 @@ def test_weights_are_shared_and_not_copied() -> None:
     whole = graph("mask-predict")
     model = build(whole)
     first, second = (
-        build_sharing(half, model)
+        build_sharing(half, model, part=True)
         for half in partition(whole, ["target", "target_mask"], registry())
     )
 

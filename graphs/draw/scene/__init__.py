@@ -1,0 +1,1 @@
+"""Scenes: drawings as data, for pages that draw them."""

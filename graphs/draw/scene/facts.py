@@ -1,0 +1,139 @@
+"""Facts: what a page says of each node: its types, costs, and where it is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ....specs.findings import pointer
+from ...cost.table import CostTable, cost_table
+from ...ir.dims import evaluate
+from ...ir.graph import BlockNode, Graph, Part, RepeatNode
+from ...ir.traverse import Visit, holds_model, in_model, visits
+from ...ir.value_type import ValueType
+from ..labels import number, words_of
+from ..outline import above, outline
+
+
+def facts(graph: Graph, sizes: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """Return what there is to say of each node and each block in a slot, by path.
+
+    Args:
+        graph: a checked graph.
+        sizes: axis of the graph to its length.
+
+    Raises:
+        InputError: an axis has no size.
+    """
+    table = cost_table(graph, sizes)
+    memory = _memory(table)
+    told = {visit.path: visit for visit in visits(graph.root)}
+    at = pointers(graph)
+    found: dict[str, dict[str, Any]] = {}
+    for line in outline(graph, sizes):
+        visit = told[line.path]
+        part = visit.part if isinstance(visit.part, Part) else None
+        found[line.path] = {
+            "name": line.name,
+            "use": line.use,
+            "doc": part.block.doc if part else (visit.body.doc if visit.body else ""),
+            "source": part.block.source if part else "",
+            "title": words_of(visit.part).title if visit.part is not None else "",
+            "shown": line.shown,
+            "params": {name: _shown(value) for name, value in line.params.items()},
+            "repeat": line.repeat,
+            "inputs": _types(line.inputs, sizes),
+            "outputs": _types(line.outputs, sizes),
+            "weights": {name: list(shape) for name, shape in line.weights.items()},
+            "each": line.each,
+            "parameters": line.parameters,
+            "tied": line.tied,
+            "flops": line.flops,
+            "memory": memory[line.path],
+            "at": at.get(line.path, ""),
+            "frozen": visit.node.frozen,
+            "shares": visit.node.shares or "",
+            "slots": [slot.name for slot in part.signature.slots] if part else [],
+        }
+    return found
+
+
+def _memory(table: CostTable) -> Counter[str]:
+    """Return the bytes of the outputs of each node, and of all that is in it."""
+    memory: Counter[str] = Counter()
+    for node in table.nodes:
+        for line in above(node.path.partition("/")[0]):
+            memory[line] += node.activation_bytes
+    return memory
+
+
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, bool | int | str | None) else number(value)
+
+
+def _types(types: Mapping[str, ValueType], sizes: Mapping[str, int]) -> dict[str, str]:
+    """Return each type, followed by its shape at the sizes."""
+    return {port: f"{type_}{_shape(type_, sizes)}" for port, type_ in types.items()}
+
+
+def _shape(type_: ValueType, sizes: Mapping[str, int]) -> str:
+    try:
+        return f" = {[int(evaluate(axis, sizes)) for axis in type_.axes]}"
+    except (KeyError, ValueError, ArithmeticError):
+        return ""
+
+
+def pointers(graph: Graph) -> dict[str, str]:
+    """Return the JSON Pointer of each node, each template and each filling in the merged spec.
+
+    The nodes of a model that a param holds are in another file, and have none.
+    """
+    found: dict[str, str] = {}
+    inner: dict[str, str] = {}
+    for visit in visits(graph.root):
+        if in_model(visit):
+            continue
+        at = _pointer(visit, inner)
+        found[visit.path] = at
+        if visit.body is not None and not holds_model(visit.node):
+            inner[visit.path] = pointer("blocks", visit.body.name)
+    return found
+
+
+def _pointer(visit: Visit, inner: Mapping[str, str]) -> str:
+    kind, word = visit.pieces[-1]
+    parent = visit.parent
+    if kind == "slot" and parent is not None:
+        below = [each.pieces[-1][1] for each in _slots(visit)]
+        node = visit
+        while node.kind == "slot" and node.parent is not None:
+            node = node.parent
+        return _pointer(node, inner) + "".join(pointer("fill", slot) for slot in reversed(below))
+    if kind == "index" and visit.body is not None:
+        return pointer("blocks", visit.body.name)
+    around = inner.get(parent.path, "") if parent is not None else ""
+    return around + pointer("nodes", word)
+
+
+def _slots(visit: Visit) -> Iterator[Visit]:
+    """Yield a visit of a slot and those of the slots around it, from the inside."""
+    step: Visit | None = visit
+    while step is not None and step.kind == "slot":
+        yield step
+        step = step.parent
+
+
+def foldable(graph: Graph) -> dict[str, dict[str, Any]]:
+    """Return the templates, repeats and models that a page can fold, by path.
+
+    Each has `repeat`, its number of copies or None, and `open`, whether it is open at first.
+    """
+    found = {}
+    for visit in visits(graph.root):
+        if visit.kind != "name" or isinstance(visit.node, BlockNode):
+            continue
+        repeat = visit.node.repeat if isinstance(visit.node, RepeatNode) else None
+        closed = holds_model(visit.node) or bool(visit.node.shares)
+        found[visit.path] = {"repeat": repeat, "open": not closed}
+    return found

@@ -1,0 +1,150 @@
+"""Positions of a picture: from dot, which draws the SVG, or from the grid of large pictures.
+
+All lengths are in points, from the upper left corner.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....specs.findings import InputError
+from ..grid import place
+from ..picture import MASKS, Picture
+from ..writer import FRAME_LINES, Look, is_large, write
+
+LONGEST_LAYOUT = 60
+"""Timeout of dot, in seconds."""
+_POINTS = 72.0
+"""Points in an inch, the unit of the sizes of dot."""
+_MARGIN = 8.0
+"""Space around a picture."""
+
+Point = tuple[float, float]
+Wire = tuple[str, str, bool]
+"""DOT names of the two ends, and whether it carries masks."""
+Rect = tuple[float, float, float, float]
+"""Left, upper edge, width and height."""
+
+
+@dataclass(slots=True)
+class Placed:
+    """Where everything in a picture is."""
+
+    width: float
+    height: float
+    boxes: dict[str, Rect] = field(default_factory=dict)
+    """DOT name of a box to its place."""
+    frames: dict[str, Rect] = field(default_factory=dict)
+    """Path of a frame to its place."""
+    wires: dict[Wire, list[str]] = field(default_factory=dict)
+    """A wire to its curve, and the end of its arrow, in the notation of `pos` in graphviz."""
+
+
+def placed(pictures: Sequence[Picture], look: Look) -> list[Placed]:
+    """Return positions for pictures: those that the SVG has.
+
+    Without dot, every picture is placed as large ones are.
+
+    Args:
+        pictures: the pictures.
+        look: how they are written.
+
+    Raises:
+        InputError: dot fails.
+    """
+    small = [index for index, picture in enumerate(pictures) if not is_large(picture)]
+    found: dict[int, Placed] = {}
+    if small:
+        text = "".join(write(pictures[index], look).source for index in small)
+        try:
+            for index, value in zip(small, _dot(text), strict=True):
+                found[index] = _from_dot(value)
+        except FileNotFoundError:
+            found = {}
+    return [found.get(index) or _from_grid(picture) for index, picture in enumerate(pictures)]
+
+
+def _dot(text: str) -> list[Any]:
+    """Return what dot says of one or several pictures, in one process."""
+    try:
+        done = subprocess.run(
+            ["dot", "-Tjson0"],
+            input=text.encode(),
+            capture_output=True,
+            check=False,
+            timeout=LONGEST_LAYOUT,
+        )
+    except subprocess.TimeoutExpired as error:
+        problem = f"'dot' did not finish within {LONGEST_LAYOUT} seconds"
+        raise InputError(problem, place="drawing", help="draw fewer copies") from error
+    if done.returncode or not done.stdout:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        raise InputError(f"'dot' failed: {lines[-1]}", place="drawing", help="write a .dot file")
+    decoder, rest, found = json.JSONDecoder(), done.stdout.decode().strip(), []
+    while rest:
+        value, end = decoder.raw_decode(rest)
+        found.append(value)
+        rest = rest[end:].lstrip()
+    return found
+
+
+def _from_dot(value: Any) -> Placed:
+    left, low, right, high = map(float, value["bb"].split(","))
+    made = Placed(right - left + 2 * _MARGIN, high - low + 2 * _MARGIN)
+
+    def flip(x: float, y: float) -> Point:
+        return x - left + _MARGIN, high - y + _MARGIN
+
+    names: dict[int, str] = {}
+    for one in value.get("objects", ()):
+        name = names[one["_gvid"]] = one["name"]
+        if name.startswith("cluster_") and "bb" in one:
+            x, bottom, end, top = map(float, one["bb"].split(","))
+            made.frames[name.removeprefix("cluster_")] = (*flip(x, top), end - x, top - bottom)
+        elif "pos" in one and one.get("style") != "invis":
+            x, y = flip(*map(float, one["pos"].split(",")))
+            width, height = float(one["width"]) * _POINTS, float(one["height"]) * _POINTS
+            made.boxes[name] = (x - width / 2, y - height / 2, width, height)
+    for one in value.get("edges", ()):
+        if one.get("style") == "invis" or "pos" not in one:
+            continue
+        ends = (names[one["tail"]], names[one["head"]], one.get("style") == "dashed")
+        made.wires[ends] = _curve(one["pos"], flip)
+    return made
+
+
+def _curve(pos: str, flip: Callable[[float, float], Point]) -> list[str]:
+    """Return the points of a curve, and the end of its arrow, from the upper left corner."""
+    found = []
+    for word in pos.split():
+        mark = word[:2] if word[:2] in ("e,", "s,") else ""
+        x, y = flip(*map(float, word.removeprefix(mark).split(",")))
+        found.append(f"{mark}{x:.1f},{y:.1f}")
+    return found
+
+
+def _from_grid(picture: Picture) -> Placed:
+    grid = place(picture, FRAME_LINES)
+    tops = [y + grid.size[name][1] / 2 for name, (_, y) in grid.at.items()]
+    high = max([grid.height, *tops]) + _MARGIN
+    above = grid.above()
+    made = Placed(grid.width + 2 * _MARGIN, high + _MARGIN)
+
+    def flip(x: float, y: float) -> Point:
+        return x + _MARGIN, high - y
+
+    for name, center in grid.at.items():
+        (x, y), (width, height) = flip(*center), grid.size[name]
+        made.boxes[name] = (x - width / 2, y - height / 2, width, height)
+    for path, (left, low, right, top) in grid.frames.items():
+        made.frames[path] = (*flip(left, top), right - left, top - low)
+    for (source, target), types in picture.wires.items():
+        near, arrow = above.get(source) == target, picture.boxes[target].shape != "join"
+        curve = _curve(grid.spline(source, target, near=near, arrow=arrow), flip)
+        for faint in {type_.kind in MASKS for type_ in types}:
+            made.wires[source, target, faint] = curve
+    return made

@@ -1,0 +1,269 @@
+"""Scene: a drawing as data, with the layout of the SVG, for `weft studio` and one-file pages.
+
+A state says which templates and repeats are closed and which are open; `scene` returns one
+drawing for each state that is asked for.  Positions are in points, from the upper left corner.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ....specs.findings import InputError
+from ...cost.flops import default_sizes
+from ...ir.graph import Graph
+from ...ir.traverse import find_weight, placed
+from ..labels import DETAIL, LONGEST, TITLE, wrapped
+from ..layout import lay_out_graph
+from ..picture import FROZEN, MASKS, Box, Folds, Frame, Picture
+from ..writer import FRAME_LINE, Look
+from .facts import facts, foldable
+from .placed import Placed
+from .placed import placed as positions
+
+MOST_STATES = 30
+"""Maximum number of states in a page."""
+MOST_BOXES = 12_000
+"""Maximum number of boxes in a state."""
+MOST_COPIES = 96
+"""Maximum number of copies of a repeat that a page draws one by one."""
+
+_INDEX = re.compile(r"\.(\d[\d\-]*(?:,[\d\-]+)*(?:,\.\.,[\d\-]+)?)(?=\.|$)")
+"""The number, or numbers, of copies in the path of a box."""
+
+
+def scene(
+    graph: Graph,
+    states: Sequence[Folds] = (),
+    *,
+    sizes: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Return the drawing of a graph as plain data.
+
+    Args:
+        graph: a checked graph.
+        states: what is open and closed; by default each template is drawn once.
+        sizes: axis to its length, for shapes, FLOPs and memory; the others have a default.
+
+    Raises:
+        InputError: an axis is unknown, or a state has too many boxes.
+    """
+    lengths = default_sizes(graph)
+    if unknown := sorted({*(sizes or {})} - {*lengths}):
+        help_ = f"the axes are {', '.join(lengths)}"
+        raise InputError(f"no axis '{unknown[0]}'", place="sizes", help=help_)
+    lengths |= sizes or {}
+    told = facts(graph, lengths)
+    wanted = [*dict.fromkeys(states or [Folds()])]
+    pictures = []
+    for folds in wanted:
+        _check(graph, folds)
+        pictures.append(lay_out_graph(graph, folds=folds))
+    where = positions(pictures, Look(name=graph.name, tooltip=graph.name))
+    drawn = {
+        key_of(folds): _drawing(picture, at, told)
+        for folds, picture, at in zip(wanted, pictures, where, strict=True)
+    }
+    return {
+        "name": graph.name,
+        "doc": graph.doc,
+        "parameters": graph.parameters(),
+        "flops": sum(told[path]["flops"] for path in told if "." not in path and "/" not in path),
+        "memory": sum(told[path]["memory"] for path in told if "." not in path and "/" not in path),
+        "sizes": lengths,
+        "ties": [
+            [[find_weight(graph.root, weight).path, weight] for weight in group]
+            for group in graph.ties
+        ],
+        "foldable": foldable(graph),
+        "facts": told,
+        "states": drawn,
+    }
+
+
+def key_of(folds: Folds) -> str:
+    """Return the key of a state in a scene.
+
+    >>> key_of(Folds(frozenset({"encoder"}), frozenset({"decoder"})))
+    '+decoder -encoder'
+    """
+    marks = [*(f"+{path}" for path in sorted(folds.opened))]
+    return " ".join([*marks, *(f"-{path}" for path in sorted(folds.closed))])
+
+
+def read_key(key: str) -> Folds:
+    """Return the state of a key."""
+    words = key.split()
+    return Folds(
+        frozenset(word[1:] for word in words if word.startswith("-")),
+        frozenset(word[1:] for word in words if word.startswith("+")),
+    )
+
+
+def page_states(graph: Graph) -> list[Folds]:
+    """Return the states of a one-file page: all combinations, or single changes if too many.
+
+    The first is the state at the beginning.
+    """
+    choices: list[list[tuple[str, str]]] = []
+    for path, one in foldable(graph).items():
+        if "." in path or "/" in path:
+            continue
+        marks = ["", "-"] if one["open"] else [""]
+        if not one["open"] or 1 < (one["repeat"] or 0) <= MOST_COPIES:
+            marks.append("+")
+        choices.append([(mark, path) for mark in marks])
+    first = [Folds()]
+    count = 1
+    for marks_of in choices:
+        count *= len(marks_of)
+    if count <= MOST_STATES:
+        found = [_folds(some) for some in itertools.product(*choices)]
+    else:
+        closed = _folds(marks[1] for marks in choices if len(marks) > 1 and marks[1][0] == "-")
+        singles = [_folds([one]) for marks in choices for one in marks if one[0]]
+        found = [closed, *singles][: MOST_STATES - 1]
+    fitting = [folds for folds in found if _count(graph, folds) <= MOST_BOXES // 4]
+    return [*dict.fromkeys([*first, *fitting])]
+
+
+def _folds(marks: Any) -> Folds:
+    chosen = list(marks)
+    return Folds(
+        frozenset(path for mark, path in chosen if mark == "-"),
+        frozenset(path for mark, path in chosen if mark == "+"),
+    )
+
+
+def _count(graph: Graph, folds: Folds) -> int:
+    """Return at most how many blocks a state draws."""
+    known = foldable(graph)
+    total = 0
+    for path, _, _, _ in placed(graph.root):
+        copies = 1
+        for outer in folds.opened:
+            if path.startswith(f"{outer}.") and known.get(outer, {}).get("repeat"):
+                copies *= known[outer]["repeat"]
+        total += copies
+    return total
+
+
+def _check(graph: Graph, folds: Folds) -> None:
+    """Refuse states with too many boxes."""
+    if (count := _count(graph, folds)) > MOST_BOXES:
+        raise InputError(
+            f"the drawing would have {count:,} boxes, more than {MOST_BOXES:,}",
+            place=graph.source,
+            help="open fewer repeats",
+        )
+
+
+def _drawing(picture: Picture, at: Placed, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one state: boxes, frames and wires with their positions."""
+    boxes = [
+        _box(name, picture.boxes[name], at.boxes[name], told)
+        for name in picture.boxes
+        if name in at.boxes
+    ]
+    wires = []
+    for (source, target), types in picture.wires.items():
+        for faint in (False, True):
+            some = [str(type_) for type_ in types if (type_.kind in MASKS) is faint]
+            curve = at.wires.get((source, target, faint))
+            if some and curve:
+                path, end = _curve(curve)
+                wire: dict[str, Any] = {"from": source, "to": target, "types": some, "d": path}
+                wire |= {"mask": True} if faint else {}
+                wire |= {"end": end} if end and picture.boxes[target].shape != "join" else {}
+                wires.append(wire)
+    return {
+        "width": round(at.width, 1),
+        "height": round(at.height, 1),
+        "boxes": boxes,
+        "wires": wires,
+        "frames": [*_frames(picture.root, at)],
+    }
+
+
+def _box(
+    name: str, box: Box, place: tuple[float, float, float, float], told: Mapping[str, Any]
+) -> dict[str, Any]:
+    words = box.words
+    small = [*([FROZEN] if box.frozen else []), *box.notes]
+    detail = ", ".join(filter(None, [words.own if box.lines else words.detail, *small]))
+    lines = wrapped(detail, DETAIL) if detail else []
+    lines += [line for text in box.lines for line in wrapped(text, DETAIL)]
+    width = LONGEST if box.shape == "text" else TITLE
+    made: dict[str, Any] = {
+        "id": name,
+        "at": [round(value, 1) for value in place],
+        "shape": box.shape,
+        "family": words.family,
+        "title": wrapped(words.title, width),
+    }
+    made |= {"lines": lines} if lines else {}
+    made |= {"below": [wrapped(text, DETAIL) for text in words.below]} if words.below else {}
+    made |= {"above": [wrapped(text, DETAIL) for text in words.above]} if words.above else {}
+    made |= {"frozen": True} if box.frozen else {}
+    made |= {"mask": True} if box.faint else {}
+    made |= {"tip": box.tooltip} if box.shape == "text" and box.tooltip else {}
+    kind, _, path = name.partition("/")
+    if kind == "node" and (fact := _fact(path, told)):
+        made["fact"] = fact
+    return made
+
+
+def _fact(path: str, told: Mapping[str, Any]) -> str:
+    """Return the path under which the facts of a box are: copies of a repeat share theirs."""
+    if path in told:
+        return path
+    pieces: list[list[str]] = []
+    last = 0
+    for match in _INDEX.finditer(path):
+        pieces.append([path[last : match.start()]])
+        first = re.split(r"[,\-]", match[1])[0]
+        pieces.append([f".{match[1]}", f".{first}", ".*"])
+        last = match.end()
+    pieces.append([path[last:]])
+    for some in itertools.product(*pieces):
+        if (found := "".join(some)) in told:
+            return found
+    return ""
+
+
+def _frames(frame: Frame, at: Placed) -> Iterator[dict[str, Any]]:
+    """Yield the frames in a frame, outer ones first."""
+    for inner in frame.frames:
+        if inner.path in at.frames:
+            lines = [(inner.pattern or inner.title).replace("_", " "), inner.note]
+            yield {
+                "path": inner.path,
+                "node": _node_of(inner.path),
+                "at": [round(value, 1) for value in at.frames[inner.path]],
+                "copies": inner.copies,
+                "lines": [line for text in lines if text for line in wrapped(text, FRAME_LINE)],
+            }
+        yield from _frames(inner, at)
+
+
+def _node_of(path: str) -> str:
+    """Return the node whose inside a frame is.
+
+    >>> [_node_of(path) for path in ("encoder.*", "encoder.3", "a.0+", "model")]
+    ['encoder', 'encoder', 'a', 'model']
+    """
+    return re.sub(r"\.(\*|\d+\+|\d[\d,\-.]*)$", "", path)
+
+
+def _curve(words: Sequence[str]) -> tuple[str, list[float]]:
+    """Return the path of a wire in SVG, and the point of its arrow, if it has one."""
+    end: list[float] = []
+    points = []
+    for word in words:
+        if word.startswith("e,"):
+            end = [float(value) for value in word[2:].split(",")]
+        elif not word.startswith("s,"):
+            points.append(word)
+    return f"M{points[0]}C{' '.join(points[1:])}", end
