@@ -1,0 +1,27 @@
+"use strict";
+
+const assert = require("node:assert");
+const path = require("node:path");
+const test = require("node:test");
+
+const { commandLine, looksLikeSpec } = require("./command");
+
+test("a program on the path keeps its name", () => {
+  assert.deepEqual(commandLine(["weft"], "/work", ["lsp"]), { command: "weft", args: ["lsp"] });
+});
+
+test("a relative path starts at the folder of the workspace", () => {
+  const found = commandLine([".venv/bin/python", "-m", "weft"], "/work", ["lsp"]);
+  assert.deepEqual(found, { command: path.join("/work", ".venv/bin/python"), args: ["-m", "weft", "lsp"] });
+});
+
+test("a setting that is no list of words is refused", () => {
+  for (const wrong of ["weft", [], [""], [1], null]) {
+    assert.throws(() => commandLine(wrong, "/work", []), /weft\.command/);
+  }
+});
+
+test("only specs, runs and studies get the button of the studio", () => {
+  assert.ok(looksLikeSpec('{"format": 2, "extends": "transformer-base"}'));
+  assert.ok(!looksLikeSpec('{"name": "package", "version": "1.0.0"}'));
+});

@@ -1,0 +1,104 @@
+// What can be changed of the selected node.
+import { useEffect, useState } from "preact/hooks";
+import { api } from "./api";
+import { valueOf } from "./dialogs";
+import type { Box, Scene } from "./types";
+
+export interface Acts {
+  edit: (edit: Record<string, unknown>) => Promise<boolean>;
+  menu: (path: string) => void;
+  palette: (path: string, ports: string[]) => void;
+  code: (path: string) => void;
+}
+
+export function Inspector({ box, scene, text, acts, editable }: { box: Box; scene: Scene; text: string; acts: Acts; editable: boolean }) {
+  const path = box.fact;
+  const fact = path ? scene.facts[path] : undefined;
+  const [values, setValues] = useState<Record<string, string[]>>({});
+  const ports = Object.keys(fact?.inputs ?? {});
+  useEffect(() => {
+    setValues({});
+    if (path && editable && ports.length && !path.includes("/")) api.blocks(text, path, ports[0]).then((found) => setValues(found.values), () => {});
+  }, [path, text, editable]);
+  if (!path || !fact) return null;
+  if (!editable) return <div class="acts"><button onClick={() => acts.code(path)}>Code</button></div>;
+  const inner = Object.keys(scene.facts).filter((one) => one.startsWith(`${path}/`));
+  const isBlock = fact.use.includes("@");
+  const weights = [path, ...inner].flatMap((one) => Object.keys(scene.facts[one].weights).map((name) => [one, name] as const));
+  const outer = scene.foldable[path] ? path : Object.keys(scene.foldable).filter((one) => path.startsWith(`${one}.`)).sort((a, b) => b.length - a.length)[0];
+  return (
+    <div class="acts">
+      <h3>Change</h3>
+      {isBlock && <button class="main" data-act="swap" onClick={() => acts.menu(inner[0] && fact.slots.includes("f") ? `${path}/f` : path)}>Swap {inner[0] && fact.slots.includes("f") ? scene.facts[`${path}/f`]?.use.split("@")[0] : fact.use.split("@")[0]}…</button>}
+      {isBlock && fact.slots.includes("f") && <button onClick={() => acts.menu(path)}>Swap {fact.use.split("@")[0]}…</button>}
+      {!path.includes("/") && ports.length > 0 && <button onClick={() => acts.palette(path, ports)}>Insert before…</button>}
+      {!path.includes("/") && isBlock && ports.length > 0 && <button onClick={() => void acts.edit({ what: "remove", path })}>Remove</button>}
+      <button onClick={() => acts.code(path)}>Code</button>
+      {outer && scene.foldable[outer].repeat !== undefined && <Repeat key={outer} path={outer} count={scene.foldable[outer].repeat} acts={acts} />}
+      {[path, ...inner].map((one) => (
+        <section key={one}>
+          {Object.keys(scene.facts[one].params).length > 0 && <h3>{scene.facts[one].use}</h3>}
+          {Object.entries(scene.facts[one].params).map(([name, value]) => <Param key={`${one} ${name} ${JSON.stringify(value)}`} path={one} name={name} value={value} acts={acts} />)}
+          {scene.facts[one].slots.filter((slot) => !scene.facts[`${one}/${slot}`]).map((slot) => (
+            <button key={slot} class="slot-add" data-slot={`${one}/${slot}`} onClick={() => acts.menu(`${one}/${slot}`)}>+ {slot}</button>
+          ))}
+        </section>
+      ))}
+      {Object.keys(values).length > 0 && <section><h3>Wires</h3>
+        {Object.entries(values).map(([port, some]) => (
+          <label key={port} class="param">{port}
+            <select value={some[0]} onChange={(event) => void acts.edit({ what: "wire", path, port, value: event.currentTarget.value })}>
+              {some.map((one) => <option key={one}>{one}</option>)}
+            </select>
+          </label>
+        ))}
+      </section>}
+      {weights.length > 0 && <Ties path={path} weights={weights} scene={scene} acts={acts} />}
+    </div>
+  );
+}
+
+function Repeat({ path, count, acts }: { path: string; count: number | null; acts: Acts }) {
+  const [given, setGiven] = useState(String(count ?? 1));
+  return (
+    <form class="param" onSubmit={(event) => { event.preventDefault(); void acts.edit({ what: "repeat", path, count: Number(given) }); }}>
+      <label>copies of {path} <input type="number" min="1" max="10000" value={given} onInput={(event) => setGiven(event.currentTarget.value)} /></label><button>Set</button>
+    </form>
+  );
+}
+
+function Param({ path, name, value, acts }: { path: string; name: string; value: unknown; acts: Acts }) {
+  const first = typeof value === "string" ? value : JSON.stringify(value);
+  const [given, setGiven] = useState(first);
+  return (
+    <form class="param" onSubmit={(event) => {
+      event.preventDefault();
+      if (given !== first) void acts.edit(given.trim() === "" ? { what: "unset", path, key: `params.${name}` } : { what: "set", path, key: `params.${name}`, value: valueOf(given) }).then((done) => { if (!done) setGiven(first); });
+    }}>
+      <label>{name} <input type="text" data-param={`${path} ${name}`} value={given} onInput={(event) => setGiven(event.currentTarget.value)} /></label>
+      {given !== first && <button>Set</button>}
+    </form>
+  );
+}
+
+/** The weights that can be tied to one of this node: those with the same shape. */
+function Ties({ path, weights, scene, acts }: { path: string; weights: (readonly [string, string])[]; scene: Scene; acts: Acts }) {
+  const shape = (one: string, name: string) => scene.facts[one].weights[name].join("×");
+  const nameOf = (one: string, name: string) => `${one.replace(/\//g, ".")}.${name}`;
+  const tied = scene.ties.filter((group) => group.some(([one]) => one === path || one.startsWith(`${path}/`) || one.startsWith(`${path}.`)));
+  const choices = weights.filter(([one]) => !one.includes("*")).flatMap(([one, name]) => Object.keys(scene.facts)
+    .filter((other) => other !== one && !other.includes("*"))
+    .flatMap((other) => Object.keys(scene.facts[other].weights).filter((second) => {
+      const [a, b] = [shape(one, name), shape(other, second)];
+      return a === b && !tied.some((group) => group.some(([, weight]) => weight === nameOf(other, second)));
+    }).map((second) => [nameOf(one, name), nameOf(other, second)] as const)));
+  if (!choices.length && !tied.length) return null;
+  return (
+    <section><h3>Ties</h3>
+      {tied.map((group) => <p key={String(group)} class="path">{group.map(([, weight]) => weight).join(" = ")}</p>)}
+      {choices.length > 0 && <label class="param">tie <select value="" data-act="tie" onChange={(event) => { const pair = choices[Number(event.currentTarget.value)]; if (pair) void acts.edit({ what: "tie", weights: [...pair] }); }}>
+        <option value="">…</option>{choices.slice(0, 100).map(([a, b], i) => <option key={`${a} ${b}`} value={i}>{a} = {b}</option>)}
+      </select></label>}
+    </section>
+  );
+}

@@ -1,0 +1,252 @@
+// The studio: the text on the left, its drawing on the right. The text is the only state.
+import type { EditorView } from "@codemirror/view";
+import { render } from "preact";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { api, Refusal, type File, type Look, type TextEdit } from "./api";
+import { Code, Compare, Dialog, Menu, Palette, said, Variant } from "./dialogs";
+import { applyFix, goTo, keepCursor, makeEditor, markChosen, redo, setText, showFindings, undo } from "./editor";
+import { Inspector, type Acts } from "./inspector";
+import { pointerAt } from "./json";
+import type { Box, Scene } from "./types";
+import { Viewer } from "./viewer";
+
+/** Time after the last keystroke until the checker is asked, in milliseconds. */
+const PAUSE = 40;
+/** Time between two looks at the file on disk. */
+const WATCH = 1500;
+
+type Open =
+  | { what: "menu"; path: string } | { what: "palette"; path: string; ports: string[] } | { what: "variant" }
+  | { what: "compare" } | { what: "code"; node: string } | { what: "keys" } | null;
+
+function Studio({ first }: { first: File }) {
+  const [file, setFile] = useState(first);
+  const [text, setOwn] = useState(first.text);
+  const [look, setLook] = useState<Look>({ findings: [] });
+  const [scene, setScene] = useState<Scene | null>(null);
+  const [key, setKey] = useState("");
+  const [pass, setPass] = useState("");
+  const [sizes, setSizes] = useState<Record<string, number>>({});
+  const [chosen, setChosen] = useState("");
+  const [dark, setDark] = useState(matchMedia("(prefers-color-scheme: dark)").matches);
+  const [open, setOpen] = useState<Open>(null);
+  const [note, setNote] = useState<{ text: string; wrong: boolean } | null>(null);
+  const [outside, setOutside] = useState<File | null>(null);
+  const [saved, setSaved] = useState(first.text);
+  const [split, setSplit] = useState(40);
+  const holder = useRef<HTMLDivElement>(null);
+  const editor = useRef<EditorView | null>(null);
+  const turn = useRef(0);
+  const fileNow = useRef(file);
+  fileNow.current = file;
+
+  const tell = (message: string, wrong = false) => setNote({ text: message, wrong });
+  useEffect(() => {
+    if (!note || note.wrong) return;
+    const wait = setTimeout(() => setNote(null), 4000);
+    return () => clearTimeout(wait);
+  }, [note]);
+  useEffect(() => { document.documentElement.dataset.theme = dark ? "dark" : "light"; }, [dark]);
+
+  const save = useCallback((force = false) => {
+    const now = editor.current!.state.doc.toString(), { digest, writable } = fileNow.current;
+    if (!writable) { setOpen({ what: "variant" }); return; }
+    const expected = force ? api.file().then((disk) => disk.digest) : Promise.resolve(digest);
+    expected.then((known) => api.save(now, known)).then(
+      (done) => { setFile((old) => ({ ...old, digest: done.digest, text: now })); setSaved(now); setOutside(null); tell("saved"); },
+      (error) => {
+        if (error instanceof Refusal && error.status === 409) void api.file().then(setOutside);
+        tell(said(error), true);
+      },
+    );
+  }, []);
+
+  useEffect(() => {
+    const view = makeEditor(holder.current!, first.text, {
+      changed: setOwn,
+      moved: (moved) => setCursor(pointerAt(moved.state, moved.state.selection.main.head)),
+      save: () => save(),
+    });
+    editor.current = view;
+    (window as unknown as { weftEditor: EditorView }).weftEditor = view;
+    return () => view.destroy();
+  }, []);
+  const [cursor, setCursor] = useState("");
+
+  // Ask the checker about the text; an answer about an older text is dropped.
+  useEffect(() => {
+    const mine = ++turn.current;
+    const wait = setTimeout(() => {
+      api.look({ text, key, sizes, pass }).then((found) => {
+        if (mine !== turn.current) return;
+        setLook(found);
+        if (found.scene) setScene(found.scene);
+        showFindings(editor.current!, found.findings);
+        setNote((old) => (old?.wrong ? null : old));
+      }, (error) => { if (mine === turn.current) tell(said(error), true); });
+    }, PAUSE);
+    return () => clearTimeout(wait);
+  }, [text, key, sizes, pass]);
+
+  // The findings below the text may have hidden the cursor.
+  useEffect(() => {
+    const frame = requestAnimationFrame(() => { if (editor.current?.hasFocus) keepCursor(editor.current); });
+    return () => cancelAnimationFrame(frame);
+  }, [look]);
+
+  // Watch the file on disk.
+  useEffect(() => {
+    const timer = setInterval(() => {
+      if (document.hidden) return;
+      api.file().then((disk) => { if (disk.digest !== fileNow.current.digest) setOutside(disk); }, () => {});
+    }, WATCH);
+    return () => clearInterval(timer);
+  }, []);
+  const dirty = text !== saved;
+  useEffect(() => {
+    const leave = (event: BeforeUnloadEvent) => { if (dirty) event.preventDefault(); };
+    addEventListener("beforeunload", leave);
+    return () => removeEventListener("beforeunload", leave);
+  }, [dirty]);
+  useEffect(() => { document.title = `${dirty ? "• " : ""}${file.name} · weft studio`; }, [dirty, file]);
+
+  const drawing = scene && Object.values(scene.states)[0];
+  const boxOf = useCallback((pointer: string): Box | undefined => {
+    if (!scene || !drawing) return undefined;
+    let best: Box | undefined, length = 0;
+    for (const box of drawing.boxes) {
+      for (const path of box.fact ? [box.fact, ...Object.keys(scene.facts).filter((one) => one.startsWith(`${box.fact}/`))] : []) {
+        const written = scene.facts[path].written;
+        const at = written?.file === file.path ? written.pointer : "";
+        if (at && at.length > length && (pointer === at || pointer.startsWith(`${at}/`))) { best = box; length = at.length; }
+      }
+    }
+    return best;
+  }, [scene, drawing, file]);
+  useEffect(() => { if (cursor) { const box = boxOf(cursor); if (box) setChosen(box.id); } }, [cursor]);
+  const wrong = useMemo(() => {
+    const found = new Map<string, string>();
+    for (const finding of look.findings) {
+      if (finding.severity !== "error" || !finding.here) continue;
+      const box = boxOf(finding.pointer);
+      if (box) found.set(box.id, finding.problem);
+    }
+    return found;
+  }, [look, boxOf]);
+  const choose = useCallback((id: string) => {
+    setChosen(id);
+    const box = drawing?.boxes.find((one) => one.id === id);
+    const written = box?.fact ? scene!.facts[box.fact].written : undefined;
+    if (editor.current) markChosen(editor.current, written?.file === file.path ? written.pointer : null);
+  }, [scene, drawing, file]);
+
+  const edit = useCallback(async (what: Record<string, unknown>): Promise<boolean> => {
+    try {
+      const made = await api.edit(editor.current!.state.doc.toString(), what);
+      setText(editor.current!, made.text);
+      return true;
+    } catch (error) { tell(said(error), true); return false; }
+  }, []);
+  const acts: Acts = useMemo(() => ({
+    edit,
+    menu: (path) => setOpen({ what: "menu", path }),
+    palette: (path, ports) => setOpen({ what: "palette", path, ports }),
+    code: (node) => setOpen({ what: "code", node }),
+  }), [edit]);
+  const errors = look.findings.filter((one) => one.severity === "error");
+  const editable = errors.length === 0 && !pass && !look.partial && /"nodes"|"extends"/.test(text);
+  const onMenu = (box: Box) => {
+    const fact = box.fact ? scene!.facts[box.fact] : undefined;
+    if (editable && fact?.use.includes("@")) acts.menu(scene!.facts[`${box.fact}/f`] ? `${box.fact}/f` : box.fact!);
+  };
+  const slide = (event: PointerEvent) => {
+    const move = (moved: PointerEvent) => setSplit(Math.max(12, Math.min(80, (moved.clientX / innerWidth) * 100)));
+    const stop = () => { removeEventListener("pointermove", move); removeEventListener("pointerup", stop); };
+    event.preventDefault();
+    addEventListener("pointermove", move);
+    addEventListener("pointerup", stop);
+  };
+
+  return (
+    <div class="studio">
+      <div class="bar top" role="toolbar" aria-label="file">
+        <b class="name" title={file.path}>{file.name}{dirty ? " •" : ""}</b>
+        <button class="main" onClick={() => save()} disabled={!dirty && file.writable} title="save (Ctrl S)">Save</button>
+        <button onClick={() => setOpen({ what: "variant" })} disabled={errors.length > 0}>Save as variant…</button>
+        <span class="group">
+          <button aria-label="undo" title="undo (Ctrl Z)" onClick={() => undo(editor.current!)}>↶</button>
+          <button aria-label="redo" title="redo" onClick={() => redo(editor.current!)}>↷</button>
+        </span>
+        <button onClick={() => setOpen({ what: "compare" })} disabled={errors.length > 0}>Compare…</button>
+        <label>after <select aria-label="compile pass" value={pass} onChange={(event) => setPass(event.currentTarget.value)}>
+          <option value="">no pass</option>{file.passes.map((one) => <option key={one}>{one}</option>)}
+        </select></label>
+        <button onClick={() => api.format(editor.current!.state.doc.toString()).then((made) => setText(editor.current!, made.text), (error) => tell(said(error), true))} title="lay the text out as shipped specs are">Format</button>
+        <button onClick={() => setOpen({ what: "code", node: "" })} disabled={errors.length > 0}>Code</button>
+        {scene && <span class="sizes">{Object.entries(scene.sizes).map(([axis, size]) => (
+          <label key={axis}>{axis} <input type="number" min="1" aria-label={`size of ${axis}`} value={size} onChange={(event) => { const value = Math.round(Number(event.currentTarget.value)); if (value > 0) setSizes({ ...sizes, [axis]: value }); }} /></label>
+        ))}</span>}
+        <button onClick={() => setOpen({ what: "keys" })} aria-label="keys" title="keys">?</button>
+      </div>
+      {outside && (
+        <div class="banner" role="alert">The file changed on disk.
+          <button class="main" onClick={() => { setText(editor.current!, outside.text); setFile(outside); setSaved(outside.text); setOutside(null); }}>Take the text on disk</button>
+          <button onClick={() => { setFile({ ...file, digest: outside.digest }); setOutside(null); }}>Keep mine</button>
+        </div>
+      )}
+      <div class="split" style={{ gridTemplateColumns: `${split}% 5px 1fr` }}>
+        <div class="left">
+          <div class="text" ref={holder} />
+          <Findings look={look} onFix={(edits) => applyFix(editor.current!, edits)} onGo={(start) => goTo(editor.current!, start)} />
+        </div>
+        <div class="divider" role="separator" aria-orientation="vertical" tabIndex={0} aria-valuenow={Math.round(split)} aria-label="width of the text" onPointerDown={slide}
+          onKeyDown={(event) => { if (event.key === "ArrowLeft") setSplit(Math.max(12, split - 3)); if (event.key === "ArrowRight") setSplit(Math.min(80, split + 3)); }} />
+        <div class="right">
+          {scene ? <Viewer scene={scene} stateKey={Object.keys(scene.states)[0]} onKey={setKey} known={null} dark={dark} onDark={setDark} chosen={chosen} onChoose={choose}
+            wrong={wrong} stale={!look.scene} onMenu={onMenu}
+            inspector={(box) => <Inspector box={box} scene={scene} text={text} acts={acts} editable={editable} />} />
+            : <p class="empty">{look.findings.length ? "Nothing can be drawn yet: see the findings." : "Drawing…"}</p>}
+          {look.partial && scene && <div class="partial" role="status">{look.missing?.length ? `Drawn up to the mistakes: without ${look.missing.join(", ")}.` : "Drawn in spite of the mistakes."}</div>}
+        </div>
+      </div>
+      {note && <div class={`note-bar${note.wrong ? " wrong" : ""}`} role="status">{note.text} <button aria-label="close" onClick={() => setNote(null)}>×</button></div>}
+      {open?.what === "menu" && <Menu text={text} path={open.path} onClose={() => setOpen(null)} onPick={(use, params) => { setOpen(null); void edit({ what: "swap", path: open.path, use, params }); }} />}
+      {open?.what === "palette" && <Palette text={text} path={open.path} ports={open.ports} onClose={() => setOpen(null)} onPick={(use, port, params) => { setOpen(null); void edit({ what: "insert", path: open.path, use, port, params }); }} />}
+      {open?.what === "variant" && <Variant text={text} folder={file.folder} first={`${file.name}-variant`} onClose={() => setOpen(null)} onSaved={(path) => { setOpen(null); tell(`saved ${path}`); }} />}
+      {open?.what === "compare" && <Compare text={text} specs={file.specs} name={file.name} dark={dark} stateKey={key} onClose={() => setOpen(null)} />}
+      {open?.what === "code" && <Code text={text} pass={pass} node={open.node} onClose={() => setOpen(null)} />}
+      {open?.what === "keys" && <Keys onClose={() => setOpen(null)} />}
+    </div>
+  );
+}
+
+function Findings({ look, onFix, onGo }: { look: Look; onFix: (edits: TextEdit[]) => void; onGo: (start: number) => void }) {
+  if (!look.findings.length) return <div class="findings good" role="status">{look.scene ? "valid" : ""}</div>;
+  return (
+    <div class="findings" role="status" aria-label="findings">
+      {look.findings.map((one, index) => (
+        <div key={index} class={`finding ${one.severity}`}>
+          <button class="go" onClick={() => onGo(one.start)}><b>{one.code}</b> {one.problem}</button>
+          {one.message.split("\n").slice(1).map((line) => <small key={line}>{line}</small>)}
+          {one.fixes.map((fix) => <button key={fix.title} onClick={() => onFix(fix.edits)}>Fix: {fix.title}</button>)}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+const KEYS: [string, string][] = [
+  ["↑ ↓", "go along a wire"], ["← →", "go sideways"], ["Enter", "unfold, or open the menu of the node"], ["Space", "fold or unfold what is around"],
+  ["f", "fold or unfold everything"], ["/", "search"], ["h", "next heat"], ["m", "masks"], ["t", "types of wires"], ["d", "dark mode"],
+  ["+ − 0", "zoom, fit"], ["Esc", "select nothing"], ["Ctrl S", "save"], ["Ctrl Z", "undo"], ["Ctrl Space", "complete, in the text"],
+];
+
+function Keys({ onClose }: { onClose: () => void }) {
+  return <Dialog title="Keys" onClose={onClose}><table class="keys"><tbody>{KEYS.map(([name, what]) => <tr key={name}><th>{name}</th><td>{what}</td></tr>)}</tbody></table></Dialog>;
+}
+
+const root = document.getElementById("root")!;
+api.file().then(
+  (file) => render(<Studio first={file} />, root),
+  (error) => render(<p class="empty wrong">{said(error)}</p>, root),
+);
