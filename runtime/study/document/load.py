@@ -9,13 +9,15 @@ from typing import Any
 from ....graphs.json_schema import DRAFT
 from ....specs.reader import FOR_EDITORS, find, parse, read_file
 from ...train.run import set_dotted
-from .settings import Study
+from .settings import StudySettings
 
 FOLDER = "studies"
 """Folder of `specs/` that contains the shipped studies."""
 
 
-def load_study(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[Study, str]:
+def load_study(
+    name: str | Path, overrides: Mapping[str, Any] | None = None
+) -> tuple[StudySettings, str]:
     """Read a study file or a shipped study.
 
     Args:
@@ -33,7 +35,7 @@ def load_study(name: str | Path, overrides: Mapping[str, Any] | None = None) -> 
     return study_of(value, source, overrides), source
 
 
-def study_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None) -> Study:
+def study_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None) -> StudySettings:
     """Return the study in a JSON value.
 
     Args:
@@ -46,11 +48,11 @@ def study_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None
     """
     for dotted, new in (overrides or {}).items():
         set_dotted(value, dotted, new, source)
-    return parse(Study, value, source, {}, strict=True)
+    return parse(StudySettings, value, source, {}, strict=True)
 
 
 def study_schema() -> dict[str, Any]:
     """Return the JSON Schema of a study file, with which editors complete and validate it."""
-    schema = Study.model_json_schema()
+    schema = StudySettings.model_json_schema()
     properties = {FOR_EDITORS: {"type": "string"}, **schema["properties"]}
     return {"$schema": DRAFT, **schema, "title": "A study of weft", "properties": properties}

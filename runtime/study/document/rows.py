@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....specs.findings import Finding, SpecError, pointer
-from .settings import BASELINE, MOST_ROWS, Change, Factor, Study
+from .change import Change, Factor
+from .settings import BASELINE, MOST_ROWS, StudySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Row:
     """JSON Pointer to where the row is written; `""` for the base run."""
 
 
-def rows_of(study: Study, source: str) -> list[Row]:
+def rows_of(study: StudySettings, source: str) -> list[Row]:
     """Return all rows of a study, the base run first.
 
     Args:
@@ -35,7 +36,7 @@ def rows_of(study: Study, source: str) -> list[Row]:
     found = [Row(BASELINE, Change(), "")]
     found += [Row(name, change, pointer("rows", name)) for name, change in study.rows.items()]
     if study.grid is not None:
-        levels = {name: dict(_levels(one)) for name, one in study.grid.factors.items()}
+        levels = {name: dict(levels_of(one)) for name, one in study.grid.factors.items()}
         counts = [len(each) for each in levels.values()]
         total = _product(counts) if study.grid.cross else sum(counts)
         if total + len(found) > MOST_ROWS:
@@ -86,7 +87,7 @@ def _too_many(total: int, source: str) -> Finding:
     )
 
 
-def _levels(factor: Factor) -> Iterator[tuple[str, Change]]:
+def levels_of(factor: Factor) -> Iterator[tuple[str, Change]]:
     """Yield the levels of a factor by name."""
     yield from factor.levels.items()
     for value in factor.values:
@@ -121,12 +122,12 @@ def _crossed(factors: _Levels, source: str) -> list[Row]:
         name = ",".join(
             f"{factor}={level}" for factor, (level, _) in zip(factors, combination, strict=True)
         )
-        change = _joined([change for _, change in combination], name, source)
+        change = joined([change for _, change in combination], name, source)
         found.append(Row(name, change, pointer("grid")))
     return found
 
 
-def _joined(changes: Sequence[Change], name: str, source: str) -> Change:
+def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid") -> Change:
     """Return the changes of several levels together.
 
     Raises:
@@ -139,9 +140,9 @@ def _joined(changes: Sequence[Change], name: str, source: str) -> Change:
             [
                 Finding(
                     code="Y01",
-                    at="/grid",
+                    at=at,
                     problem=f"two levels of the row '{name}' change '{what}'",
-                    help="let only one factor change it, or set 'cross' to false",
+                    help="let only one factor change it",
                     source=source,
                 )
             ]

@@ -21,7 +21,7 @@ from ...train.objective.context import objective_file
 from ...train.objective.planned import graph_of_run
 from ...train.run import Run, run_of, set_dotted
 from ..document.rows import Row
-from ..document.settings import Study
+from ..document.settings import StudySettings
 
 RUNS = "runs"
 """Folder of `specs/` that contains the shipped runs."""
@@ -51,7 +51,7 @@ class Base:
     """Whether the study contains the run."""
 
 
-def base_of(study: Study, source: str) -> Base:
+def base_of(study: StudySettings, source: str) -> Base:
     """Return the base run of a study with the study's settings.
 
     Raises:
@@ -86,6 +86,8 @@ def base_of(study: Study, source: str) -> Base:
                 )
             ]
         )
+    if study.root is not None:
+        set_dotted(value, "data.root", study.root, source, "/root")
     for dotted, new in study.set.items():
         set_dotted(value, dotted, copy.deepcopy(new), source, pointer("set", dotted))
     return Base(value, file, source, inline=isinstance(study.run, dict))
@@ -234,16 +236,20 @@ def _placed(finding: Finding, base: Base, row: Row) -> Finding:
         at = f"/run{finding.at}" if base.inline and finding.source == base.source else finding.at
         return replace(finding, at=at)
     if finding.at.startswith("/patch") and finding.source == base.study:
-        in_grid = row.at.startswith("/grid")
-        return replace(finding, at=row.at if in_grid else row.at + finding.at, fix=None)
+        return replace(finding, at=row.at + finding.at if _is_written(row) else row.at, fix=None)
     if finding.source == base.study and finding.at.startswith(row.at):
         return finding
     where = f"in the row '{row.name}', {finding.source or 'the run'}#{finding.at}"
     at = row.at
     for key, keys in (("set", row.change.set), ("params", row.change.params)):
-        for name in keys if not row.at.startswith("/grid") else ():
+        for name in keys if _is_written(row) else ():
             last = pointer(*name.split("."))
             if finding.at.endswith(last) or f"{last}/" in finding.at:
                 at = row.at + pointer(key, name)
     evidence = (*finding.evidence, where)
     return replace(finding, at=at, source=base.study, evidence=evidence, fix=None, placed=True)
+
+
+def _is_written(row: Row) -> bool:
+    """Return whether the place of a row has its change, and not a list of values."""
+    return row.at.startswith("/rows/") or "/levels/" in row.at

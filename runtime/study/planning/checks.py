@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ....specs.findings import Finding, did_you_mean, pointer
-from ..document.settings import Study
+from ..document.settings import StudySettings
 from .base import Base, Run
 from .planned import Planned
 
 
-def of_study(study: Study, base: Base, rows: Sequence[Planned]) -> list[Finding]:
+def of_study(study: StudySettings, base: Base, rows: Sequence[Planned]) -> list[Finding]:
     """Return the findings about settings of the study without effect or without a meaning."""
     found = [*_own_settings(study, base), *_measuring(study, base, rows)]
     if len(study.seeds) == 1:
@@ -27,26 +27,33 @@ def of_study(study: Study, base: Base, rows: Sequence[Planned]) -> list[Finding]
     return found
 
 
-def _own_settings(study: Study, base: Base) -> Iterator[Finding]:
+def _own_settings(study: StudySettings, base: Base) -> Iterator[Finding]:
     """Yield a finding for each setting of a run that the study itself determines."""
     budget = study.budget
     counted = budget.updates or budget.tokens or budget.flops
     owners = {"seed": "seeds", "name": "name"}
+    owners |= {"data.root": "root"} if study.root is not None else {}
     owners |= {"updates": "budget", "schedule.total": "budget"} if counted else {}
-    places = [("", study.set), *((pointer("rows", n), row.set) for n, row in study.rows.items())]
+    places = [("/set", study.set)]
+    places += [(pointer("rows", n, "set"), row.set) for n, row in study.rows.items()]
+    factors = {} if study.search is None else study.search.factors
+    for name, factor in factors.items():
+        at = pointer("search", "factors", name)
+        places += [(at, {factor.set: None})] if factor.set is not None else []
+        places += [(at + pointer("levels", n, "set"), one.set) for n, one in factor.levels.items()]
     for at, settings in places:
         for path in settings:
             if path in owners:
                 yield Finding(
                     code="Y07",
-                    at=at + pointer("set", path),
+                    at=at + pointer(path),
                     problem=f"the study determines '{path}' by its '{owners[path]}'",
                     help="remove it",
                     source=base.study,
                 )
 
 
-def _measuring(study: Study, base: Base, rows: Sequence[Planned]) -> Iterator[Finding]:
+def _measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> Iterator[Finding]:
     """Yield a finding for each setting of `measure` that a run cannot fulfill."""
     measure = study.measure
 
@@ -71,13 +78,15 @@ def _measuring(study: Study, base: Base, rows: Sequence[Planned]) -> Iterator[Fi
             yield wrong("/metrics", problem, "add 'predict' and 'answers' to the run")
         if measure.predict and row.run.predict is None:
             yield wrong("/predict", f"the row '{row.name}' does not predict", "remove it")
-        if measure.checkpoint == "averaged" and row.run.checkpoint.average == 0:
-            problem = f"the row '{row.name}' averages no checkpoints"
-            yield wrong("/checkpoint", problem, "set it to 'best', or 'checkpoint.average'")
+        own = row.run.checkpoint
+        if measure.checkpoint == "averaged" and own.average == 0 and own.ema is None:
+            problem = f"the row '{row.name}' averages nothing"
+            help_ = "set it to 'best', or 'checkpoint.average' or 'checkpoint.ema' of the run"
+            yield wrong("/checkpoint", problem, help_)
 
 
 def of_rows(
-    study: Study,
+    study: StudySettings,
     base: Base,
     rows: Sequence[Planned],
     baseline: Planned,
@@ -117,7 +126,9 @@ def of_rows(
     return found
 
 
-def _required(study: Study, base: Base, row: Planned, baseline: Planned) -> Iterator[Finding]:
+def _required(
+    study: StudySettings, base: Base, row: Planned, baseline: Planned
+) -> Iterator[Finding]:
     for number, one in enumerate(study.require):
         value = getattr(row.costs, one.quantity)
         wanted = getattr(baseline.costs, one.quantity)

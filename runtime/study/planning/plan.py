@@ -12,21 +12,23 @@ from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import deployed_graph
 from ....specs.findings import Finding, InputError, SpecError
 from ...train.objective.planned import graph_of_run
+from ..document.change import Match
 from ..document.rows import Row, rows_of
-from ..document.settings import Match, Study
+from ..document.settings import StudySettings
 from .base import Base, Run, base_of, finished_run, held_model, placed, read_run, row_value
 from .checks import of_rows, of_study
 from .costs import costs_of, quantity, work_of
 from .identity import DataDigests, digest_of, job_key, signature
 from .match import Solution, solve
 from .planned import Planned
+from .space import axes_of, probes_of, without_effect, wrong_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A study with all its rows, and what is wrong with it."""
 
-    study: Study
+    study: StudySettings
     source: str
     base: Base | None
     rows: tuple[Planned, ...]
@@ -63,7 +65,7 @@ def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, Diff]:
 
 
 def plan_study(
-    study: Study, source: str, flops_per_second: Callable[[Run], float] | None = None
+    study: StudySettings, source: str, flops_per_second: Callable[[Run], float] | None = None
 ) -> Plan:
     """Check all rows of a study and return them with their costs.
 
@@ -87,23 +89,36 @@ def plan_study(
         return failed(_findings(error, source))
     first = next(row for row in rows if row.name == study.compare.baseline)
     wrong: list[Finding] = []
-    baseline = _planned(study, base, first, None, wrong)
+    baseline = planned_row(study, base, first, None, wrong)
     if baseline is None:
         return failed(wrong)
     found = []
     for row in rows:
-        made = baseline if row is first else _planned(study, base, row, baseline, wrong)
+        made = baseline if row is first else planned_row(study, base, row, baseline, wrong)
         found += [made] if made is not None else []
     wrong += of_study(study, base, found)
     wrong += of_rows(study, base, found, baseline, flops_per_second)
+    wrong += _of_space(study, base, baseline)
     if not [one for one in wrong if one.level == "error"]:
         digests = DataDigests()
-        found = [_with_keys(study, one, digests) for one in found]
+        found = [with_keys(study, one, digests) for one in found]
     findings = tuple(dict.fromkeys(wrong))
     return Plan(study=study, source=source, base=base, rows=tuple(found), findings=findings)
 
 
-def _with_keys(study: Study, planned: Planned, digests: DataDigests) -> Planned:
+def _of_space(study: StudySettings, base: Base, baseline: Planned) -> list[Finding]:
+    """Return the findings about the space of a search: each value of each factor is tried alone."""
+    axes = axes_of(study)
+    wrong = [*wrong_settings(study, axes, baseline.run, base.study)]
+    for axis in axes:
+        probes = [planned_row(study, base, row, baseline, wrong) for row in probes_of(axis)]
+        found = [one for one in probes if one is not None]
+        wrong += without_effect(axis, found, base.study)
+    return wrong
+
+
+def with_keys(study: StudySettings, planned: Planned, digests: DataDigests) -> Planned:
+    """Return a row with the keys of its jobs, which need the digests of its data."""
     data = digests.of(planned.run)
     if weights := digests.weights(planned.run):
         data = digest_of([data, *weights])
@@ -121,10 +136,21 @@ def _findings(error: InputError, source: str) -> list[Finding]:
     ]
 
 
-def _planned(
-    study: Study, base: Base, row: Row, baseline: Planned | None, wrong: list[Finding]
+def planned_row(
+    study: StudySettings, base: Base, row: Row, baseline: Planned | None, wrong: list[Finding]
 ) -> Planned | None:
-    """Return a row with its costs; None and its findings if it is wrong."""
+    """Return a row with its costs.
+
+    Args:
+        study: the study.
+        base: its base run.
+        row: the row.
+        baseline: the row that `match` makes it as large as; None solves nothing.
+        wrong: receives the findings of a row that is wrong.
+
+    Returns:
+        The row; None if it is wrong.
+    """
     try:
         value, solution = row_value(base, row), None
         if baseline is not None:
@@ -147,7 +173,7 @@ def _planned(
 
 
 def _matched(
-    study: Study, base: Base, row: Row, value: dict[str, Any], baseline: Planned
+    study: StudySettings, base: Base, row: Row, value: dict[str, Any], baseline: Planned
 ) -> tuple[dict[str, Any], Solution | None]:
     """Return the run of a row with its matched param.
 
@@ -190,7 +216,7 @@ def _size(value: dict[str, Any], base: Base, match: Match) -> int:
     return quantity(deployed_graph(graph), match.quantity)
 
 
-def _budgeted(study: Study, base: Base, value: dict[str, Any]) -> dict[str, Any]:
+def _budgeted(study: StudySettings, base: Base, value: dict[str, Any]) -> dict[str, Any]:
     """Return a run with the number of updates that the budget gives it."""
     budget, updates = study.budget, study.budget.updates
     if budget.tokens is not None or budget.flops is not None:

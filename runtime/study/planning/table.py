@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from .base import Run
@@ -10,6 +10,8 @@ from .plan import Plan
 from .planned import Planned
 
 HOUR = 3600.0
+Speed = Callable[[Run], float]
+"""FLOP/s with which a run trains."""
 
 
 def duration(seconds: float) -> str:
@@ -36,7 +38,7 @@ def size(count: float) -> str:
     raise AssertionError
 
 
-def cost_rows(plan: Plan, flops_per_second: Callable[[Run], float]) -> list[tuple[str, ...]]:
+def cost_rows(plan: Plan, flops_per_second: Speed) -> list[tuple[str, ...]]:
     """Return a table of the costs of the rows, with a header and a total."""
     head = ("row", "parameters", "", "FLOPs", "decoding", "memory", "updates", "one run", "all")
     found: list[tuple[str, ...]] = [head]
@@ -74,16 +76,6 @@ def _is_copy(plan: Plan, row: Planned) -> bool:
     return next(one for one in plan.rows if one.signature == row.signature) is not row
 
 
-def change_lines(plan: Plan) -> Iterator[str]:
-    """Yield what each row changes, a line for each change."""
-    for row in plan.rows:
-        if row.name == plan.study.compare.baseline:
-            continue
-        yield f"{row.name}  {solved(plan, row)}".rstrip()
-        lines = plan.changes(row)
-        yield from (f"  {line}" for line in lines or ["no difference"])
-
-
 def solved(plan: Plan, row: Planned) -> str:
     """Return the value of the matched param of a row in words; `""` if there is none."""
     match = row.row.change.match or plan.study.match
@@ -93,7 +85,7 @@ def solved(plan: Plan, row: Planned) -> str:
     return f"{match.param} = {one.value:,} by 'match', {one.difference:+.2%} {match.quantity}"
 
 
-def plan_record(plan: Plan, flops_per_second: Callable[[Run], float]) -> dict[str, Any]:
+def plan_record(plan: Plan, flops_per_second: Speed) -> dict[str, Any]:
     """Return a plan as plain data."""
     return {
         "study": plan.study.name,

@@ -4,6 +4,7 @@ plan.json            rows, costs and the keys of their jobs
 prepared/DIGEST      tokenizers and tables, shared by the jobs with the same data
 jobs/KEY/run.json    a run that `weft train` reads, without other files of the study
 jobs/KEY/task.json   where its data is, and what is measured
+jobs/KEY/search.json the same for a search, which measures the validation data alone
 jobs/KEY/train/      folder of the training, as of `weft train`
 jobs/KEY/measured/DIGEST/    scores, answers and sums by test set
 jobs/KEY/error.json  why the last attempt failed
@@ -26,6 +27,7 @@ from ....specs.load import load
 from ....specs.reader import SHIPPED
 from ...train.objective.context import objective_file
 from ...train.reporting.history import read
+from ..document.settings import StudySettings
 from ..planning.base import Base
 from ..planning.identity import DataDigests, digest_of
 from ..planning.plan import Plan
@@ -33,6 +35,8 @@ from ..planning.planned import Planned
 
 PLAN = "plan.json"
 TASK = "task.json"
+SEARCH_TASK = "search.json"
+"""Task of a job of a search, which measures the validation data alone."""
 RESULT = "result.json"
 ERROR = "error.json"
 OBJECTIVE = "objective.json"
@@ -48,6 +52,8 @@ class Job:
     folder: Path
     row: str
     seed: int
+    kind: str = TASK
+    """File of its task: `task.json`, or `search.json` if a search runs it."""
 
     @property
     def key(self) -> str:
@@ -57,7 +63,7 @@ class Job:
     @property
     def task(self) -> dict[str, Any]:
         """What is measured, and where the prepared data is."""
-        return dict(read_json(self.folder / TASK))
+        return dict(read_json(self.folder / self.kind))
 
     @property
     def measured(self) -> Path:
@@ -130,7 +136,11 @@ def write_jobs(plan: Plan, out: Path, record: dict[str, Any]) -> list[Job]:
         for seed, key in row.keys.items():
             if key not in done:
                 done.add(key)
-                _write(plan, plan.base, row, seed, out / "jobs" / key, digests)
+                tests = plan.study.measure.tests
+                splits = ["valid", *(row.run.data.test if tests is None else tests)]
+                metrics = plan.study.measure.metrics or tuple(row.run.metrics())
+                what = Measured(TASK, splits, [one.model_dump(mode="json") for one in metrics])
+                write_job(plan.study, plan.base, row, seed, out / "jobs" / key, digests, what)
     write_json(out / PLAN, record)
     return jobs_of(record, out)
 
@@ -146,11 +156,39 @@ def jobs_of(record: dict[str, Any], out: Path) -> list[Job]:
     return list(found.values())
 
 
-def _write(
-    plan: Plan, base: Base, row: Planned, seed: int, folder: Path, digests: DataDigests
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the task of a job measures, and the file of the task."""
+
+    kind: str
+    splits: list[str]
+    metrics: list[dict[str, Any]]
+
+
+def write_job(
+    study: StudySettings,
+    base: Base,
+    row: Planned,
+    seed: int,
+    folder: Path,
+    digests: DataDigests,
+    what: Measured,
 ) -> None:
-    """Write the run and the task of a job."""
-    value, study = copy.deepcopy(row.value), plan.study
+    """Write the run and the task of a job.
+
+    Args:
+        study: the study.
+        base: its base run.
+        row: the row of the job.
+        seed: its seed.
+        folder: folder of the job.
+        digests: digests of the data that are known.
+        what: what is measured.
+
+    Raises:
+        InputError: a file cannot be read or written.
+    """
+    value = copy.deepcopy(row.value)
     params = value.get("params", {})
     for name, one in params.items():
         if holds_spec(one):
@@ -165,11 +203,9 @@ def _write(
     value |= {"name": f"job-{folder.name}", "seed": seed}
     write_json(folder / "run.json", value)
     data = row.run.data
-    tests = [*(data.test if study.measure.tests is None else study.measure.tests)]
-    metrics = study.measure.metrics or tuple(row.run.metrics())
     measured = {
-        "splits": ["valid", *tests],
-        "metrics": [one.model_dump(mode="json") for one in metrics],
+        "splits": what.splits,
+        "metrics": what.metrics,
         "checkpoint": study.measure.checkpoint,
         "predict": study.measure.predict,
         "answers": row.run.answers,
@@ -177,14 +213,14 @@ def _write(
     settings = data.model_dump(mode="json", by_alias=True)
     prepared = {key: each for key, each in settings.items() if key != "test"}
     tokenizers = {name: one.model_dump(mode="json") for name, one in row.run.tokenizers.items()}
-    own = [digests.of(row.run, (name,)) for name in ("valid", *tests)]
+    own = [digests.of(row.run, (name,)) for name in what.splits]
     task = {
         **measured,
         "data": settings,
         "prepared": digest_of([prepared, tokenizers], DIGITS),
         "measured": digest_of([measured, own], DIGITS),
     }
-    write_json(folder / TASK, task)
+    write_json(folder / what.kind, task)
 
 
 def open_plan(out: Path) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def run_pool(
     work = Work([*jobs])
     free = [Slot(number, own) for number, own in enumerate(slots(processes, cores()))][::-1]
     active: dict[str, tuple[subprocess.Popen[bytes], Slot]] = {}
-    with _signals() as received:
+    with collected_signals() as received:
         while work.waiting or active:
             if received and not work.stopping:
                 work.stopping = True
@@ -103,7 +103,7 @@ def run_pool(
                     process.send_signal(signal.SIGINT)
             while free and work.waiting and not work.stopping:
                 job, slot = work.waiting.pop(0), free.pop()
-                active[job.key] = (_started(job, slot, gpus), slot)
+                active[job.key] = (start_job(job, slot, gpus), slot)
                 work.running[job.key] = (job, time.monotonic())
             for key, (process, slot) in list(active.items()):
                 code = process.poll()
@@ -121,8 +121,18 @@ def _ended(work: Work, job: Job, code: int) -> None:
     if job.state() == "done":
         work.done.append(job)
     elif not work.stopping:
-        how = f"killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
-        work.failed[job.key] = job.error() or f"{how}; see {job.folder / LOG}"
+        work.failed[job.key] = why_failed(job, code)
+
+
+def why_failed(job: Job, code: int) -> str:
+    """Return why the process of a job ended without a result.
+
+    Args:
+        job: the job.
+        code: exit code of its process.
+    """
+    how = f"killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+    return job.error() or f"{how}; see {job.folder / LOG}"
 
 
 def _signal(number: int) -> str:
@@ -132,9 +142,21 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _started(job: Job, slot: Slot, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start the process of a job."""
-    command = [*job_command(job.folder), "--cores", ",".join(map(str, slot.cores))]
+def start_job(job: Job, slot: Slot, gpus: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start the process of a job, and return it.
+
+    Args:
+        job: the job, whose files are written.
+        slot: the cores that it uses.
+        gpus: as of `run_pool`.
+    """
+    command = [
+        *job_command(job.folder),
+        "--task",
+        job.kind,
+        "--cores",
+        ",".join(map(str, slot.cores)),
+    ]
     command += ["--parent", str(os.getpid())]
     with (job.folder / LOG).open("ab") as log:
         # A session of its own: the terminal sends Ctrl-C only to the process of the study.
@@ -154,7 +176,7 @@ def job_command(folder: Path) -> list[str]:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def collected_signals() -> Iterator[list[int]]:
     """Collect SIGINT and SIGTERM inside this context."""
     received: list[int] = []
 

@@ -50,13 +50,11 @@ def _of_finished(out: Path) -> float | None:
 
 def _of_peak(run: Run) -> float:
     """Return a share of the measured peak FLOP/s of the device."""
-    import torch  # noqa: PLC0415 - a plan without finished runs alone needs it
-
     from ...compile.roofline import peak_flops  # noqa: PLC0415
     from ...train.device import choose  # noqa: PLC0415
 
     place = choose(run)
-    return MFU * peak_flops(place.device, torch.bfloat16 if place.half else torch.float32)
+    return MFU * peak_flops(place.device, place.dtype)
 
 
 def gpus() -> list[str]:

@@ -18,7 +18,7 @@ from ...data.preparing.prepare import prepare
 from ...train.context import Progress, Result
 from ...train.resuming.retention import checkpoints
 from ..planning.base import Run, read_run
-from .jobs import ERROR, RESULT, Job, read_json, write_json
+from .jobs import ERROR, RESULT, TASK, Job, read_json, write_json
 from .measuring import measure
 
 TRAINED = "trained.json"
@@ -29,7 +29,7 @@ POLL = 0.5
 Outcome = Literal["done", "SIGINT", "SIGTERM"]
 
 
-def run_job(folder: Path, *, parent: int | None = None) -> Outcome:
+def run_job(folder: Path, *, parent: int | None = None, kind: str = TASK) -> Outcome:
     """Train the run of a job and measure it, or do what remains of that.
 
     Another process that works on the job is waited for.  An error is written into the folder, so
@@ -39,6 +39,7 @@ def run_job(folder: Path, *, parent: int | None = None) -> Outcome:
         folder: folder of the job.
         parent: id of the process that started this one; when it ends, the training stops as by
             SIGTERM, with a checkpoint.  None: the process is independent.
+        kind: file of the task, which says what is measured.
 
     Returns:
         `done`, or the signal that stopped the training.
@@ -47,7 +48,7 @@ def run_job(folder: Path, *, parent: int | None = None) -> Outcome:
         InputError: the data or the run is wrong.
         OSError: a file cannot be written.
     """
-    job = Job(folder, "", 0)
+    job = Job(folder, "", 0, kind)
     with FileLock(folder / ".job.lock"):
         if parent is not None:
             _stop_with(parent)

@@ -25,6 +25,8 @@ from weft.runtime.study.running.worker import run_job
 from .conftest import ROWS, write_study
 from .test_running import written
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:

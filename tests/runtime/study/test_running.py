@@ -25,6 +25,8 @@ from weft.specs.findings import InputError
 
 from .conftest import SWIGLU, Writer, write_study
 
+pytestmark = pytest.mark.integration
+
 Capture = pytest.CaptureFixture[str]
 ONE_ROW = {"swiglu": SWIGLU}
 

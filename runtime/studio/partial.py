@@ -1,0 +1,136 @@
+"""What can be drawn of a spec with mistakes: everything that does not depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...blocks.registry import registry
+from ...graphs.checker.check import analyse
+from ...graphs.ir.graph import Graph
+from ...specs.findings import Finding, WeftError
+from ...specs.load import LoadedSpec, loaded
+from ...specs.text.places import parts_of
+
+_ROUNDS = 6
+"""Maximum number of checks: without the nodes with mistakes, others may be found."""
+_WHOLE = ("tie", "step", "require", "budget", "deploy", "losses", "init", "freeze")
+"""Parts that speak of nodes that may be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The part of a spec without mistakes."""
+
+    graph: Graph
+    missing: tuple[str, ...]
+    """Nodes of the root that are left out."""
+
+
+def partial(spec: LoadedSpec) -> Partial | None:
+    """Return the nodes of a spec that can be checked without its mistakes, or None."""
+    try:
+        value = spec.recovered.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        for name in spec.overrides:
+            value.setdefault("params", {})[name] = spec.overrides[name]
+        every = [*value.get("nodes", {})]
+        known = registry(spec.blocks)
+        _, found = analyse(spec.recovered, known, spec.overrides, lost=spec.lost)
+        lost = {parts_of(at)[1] for at in spec.lost.words if at.startswith("/nodes/")}
+        value = _without(value, [*found, *spec.mistakes], lost)
+        for _ in range(_ROUNDS):
+            if not value.get("nodes"):
+                return None
+            graph, found = analyse(loaded(value).recovered, known)
+            if graph is not None:
+                return Partial(graph, tuple(n for n in every if n not in value["nodes"]))
+            smaller = _without(value, found, set())
+            if smaller == value:
+                return None
+            value = smaller
+    except WeftError:
+        return None
+    return None
+
+
+def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str]) -> dict[str, Any]:
+    """Return a spec without the nodes that findings are about, and those that depend on them."""
+    gone = {*gone}
+    unused: dict[str, set[str]] = {"params": set(), "inputs": set(), "blocks": set(), "axes": set()}
+    templates: set[str] = set()
+    for finding in found:
+        way = parts_of(finding.at)
+        if len(way) > 1 and way[0] == "nodes":
+            gone.add(way[1])
+        elif len(way) > 2 and way[0] == "blocks":  # noqa: PLR2004 - a part of a template
+            templates.add(way[1])
+        elif len(way) > 1 and way[0] in unused:
+            unused[way[0]].add(way[1])
+    nodes = dict(value.get("nodes", {}))
+    gone |= {name for name, node in nodes.items() if templates & _templates(node, value)}
+    while True:
+        more = {name for name, node in nodes.items() if name not in gone and _reads(node) & gone}
+        if not more:
+            break
+        gone |= more
+    kept = {name: node for name, node in nodes.items() if name not in gone}
+    made = {key: part for key, part in value.items() if key not in _WHOLE} | {"nodes": kept}
+    outputs = {
+        name: end
+        for name, end in value.get("outputs", {}).items()
+        if isinstance(end, str) and end.partition(".")[0] in kept
+    }
+    read = {end for node in kept.values() for end in _values(node)}
+    for name, node in kept.items():
+        if not any(end.partition(".")[0] == name for end in [*read, *outputs.values()]):
+            outputs[f"{name}_"] = f"{name}.{_output(node, value)}"
+    made["outputs"] = outputs
+    used = {end for end in read if "." not in end}
+    made["inputs"] = {n: t for n, t in value.get("inputs", {}).items() if n in used}
+    for key, names in unused.items():
+        if names and key in made and key != "inputs":
+            made[key] = {n: part for n, part in made[key].items() if n not in names}
+    uses = set().union(*(_templates(node, value) for node in kept.values())) if kept else set()
+    if "blocks" in made:
+        made["blocks"] = {n: part for n, part in made["blocks"].items() if n in uses}
+    return made
+
+
+def _values(node: Any) -> set[str]:
+    return {end for end in (node.get("in") or {}).values() if isinstance(end, str)}
+
+
+def _reads(node: Any) -> set[str]:
+    """Return the nodes that a node reads or shares."""
+    shared = {node["share"]} if isinstance(node.get("share"), str) else set()
+    return {end.partition(".")[0] for end in _values(node) if "." in end} | shared
+
+
+def _templates(node: Any, value: Mapping[str, Any]) -> set[str]:
+    """Return the templates that a node uses, directly or inside others."""
+    blocks = value.get("blocks", {})
+    found: set[str] = set()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+        elif isinstance(one, str) and one in blocks and one not in found:
+            found.add(one)
+            waiting.append(blocks[one])
+    return found
+
+
+def _output(node: Any, value: Mapping[str, Any]) -> str:
+    """Return the name of an output of a node: that of its template, or `y`."""
+    body = value.get("blocks", {}).get(node.get("block", node.get("use", "")), {})
+    known = registry().get(str(node.get("use", "")))
+    if known is not None:
+        signature = known.signature(
+            known.params.model_validate(known.example), frozenset(known.example_inputs)
+        )
+        return signature.outputs[0].name
+    return next(iter(body.get("outputs", {})), "y")

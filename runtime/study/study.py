@@ -1,0 +1,209 @@
+"""`weft.Study`: plan, run and report a study from Python; the command `weft study` uses it too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...specs.findings import InputError, SpecError
+from ..system.lock import locked
+from .document.load import load_study
+from .planning.plan import plan_study
+from .planning.table import Speed
+from .records import (
+    StudyJob,
+    StudyPlan,
+    StudyReport,
+    StudyScore,
+    StudySearch,
+    plan_of,
+    report_of,
+    scores_of,
+    status_of_jobs,
+)
+from .report.pictures import write_pictures
+from .report.record import study_record
+from .report.write import write_report
+from .running.jobs import Job, jobs_of, open_plan, write_jobs
+from .running.pool import run_pool
+from .running.speed import flops_per_second, gpus
+from .searching.report import best_trials, write_search_report
+from .searching.sampling import importances, optuna
+from .searching.search import Searching
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The jobs of a study, written into its folder."""
+
+    record: dict[str, Any]
+    jobs: list[Job]
+    todo: list[Job]
+    """The jobs that are not done."""
+
+
+def _silent(_: str) -> None:
+    """Discard a line."""
+
+
+class Study:
+    """A study: variants of one run, trained with several seeds and compared.
+
+    Nothing is trained before `run`.  `docs/studies.md` describes the file.
+    """
+
+    def __init__(
+        self,
+        name: str | Path,
+        *,
+        out: str | Path | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        gigaflops: float | None = None,
+    ) -> None:
+        """Read a study.
+
+        Args:
+            name: path of a study file, or name of a shipped study.
+            out: folder of the study; default: `outputs/NAME`.
+            overrides: dotted path to value, such as `{"budget.updates": 200}`.
+            gigaflops: GFLOP/s with which a run trains, for estimates of durations; default: the
+                speed of finished runs of the study, or 30 % of the measured peak.
+
+        Raises:
+            InputError: the file does not exist.
+            SpecError: it is not a valid study.
+        """
+        self.settings, self._file = load_study(name, overrides)
+        self.name, self.doc = self.settings.name, self.settings.doc
+        self.folder = Path(out) if out is not None else Path("outputs") / self.name
+        self.source, self.overrides = str(name), dict(overrides or {})
+        self._speed = None if gigaflops is None else gigaflops * 1e9
+
+    def __repr__(self) -> str:
+        """Return the name, the number of rows and seeds, and the folder."""
+        return f"{str(self.settings)[:-1]}, in {self.folder}>"
+
+    def plan(self) -> StudyPlan:
+        """Check and cost every row; errors and warnings are the `findings` of the result."""
+        speed: Speed = flops_per_second(self.folder, self._speed)
+        limited = self.settings.budget.seconds is not None
+        return plan_of(plan_study(self.settings, self._file, speed if limited else None), speed)
+
+    def run(self, *, processes: int = 1) -> StudyReport:
+        """Train and measure everything that is not done yet, and write the report.
+
+        SIGINT and SIGTERM stop the trainings with checkpoints, and the report is then that of what
+        is done; the next call continues.  The failure of one training does not stop the others.
+
+        Args:
+            processes: number of trainings at the same time, each on its own cores.
+
+        Returns:
+            The report; its `failed` names trainings that failed.
+
+        Raises:
+            SpecError: the study has errors.
+            InputError: another process uses the folder, or a file cannot be written.
+        """
+        plan = self.plan()
+        with begun(self, plan) as jobs:
+            write_pictures(plan.plan, self.folder)
+            run_pool(jobs.todo, processes, gpus=gpus())
+            return self.report()
+
+    def status(self) -> list[StudyJob]:
+        """Return how far each training is.
+
+        Raises:
+            InputError: the study was not run.
+        """
+        return status_of_jobs(jobs_of(open_plan(self.folder), self.folder))
+
+    def report(self) -> StudyReport:
+        """Write the report of what is done: HTML, Markdown, LaTeX, CSV and JSON.
+
+        Raises:
+            InputError: the study was not run, or a file cannot be written.
+        """
+        return report_of(*write_report(self.folder))
+
+    def results(self) -> list[StudyScore]:
+        """Return the value of each metric, for each row, seed and split that is done.
+
+        Raises:
+            InputError: the study was not run.
+        """
+        return scores_of(study_record(self.folder))
+
+    def search(
+        self, *, processes: int = 1, log: Callable[[str], None] | None = None
+    ) -> StudySearch:
+        """Search the best row by the validation data; no test set is measured.
+
+        It needs the extra `search`.  SIGINT and SIGTERM stop the trials with checkpoints; the next
+        call continues.
+
+        Args:
+            processes: number of trials that train at the same time, each on its own cores.
+            log: called with a line for each trial that ends.
+
+        Raises:
+            SpecError: the study has errors.
+            InputError: the study has no search, Optuna is not installed, or another process uses
+                the folder.
+        """
+        if self.settings.search is None:
+            raise InputError(
+                "the study has no search",
+                place=self.source,
+                help="add 'search' with its 'factors'; see docs/studies.md",
+            )
+        optuna()
+        log = log or _silent
+        plan = self.plan()
+        if plan.findings.errors:
+            raise SpecError(plan.findings.errors)
+        with locked(self.folder):
+            one = Searching(plan.plan, self.source, self.folder, gpus=gpus(), log=log)
+            if one.others:
+                log(f"{one.others} trials of other factors are left out")
+            one.run(processes)
+            paths = write_search_report(one, self.name, self.source, self.folder)
+        up = one.metric.higher_is_better
+        return StudySearch(
+            trials=tuple(one.trials),
+            best=tuple(best_trials(one)),
+            importances=importances(one.axes, one.trials, higher_is_better=up),
+            stopped=one.stopped,
+            paths=tuple(paths),
+        )
+
+
+@contextmanager
+def begun(study: Study, plan: StudyPlan) -> Iterator[Begun]:
+    """Lock the folder of a study, and write its jobs; those that are done stay as they are.
+
+    Args:
+        study: the study.
+        plan: its plan.
+
+    Yields:
+        The jobs.
+
+    Raises:
+        SpecError: the study has errors.
+        InputError: another process uses the folder, or a file cannot be written.
+    """
+    if plan.findings.errors:
+        raise SpecError(plan.findings.errors)
+    with locked(study.folder):
+        record = plan.as_json()
+        record["document"] = study.settings.model_dump(mode="json", exclude_unset=True)
+        record |= {"source": study.source, "folder": str(study.folder)}
+        record["overrides"] = [f"{k}={json.dumps(v)}" for k, v in study.overrides.items()]
+        jobs = write_jobs(plan.plan, study.folder, record)
+        yield Begun(record, jobs, [job for job in jobs if job.state() != "done"])

@@ -1,0 +1,135 @@
+"""The server of the studio: who may ask, and what can be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from weft.runtime.studio.app import make_app
+from weft.runtime.studio.files import opened
+from weft.runtime.studio.session import Session
+from weft.specs.findings import InputError
+from weft.specs.reader import SHIPPED
+
+PORT, TOKEN = 8999, "t" * 32
+GOOD = {"authorization": f"Bearer {TOKEN}", "host": f"127.0.0.1:{PORT}"}
+TEXT = (SHIPPED / "models" / "transformer-tiny.json").read_text()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file of a user."""
+    path = tmp_path / "mine.json"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def client(file: Path) -> TestClient:
+    """Return a client with the token."""
+    return TestClient(make_app(Session(opened(str(file))), TOKEN, PORT), headers=GOOD)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer wrong"},
+        {"authorization": ""},
+        {"host": "evil.example"},
+        {"host": f"127.0.0.1.evil.example:{PORT}"},
+        {"host": "127.0.0.1:1"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:3000"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+)
+def test_requests_from_elsewhere_are_refused(client: TestClient, headers: dict[str, str]) -> None:
+    """Requests from elsewhere are refused."""
+    response = client.get("/api/file", headers=headers)
+    assert response.status_code == 403
+    assert TEXT[:20] not in response.text
+
+
+def test_the_page_allows_no_inline_script(client: TestClient) -> None:
+    """The page allows no inline script."""
+    response = client.get("/", headers={"authorization": ""})
+    policy = response.headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+    assert "<script>" not in response.text
+    assert TOKEN not in response.text
+
+
+def test_the_own_origin_may_ask(client: TestClient) -> None:
+    """The own origin may ask."""
+    answer = client.get("/api/file", headers={"origin": f"http://127.0.0.1:{PORT}"})
+    assert answer.json()["text"] == TEXT
+
+
+def test_a_file_that_changed_outside_is_not_overwritten(client: TestClient, file: Path) -> None:
+    """A file that changed outside is not overwritten."""
+    digest = client.get("/api/file").json()["digest"]
+    file.write_text(TEXT + "\n")
+    answer = client.post("/api/save", json={"text": "{}", "digest": digest})
+    assert answer.status_code == 409
+    assert file.read_text() == TEXT + "\n"
+    digest = client.get("/api/file").json()["digest"]
+    assert client.post("/api/save", json={"text": "{}", "digest": digest}).status_code == 200
+    assert file.read_text() == "{}"
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "", "x\x00", "C:x", "a" * 200])
+def test_variants_are_written_beside_the_file_only(
+    client: TestClient, file: Path, name: str
+) -> None:
+    """Variants are written beside the file only."""
+    text = TEXT.replace('"heads": 4', '"heads": 2')
+    answer = client.post("/api/variant", json={"text": text, "name": name, "write": True})
+    assert answer.status_code == 422
+    assert [path.name for path in file.parent.iterdir()] == ["mine.json"]
+
+
+def test_a_variant_never_replaces_a_file(client: TestClient, file: Path) -> None:
+    """A variant never replaces a file."""
+    text = TEXT.replace('"heads": 4', '"heads": 2')
+    asked = {"text": text, "name": "two", "write": True}
+    assert client.post("/api/variant", json=asked).status_code == 200
+    assert '"heads": 2' in (file.parent / "two.json").read_text()
+    assert client.post("/api/variant", json=asked).status_code == 422
+
+
+def test_shipped_files_and_other_folders_are_read_only(client: TestClient) -> None:
+    """Shipped files and other folders are read only."""
+    shipped = opened("transformer-tiny")
+    with pytest.raises(InputError, match="belongs to weft"):
+        shipped.save("{}", "")
+    answer = client.post("/api/diff", json={"text": TEXT, "other": "/etc/passwd"})
+    assert answer.status_code == 422
+    assert "root:" not in answer.text
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b"{" * 100_000])
+def test_other_bodies_are_refused(client: TestClient, body: bytes) -> None:
+    """Other bodies are refused."""
+    assert client.post("/api/look", content=body).status_code == 400
+
+
+def test_the_engine_completes_and_explains(client: TestClient) -> None:
+    """The engine completes and explains."""
+    offset = TEXT.index("transformer-base") + 3
+    hover = client.post("/api/hover", json={"text": TEXT, "offset": offset}).json()["hover"]
+    assert "Vaswani" in hover["markdown"]
+    items = client.post("/api/complete", json={"text": TEXT, "offset": offset}).json()["items"]
+    assert "transformer-gqa" in {item["label"] for item in items}
+    assert client.post("/api/hover", json={"text": TEXT, "offset": -1}).status_code == 422
+
+
+def test_a_comparison_marks_what_changed(client: TestClient) -> None:
+    """A comparison marks what changed."""
+    assert client.post("/api/diff", json={"text": TEXT, "other": ""}).json()["equal"]
+    other = client.post("/api/diff", json={"text": TEXT, "other": "transformer-gqa"}).json()
+    marks = {path: fact.get("changed") for path, fact in other["new"]["facts"].items()}
+    assert marks["encoder.*.self_attention"] == "changed"
+    assert marks["encoder.*.feed_forward/f"] == "changed"  # another width

@@ -1,0 +1,69 @@
+"""Tests of `weft.Study`: the records that it returns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import weft
+
+from .conftest import ROWS, Writer
+
+
+def test_a_plan_has_costs_and_changes_of_each_row(toy_study: Writer, tmp_path: Path) -> None:
+    """Nothing is written, and the speed that is given determines the durations."""
+    study = weft.Study(toy_study(), out=tmp_path / "out", gigaflops=2.0)
+
+    plan = study.plan()
+
+    assert plan.findings == []
+    assert [row.name for row in plan.rows] == ["baseline", *ROWS]
+    base, swiglu = plan.rows[:2]
+    assert base.changes == ()
+    assert any("gated_feed_forward" in line for line in swiglu.changes)
+    # Two layers, each with one more matrix of 16 x 32 and one bias less or more.
+    assert swiglu.parameters - base.parameters >= 2 * 16 * 32
+    assert base.seconds == pytest.approx(plan.plan.rows[0].costs.training_flops / 2e9)
+    assert not (tmp_path / "out").exists()
+
+
+def test_errors_are_findings_and_refuse_to_run(toy_study: Writer, tmp_path: Path) -> None:
+    """`plan` returns them, `run` raises them before anything is written."""
+    study = weft.Study(toy_study(rows={"a": {"params": {"hedas": 1}}}), out=tmp_path / "out")
+
+    assert study.plan().rows == ()
+    assert study.plan().findings.errors[0].code == "P04"
+    with pytest.raises(weft.SpecError, match="hedas"):
+        study.run()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_study_that_was_not_run_has_no_status(toy_study: Writer, tmp_path: Path) -> None:
+    """The error says how to run it."""
+    with pytest.raises(weft.InputError, match="no study"):
+        weft.Study(toy_study(), out=tmp_path / "out").status()
+
+
+@pytest.mark.slow
+def test_a_run_returns_what_its_report_says(toy_study: Writer, tmp_path: Path) -> None:
+    """Scores, comparisons and files of two rows with two seeds."""
+    path = toy_study(rows={"one": {"params": {"heads": 1}}})
+    study = weft.Study(path, out=tmp_path / "out", overrides={"compare.samples": 100})
+
+    report = study.run(processes=2)
+
+    assert report.failed == {}
+    assert [(one.baseline, one.other) for one in report.comparisons] == [("baseline", "one")]
+    assert len(report.conclusions) == 1
+    assert {path.suffix for path in report.paths} == {".html", ".md", ".tex", ".csv", ".json"}
+    assert {job.state for job in study.status()} == {"done"}
+    scores = study.results()
+    assert len(scores) == 2 * 2 * 2 * 2  # rows, seeds, splits, metrics
+    [job] = [j.job for j in study.status() if (j.row, j.seed) == ("one", 2)]
+    [file] = (tmp_path / "out/jobs" / job / "measured").glob("*/result.json")
+    measured = json.loads(file.read_text())["splits"]["toy"]["scores"]["chrf"]
+    [value] = [
+        s.value for s in scores if (s.row, s.seed, s.split, s.metric) == ("one", 2, "toy", "chrf")
+    ]
+    assert value == measured

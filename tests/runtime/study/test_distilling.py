@@ -1,0 +1,89 @@
+"""Tests of sequence-level distillation: what is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import weft
+from weft.runtime.cli.main import main
+from weft.runtime.study import distilling
+from weft.runtime.study.distilling import distill
+from weft.runtime.train.run import Run, run_of
+
+from .conftest import Writer
+
+
+@pytest.fixture
+def run(toy_study: Writer) -> tuple[Run, Path]:
+    """Return the run of the toy study, and its file."""
+    path = toy_study()
+    value = json.loads(path.read_text())["run"]
+    file = path.parent / "run.json"
+    file.write_text(json.dumps(value))
+    return run_of(value, str(file)), file
+
+
+def test_a_folder_outside_of_the_data_is_refused(run: tuple[Run, Path], tmp_path: Path) -> None:
+    """A run reads no files outside of its root."""
+    with pytest.raises(weft.InputError, match="not below the root"):
+        distill(run[0], tmp_path / "teacher", tmp_path / "elsewhere")
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(run: tuple[Run, Path], tmp_path: Path) -> None:
+    """Before the folder is made."""
+    out = Path(run[0].data.root) / "distilled"
+
+    with pytest.raises(weft.InputError, match="cannot read"):
+        distill(run[0], tmp_path / "teacher", out)
+    assert not out.exists()
+
+
+def test_files_are_cut_to_the_rows_that_all_have(tmp_path: Path) -> None:
+    """A kill may come between two writes, and within a line."""
+    (tmp_path / "a").write_text("1\n2\n3\n")
+    (tmp_path / "b").write_text("1\n2\n3")
+
+    assert distilling._aligned(tmp_path, ["a", "b"]) == 2
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() == "1\n2\n"
+
+
+@pytest.mark.slow
+def test_the_answers_are_those_of_the_teacher_and_train_a_run(
+    run: tuple[Run, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """As `translate` gives them; a stopped call continues; other settings are refused."""
+    settings, file = run
+    root = Path(settings.data.root)
+    teacher = weft.train(file, out=tmp_path / "teacher").averaged
+    assert teacher is not None
+    monkeypatch.setattr(distilling, "CHUNK", 25)
+    words = ["distill", str(file), str(teacher), "--out", str(root / "distilled")]
+
+    assert main(words) == 0
+
+    printed = capsys.readouterr().out.strip()
+    sources = (root / "train.src").read_text().splitlines()
+    answers = (root / "distilled/train.target.txt").read_text().splitlines()
+    assert (root / "distilled/train.source.txt").read_text().splitlines() == sources
+    search = {"beam": 1, "max_extra": 4}
+    wanted = weft.open(teacher, search=search).translate(sources)
+    assert answers == [" ".join(one.split()) for one in wanted]
+    known = json.loads((root / "distilled/provenance.json").read_text())
+    assert known["rows"] == 60
+    assert known["data"].keys() == {"train.src", "train.tgt"}
+
+    whole = (root / "distilled/train.target.txt").read_bytes()
+    (root / "distilled/train.target.txt").write_bytes(whole[: len(whole) // 2])
+    assert main(words) == 0
+    assert (root / "distilled/train.target.txt").read_bytes() == whole
+    assert main([*words, "--predict", "beam=2"]) == 1
+    assert "another 'predict'" in capsys.readouterr().err
+
+    value = printed.removeprefix("--set data.train=").strip("'")
+    result = weft.train(file, out=tmp_path / "student", overrides={"data.train": json.loads(value)})
+    assert result.finished
+    shutil.rmtree(tmp_path / "student")

@@ -1,0 +1,110 @@
+"""The shipped studies: each is valid, and has the rows that its documentation names."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import weft
+from weft.runtime.study.document.load import load_study
+from weft.runtime.study.document.rows import rows_of
+from weft.runtime.study.planning.base import base_of, read_run, row_value
+from weft.specs.reader import shipped_names
+
+from ..conftest import write_toy
+from ..toy_treebank import write_banks
+
+STUDIES = [name for name in shipped_names("studies") if name != "study-demo"]
+
+
+def files_of(split: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of a split's files."""
+    [settings] = [split[key] for key in ("lines", "trees") if key in split]
+    groups = [settings["files"]] if "files" in settings else settings.values()
+    yield from (name for group in groups for name in group)
+
+
+def write_data(name: str, root: Path) -> None:
+    """Write a toy file for each name that a row of a study reads."""
+    study, source = load_study(name)
+    base = base_of(study, source)
+    root.mkdir()
+    write_toy(root, 40, 1, "toy")
+    write_banks(root)
+    for row in rows_of(study, source):
+        run = read_run(row_value(base, row), source)
+        data = run.data.model_dump(mode="json", by_alias=True)
+        for split in (data["train"], data["valid"], *data["test"].values()):
+            for file in files_of({k: v for k, v in split.items() if v is not None}):
+                text = "toy.src" if ".en" in file or "source" in file else "toy.tgt"
+                toy = "valid.trees" if "trees" in file else text
+                path = root / file
+                path.parent.mkdir(exist_ok=True)
+                content = (root / toy).read_bytes()
+                path.write_bytes(gzip.compress(content) if file.endswith(".gz") else content)
+
+
+def test_modifications_has_the_rows_of_both_papers() -> None:
+    """At least 20 besides the baseline, and each names its source."""
+    study, source = load_study("modifications")
+
+    rows = [row for row in rows_of(study, source) if row.at]
+
+    assert len(rows) >= 20
+    assert all(any(c.isdigit() for c in row.change.doc) for row in rows)
+    assert len(study.seeds) >= 2
+    assert study.match is not None
+
+
+def test_no_shipped_study_names_an_absolute_path() -> None:
+    """The folder of the data is given with `--set root=DIR`."""
+    for name in STUDIES:
+        study, _ = load_study(name, {"root": "somewhere"})
+        assert '"/' not in study.model_dump_json().replace('"select":"/', "")
+        assert study.root == "somewhere"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_shipped_study_plans_without_a_finding(name: str, tmp_path: Path) -> None:
+    """`weft study run NAME --dry`, on toy files with the names of its data."""
+    write_data(name, tmp_path / "data")
+
+    plan = weft.Study(
+        name, out=tmp_path / "out", overrides={"root": str(tmp_path / "data")}, gigaflops=10.0
+    ).plan()
+
+    assert plan.findings == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["small-data-multi30k", "small-data-distillation"])
+def test_each_row_for_small_data_trains(name: str, tmp_path: Path) -> None:
+    """Two updates of each, with a tiny model on toy sentences."""
+    write_data(name, tmp_path / "data")
+    tiny = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
+    changes = {
+        "params.model": {"spec": "transformer-tiny", "params": tiny},
+        "tokenizers.tokenizer": {"type": "bpe", "vocab_size": 40},
+        "dropout_from": 0,
+        "batch.tokens": 400,
+        "checkpoint": {"every": 1, "keep": 2, "average": 2},
+        "schedule": {"type": "constant", "rate": 0.003},
+        "evaluate": {"every": 2, "best": "nll", "samples": 0},
+        "predict": {"type": "beam", "beam": 1, "max_extra": 4},
+        "precision": "float32",
+        "trackers": [],
+        "threads": 1,
+    }
+    overrides = {"root": str(tmp_path / "data"), "set": changes, "seeds": [1], "budget.updates": 2}
+    study = weft.Study(name, out=tmp_path / "out", overrides=overrides, gigaflops=10.0)
+
+    report = study.run(processes=2)
+
+    assert report.failed == {}
+    assert {job.state for job in study.status()} == {"done"}
+    shutil.rmtree(tmp_path / "out")
