@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
@@ -99,3 +100,16 @@ def apart(words: Sequence[str]) -> tuple[str, ...]:
             unique += "#"
         found.append(unique)
     return tuple(found)
+
+
+def tokens_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the begin, end and padding ids of a checkpoint, as far as they are known."""
+    known = checkpoint.state.get("imported", {}).get("tokens")
+    if known is not None:
+        return {name: value for name, value in known.items() if value is not None}
+    try:
+        special: SpecialTokens = special_tokens_of(checkpoint)
+    except InputError:
+        ends = sorted(ends_of(checkpoint))
+        return {"end": ends[0] if len(ends) == 1 else ends} if ends else {}
+    return {"begin": special.begin, "end": special.end, "pad": special.pad}

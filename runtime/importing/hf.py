@@ -20,6 +20,7 @@ from ..checkpoint.checkpoint import set_weights
 from ..checkpoint.saving import Contents, save
 from ..codegen.build import build_empty
 from ..spec.check import graph_of
+from .adapter import Adapter
 from .config import Configuration, classes_of, read_configuration, read_object, settle
 from .generation import Generation, read_generation
 from .inherit import FOLDER, LIBRARY
@@ -84,16 +85,22 @@ def _refuse_another_folder(out: Path) -> None:
         )
 
 
-def import_hf(folder: Path | str, table: Path | str | None = None) -> Imported:
+def import_hf(
+    folder: Path | str,
+    table: Path | str | None = None,
+    *,
+    adapter: Path | str | None = None,
+) -> Imported:
     """Import a Hugging Face model from a folder with `config.json` and safetensors.
 
     Args:
         folder: folder written by `save_pretrained`.
         table: name of a shipped table, such as `bert`, or path of a table file; chosen by
             the model's type by default.
+        adapter: folder of a LoRA adapter in PEFT's format, which is merged into the weights.
 
     Raises:
-        InputError: the folder or a file in it cannot be read.
+        InputError: the folder or a file in it cannot be read, or the adapter is for another model.
         SpecError: the table is invalid, or it does not support the model.
     """
     folder = Path(folder)
@@ -107,8 +114,13 @@ def import_hf(folder: Path | str, table: Path | str | None = None) -> Imported:
     config = read_configuration(folder, loaded)
     settled = settle(loaded, source, config)
     graph = graph_of(load(spec_of(settled["spec"], source), settled["params"]))
-    with Tensors(folder, loaded.prefix, loaded.endings) as theirs:
+    lora = None
+    if adapter is not None:
+        lora = Adapter(Path(adapter), loaded.prefix, loaded.endings)
+    with Tensors(folder, loaded.prefix, loaded.endings, lora) as theirs:
         weights = converted(loaded, source, graph.weights(), theirs, config)
+    if lora is not None:
+        lora.refuse_unread()
     tokenizers, notes = tokenizers_for(loaded, folder, graph)
     generation = Generation()
     if graph.step_axis is not None:

@@ -84,3 +84,16 @@ def filled(pattern: str, holes: Mapping[str, str]) -> str:
 def numbers_of(holes: Mapping[str, str]) -> dict[str, int]:
     """Return the placeholders that stand for numbers, as names for expressions."""
     return {name: int(text) for name, text in holes.items() if text.isdecimal()}
+
+
+def named(theirs: str, prefix: str, endings: Mapping[str, str]) -> str:
+    """Return the name by which a table refers to a tensor of the folder.
+
+    >>> named("bert.embeddings.LayerNorm.gamma", "bert.", {".gamma": ".weight"})
+    'embeddings.LayerNorm.weight'
+    """
+    name = theirs.removeprefix(prefix)
+    for old, new in endings.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name

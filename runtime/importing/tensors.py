@@ -15,7 +15,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...specs.findings import InputError
+from .adapter import Adapter
 from .config import read_object
+from .names import named
 
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -31,13 +33,26 @@ class Tensors:
     Names are as in the table: without the prefix, and with endings replaced.
     """
 
-    def __init__(self, folder: Path, prefix: str, endings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        prefix: str,
+        endings: Mapping[str, str],
+        adapter: Adapter | None = None,
+    ) -> None:
         """Open the files; tensors are read on access.
+
+        Args:
+            folder: the folder.
+            prefix: prefix of the names of tensors.
+            endings: suffixes of these names to replace.
+            adapter: LoRA that is added to the tensors.
 
         Raises:
             InputError: there are no weights, or a file is damaged or outside the folder.
         """
         self.folder = folder
+        self._adapter = adapter
         self._open = ExitStack()
         self._entries: dict[str, tuple[Any, str]] = {}
         try:
@@ -80,8 +95,8 @@ class Tensors:
     def __getitem__(self, name: str) -> Tensor:
         """Read a tensor, in float32."""
         opened, theirs = self._entries[name]
-        tensor: Tensor = opened.get_tensor(theirs)
-        return tensor.float()
+        tensor: Tensor = opened.get_tensor(theirs).float()
+        return tensor if self._adapter is None else self._adapter.added_to(name, tensor)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor without reading it."""
@@ -91,19 +106,6 @@ class Tensors:
     def numel(self, name: str) -> int:
         """Return the number of elements of a tensor without reading it."""
         return math.prod(self.shape(name))
-
-
-def named(theirs: str, prefix: str, endings: Mapping[str, str]) -> str:
-    """Return the name by which a table refers to a tensor of the folder.
-
-    >>> named("bert.embeddings.LayerNorm.gamma", "bert.", {".gamma": ".weight"})
-    'embeddings.LayerNorm.weight'
-    """
-    name = theirs.removeprefix(prefix)
-    for old, new in endings.items():
-        if name.endswith(old):
-            return name.removesuffix(old) + new
-    return name
 
 
 def files_of(folder: Path) -> list[str]:

@@ -76,6 +76,12 @@ def roberta(hf: Any) -> Any:
     return hf.RobertaForMaskedLM(hf.RobertaConfig(**BERT, type_vocab_size=1, pad_token_id=1))
 
 
+def xlm_r(hf: Any) -> Any:
+    """Return a tiny XLM-R, which the table of RoBERTa imports."""
+    config = hf.XLMRobertaConfig(**BERT, type_vocab_size=1, pad_token_id=1)
+    return hf.XLMRobertaForMaskedLM(config)
+
+
 def distilbert(hf: Any) -> Any:
     """Return a tiny DistilBERT, which has no token types."""
     sizes = {"vocab_size": VOCAB, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
@@ -89,7 +95,7 @@ def albert(hf: Any) -> Any:
     return hf.AlbertForMaskedLM(config)
 
 
-@pytest.mark.parametrize("make", [roberta, distilbert, albert])
+@pytest.mark.parametrize("make", [roberta, xlm_r, distilbert, albert])
 def test_relatives_of_bert_with_padding(
     hf: Any,
     imported: Callable[..., Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +28,8 @@ from ...codegen.constants import init_table
 from ...codegen.examples import example_inputs, sizes_for
 from ...codegen.module import Program, lower
 from ...spec.check import Source, graph_of
+from ..vocabulary import tokens_of
+from .shrink import shrunk
 from .source_bundle import Gatherer, Symbol
 from .source_format import WIDTH, defaults_of, laid_out
 
@@ -37,6 +39,13 @@ CLOSE = 1e-5
 """Largest allowed absolute and relative difference of an output."""
 WEIGHTS = "weights.safetensors"
 _GENERATED = "weft_generated"
+_STEPPING = (("blocks.kernels.decode_state", "Capacity"), ("runtime.decode.stepper", "reorder"))
+"""Definitions that callers of `begin` and `step` use."""
+_PLAIN = {
+    ("blocks.kernels.bucketed_matmul", "serves"): "False",
+    ("blocks.kernels.attention_backends", "core_for"): '"fused"',
+}
+"""Choices between kernels that compute the same, and the one in an ejected file: torch's."""
 _ROOT = __name__.partition(".runtime")[0]
 _HEAD = '''# SPDX-License-Identifier: Apache-2.0
 """{doc}
@@ -45,7 +54,7 @@ Written by weft: the classes generated from a spec and the blocks that they use,
 of Weft, under the Apache License 2.0{others}.
 Requires torch only; the weights have the same names as in weft.
 
-{use}
+{use}{ids}
 """
 {params}
 from __future__ import annotations
@@ -69,6 +78,10 @@ class Ejected:
     """Class of the model."""
     lines: int
     weights: Path | None
+    tokenizers: tuple[Path, ...]
+    """Tokenizers of the checkpoint, next to the file."""
+    tokens: Mapping[str, Any]
+    """Its begin, end and padding ids, as far as they are known."""
     compared: str
     """What was compared: `outputs`, or only `names and shapes` of weights."""
 
@@ -80,7 +93,7 @@ def eject(
 
     Args:
         model: a checkpoint folder; or the result of `load`, a spec file, or a shipped name.
-        out: the Python file; the weights of a checkpoint are written next to it.
+        out: the Python file; the weights and tokenizers of a checkpoint are written next to it.
         blocks: block types that the model uses besides the installed ones.
 
     Returns:
@@ -109,21 +122,50 @@ def eject(
             help="choose a file in another folder",
         )
     graph = made_of.graph if isinstance(made_of, Checkpoint) else made_of
-    name, text = ejected_text(graph, trained=checkpoint is not None)
+    tokens = tokens_of(checkpoint) if checkpoint is not None else {}
+    text_of = sorted(checkpoint.tokenizers) if checkpoint is not None else []
+    ids = _ids(tokens, text_of) if checkpoint is not None else ""
+    name, text = ejected_text(graph, trained=checkpoint is not None, ids=ids)
     compared = _compare(graph, checkpoint, getattr(_run(text), name))
     _write(out, text, checkpoint)
     weights = out.with_name(WEIGHTS) if checkpoint is not None else None
-    return Ejected(out, name, text.count("\n"), weights, compared)
+    return Ejected(
+        file=out,
+        name=name,
+        lines=text.count("\n"),
+        weights=weights,
+        tokenizers=tuple(out.with_name(one) for one in text_of),
+        tokens=tokens,
+        compared=compared,
+    )
+
+
+def _ids(tokens: Mapping[str, Any], tokenizers: Sequence[str]) -> str:
+    """Return the lines of the docstring about a checkpoint's text and its special ids."""
+    lines = []
+    if tokenizers:
+        lines.append(f"Its tokenizers are next to it: {', '.join(tokenizers)}.")
+    if tokens:
+        named = ", ".join(f"{_ID_NAMES[name]} {value}" for name, value in tokens.items())
+        lines.append(f"Special ids: {named}.")
+    return "".join(f"\n{line}" for line in ["", *lines]) if lines else ""
+
+
+_ID_NAMES = {"begin": "begin", "end": "end", "pad": "padding"}
 
 
 def _write(out: Path, text: str, checkpoint: Checkpoint | None) -> None:
-    """Write the file and the weights: both, or neither."""
-    files = [out] if checkpoint is None else [out.with_name(WEIGHTS), out]
+    """Write the file, the weights and the tokenizers: all, or nothing."""
+    tokenizers = checkpoint.tokenizers if checkpoint is not None else {}
+    names = [*tokenizers, *([] if checkpoint is None else [WEIGHTS])]
+    files = [*(out.with_name(name) for name in names), out]
     partials = [file.with_name(f".{file.name}.partial") for file in files]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
+        for partial, data in zip(partials, tokenizers.values(), strict=False):
+            partial.write_bytes(data)
         if checkpoint is not None:
-            save_file({k: v.contiguous() for k, v in checkpoint.weights.items()}, partials[0])
+            save_file({k: v.contiguous() for k, v in checkpoint.weights.items()}, partials[-2])
         partials[-1].write_text(text, encoding="utf-8")
         for partial, file in zip(partials, files, strict=True):
             partial.replace(file)
@@ -135,12 +177,13 @@ def _write(out: Path, text: str, checkpoint: Checkpoint | None) -> None:
             partial.unlink(missing_ok=True)
 
 
-def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
+def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple[str, str]:
     """Return the name of a graph's class, and the text of the file that defines it.
 
     Args:
         graph: a checked graph.
         trained: whether a weights file is written next to it.
+        ids: further lines of its docstring, about special ids.
 
     Raises:
         InputError: the source of a block is not available.
@@ -153,9 +196,10 @@ def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
     }
     models = _models(program)
     gatherer = Gatherer({_ROOT, *blocks, *(one.module for one in models)})
-    if graph.step_axis is not None:
-        gatherer.want(Symbol(f"{_ROOT}.blocks.kernels.decode_state", "Capacity"))
-        gatherer.want(Symbol(f"{_ROOT}.runtime.decode.stepper", "reorder"))
+    stepping = _STEPPING if graph.step_axis is not None else ()
+    called = [Symbol(f"{_ROOT}.{module}", name) for module, name in stepping]
+    for symbol in called:
+        gatherer.want(symbol)
     source = program.source if trained else program.source + _initialize(graph)
     wanted = [program.root] if trained else [program.root, "initialize"]
     # Add each text twice: defaults are known only when all classes have been gathered.
@@ -166,16 +210,24 @@ def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
     for module, text in texts.items():
         gatherer.add_text(module, laid_out(text, defaults), ())
     doc = (ast.get_docstring(ast.parse(program.source)) or "").partition("\n")[0]
-    name = gatherer.names()[Symbol(_GENERATED, program.root)]
+    names = gatherer.names()
+    name = names[Symbol(_GENERATED, program.root)]
+    entries = [names[one] for one in called] + [names[Symbol(_GENERATED, one)] for one in wanted]
+    constants = {
+        names[symbol]: value
+        for (module, function), value in _PLAIN.items()
+        if (symbol := Symbol(f"{_ROOT}.{module}", function)) in names
+    }
     head = _HEAD.format(
         doc=textwrap.fill(doc, WIDTH - 3),
         others="".join(f", and of {one}, under its own" for one in sorted(blocks - {_ROOT})),
         use=_use(graph, name, trained=trained),
+        ids=ids,
         params=_params(graph),
     )
     titles = {one.module: f"The model {one.root}, which it contains." for one in models}
     titles[_GENERATED] = "The model: one class per template."
-    return name, head + gatherer.render(titles)
+    return name, head + shrunk(gatherer.render(titles), entries, constants)
 
 
 def _models(program: Program) -> list[Program]:

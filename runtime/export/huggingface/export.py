@@ -15,12 +15,11 @@ from torch import Tensor
 from ....graphs.draw.diagram import draw
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
-from ...checkpoint.tokenizers import ends_of, special_tokens_of
 from ...codegen.examples import example_inputs
-from ...decode.decode import SpecialTokens
 from ...importing.hf import Imported, import_hf, spec_of
 from ...importing.tensors import WEIGHTS
 from ..atomic_folder import new_folder, write_marker
+from ..vocabulary import tokens_of
 from .card import model_card
 from .fit import Fit, chosen
 from .generation import generation_config
@@ -119,19 +118,6 @@ def export_huggingface(
         difference=difference,
         notes=tuple(notes),
     )
-
-
-def tokens_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the begin, end and padding ids of a checkpoint, as far as they are known."""
-    known = checkpoint.state.get("imported", {}).get("tokens")
-    if known is not None:
-        return {name: value for name, value in known.items() if value is not None}
-    try:
-        special: SpecialTokens = special_tokens_of(checkpoint)
-    except InputError:
-        ends = sorted(ends_of(checkpoint))
-        return {"end": ends[0] if len(ends) == 1 else ends} if ends else {}
-    return {"begin": special.begin, "end": special.end, "pad": special.pad}
 
 
 def target_weights(checkpoint: Checkpoint, fit: Fit) -> dict[str, Tensor]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
 from ...data.hub import HUB
 from ...data.tokenizer import Tokenizer
 from ...importing.table import Table
-from ...importing.tokenizers import OURS
+from .fast_tokenizer import tokenizer_json
 
 _MARIAN = "marian"
 _SETTINGS = "tokenizer_config.json"
@@ -32,12 +34,29 @@ def tokenizer_files(
     pieces = [name for name in files if name.endswith(".model")]
     if not pieces:
         return {}, ["there is no tokenizer: the model reads and writes ids"]
-    if _MARIAN in table.model_type and set(files) <= {OURS}:
-        return _marian(files[OURS], vocab), []
+    model = _trained_here(files)
+    if model and _MARIAN in table.model_type:
+        return _marian(model, vocab), []
+    if model and (made := _fast(checkpoint, model)):
+        return made, []
     if table.tokenizers and len(pieces) == 1:
         return {table.tokenizers[0]: files[pieces[0]]}, []
     why = "their library has no tokenizer of this kind for the architecture"
     return {name: files[name] for name in pieces}, [f"{', '.join(pieces)} copied: {why}"]
+
+
+def _trained_here(files: Mapping[str, bytes]) -> bytes | None:
+    """Return the only tokenizer of a checkpoint, if its special ids are those of Weft.
+
+    A run gives it any name.
+    """
+    if len(files) != 1:
+        return None
+    [model] = files.values()
+    try:
+        return Tokenizer(model).bytes
+    except InputError:
+        return None
 
 
 def _marian(model: bytes, vocab: int) -> dict[str, bytes]:
@@ -59,6 +78,33 @@ def _marian(model: bytes, vocab: int) -> dict[str, bytes]:
         "vocab.json": _json({word: number for number, word in enumerate(words)}),
         _SETTINGS: _json(settings),
     }
+
+
+def _fast(checkpoint: Checkpoint, model: bytes) -> dict[str, bytes]:
+    """Return `tokenizer.json` of a model that decodes, and its settings; nothing of another one.
+
+    A source ends with the end piece, and a prompt of a decoder-only model begins with the begin
+    piece.
+    """
+    graph = checkpoint.graph
+    if graph.step_axis is None:
+        return {}
+    tokenizer = Tokenizer.from_bytes(model)
+    special = (tokenizer.bos, tokenizer.eos, tokenizer.pad, tokenizer.unk)
+    begin, end, pad, unknown = tokenizer.pieces(special)
+    prompts = sum(one.kind == "ids" for one in graph.inputs.values()) == 1
+    text = tokenizer_json(model, before=begin if prompts else None, after=None if prompts else end)
+    if text is None:
+        return {}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": begin,
+        "eos_token": end,
+        "pad_token": pad,
+        "unk_token": unknown,
+        "clean_up_tokenization_spaces": False,
+    }
+    return {HUB: text.encode(), _SETTINGS: _json(settings)}
 
 
 def _special(data: bytes) -> dict[str, Any]:

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 from ....blocks.kernels.decode_state import Capacity
 from ....graphs.ir.graph import Graph
+from ....graphs.passes.pipeline import Settings, after
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
 from ...checkpoint.tokenizers import special_tokens_of
+from ...codegen.build import build_sharing
 from ...codegen.examples import sizes_for
 from ..atomic_folder import new_folder, write_marker
 from .check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
@@ -81,11 +83,12 @@ def export_onnx(checkpoint: Checkpoint, out: Path | str) -> CheckedOnnx:
         ) from error
     onnx_files(checkpoint.graph)  # refuse early, before the model is built
     model = checkpoint.build()
+    formed = in_onnx_forms(checkpoint.graph, model)
     with new_folder(Path(out)) as folder:
         if checkpoint.graph.step_axis is None:
-            checked = _forward(checkpoint.graph, model, folder)
+            checked = _forward(checkpoint.graph, model, formed, folder)
         else:
-            checked = _stepping(checkpoint, model, folder)
+            checked = _stepping(checkpoint, model, formed, folder)
         if not checked.largest <= CLOSE or checked.same < checked.outputs:
             raise refused(
                 checkpoint.graph,
@@ -97,6 +100,16 @@ def export_onnx(checkpoint: Checkpoint, out: Path | str) -> CheckedOnnx:
             (folder / name).write_bytes(data)
         write_marker(folder, checkpoint.graph, "onnx", {"checked": asdict(checked)})
     return checked
+
+
+def in_onnx_forms(graph: Graph, model: nn.Module) -> nn.Module:
+    """Return a model whose blocks have the forms that torch's exporter can follow.
+
+    Args:
+        graph: graph of the model.
+        model: has the weights; both models share them.
+    """
+    return build_sharing(after(graph, Settings(purpose="export")), model)
 
 
 def onnx_files(graph: Graph) -> tuple[str, ...]:
@@ -141,13 +154,13 @@ def _given(graph: Graph) -> list[str]:
     return [name for name, type_ in graph.outputs.items() if type_.kind != "loss"]
 
 
-def _forward(graph: Graph, model: nn.Module, folder: Path) -> CheckedOnnx:
-    """Write a spec that does not decode as one graph, and compare its outputs."""
+def _forward(graph: Graph, model: nn.Module, formed: nn.Module, folder: Path) -> CheckedOnnx:
+    """Write a spec that does not decode as one graph, and compare its outputs with the model's."""
     given = named_inputs(graph, batch=3, length=7)
     outputs = _given(graph)
     # An output may have the same name as an input.
     names = [f"{name}.y" if name in graph.inputs else name for name in outputs]
-    write_onnx(_Forward(model, graph), given, names, folder / "model.onnx", graph)
+    write_onnx(_Forward(formed, graph), given, names, folder / "model.onnx", graph)
     session, far = Session(folder / "model.onnx", graph), []
     for batch, length in SHAPES:
         inputs = {one.name: one.example for one in named_inputs(graph, batch=batch, length=length)}
@@ -173,7 +186,9 @@ def _write_json(folder: Path, graph: Graph, value: Mapping[str, Any]) -> None:
     (folder / "model.json").write_text(text + "\n")
 
 
-def _stepping(checkpoint: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
+def _stepping(
+    checkpoint: Checkpoint, model: nn.Module, formed: nn.Module, folder: Path
+) -> CheckedOnnx:
     """Write a spec that decodes as one or two graphs, and compare logits and greedy outputs."""
     graph = checkpoint.graph
     loop = loop_of(graph)
@@ -190,15 +205,14 @@ def _stepping(checkpoint: Checkpoint, model: nn.Module, folder: Path) -> Checked
     counted = "appended" not in kinds.values() and _counts(model, loop, begun[0])
     if loop.fixed:
         names = [one.name for one in states]
-        write_onnx(Begin(model, loop, like), fixed, names, folder / "begin.onnx", graph)
+        write_onnx(Begin(formed, loop, like), fixed, names, folder / "begin.onnx", graph)
     elif any(one.value.any() for one in leaves(_fresh(model, fixed))):
         raise InputError("the initial decoding state is not all zeros", place=graph.source)
     tokens = Named(loop.tokens, (ROWS, 1), torch.zeros(3, 1, dtype=torch.long))
     count = [Named(PAST, (PAST,), torch.zeros(2, dtype=torch.long))] if counted else []
     changed = [f"next.{one.name}" for one in states if kinds[one.name] != "fixed"]
-    step = Step(model, loop, like, counted=counted, grown=grown)
     write_onnx(
-        step,
+        Step(formed, loop, like, counted=counted, grown=grown),
         [tokens, *count, *states],
         [loop.output, *changed],
         folder / "step.onnx",
@@ -220,6 +234,7 @@ def _stepping(checkpoint: Checkpoint, model: nn.Module, folder: Path) -> Checked
     _write_json(
         folder, graph, {"graphs": graphs, "special": _special_tokens(checkpoint), "kinds": kinds}
     )
+    step = Step(model, loop, like, counted=counted, grown=grown)
     far = compare_steps(step, [*count, *states], folder, graph)
     same, other = compare_decoding(graph, model, loop, folder)
     return CheckedOnnx(onnx_files(graph), len(SHAPES), same, max(far, other))

@@ -19,7 +19,6 @@ from ....graphs.ir.traverse import owned_parts
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError
 from ...codegen.examples import example_inputs, sizes_for
-from .forms import onnx_forms
 
 LARGEST = 1 << 30
 """Weights above this many bytes go to a separate file; ONNX files are limited to 2 GiB."""
@@ -90,7 +89,8 @@ def write_onnx(
     """Write a module as an ONNX graph.
 
     Args:
-        module: called with the inputs in order; returns a tuple of outputs.
+        module: called with the inputs in order; returns a tuple of outputs.  Its blocks have the
+            forms of the pass `forms`.
         inputs: names, shapes and examples.
         outputs: names of the outputs.
         path: ONNX file.
@@ -103,14 +103,13 @@ def write_onnx(
         {place: axis for place, axis in enumerate(one.axes) if isinstance(axis, str)}
         for one in inputs
     ]
-    model = getattr(module, "model", module)
     size = sum(p.numel() * p.element_size() for p in module.parameters())
     wide = _Wide(module).eval()
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), torch.no_grad(), onnx_forms(model, graph):
+        with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(
                 wide,

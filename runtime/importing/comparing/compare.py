@@ -34,8 +34,10 @@ ROWS = 3
 """Number of sequences in a batch."""
 LENGTHS = (1, 7, 33, 150)
 """Lengths of the sequences, as far as the models have as many positions."""
-LIMITS = ("max_position_embeddings", "max_target_positions", "n_positions")
+LIMITS = ("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len")
 """Keys of configurations that limit the length of a sequence."""
+LEGACY_END = 2
+"""End token in the configurations of older CLIP models, which their class does not use."""
 EXTRA = "pip install 'weft[parity]'"
 PORTS: Mapping[str, str] = {
     "tokens": "input_ids",
@@ -233,6 +235,7 @@ def _batch(
     generator = torch.Generator().manual_seed(seed)
     ours, theirs, real = dict[str, Tensor](), dict[str, Tensor](), dict[int, Tensor]()
     pad = getattr(config, "pad_token_id", None)
+    end = getattr(config, "eos_token_id", None) if "text_embeds" in graph.outputs else None
     masked = {type_.axes for type_ in graph.inputs.values() if type_.kind == "mask"}
     causal = "attention_mask" in names and not masked and "tokens" in graph.inputs
     for name, type_ in graph.inputs.items():
@@ -247,6 +250,7 @@ def _batch(
                 if type_.axes in masked or causal:
                     kept = _kept(shape)
                     real[shape[-1]] = kept
+                    value = value if end is None else _ended(value, kept, end, count)
                     value = torch.where(kept, value, pad if pad is not None else 0)
             ours[name] = value if port in names else torch.zeros_like(value)
         elif type_.kind == "mask":
@@ -261,6 +265,24 @@ def _batch(
     return Batch(sizes, ours, theirs, real)
 
 
+def _ended(ids: Tensor, kept: Tensor, end: int, count: int) -> Tensor:
+    """Return texts that have an end token at their last position, and nowhere else.
+
+    CLIP reads the vector of the end token.  Older configurations have the end token 2 by mistake;
+    then it is the largest id of the text.
+
+    Args:
+        ids: random ids [B, T].
+        kept: positions without padding.
+        end: id of the end token.
+        count: number of ids.
+    """
+    last = kept.sum(1, keepdim=True) - 1
+    end = count - 1 if end == LEGACY_END else end
+    ids = torch.where(ids == end, (ids + 1) % max(1, count - 1), ids)
+    return ids.scatter(1, last, end)
+
+
 def _kept(shape: list[int]) -> Tensor:
     """Return a mask [B, T]: row r has r more positions of padding than row 0, which has none."""
     rows, length = shape
@@ -271,6 +293,8 @@ def _kept(shape: list[int]) -> Tensor:
 def _compared(output: str, found: Tensor, wanted: Tensor, batch: Batch) -> Compared:
     """Compare an output, without positions of padding."""
     sizes = batch.sizes
+    if found.shape == (*wanted.shape, 1):  # one class: ELECTRA has no axis for it
+        wanted = wanted.unsqueeze(-1)
     if found.shape != wanted.shape:
         raise InputError(
             f"the output '{output}' has the shape {list(found.shape)}, and theirs has "

@@ -28,6 +28,8 @@ from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
 
+pytestmark = pytest.mark.integration
+
 SMALL: dict[str, Any] = {
     "d_model": 16,
     "d_embedding": 16,

@@ -97,6 +97,7 @@ def test_every_shipped_spec_is_in_the_table_once() -> None:
     assert sorted(name for names, *_ in rows() for name in names) == SHIPPED
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "name",
     [

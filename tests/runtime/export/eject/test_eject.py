@@ -5,12 +5,14 @@ from __future__ import annotations
 import builtins
 import copy
 import errno
+import functools
 import importlib.metadata
 import json
 import runpy
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +32,8 @@ from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, load, load_child
 
 from ....objective_blocks import BLOCKS, LINE, TWICE, batch
+
+pytestmark = pytest.mark.integration
 
 Make = Callable[..., Checkpoint]
 ENTRIES: dict[str, dict[str, Any]] = {}
@@ -59,10 +63,16 @@ def ran(text: str) -> ModuleType:
     return made
 
 
+@functools.cache
+def ejected(name: str) -> tuple[str, str]:
+    """Return the class and the file of a shipped spec at its small size."""
+    return ejected_text(graph_of(small(name)))
+
+
 def pair(name: str) -> tuple[nn.Module, nn.Module, ModuleType]:
     """Return a model and the ejected one, each with the weights of seed 7, and the file."""
     graph = graph_of(small(name))
-    root, text = ejected_text(graph)
+    root, text = ejected(name)
     made = ran(text)
     other = getattr(made, root)().eval()
     made.initialize(other, seed=7)
@@ -213,6 +223,21 @@ def test_weights_of_another_checkpoint_are_not_replaced(checkpoint_of: Make) -> 
     assert {one.name: one.stat().st_mtime_ns for one in checkpoint.folder.iterdir()} == before
 
 
+def test_tokenizers_and_special_ids_come_with_it(checkpoint_of: Make, tmp_path: Path) -> None:
+    """The folder suffices to read and write text."""
+    made = replace(
+        checkpoint_of("transformer-base", layers=1), tokenizers={"tokenizer.model": b"1"}
+    )
+
+    found = eject(made, tmp_path / "ejected" / "model.py")
+
+    assert found.tokens == {"begin": 3, "end": 1, "pad": 0}
+    assert found.tokenizers == (tmp_path / "ejected" / "tokenizer.model",)
+    assert found.tokenizers[0].read_bytes() == b"1"
+    head = found.file.read_text().split('"""')[1]
+    assert "next to it: tokenizer.model.\nSpecial ids: begin 3, end 1, padding 0." in head
+
+
 def test_a_file_that_cannot_be_written_leaves_no_weights(
     checkpoint_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +258,7 @@ def test_files_are_laid_out_and_need_no_more_than_they_import(tmp_path: Path) ->
     """No line is too long, and ruff finds no missing or unused names."""
     importlib.metadata.version("ruff")
     for name in ("transformer-base", "conv-s2s", "t5"):
-        (tmp_path / f"{name}.py").write_text(ejected_text(graph_of(small(name)))[1])
+        (tmp_path / f"{name}.py").write_text(ejected(name)[1])
     ruff = Path(sys.executable).with_name("ruff")
     options = ["--isolated", "--line-length", "100", "--select", "F,E,W,I", "--no-cache"]
 

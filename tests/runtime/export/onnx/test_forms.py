@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from weft.blocks.recurrent.recurrent_module import LSTM
+from weft.blocks.recurrent.recurrent_onnx import scan
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
-from weft.runtime.export.onnx.forms import onnx_forms
+from weft.runtime.codegen.generated import program_of
+from weft.runtime.export.onnx.export import in_onnx_forms
 from weft.specs.load import loaded
 
 
@@ -56,28 +59,26 @@ def test_the_exported_form_agrees_with_the_module(use: str, params: dict[str, An
     """Results agree up to rounding, also with masked positions."""
     graph = graph_of_block(use, **params)
     model = randomized(build(graph))
-    block = model.get_submodule("block")
     x = torch.randn(3, 5, 6, dtype=torch.double)
     mask = torch.arange(5) < torch.tensor([[5], [2], [4]])
 
     with torch.no_grad():
         expected = model(x=x, mask=mask)
-        with onnx_forms(model, graph):
-            replaced = {*vars(block)}
-            found = model(x=x, mask=mask)
+        formed = in_onnx_forms(graph, model)
+        found = formed(x=x, mask=mask)
 
     for port, value in expected.items():
         torch.testing.assert_close(found[port], value, rtol=0, atol=1e-12)
-    assert replaced - {*vars(block)}
+    method = program_of(formed).graph.execution.forms["block"].partition("=")[0]
+    forms = [type(one.get_submodule("block")) for one in (model, formed)]
+    assert getattr(forms[0], method) is not getattr(forms[1], method)
+    assert [*formed.state_dict()] == [*model.state_dict()]
 
 
-def test_modules_are_restored_also_after_an_error() -> None:
-    """The instance attribute that hides the method is removed."""
+def test_every_block_that_names_a_form_gets_it() -> None:
+    """The generated class of the block has the function as its method."""
     graph = graph_of_block("lstm@1", d_hidden=3)
-    model = build(graph)
-    names = {*vars(model.get_submodule("block"))}
+    block: Any = in_onnx_forms(graph, build(graph)).get_submodule("block")
 
-    with pytest.raises(RuntimeError, match="fault"), onnx_forms(model, graph):
-        raise RuntimeError("fault")
-
-    assert {*vars(model.get_submodule("block"))} == names
+    assert block._scan.__func__ is scan
+    assert isinstance(block, LSTM)
