@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .attention_weights import AttentionMaps
 
-SUFFIXES = ("html", "png")
+SUFFIXES = ("html", "png", "svg", "pdf")
 _MOST_PANELS = 240
 """Maximum number of panels in one PNG; more would be too small to distinguish."""
 _MOST_LABELS = 40
@@ -98,12 +98,18 @@ def write_attention(groups: list[Group], out: Path, title: str) -> Path:
         InputError: the suffix is unknown, there are too many heads for a picture, or the file
             cannot be written.
     """
-    if check_suffix(out, SUFFIXES) == "html":
+    suffix = check_suffix(out, SUFFIXES)
+    if suffix == "html":
         write_beside(out, page(groups, title).encode(), "page")
-    else:
-        drawn = io.BytesIO()
-        picture(groups, title, str(out)).savefig(drawn, format="png")
-        write_beside(out, drawn.getvalue(), "picture")
+        return out
+    from matplotlib import rc_context  # noqa: PLC0415 - the page does not need it
+
+    drawn = io.BytesIO()
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with rc_context({"svg.hashsalt": "weft", "svg.fonttype": "none", "pdf.fonttype": 42}):
+        figure = picture(groups, title, str(out))
+        figure.savefig(drawn, format=suffix, metadata=undated.get(suffix))
+    write_beside(out, drawn.getvalue(), "picture")
     return out
 
 
@@ -165,7 +171,9 @@ def picture(groups: list[Group], title: str, place: str) -> Figure:
             if head >= len(layer.heads):
                 panel.set_axis_off()
                 continue
-            panel.imshow(layer.heads[head].numpy(), vmin=0, vmax=1, cmap="Blues", aspect="auto")
+            weights = layer.heads[head].numpy()
+            panel.pcolormesh(weights, vmin=0, vmax=1, cmap="Blues", linewidth=0, rasterized=False)
+            panel.invert_yaxis()  # vectors, where an image would be pixels
             panel.tick_params(length=0)
             panel.set_xticks([])
             panel.set_yticks([])
@@ -178,10 +186,12 @@ def picture(groups: list[Group], title: str, place: str) -> Figure:
             panel.set_xlabel(group.title if head == 0 else "", fontsize=6)
             is_last = row + 1 == len(rows) or rows[row + 1][0] is not group
             if is_last and len(group.read) <= _MOST_LABELS:
-                panel.set_xticks(range(len(group.read)), group.read, fontsize=4, parse_math=False)
+                places = [place + 0.5 for place in range(len(group.read))]
+                panel.set_xticks(places, group.read, fontsize=4, parse_math=False)
                 panel.tick_params(axis="x", rotation=90)
     return figure
 
 
 def _label(panel: Axes, group: Group) -> None:
-    panel.set_yticks(range(len(group.reads)), group.reads, fontsize=4, parse_math=False)
+    places = [place + 0.5 for place in range(len(group.reads))]
+    panel.set_yticks(places, group.reads, fontsize=4, parse_math=False)

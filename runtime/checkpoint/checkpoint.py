@@ -2,6 +2,7 @@
 
     weights.safetensors     every parameter once; tied parameters under their first path
     optimizer.safetensors   optimizer state by parameter name, in checkpoints that can be resumed
+    memory.safetensors      state between segments of documents, if the objective has segments
     weights/, optimizer/    instead of these two files in sharded checkpoints: `sharded.py`
     spec.json               the canonical spec: of a model, or of an objective that is training
     objective.json          the objective that trained a model, if there was one
@@ -40,7 +41,7 @@ from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
 from . import manifest
 from .manifest import DamagedError
-from .saving import FORMAT, OBJECTIVE
+from .saving import FORMAT, MEMORY, OBJECTIVE
 
 _SPEC = "spec.json"
 _OPTIMIZER = ("optimizer.safetensors", "optimizer")
@@ -49,6 +50,7 @@ _OWN = frozenset(
     (
         "weights.safetensors",
         "optimizer.safetensors",
+        MEMORY,
         _SPEC,
         OBJECTIVE,
         "run.json",
@@ -102,7 +104,7 @@ class Checkpoint:
             DamagedError: a file is missing or has changed.
         """
         if self.verified and self.state.get("format") != 1:
-            manifest.verify(self.folder, only=_OPTIMIZER)
+            manifest.verify(self.folder, only=(*_OPTIMIZER, MEMORY))
 
     def optimizer(self) -> dict[str, Tensor]:
         """Return the optimizer state.
@@ -118,6 +120,12 @@ class Checkpoint:
             )
         self.verify_optimizer()
         return _with_moved(tensors_in(self.folder, "optimizer"), self.graph)
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return the state between segments of documents; empty if there is none."""
+        if not (self.folder / MEMORY).is_file():
+            return {}
+        return tensors_in(self.folder, MEMORY.removesuffix(".safetensors"))
 
 
 def open_checkpoint(

@@ -30,6 +30,8 @@ FORMAT = 2
 """Version of the folder's layout; format 1 has no manifest."""
 OBJECTIVE = "objective.json"
 """File of the objective that trained a model."""
+MEMORY = "memory.safetensors"
+"""File of the state between segments, in checkpoints that can be resumed."""
 RESERVE = 16 << 20
 """Bytes that must remain free on the disk after a checkpoint is written."""
 
@@ -46,6 +48,8 @@ class Contents:
     state: Mapping[str, Any] = field(default_factory=dict)
     tokenizers: Mapping[str, bytes] = field(default_factory=dict)
     optimizer: Mapping[str, Tensor] | None = None
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    """State that training carries between segments of documents."""
     metrics: Path | None = None
 
 
@@ -66,6 +70,7 @@ def deployed(contents: Contents) -> Contents:
         weights=weights_of_deployed(graph, contents.weights),
         objective=graph,
         optimizer=None,
+        memory={},
     )
 
 
@@ -94,7 +99,8 @@ def save(folder: Path, contents: Contents) -> Path:
     Raises:
         InputError: the disk is full or the folder cannot be written.
     """
-    tensors = [*contents.weights.values(), *(contents.optimizer or {}).values()]
+    named = (contents.weights, contents.optimizer or {}, contents.memory)
+    tensors = [tensor for each in named for tensor in each.values()]
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     try:
         partial = new_folder(folder, size)
@@ -151,6 +157,9 @@ def _write_tensors(folder: Path, contents: Contents) -> None:
     if contents.optimizer is not None:
         moments = {k: v.contiguous().cpu() for k, v in contents.optimizer.items()}
         save_file(moments, folder / "optimizer.safetensors")
+    if contents.memory:
+        kept = {name: tensor.contiguous().cpu() for name, tensor in contents.memory.items()}
+        save_file(kept, folder / MEMORY)
 
 
 def _write_text(folder: Path, contents: Contents) -> None:

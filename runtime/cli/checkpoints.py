@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ...specs.findings import InputError
-from .common.command import CHECKPOINTS, command
+from .common.command import CHECKPOINTS, command, wrong
 from .common.parameters import (
     Checkpoint,
     Json,
@@ -95,6 +95,15 @@ def import_(
             complete=complete_tables,
         ),
     ] = None,
+    adapter: Annotated[
+        str | None,
+        option(
+            "--adapter",
+            "Folder of a LoRA adapter in PEFT's format, to merge into the weights.",
+            metavar="FOLDER",
+            complete=complete_files,
+        ),
+    ] = None,
     out: Annotated[
         str | None, out_option("Checkpoint folder to write. [default: outputs/NAME]")
     ] = None,
@@ -119,9 +128,11 @@ def import_(
 
     if compare:
         comparing.refuse_without_library()
+        if adapter is not None:
+            raise wrong("--adapter", "the source that --compare runs has no adapter")
     source = Path(folder)
     target = Path(out or Path("outputs") / source.resolve().name)
-    made = import_hf(source, table)
+    made = import_hf(source, table, adapter=adapter)
     found = comparing.compare(made, source, table) if compare else None
     equal = found is None or found.equal
     if equal:

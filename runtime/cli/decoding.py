@@ -123,6 +123,8 @@ def translate(
         InputError: a checkpoint cannot be opened, a prefix or include file has too few lines,
             or the model provides no alignment or attention.
     """
+    from ..decode.translate import FIRST_LINES
+
     if interactive and (source or out):
         raise wrong("--interactive", "it reads the terminal: leave out the input and output files")
     model = open_checkpoints(
@@ -140,6 +142,7 @@ def translate(
             hypotheses = model.translator.hypotheses(
                 read,
                 buffer=read_ahead,
+                first=FIRST_LINES,
                 warn=terminal.warn,
                 callback=counter.more if counter is not None else None,
             )
@@ -149,8 +152,7 @@ def translate(
                     file.write(json.dumps({"line": number, **record}, ensure_ascii=False) + "\n")
                 else:
                     _write_plain(file, model, found, number)
-                if read_ahead == 1:
-                    file.flush()
+                file.flush()
         finally:
             if counter is not None:
                 counter.close()

@@ -242,7 +242,7 @@ def attend(
     checkpoint: Checkpoint,
     text: Annotated[str, argument("TEXT", "A sentence to translate.")],
     *,
-    out: Annotated[str, out_option("File to write: .html (interactive) or .png.")],
+    out: Annotated[str, out_option("File to write: .html (interactive), .svg, .pdf or .png.")],
     target: Annotated[
         str | None,
         option(

@@ -33,8 +33,19 @@ _PAGES = {
     "ctranslate2": "README.md",
     "onnx": "model.json, and docs/exporting.md",
     "huggingface": "README.md",
+    "peft": "README.md",
 }
 """Engine to where its folder is described."""
+
+
+_ModelName = Annotated[
+    str,
+    argument(
+        "MODEL",
+        "A checkpoint folder, a spec file, or the name of a shipped spec.",
+        complete_specs,
+    ),
+]
 
 
 @command(
@@ -49,6 +60,8 @@ forward pass (`pip install 'weft[onnx]'`).
 `huggingface` writes a folder for from_pretrained of transformers: an import table is read
 backwards. `weft fits` lists the tables and what stands in the way.
 
+`peft` writes the LoRA of a model alone, as an adapter for PEFT's library; the others merge it.
+
 A model that the engine cannot express is refused with the names of the unsupported nodes. The
 folder appears only after the check has passed. docs/exporting.md lists what each engine
 supports.""",
@@ -57,7 +70,7 @@ def export(
     checkpoint: Checkpoint,
     *,
     to: Annotated[
-        Literal["ctranslate2", "huggingface", "onnx"],
+        Literal["ctranslate2", "huggingface", "onnx", "peft"],
         option("--to", "Target engine or library."),
     ],
     out: Annotated[str, out_option("Folder to write; an older export there is replaced.")],
@@ -80,8 +93,8 @@ def export(
         str | None,
         option(
             "--as",
-            "For huggingface: import table to read backwards, such as bert, or a table file. "
-            "[default: the one that fits]",
+            "For huggingface and peft: import table to read backwards, such as bert, or a table "
+            "file. [default: the one that fits]",
             metavar="TABLE",
             complete=complete_tables,
         ),
@@ -94,6 +107,15 @@ def export(
             "model card shows. [default: the last validation]",
         ),
     ] = None,
+    base: Annotated[
+        str | None,
+        option(
+            "--base",
+            "For peft: name or folder of the base model; a folder must have the weights to which "
+            "LoRA was added.",
+            metavar="MODEL",
+        ),
+    ] = None,
 ) -> None:
     """Write a checkpoint for another engine, and check that it computes the same.
 
@@ -104,18 +126,27 @@ def export(
     from ..export.export import export as export_to
 
     given = {
-        "--quantization": ("ctranslate2", quantization),
-        "--text": ("ctranslate2", text),
-        "--as": ("huggingface", table),
-        "--scores": ("huggingface", scores),
+        "--quantization": (("ctranslate2",), quantization),
+        "--text": (("ctranslate2",), text),
+        "--as": (("huggingface", "peft"), table),
+        "--scores": (("huggingface",), scores),
+        "--base": (("peft",), base),
     }
-    for flag, (engine, value) in given.items():
-        if value is not None and to != engine:
-            raise wrong(flag, f"it has no effect with --to {to}, only with --to {engine}")
+    for flag, (engines, value) in given.items():
+        if value is not None and to not in engines:
+            only = " or ".join(engines)
+            raise wrong(flag, f"it has no effect with --to {to}, only with --to {only}")
     lines = list(islice(read_lines(text), LINES)) if text else []
     terminal.notice(f"{checkpoint}: exporting to {to} and comparing the outputs")
     found = export_to(
-        checkpoint, to, out, quantization=quantization, lines=lines, table=table, scores=scores
+        checkpoint,
+        to,
+        out,
+        quantization=quantization,
+        lines=lines,
+        table=table,
+        scores=scores,
+        base=base,
     )
     print(found.report)
     size = sum(one.stat().st_size for one in Path(out).iterdir())
@@ -130,14 +161,7 @@ nearest to the model, and what still differs is listed. An architecture without 
 the target of `weft export --to huggingface`; what such an export changes is listed too.""",
 )
 def fits(
-    model: Annotated[
-        str,
-        argument(
-            "MODEL",
-            "A checkpoint folder, a spec file, or the name of a shipped spec.",
-            complete_specs,
-        ),
-    ],
+    model: _ModelName,
     *,
     overrides: Overrides = None,
     most: Annotated[
@@ -180,18 +204,11 @@ def fits(
     "weft eject transformer-base --set layers=2 -o model.py",
     note="""The file contains the classes generated from the spec and the blocks that they use. Its
 state_dict has the same names as a checkpoint, so weights load unchanged; the weights of a
-checkpoint are written next to it, as weights.safetensors. The top of the file shows how to use it,
-step-by-step decoding included.""",
+checkpoint, as weights.safetensors, and its tokenizers are written next to it. The top of the file
+shows how to use it, step-by-step decoding included, and the begin, end and padding ids.""",
 )
 def eject(
-    model: Annotated[
-        str,
-        argument(
-            "MODEL",
-            "A checkpoint folder, a spec file, or the name of a shipped spec.",
-            complete_specs,
-        ),
-    ],
+    model: _ModelName,
     *,
     out: Annotated[str, out_option("Python file to write.")],
     overrides: Overrides = None,
@@ -216,5 +233,8 @@ def eject(
     print(f"class {made.name} computes what the model computes (compared: {made.compared})")
     where = shlex.quote(str(made.file))
     print(f"wrote {where}, {made.lines:,} lines; its first lines show its use")
-    if made.weights is not None:
-        print(f"wrote {shlex.quote(str(made.weights))}")
+    for file in [made.weights, *made.tokenizers]:
+        if file is not None:
+            print(f"wrote {shlex.quote(str(file))}")
+    if made.tokens:
+        print("ids: " + ", ".join(f"{name} {value}" for name, value in made.tokens.items()))

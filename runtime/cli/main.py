@@ -18,11 +18,14 @@ COMMANDS = {
     "specs.checking": ("check",),
     "specs.showing": ("show",),
     "specs.specs": ("expand", "draw", "list", "blocks", "prove"),
+    "studio": ("studio",),
     "specs.language": ("diff", "swap", "schema", "migrate"),
     "cost": ("cost",),
+    "editors": ("lsp",),
     "training": ("demo", "prepare", "train"),
     "studies.study": ("study",),
     "studies.comparing": ("compare",),
+    "studies.distilling": ("distill",),
     "predicting": ("predict",),
     "decoding": ("translate", "score", "generate"),
     "evaluation": ("evaluate", "attend"),
@@ -40,6 +43,7 @@ _TOUR = f"""Start here:
     weft check transformer-base               is it valid? prints every mistake
     weft show  transformer-base               print its nodes, types and parameters
     weft draw  transformer-base -o base.svg   draw it
+    weft studio transformer-base              edit it in a browser
     weft demo                                 train and use a small translator
     weft train multi30k-en-de --set data.root=DIR
 

@@ -127,7 +127,7 @@ def parse(
                 file.write(text + "\n")
                 if buffer == 1:
                     file.flush()
-                pictures.draw(number, one)
+                pictures.draw(number, None if one is None else one.tree)
                 if counter is not None:
                     counter.more(1)
         finally:
@@ -168,18 +168,22 @@ class _Pictures:
         else:
             self.path.mkdir(parents=True, exist_ok=True)
 
-    def draw(self, number: int, found: Parse | None) -> None:
+    def draw(self, number: int, tree: Tree | None) -> None:
         """Draw tree 17 into 000017.svg in the folder; into a file, draw the first tree only."""
-        if self.path is None or found is None or (self.is_file and self.done):
+        if self.path is None or tree is None or (self.is_file and self.done):
             return
         from ..data.treebank.draw import draw_tree
 
         out = self.path if self.is_file else self.path / f"{number:06d}.svg"
-        draw_tree(found.tree, out)
+        draw_tree(tree, out)
         self.done = True
 
 
-@command(PARSING, "weft trees dev.trees.gz --clean --form vinyals -o dev.symbols")
+@command(
+    PARSING,
+    "weft trees dev.trees.gz --clean --form vinyals -o dev.symbols",
+    "weft trees dev.trees.gz --draw first.svg",
+)
 def trees(
     files: Annotated[
         list[str],
@@ -201,8 +205,21 @@ def trees(
         ),
     ] = None,
     out: Annotated[str | None, out_option("File to write. [default: standard output]")] = None,
+    draw: Annotated[
+        str | None,
+        option(
+            "--draw",
+            "Draw the trees into a folder, as 000001.svg, or the first one into a file that ends "
+            "in .svg, .png, .pdf or .dot.",
+            metavar="PATH",
+        ),
+    ] = None,
 ) -> int:
-    """Count, clean or convert the trees of a treebank; exit with 1 if any are malformed."""
+    """Count, clean, convert or draw the trees of a treebank; exit with 1 if any are malformed.
+
+    Raises:
+        InputError: a file cannot be read or written, or there is no tree to draw.
+    """
     from ..data.treebank.clean import clean, statistics
     from ..data.treebank.trees import Malformed, read_all
 
@@ -217,20 +234,35 @@ def trees(
                 found += filter(None, [clean(tree)])
             else:
                 found.append(tree)
+    if draw is not None:
+        _draw(found, draw)
     if out is not None:
         write = _writer(form or "line")
         text = "".join(write(tree) + "\n" for tree in found)
         write_beside(Path(out), text.encode(), "file")
         print(f"{len(found):,} trees written to {out}")
-    elif form is None:
+    elif form is None and draw is None:
         print(statistics(found).render())
-    else:
+    elif form is not None:
         write = _writer(form)
         for tree in found:
             sys.stdout.write(write(tree) + "\n")
     if bad:
         terminal.notice(f"{bad} malformed trees skipped")
     return 1 if bad else 0
+
+
+def _draw(trees_: list[Tree], draw: str) -> None:
+    """Draw trees into a folder, or the first one into a file.
+
+    Raises:
+        InputError: there is no tree, or a file cannot be written.
+    """
+    if not trees_:
+        raise InputError("there is no tree to draw", place="--draw")
+    pictures = _Pictures(draw)
+    for number, tree in enumerate(trees_, 1):
+        pictures.draw(number, tree)
 
 
 def _writer(form: Form) -> Callable[[Tree], str]:

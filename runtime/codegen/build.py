@@ -98,12 +98,13 @@ class _Unfilled(TorchFunctionMode):
         return func(*args, **named)
 
 
-def build_sharing(graph: Graph, owner: nn.Module) -> nn.Module:
-    """Return the module of a graph, sharing the parameters of another model.
+def build_sharing(graph: Graph, owner: nn.Module, *, part: bool = False) -> nn.Module:
+    """Return the module of a graph, sharing the weights and the state of another model.
 
     Args:
-        graph: a graph whose parameters are some of the owner's, by path and shape.
-        owner: the model that has the parameters; both models use the same tensors.
+        graph: the owner's graph, after other passes; or a part of it.
+        owner: the model that has the weights; both models use the same tensors.
+        part: whether the graph is a part of the owner's.
 
     Raises:
         AttributeError: the owner does not have all of the parameters.
@@ -111,10 +112,35 @@ def build_sharing(graph: Graph, owner: nn.Module) -> nn.Module:
     with torch.device("meta"):
         program = lower(graph)
         model: nn.Module = getattr(generated_module(program), program.root)()
-    for path, _ in list(model.named_parameters(remove_duplicate=False)):
-        holder, _, name = path.rpartition(".")
-        setattr(model.get_submodule(holder), name, owner.get_parameter(path))
+    share(model, owner, part=part)
     return model.train(owner.training)
+
+
+def share(model: nn.Module, owner: nn.Module, *, part: bool = False) -> None:
+    """Give every module of a model what the module of the owner at the same path has.
+
+    That is its parameters and buffers, its hooks, and its attributes except submodules.  A part of
+    the owner is not the owner itself, and gets nothing but its modules.
+
+    Raises:
+        AttributeError: the owner does not have all of the parameters.
+    """
+    theirs = dict(owner.named_modules(remove_duplicate=False))
+    for path, module in model.named_modules(remove_duplicate=False):
+        other = theirs.get(path)
+        if other is not None and (path or not part):
+            kept = {name: one for name, one in vars(other).items() if name not in _OWN}
+            tables = {name: dict(vars(other)[name]) for name in ("_parameters", "_buffers")}
+            vars(module).update(kept | tables)
+    for path, parameter in model.named_parameters():
+        if parameter.is_meta:
+            owner.get_parameter(path)  # raises an error that names the path
+
+
+_OWN = frozenset(
+    "_modules _parameters _buffers _compiled_call_impl _compiled_steps _decoder batched".split()  # noqa: SIM905
+)
+"""Attributes of a module that it does not share, or of which it gets copies."""
 
 
 def tie(model: nn.Module) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from ...graphs.ir.graph import Node, RepeatNode, Scope
 from ...graphs.ir.moving import fixed_outputs, moving_ports, saved_values, state_owner
 from .forward import call, given_ports, loop_lines, returned, run_lines, targets
+from .losses import weighing_first
 
 KEPT = "="
 """Prefix of the keys of fixed values in a state; all other keys are names of nodes."""
@@ -40,6 +41,7 @@ def begin_text(
     *,
     batches: Collection[str],
     root: bool,
+    around: tuple[Iterable[str], Iterable[str]] = ((), ()),
 ) -> str:
     """Return the source of `begin`, which computes and stores the values that do not move.
 
@@ -50,10 +52,12 @@ def begin_text(
         moving_in: the moving inputs.
         batches: the graph's batch axes, along which values are repeated for each beam.
         root: whether the scope is the complete graph.
+        around: lines before and after the nodes that do not move.
     """
     fixed = [name for name in scope.inputs if name not in moving_in]
     needed = _fixed_needed(scope, moving, root=root)
-    lines = [f"    def begin(self, {', '.join(['capacity', *fixed])}):"]
+    before, after = around
+    lines = [f"    def begin(self, {', '.join(['capacity', *fixed])}):", *before]
     states = []
     for node in scope.nodes:
         ports = moving_ports(node, moving)
@@ -77,7 +81,7 @@ def begin_text(
         if place is not None:
             kept = f"{kept}.repeat_interleave(capacity.beams, {place})"
         states.append(f'"{kept_key(value, place)}": {kept},')
-    lines.append("        return {")
+    lines += [*after, "        return {"]
     lines += [f"            {text}" for text in states]
     lines.append("        }")
     return "\n".join(lines) + "\n"
@@ -91,19 +95,23 @@ def step_text(
     *,
     batches: Collection[str],
     root: bool,
+    losses: bool = False,
 ) -> str:
-    """Return the source of `step`, which computes the next positions; args as in `begin_text`."""
+    """Return the source of `step`, which computes the next positions; args as in `begin_text`.
+
+    With `losses`, as in objectives, the root also returns losses and scores.
+    """
     moves = [name for name in scope.inputs if name in moving_in]
     lines = [f"    def step(self, {', '.join([*moves, 'state', 'position'])}):"]
     here = _texts_in_step(scope, names, moving, batches, root=root)
-    for node in scope.nodes:
+    for node in weighing_first(scope) if root else scope.nodes:
         ports = moving_ports(node, moving)
         if ports:
             lines += _step_lines(scope, node, here, ports)
     outputs = [
         port
         for port, value in scope.outputs.items()
-        if value in moving and scope.type_of(value).kind != "loss"
+        if value in moving and (losses or scope.type_of(value).kind != "loss")
     ]
     lines.append(returned(scope, here, outputs if root else given_ports(scope), root=root))
     return "\n".join(lines) + "\n"

@@ -1,14 +1,16 @@
-"""The source of how a graph is computed in training, as the passes of `graphs/passes/` set it.
+"""The source of how a graph is computed, as the passes of `graphs/passes/` set it.
 
-Unpadding and activation checkpointing of single modules are subclasses, whose methods are the
-plain ones in evaluation and decoding; the inputs and outputs of the graph, and linear maps that a
-loss computes, are branches of its `forward`.
+Unpadding, activation checkpointing, compiled steps and forms for an exporter change single
+modules: these are subclasses.  The inputs and outputs of an unpadded graph, and linear maps that
+a loss computes, are branches of its `forward`; kernels and prepacked matrices are calls in its
+constructor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...blocks.registry import full_path
 from ...graphs.ir.execution import Around, Fused, UnpadPlan
@@ -16,11 +18,28 @@ from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import dtype_of
 from .forward import linear_output
 
+UNPADDED_IN_TRAINING = "self.training"
+UNPADDED_IN_DECODING = "self.batched.rows"
+"""Condition under which a module gets unpadded values: `begin` has found the rows of its batch."""
+WORTH = 0.1
+"""Fraction of padding from which `begin` leaves it out: below it, gathering takes longer."""
 UNPAD = ".kernels.unpad"
 """Module of the functions that unpad, relative to `blocks`."""
 LINEAR_OUTPUT = ".kernels.losses.fused_linear_cross_entropy:LinearOutput"
 USE_KERNELS = ".kernels.kernel_choice:use_kernels"
+PREPACK = ".kernels.decoding.prepacked:prepack"
+COMPILED_STEPS = ".kernels.decoding.compiled:CompiledSteps"
 CHECKPOINT = "torch.utils.checkpoint:checkpoint"
+
+
+class Classes(Protocol):
+    """The classes of a program that is being written."""
+
+    def imported(self, module: str) -> str:
+        """Return the local name of what `module:name` imports."""
+
+    def add_class(self, name: str, body: str, base: str) -> str:
+        """Add a class and return its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +50,12 @@ class Mark:
     """What to pad and to unpad around it."""
     checkpointed: bool = False
     """Whether the backward pass computes its activations again."""
+    compiled: bool = False
+    """Whether its `step` is compiled."""
+    form: str = ""
+    """The method that an exporter needs in another form, as `method=file:function`."""
+    when: str = UNPADDED_IN_TRAINING
+    """When it gets unpadded values, as an expression."""
 
 
 Marks = Mapping[str, Mark]
@@ -42,9 +67,17 @@ def marks_of(graph: Graph) -> Marks:
     """Return the marks of the modules of a graph, without those of models inside it."""
     execution = graph.execution
     arounds = execution.unpad.blocks if execution.unpad is not None else {}
+    when = UNPADDED_IN_DECODING if execution.decoding else UNPADDED_IN_TRAINING
+    others = execution.checkpointed | execution.compiled | execution.forms.keys()
     return {
-        path: Mark(arounds.get(path), path in execution.checkpointed)
-        for path in (*arounds, *sorted(execution.checkpointed - arounds.keys()))
+        path: Mark(
+            arounds.get(path),
+            path in execution.checkpointed,
+            path in execution.compiled,
+            execution.forms.get(path, ""),
+            when,
+        )
+        for path in (*arounds, *sorted(others - arounds.keys()))
     }
 
 
@@ -70,25 +103,54 @@ def helpers_of(graph: Graph) -> Iterable[str]:
         yield full_path(LINEAR_OUTPUT)
     if execution.kernels is not None:
         yield full_path(USE_KERNELS)
+    if execution.prepacked is not None:
+        yield full_path(PREPACK)
+    if execution.compiled:
+        yield full_path(COMPILED_STEPS)
+    yield from (full_path(path) for _, path in map(form_of, execution.forms.values()))
 
 
-def marked_class(add_class: Callable[[str, str, str], str], base: str, mark: Mark | None) -> str:
+def form_of(form: str) -> tuple[str, str]:
+    """Return the method that a form replaces, and where its function is, `file:function`."""
+    method, _, path = form.partition("=")
+    return method, path
+
+
+def marked_class(classes: Classes, base: str, mark: Mark | None) -> str:
     """Add the subclass that computes a module as its mark says; return the name.
 
     Args:
-        add_class: adds a class, given its name, its body and its base, and returns its name.
+        classes: gets the class.
         base: name of the class of the module.
         mark: its mark; without one, the class is `base`.
     """
-    if mark is not None and mark.around is not None:
-        around = mark.around
-        prefix, body = (
-            ("Unpadded", _inside(around)) if around.inside else ("Padded", _padded(around))
-        )
-        base = add_class(f"{prefix}{base}", body, base)
-    if mark is not None and mark.checkpointed:
-        base = add_class(f"Checkpointed{base}", _CHECKPOINTED, base)
+    if mark is None:
+        return base
+    if mark.around is not None:
+        prefix = "Unpadded" if mark.around.inside else "Padded"
+        body = _inside(mark.around) if mark.around.inside else _padded(mark.around, mark.when)
+        base = classes.add_class(f"{prefix}{base}", body, base)
+    if mark.checkpointed:
+        base = classes.add_class(f"Checkpointed{base}", _CHECKPOINTED, base)
+    if mark.compiled:
+        base = classes.add_class(f"Compiled{base}", _COMPILED.format(base=base), base)
+    if mark.form:
+        method, path = form_of(mark.form)
+        body = _FORM.format(method=method, function=classes.imported(full_path(path)))
+        base = classes.add_class(f"Exported{base}", body, base)
     return base
+
+
+_COMPILED = '''    """Its steps are compiled while that is switched on."""
+
+    _compiled_steps = None
+
+    def step(self, *args, **kwargs):
+        return self._compiled_steps.run({base}.step, self, *args, **kwargs)'''
+
+_FORM = '''    """A form that an exporter can follow."""
+
+    {method} = {function}'''
 
 
 _CHECKPOINTED = '''    """The backward pass computes its activations again."""
@@ -109,7 +171,7 @@ def _inside(around: Around) -> str:
     return f'    """It gets unpadded values, and pads what it needs."""\n\n{_places(around)}'
 
 
-def _padded(around: Around) -> str:
+def _padded(around: Around, when: str) -> str:
     """Return the body of a subclass that pads its inputs and unpads its outputs."""
     ports = [*around.ports, *(f"{port}=None" for port in around.named)]
     given = ", ".join([*around.ports, *(f"{port}={port}" for port in around.named)])
@@ -119,7 +181,7 @@ def _padded(around: Around) -> str:
         _places(around),
         "",
         f"    def forward(self, {', '.join(ports)}):",
-        "        if self.training:",
+        f"        if {when}:",
     ]
     for port, place in around.inputs.items():
         given_place = f'"{place.axis}", {place.dim}, {place.rank}'
@@ -135,7 +197,7 @@ def _padded(around: Around) -> str:
         if place is not None
     }
     if unpadded:
-        lines.append("        if self.training:")
+        lines.append(f"        if {when}:")
         lines += [f"            {name} = {text}" for name, text in unpadded.items()]
     lines.append(f"        return {', '.join(found)}")
     return "\n".join(lines)
@@ -148,23 +210,62 @@ def constructor_lines(graph: Graph) -> list[str]:
         lines += ["        self.batched = Batched()", "        self.batched.join(self)"]
     if (kernels := execution.kernels) is not None:
         given = f"product={kernels.product!r}, attention={dict(kernels.attention)!r}"
+        if kernels.loss != "torch":
+            given += f", loss={kernels.loss!r}"
         lines.append(f"        use_kernels(self, {given})")
+    if execution.prepacked is not None:
+        lines.append(f"        prepack(self, torch.{execution.prepacked})")
+    if execution.compiled:
+        lines.append("        CompiledSteps().join(self)")
     return lines
 
 
 def enter_lines(graph: Graph, names: Mapping[str, str]) -> list[str]:
     """Return the lines of a root's `forward` that unpad its inputs in training."""
     plan = graph.execution.unpad
-    if plan is None:
+    if plan is None or graph.execution.decoding:
         return []
-    masks = (f'"{axis}": ("{port}", {mask})' for axis, port, mask in _masks(graph, plan))
-    lines = ["        if self.training:", f"            self.batched.start({{{', '.join(masks)}}})"]
+    lines = _start_lines(graph, plan, (), names)
+    return ["        if self.training:", *(f"    {line}" for line in lines)]
+
+
+def begin_lines(
+    graph: Graph, moving_in: Collection[str], names: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Return the lines of a root's `begin` that unpad its inputs, and those that pad the results.
+
+    Args:
+        graph: the graph.
+        moving_in: the inputs that `begin` does not get.
+        names: value to local variable.
+    """
+    plan = graph.execution.unpad
+    if plan is None or not graph.execution.decoding:
+        return [], []
+    before = _start_lines(graph, plan, moving_in, names, f", least={WORTH}")
+    after = [
+        f'        {names[value]} = self.batched.padded({names[value]}, "{place.axis}", '
+        f"{place.dim}, {place.rank})"
+        for value, place in plan.kept.items()
+    ]
+    return [*before], [*after, "        self.batched.rows.clear()"]
+
+
+def _start_lines(
+    graph: Graph,
+    plan: UnpadPlan,
+    moving_in: Collection[str],
+    names: Mapping[str, str],
+    more: str = "",
+) -> Iterable[str]:
+    """Yield the lines that unpad all inputs except those that move."""
+    masks = (one for one in _masks(graph, plan) if one[1] not in moving_in)
+    given = (f'"{axis}": ("{port}", {mask})' for axis, port, mask in masks)
+    yield f"        self.batched.start({{{', '.join(given)}}}{more})"
     for port, place in plan.whole.inputs.items():
-        rows = f'self.batched.rows["{place.axis}"]'
-        lines.append(
-            f"            {names[port]} = without_padding({names[port]}, {rows}, {place.dim})"
-        )
-    return lines
+        if port not in moving_in:
+            rows = f'self.batched.rows["{place.axis}"]'
+            yield f"        {names[port]} = without_padding({names[port]}, {rows}, {place.dim})"
 
 
 def _masks(graph: Graph, plan: UnpadPlan) -> Iterable[tuple[str, str, str]]:
@@ -198,7 +299,7 @@ def leave_lines(graph: Graph, end: str) -> list[str]:
         end: the line that returns the outputs of the plain graph.
     """
     plan = graph.execution.unpad
-    places = {} if plan is None else plan.whole.outputs
+    places = {} if plan is None or graph.execution.decoding else plan.whole.outputs
     lines = [end.replace("return ", "outputs = ", 1)]
     for port, place in places.items():
         if place is not None:

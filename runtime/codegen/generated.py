@@ -25,7 +25,7 @@ from torch import nn
 from ...blocks.registry import registry
 from ...graphs.checker.check import check
 from ...graphs.ir.block_type import BlockType
-from ...graphs.ir.execution import PLAIN, Execution
+from ...graphs.ir.execution import Execution
 from ...graphs.ir.graph import Graph, Part
 from ...graphs.ir.traverse import visits
 from ...specs.findings import InputError
@@ -68,7 +68,7 @@ def generated_module(program: Program) -> ModuleType:
         if _is_current(known, program.graph):
             return known
         name, number = f"{base}_{number}", number + 1
-    refuse_wrong_modules(_plain(program))
+    refuse_wrong_modules(program)
     file = f"<{name}>"
     module = ModuleType(name)
     module.__file__ = file
@@ -94,12 +94,6 @@ def generated_module(program: Program) -> ModuleType:
     linecache.cache[file] = (len(source), None, lines, file)
     sys.modules[name] = module
     return module
-
-
-def _plain(program: Program) -> Program:
-    """Return the program of a graph without passes, whose calls have the classes of its blocks."""
-    graph = program.graph
-    return program if graph.execution == PLAIN else lower(replace(graph, execution=PLAIN))
 
 
 def _keeping_ties(method: Callable[..., Any], ties: tuple[tuple[str, ...], ...]) -> Any:

@@ -33,6 +33,7 @@ from .decode import begin_text, read_text, step_text
 from .execution import (
     NO_MARKS,
     Marks,
+    begin_lines,
     below,
     constructor_lines,
     enter_lines,
@@ -99,19 +100,18 @@ class _Writer:
     """Base and body of a class to its name: identical source is the same class."""
     texts: list[str] = field(default_factory=list)
     repeated: list[str] = field(default_factory=list)
-    models: dict[int, Program] = field(default_factory=dict)
-    """Program of each model in the graph, by the identity of its graph."""
-
+    models: dict[tuple[int, int], Program] = field(default_factory=dict)
+    """Program of each model in the graph, by the identities of its graph and execution."""
     helpers: set[str] = field(default_factory=set)
     """Modules of the functions that generated methods call."""
 
     def model(self, node: str, graph: Graph) -> str:
         """Return the local name of the class of a node's model, importing it once."""
         execution = self.graph.execution.models.get(node, PLAIN)
-        program = self.models.get(id(graph))
-        if program is None or execution is not PLAIN:
-            program = lower(replace(graph, execution=execution))
-            self.models[id(graph) if execution is PLAIN else id(program.graph)] = program
+        key = id(graph), id(execution)
+        if key not in self.models:
+            self.models[key] = lower(replace(graph, execution=execution))
+        program = self.models[key]
         return self.imported(f"{program.module}:{program.root}")
 
     def imported(self, module: str) -> str:
@@ -149,9 +149,13 @@ def lower(graph: Graph) -> Program:
     writer = _Writer(graph)
     for path in helpers_of(graph):
         writer.helper(path)
-    steps = graph.step_axis is not None
-    moving = root_moving(graph) if steps else frozenset[str]()
-    root = _scope_class(writer, graph.root, moving, marks_of(graph), steps=steps, root=True)
+    segments = graph.segments
+    along = graph if segments is None else replace(graph, step_axis=segments.axis)
+    steps = along.step_axis is not None
+    moving = root_moving(along) if steps else frozenset[str]()
+    marks = marks_of(graph)
+    root = _scope_class(writer, graph.root, moving, marks, steps=steps, root=True)
+    root = marked_class(writer, root, marks.get(""))
     lines = []
     for (path, name), local in sorted(writer.imports.items()):
         renamed = "" if local == name else f" as {local}"
@@ -213,12 +217,14 @@ def _scope_class(
         _forward(writer.graph, scope, names, root=root),
     ]
     if steps:
+        around = begin_lines(writer.graph, moving_in, names) if root else ((), ())
         batches = [axis for axis, kind in writer.graph.spec.axes.items() if kind == "batch"]
+        losses = writer.graph.segments is not None
         blocks += [
-            begin_text(scope, names, moving, moving_in, batches=batches, root=root),
-            step_text(scope, names, moving, moving_in, batches=batches, root=root),
+            begin_text(scope, names, moving, moving_in, batches=batches, root=root, around=around),
+            step_text(scope, names, moving, moving_in, batches=batches, root=root, losses=losses),
         ]
-        if root:
+        if root and not losses:
             blocks.append(read_text(scope, names, moving, batches))
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))
 
@@ -256,7 +262,7 @@ def _inner_classes(
             made = _scope_class(writer, body, moving, own, steps=steps)
             if not own:
                 known[id(body)] = made
-        found[path] = marked_class(writer.add_class, made, marks.get(path))
+        found[path] = marked_class(writer, made, marks.get(path))
         if isinstance(node, RepeatNode):
             writer.repeated.append(found[path])
     return found
@@ -294,7 +300,7 @@ def _constructor(
             made = _construct(writer, node.part, node.name, inner, marks, 8, before)
         elif (model := model_of(node)) is not None:
             kind = writer.model(node.name, model)
-            made = f"{marked_class(writer.add_class, kind, marks.get(node.name))}()"
+            made = f"{marked_class(writer, kind, marks.get(node.name))}()"
         else:
             made = _copies(node, inner)
         lines.append(f"        self.{node.name} = {made}")
@@ -354,7 +360,7 @@ def _construct(
     if isinstance(part, TemplatePart):
         return f"{inner[path]}()"
     imported = writer.imported(module_path(part.block))
-    local = marked_class(writer.add_class, imported, marks.get(path))
+    local = marked_class(writer, imported, marks.get(path))
     arguments = [f"{name}={value!r}" for name, value in part.arguments.items()]
     if len(part.signature.slots) > 1:
         ports = {slot: passed for slot in part.fill if (passed := part.slot_ports(slot))}

@@ -11,16 +11,18 @@ import ast
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from ...blocks.registry import module_path, shipped
 from ...graphs.ir.block_type import BlockType
+from ...graphs.ir.execution import PLAIN
 from ...graphs.ir.graph import Graph, Part
 from ...graphs.ir.traverse import visits
 from ...specs.findings import InputError
-from .module import Program
+from .module import Program, lower
 
 STEPPING = ("begin", "step")
 _FORMS = {
@@ -64,6 +66,8 @@ def refuse_wrong_modules(program: Program) -> None:
     blocks = plug_ins(program.graph)
     if not blocks:
         return
+    if program.graph.execution != PLAIN:  # without passes, calls have the classes of the blocks
+        program = lower(replace(program.graph, execution=PLAIN))
     classes = {module_path(block): (block, _class(block)) for block in blocks.values()}
     made = {
         local: classes[f"{path}:{name}"]

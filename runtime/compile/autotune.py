@@ -19,6 +19,7 @@ import torch
 
 from ...blocks.kernels import attention_backends as backends
 from ...blocks.kernels import linear as product
+from ...blocks.kernels.losses import fused_linear_cross_entropy as losses
 from ...graphs.ir.execution import KernelChoice
 from ...specs.findings import InputError, did_you_mean
 from ..system.cache import store, stored
@@ -47,18 +48,17 @@ class Kernels:
     """Attention backend by the maximum length it is used for, as text; `*` for longer ones."""
     reason: str
     """How the choice was made, for the log."""
+    loss: losses.LossKernel = "torch"
+    """Kernel of the softmax of losses."""
 
     def __str__(self) -> str:
         """Return a one-line summary."""
-        names = set(self.attention.values())
-        parts = [f"{backend} to {limit}" for limit, backend in self.attention.items()]
-        how = names.pop() if len(names) == 1 else ", ".join(parts).replace("to *", "beyond")
-        return f"kernels: products by {self.product}, attention {how}: {self.reason}"
+        return f"kernels: {self.choice}: {self.reason}"
 
     @property
     def choice(self) -> KernelChoice:
         """The kernels as the passes over a graph take them."""
-        return KernelChoice(self.product, dict(self.attention))
+        return KernelChoice(self.product, dict(self.attention), self.loss)
 
     def as_json(self) -> dict[str, object]:
         """Return the choice as JSON-compatible data."""
@@ -71,6 +71,7 @@ def choose_kernels(
     half: bool,
     product_kernel: str = "auto",
     attention_kernel: str = "auto",
+    loss_kernel: str = "auto",
 ) -> Kernels:
     """Choose the kernels for a device and a precision; measure once per machine.
 
@@ -79,6 +80,8 @@ def choose_kernels(
         half: whether matrix products are in bfloat16.
         product_kernel: kernel of matrix products, or `auto`; overridden by `WEFT_PRODUCT`.
         attention_kernel: attention backend, or `auto`; overridden by `WEFT_ATTENTION`.
+        loss_kernel: kernel of losses, or `auto`: Triton on CUDA, where it is installed; overridden
+            by `WEFT_LOSS`.
 
     Raises:
         InputError: the kernel does not exist or is not available on this machine.
@@ -86,8 +89,13 @@ def choose_kernels(
     requested = {
         "product": os.environ.get("WEFT_PRODUCT", product_kernel),
         "attention": os.environ.get("WEFT_ATTENTION", attention_kernel),
+        "loss": os.environ.get("WEFT_LOSS", loss_kernel),
     }
-    known = {"product": get_args(product.Product), "attention": get_args(backends.Core)}
+    known = {
+        "product": get_args(product.Product),
+        "attention": get_args(backends.Core),
+        "loss": get_args(losses.LossKernel),
+    }
     for name, kernel in requested.items():
         if kernel != "auto" and kernel not in known[name]:
             raise InputError(
@@ -101,8 +109,9 @@ def choose_kernels(
             place="/kernels/product",
             help="set 'kernels.product' to 'auto' or 'torch'",
         )
+    loss = _loss_kernel(requested["loss"], device)
     measured = None
-    if "auto" in requested.values():
+    if "auto" in (requested["product"], requested["attention"]):
         measured = _measured(device, half=half)
     chosen: product.Product = "torch"
     if requested["product"] == "auto" and measured is not None:
@@ -114,16 +123,40 @@ def choose_kernels(
         attention = measured.attention
     elif requested["attention"] != "auto":
         attention = {"*": cast("backends.Core", requested["attention"])}
-    return Kernels(chosen, attention, "requested" if measured is None else measured.reason)
+    reason = "requested" if measured is None else measured.reason
+    return Kernels(chosen, attention, reason, loss)
+
+
+def _loss_kernel(requested: str, device: torch.device) -> losses.LossKernel:
+    """Return the kernel of losses for a device.
+
+    Raises:
+        InputError: the requested one is not available.
+    """
+    available = device.type == "cuda" and losses.has_triton()
+    if requested == "triton" and not available:
+        raise InputError(
+            f"the kernel 'triton' needs CUDA and the package triton, but not both are there for"
+            f" {device}",
+            place="/kernels/loss",
+            help="set 'kernels.loss' to 'auto' or 'torch'",
+        )
+    return "triton" if available and requested != "torch" else "torch"
 
 
 def as_kept(stored: Mapping[str, object]) -> Kernels | None:
     """Return a stored choice, or None if it is invalid or not available on this machine."""
     try:
-        kernels = Kernels(stored["product"], dict(stored["attention"]), "from the start of the run")  # type: ignore[arg-type, call-overload]
+        kernels = Kernels(
+            stored["product"],  # type: ignore[arg-type]
+            dict(stored["attention"]),  # type: ignore[call-overload]
+            "from the start of the run",
+            stored.get("loss", "torch"),  # type: ignore[arg-type]
+        )
     except (KeyError, TypeError, ValueError):
         return None
     available = kernels.product == "torch" or product.has_onednn()
+    available = available and (kernels.loss == "torch" or losses.has_triton())
     available = available and set(kernels.attention.values()) <= set(get_args(backends.Core))
     return kernels if available else None
 

@@ -1,19 +1,17 @@
 """Compilation of decoding steps, chosen by a cached measurement.
 
-The step of each repeated template is compiled with dynamic lengths and rows; layers of one
-template share one graph.  Compiling takes seconds, so `auto` compiles only if there is enough
-work to make up for it, after timing a plain and a compiled step on the current state.  If
-compiling fails, steps run uncompiled and the reason is logged.
+The pass `compile` names the layers whose steps are compiled, with dynamic lengths and rows;
+layers of one template share one graph.  Compiling takes seconds, so `auto` compiles only if there
+is enough work to make up for it, after timing a plain and a compiled step on the current state.
+If compiling fails, steps run uncompiled and the reason is logged.
 
-Not here: compiled training (`torch_compile.py`), prepacked weights (`prepack.py`).
+Not here: compiled training (`torch_compile.py`), the module that decodes (`decoder.py`).
 """
 
 from __future__ import annotations
 
-import copy
 import statistics
 import time
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -22,10 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import State
+from ...blocks.kernels.decoding.compiled import CompiledSteps
 from ..codegen.generated import program_of
 
-CompileChoice = Literal["auto", "on", "off"]
-"""`off` never compiles, `on` compiles at once, `auto` compiles if a measurement shows a gain."""
+CompileChoice = Literal["auto", "on", "off", "graphs"]
+"""`off` never compiles, `on` compiles at once, `auto` compiles if a measurement shows a gain, and
+`graphs` replays uncompiled steps from CUDA graphs."""
 
 BACKEND = "inductor"
 """Backend of torch.compile."""
@@ -104,7 +104,7 @@ class Steps:
         self._log = log or _silent
         self._logged = False
         self._measurements: dict[str, Measured | None] = {}
-        self._models: weakref.WeakKeyDictionary[nn.Module, _Compiled] = weakref.WeakKeyDictionary()
+        self._models: dict[int, _Compiled] = {}
 
     def __str__(self) -> str:
         """Return a one-line summary of the choice."""
@@ -122,7 +122,7 @@ class Steps:
         """Run the `step` of a model and return its outputs.
 
         Args:
-            model: a model with a `step`, possibly prepacked.
+            model: the module of a `Decoder`, after the pass `compile` unless steps are plain.
             moving: inputs at the next positions of every row.
             state: decoding state from `begin`.
             position: first of these positions.
@@ -143,11 +143,15 @@ class Steps:
         return outputs
 
     def _compiled_step(
-        self, model: nn.Module, moving: Mapping[str, Tensor], state: Any, position: int
+        self, model: Any, moving: Mapping[str, Tensor], state: Any, position: int
     ) -> dict[str, Tensor]:
         """Run a compiled step; if compiling fails, all later steps are plain."""
-        start = time.perf_counter()
         compiled = self._compiled(model)
+        if compiled is None:
+            self._settle("plain", _UNCOMPILED)
+            outputs: dict[str, Tensor] = model.step(**moving, state=state, position=position)
+            return outputs
+        start = time.perf_counter()
         outputs = compiled.step(moving, state, position)
         if compiled.failure:
             self._settle("plain", compiled.failure)
@@ -161,10 +165,12 @@ class Steps:
         self.mode, self.reason, self._logged = mode, reason, True
         self._log(str(self))
 
-    def _compiled(self, model: nn.Module) -> _Compiled:
-        if model not in self._models:
-            self._models[model] = _Compiled(model)
-        return self._models[model]
+    def _compiled(self, model: Any) -> _Compiled | None:
+        """Return the compiled steps of a model; None if its graph has none."""
+        steps: CompiledSteps | None = getattr(model, "_compiled_steps", None)
+        if steps is None:
+            return None
+        return self._models.setdefault(id(model), _Compiled(model, steps))
 
     def _decide(
         self, model: nn.Module, moving: Mapping[str, Tensor], state: Any, position: int
@@ -179,8 +185,11 @@ class Steps:
             self._measurements[key] = _cached(key)
         measured, when = self._measurements[key], "cached measurement"
         if measured is None and work >= UNTRIED:
-            self._log("steps: compiling once, to measure whether it is faster")
             compiled = self._compiled(model)
+            if compiled is None:
+                self._settle("plain", _UNCOMPILED)
+                return
+            self._log("steps: compiling once, to measure whether it is faster")
             measured = _measure(model, compiled, moving, _copied(state), position)
             when = "measured now"
             if measured is None:
@@ -197,97 +206,39 @@ class Steps:
             self._settle("compiled", f"{measured} ({when})")
 
 
-_CHOSEN: weakref.WeakKeyDictionary[nn.Module, Steps] = weakref.WeakKeyDictionary()
-
-
-def use_steps(model: nn.Module, steps: Steps) -> None:
-    """Use `steps` for a model from now on, in this process."""
-    _CHOSEN[model] = steps
-
-
-def steps_of(model: nn.Module) -> Steps:
-    """Return the `Steps` of a model; plain steps if `use_steps` was not called for it."""
-    return _CHOSEN.get(model) or Steps()
+_UNCOMPILED = "the model was not built by weft as it is now"
 
 
 class _Compiled:
-    """A model with compiled steps of its repeated templates, or of itself if it has none."""
+    """A model whose steps are compiled."""
 
-    def __init__(self, model: nn.Module) -> None:
-        """Make a model that shares everything with `model`; the first step compiles it."""
-        from .torch_compile import ready_compiler
+    def __init__(self, model: Any, steps: CompiledSteps) -> None:
+        """Take a model with compiled steps; the first step compiles them."""
+        self._model, self._steps = model, steps
+        self._graphs_before = -1
 
-        ready_compiler()
-        self.failure = ""
+    @property
+    def failure(self) -> str:
         """Reason why steps run uncompiled after all; empty if they do not."""
-        names = program_of(model).templates
-        stepped = {
-            type(one)
-            for one in model.modules()
-            if type(one).__name__ in names and hasattr(one, "step")
-        }
-        kinds: set[Any] = stepped or {type(model)}
-        self._functions: dict[Any, Callable[..., Any]] = {
-            kind: torch.compile(kind.step, dynamic=True, backend=BACKEND) for kind in kinds
-        }
-        # Imported with the first compiled model, because the import takes seconds.
-        from torch._dynamo.exc import TorchDynamoException
-        from torch._inductor.exc import InductorError
-
-        self._errors = (TorchDynamoException, InductorError)
-        from .torch_compile import graphs_made
-
-        self._graphs_before = graphs_made()
-        self._model: Any = self._relinked(model, {})
-
-    def _relinked(self, module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:
-        """Return a copy of a module that shares everything except its steps, which are compiled."""
-        if id(module) in known:
-            return known[id(module)]
-        copied = known[id(module)] = copy.copy(module)
-        if type(module) in self._functions:
-            copied.__dict__["step"] = _Step(self, module)
-            return copied
-        inner = {
-            name: None if child is None else self._relinked(child, known)
-            for name, child in module._modules.items()  # noqa: SLF001 - all of them, in order
-        }
-        copied.__dict__ |= {"_modules": inner, "_compiled_call_impl": None}
-        return copied
+        return self._steps.failure
 
     def step(self, moving: Mapping[str, Tensor], state: Any, position: int) -> dict[str, Tensor]:
         """Run one step, compiled unless compiling has failed."""
-        outputs: dict[str, Tensor] = self._model.step(**moving, state=state, position=position)
-        from .torch_compile import graphs_made
+        from .torch_compile import graphs_made, ready_compiler
 
+        steps = self._steps
+        if self._graphs_before < 0:
+            ready_compiler()
+            steps.backend, self._graphs_before = BACKEND, graphs_made()
+        steps.active = True
+        try:
+            outputs: dict[str, Tensor] = self._model.step(**moving, state=state, position=position)
+        finally:
+            steps.active = False
         graphs = graphs_made() - self._graphs_before
-        if graphs > GRAPHS * len(self._functions):
-            self.failure = f"every new shape is compiled, {graphs} graphs so far"
+        if graphs > GRAPHS * max(1, steps.templates):
+            steps.failure = f"every new shape is compiled, {graphs} graphs so far"
         return outputs
-
-    def call(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the step of one layer, uncompiled if compiling fails (the state stays as is)."""
-        kind: Any = type(layer)
-        if not self.failure:
-            try:
-                return self._functions[kind](layer, *args, **kwargs)
-            except self._errors as error:
-                first = str(error).strip().partition("\n")[0]
-                self.failure = f"compiling failed: {type(error).__name__}: {first[:200]}"
-        return kind.step(layer, *args, **kwargs)
-
-
-class _Step:
-    """The compiled step of one layer."""
-
-    def __init__(self, model: _Compiled, layer: nn.Module) -> None:
-        # A strong reference to the layer would keep the weak keys of `Steps` alive.
-        self._model, self._layer = model, weakref.ref(layer)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        layer = self._layer()
-        assert layer is not None  # noqa: S101 - the layer belongs to the running model
-        return self._model.call(layer, args, kwargs)
 
 
 def _measure(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...specs.findings import InputError
+from .segments import plan_segments
 from .shards.mixture import Part, rows_of_epoch
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ class Plannable(Protocol):
 
     folder: Path
     parts: list[Part]
+
+    @property
+    def starts(self) -> NDArray[np.bool_] | None:
+        """Whether each row begins a document; None if rows are not segments of documents."""
 
     @property
     def axes(self) -> Mapping[str, NDArray[np.int64]]:
@@ -168,7 +173,10 @@ def stream_plans(
     lengths = list(data.axes.values())
     while True:
         rows = rows_of_epoch(data.parts, seed, epoch) if data.parts else None
-        plan = plan_rows(lengths, settings, seed, epoch, count=len(data), rows=rows)
+        if data.starts is None:
+            plan = plan_rows(lengths, settings, seed, epoch, count=len(data), rows=rows)
+        else:
+            plan = plan_segments(data.starts, lengths, settings, (seed, epoch))
         if position > len(plan):
             raise InputError(
                 f"cannot resume at batch {position}: epoch {epoch} has {len(plan)} batches",

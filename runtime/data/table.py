@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ...specs.findings import InputError
 from .planning import Rows, plan_rows_in_order, stream_plans
+from .segments import plan_segments
 from .shards.arrays import Array
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Batch:
     """Number of non-padding positions of each input with a time axis."""
     shifted: Mapping[str, int] = field(default_factory=dict)
     """Number of positions up to the last non-padding id of each text, once it is shifted right."""
+    first: NDArray[np.bool_] | None = None
+    """Whether each row begins a document, (B,); None if rows are not segments of documents."""
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the batch on another device."""
@@ -99,6 +102,12 @@ class Table:
         """The lengths, as plans of batches need them."""
         return self.lengths
 
+    @cached_property
+    def starts(self) -> NDArray[np.bool_] | None:
+        """Whether each row begins a document, (rows,); None if rows are not segments."""
+        found = (column.starts(self._arrays[name]) for name, column in self.columns.items())
+        return next((one for one in found if one is not None), None)
+
     def collate(self, rows: Rows, *, noise: Noise | None = None) -> dict[str, Tensor]:
         """Return the inputs of some rows.
 
@@ -110,7 +119,8 @@ class Table:
 
     def batch(self, rows: Rows, *, noise: Noise | None = None) -> Batch:
         """Return some rows as a batch; the arguments are those of `collate`."""
-        return _counted(self.columns, self.collate(rows, noise=noise), rows)
+        batch = _counted(self.columns, self.collate(rows, noise=noise), rows)
+        return batch if self.starts is None else replace(batch, first=self.starts[rows])
 
     def tokens(self, rows: Rows) -> dict[str, int]:
         """Return the number of positions of some rows on each time axis, without padding.
@@ -143,8 +153,15 @@ class Table:
             yield at, used, batch.pinned() if pin else batch
 
     def in_order(self, settings: BatchSettings) -> Iterator[Batch]:
-        """Yield every row once, from short to long, in a fixed order, for evaluation."""
+        """Yield every row once, in a fixed order, for evaluation.
+
+        From short to long, or for segments in the order of each document.
+        """
         lengths = list(self.lengths.values())
+        if self.starts is not None:
+            for rows in plan_segments(self.starts, lengths, settings):
+                yield self.batch(rows)
+            return
         for rows in plan_rows_in_order(lengths, settings, count=len(self)):
             yield self.batch(rows)
 
@@ -172,6 +189,45 @@ def batch_of(columns: Mapping[str, Column], values: Sequence[Mapping[str, Any]])
     }
     rows = np.arange(len(values))
     return _counted(columns, _collated(columns, arrays, rows, None), rows)
+
+
+def segment_batches(
+    columns: Mapping[str, Column], values: Sequence[Mapping[str, Any]]
+) -> Iterator[Batch] | None:
+    """Yield the segments of raw documents in batches, of which each continues the one before.
+
+    Args:
+        columns: the columns whose inputs are wanted.
+        values: for each document, its values by column; not empty.
+
+    Returns:
+        The batches; None if no column divides documents.
+
+    Raises:
+        InputError: a value is invalid.
+    """
+    found = {name: [one.segments(row[name]) for row in values] for name, one in columns.items()}
+    whole = {n: [d for d in each if d is not None] for n, each in found.items()}
+    name = next((name for name, each in whole.items() if each), None)
+    return None if name is None else _in_turn(columns, name, whole[name])
+
+
+def _in_turn(
+    columns: Mapping[str, Column], name: str, documents: Sequence[Sequence[Mapping[str, Any]]]
+) -> Iterator[Batch]:
+    """Yield the first segments of all documents, then the second ones, and so on."""
+    begins = np.cumsum([0, *map(len, documents)])
+    for turn in range(max(map(len, documents))):
+        here = [at for at, one in enumerate(documents) if turn < len(one)]
+        arrays = {
+            name: {
+                key: Array.of(kind, (documents[at][turn][key] for at in here))
+                for key, kind in columns[name].fields.items()
+            }
+        }
+        inputs = _collated({name: columns[name]}, arrays, np.arange(len(here)), None)
+        batch = _counted({name: columns[name]}, inputs, begins[here] + turn)
+        yield replace(batch, first=np.full(len(here), turn == 0))
 
 
 def encode_row(

@@ -104,7 +104,12 @@ class ActiveRows:
         if count * NARROW > self._stepper.rows:
             return
         own_M = open_N if self._sentences_M is None else open_N[self._sentences_M]
-        left = own_M.nonzero()[:, 0]
+        # Finished sentences fill the state up to a power of two of its sentences, because matrix
+        # products on the CPU are compiled for each number of rows.
+        size = self._stepper.rows
+        while size // NARROW >= count:
+            size //= NARROW
+        left = own_M.argsort(descending=True, stable=True)[:size].sort().values
         self._stepper.narrow(left)
         self._sentences_M = left if self._sentences_M is None else self._sentences_M[left]
         self.rows_M = rows_of(self._sentences_M, self._each)

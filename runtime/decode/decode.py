@@ -19,6 +19,7 @@ from ..codegen.generated import program_of
 from ..data.symbols import Vocabulary
 from .active_rows import Cancelled, Stepper
 from .forced_prefix import ForcedPrefix, Reading, common
+from .graphed import stepper_of
 from .search.constraints import Avoidance, Inclusion
 from .search.logits_processors import (
     Beginning,
@@ -30,7 +31,7 @@ from .search.logits_processors import (
 from .search.sampling import Sampler
 from .search.search import beam_search, sample
 from .settings import Hypothesis, SearchSettings
-from .stepper import EnsembleStepper, ModelStepper
+from .stepper import EnsembleStepper
 
 
 class SpecialTokens(NamedTuple):
@@ -110,7 +111,7 @@ def decode_ids(
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         fixed = {"source": source_NS, "source_mask": mask_NS}
         length = int(limits_N.max())
-        steppers = [ModelStepper(one, fixed, beams=search.beam, length=length) for one in models]
+        steppers = [stepper_of(one, fixed, beams=search.beam, length=length) for one in models]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
         # Other logits processors may ban tokens of the prefix, so it is then fed step by step.

@@ -21,9 +21,9 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from .active_rows import ActiveRows, Stepper
 from .decode import refuse_ids
+from .graphed import stepper_of
 from .search.sampling import Sampler
 from .settings import GenerateSettings
-from .stepper import ModelStepper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,7 @@ def generate_with(
         return []
     device = next(model.parameters()).device
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
-        stepper = ModelStepper(
+        stepper = stepper_of(
             model,
             {},
             beams=1,

@@ -124,7 +124,11 @@ class MaskPredictor(Translator):
         """The encoder, the decoder, and the decoder's graph."""
         graph = program_of(self.model).graph
         first, second = partition(graph, LATER, registry(graph.blocks))
-        return build_sharing(first, self.model), build_sharing(second, self.model), second
+        return (
+            build_sharing(first, self.model, part=True),
+            build_sharing(second, self.model, part=True),
+            second,
+        )
 
     @torch.inference_mode()
     def decode_requests(

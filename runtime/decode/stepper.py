@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import Capacity, State
 from ..codegen.decode import KEPT, kept_value
-from ..compile.decode_compile import steps_of
-from ..compile.prepack import packed
+from ..compile.decoder import decoder_of
 from .active_rows import rows_of
 
 READ_AT_ONCE = 512
@@ -27,6 +26,9 @@ FEW = 3
 
 class ModelStepper:
     """Adapts a model whose spec has a step axis to the `Stepper` protocol."""
+
+    first_buffer: int | None = 16
+    """Positions for which buffers are allocated at first; they are doubled.  None for all."""
 
     def __init__(
         self,
@@ -58,19 +60,19 @@ class ModelStepper:
         half = torch.is_autocast_enabled(kind)
         dtype = torch.get_autocast_dtype(kind) if half else parameter.dtype
         rows = next((value.size(0) for value in fixed.values()), sentences or 1)
-        capacity = Capacity(rows, beams, length, dtype, device)
-        self._steps = steps_of(model)
-        model = packed(model, dtype)
+        capacity = Capacity(rows, beams, length, dtype, device, first=self.first_buffer)
+        decoder = decoder_of(model)
+        self._steps = decoder.steps
+        made: Any = decoder.module(model, dtype)
         self.rows = capacity.sentences
         self.beams = beams
-        self._model: Any = model
+        self._model = made
         self._moving, self._output = moving, output
         self._masks = {}
         if mask is not None:
             self._masks[mask] = torch.ones(capacity.rows, 1, dtype=torch.bool, device=device)
-        self._used, self._length = 0, length
-        begin: Any = model.begin
-        self._state = begin(capacity, **fixed)
+        self._used, self._length, self._room = 0, length, capacity.allocated
+        self._state = made.begin(capacity, **fixed)
 
     def read(self, tokens_RP: Tensor, position: int = 0) -> None:
         """Append tokens to every row at once, without computing logits.
@@ -84,8 +86,8 @@ class ModelStepper:
             tokens_RT = tokens_RP[:, start : start + READ_AT_ONCE]
             masks = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._masks.items()}
             moving = {self._moving: tokens_RT, **masks}
+            self._make_room(position + start + tokens_RT.size(1))
             read(**moving, state=self._state, position=position + start)
-        self._used = position + tokens_RP.size(1)
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
         """Append one token to every row and return the logits [R, V] of the next token."""
@@ -95,11 +97,18 @@ class ModelStepper:
         """Append T tokens to every row and return the logits [R, T, V] after each."""
         masks = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._masks.items()}
         moving = {self._moving: tokens_RT, **masks}
-        self._used = position + tokens_RT.size(1)
+        self._make_room(position + tokens_RT.size(1))
         last = self._used >= self._length
         outputs = self._steps.run(self._model, moving, self._state, position, last=last)
         logits: Tensor = outputs[self._output]
         return logits
+
+    def _make_room(self, used: int) -> None:
+        """Enlarge the buffers that are too short for this many positions."""
+        if used > self._room:
+            self._room = min(max(used, 2 * self._room), max(used, self._length))
+            enlarge(self._state, self._room, self._used)
+        self._used = used
 
     def reorder(self, rows_R: Tensor) -> None:
         """Make each row continue from another row of its sentence."""
@@ -185,6 +194,29 @@ def _reorder(state: Any, rows_M: Tensor, moved_M: Tensor | None, used: int) -> N
     elif isinstance(state, list | tuple):
         for inner in state:
             _reorder(inner, rows_M, moved_M, used)
+
+
+def enlarge(state: Any, length: int, used: int) -> None:
+    """Enlarge the buffers of a state to a number of positions, in place.
+
+    Args:
+        state: the decoding state that `begin` returned.
+        length: positions that every buffer can hold afterwards.
+        used: number of filled positions; the rest of a buffer is not copied.
+    """
+    if isinstance(state, State):
+        for name, buffer in state.appended.items():
+            if buffer.size(-2) < length:
+                larger = buffer.new_zeros(*buffer.shape[:-2], length, buffer.size(-1))
+                larger.narrow(-2, 0, used).copy_(buffer.narrow(-2, 0, used))
+                state.appended[name] = larger
+    elif isinstance(state, Mapping):
+        for name, inner in state.items():
+            if not name.startswith(KEPT):
+                enlarge(inner, length, used)
+    elif isinstance(state, list | tuple):
+        for inner in state:
+            enlarge(inner, length, used)
 
 
 def narrow(state: Any, sentences_M: Tensor, rows_M: Tensor, used: int) -> None:

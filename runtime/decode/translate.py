@@ -1,7 +1,8 @@
 """Translate lines of text, in order.
 
-Lines are sorted by length inside a buffer, decoded in batches and put back in order.  The
-translation of a line does not depend on the other lines.
+Lines are sorted by length inside a buffer, decoded in batches and put back in order; a line is
+yielded as soon as it and all lines before it are done.  The translation of a line does not depend
+on the other lines.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from .settings import Hypothesis, SearchSettings
 
 BUFFER = 1000
 """Default number of lines to read ahead."""
+FIRST_LINES = 16
+"""Lines to read ahead at first where the first answer is wanted soon; doubled until the buffer."""
 BATCH_TOKENS = 4096
 """Maximum source tokens of a batch, including padding, times the beam."""
 LONGEST_SOURCE = 1000
@@ -83,7 +86,7 @@ class Translator:
             buffer: lines to read ahead; 1 translates each line as soon as it arrives.
             warn: called for each truncated line.
         """
-        for hypotheses in self.hypotheses(lines, buffer=buffer, warn=warn):
+        for hypotheses in self.hypotheses(lines, buffer=buffer, first=FIRST_LINES, warn=warn):
             yield self.target.decode(hypotheses[0].tokens) if hypotheses else ""
 
     def hypotheses(
@@ -91,27 +94,32 @@ class Translator:
         lines: Iterable[str | TranslationRequest],
         *,
         buffer: int = BUFFER,
+        first: int | None = None,
         warn: Warn | None = None,
         callback: Callable[[int], None] | None = None,
         cancelled: Cancelled | None = None,
     ) -> Iterator[list[Hypothesis]]:
         """Yield the `nbest` hypotheses of each line, best first; none for an empty line.
 
+        A line is yielded after the batch that completes it and all lines before it.
+
         Args:
             lines: as in `translate`.
             buffer: lines to read ahead.
+            first: lines to read ahead at first; the number is doubled until it is `buffer`.
+                Default: `buffer`.
             warn: called for each truncated line.
             callback: called after each batch with the number of lines it completed.
             cancelled: returns the lines, counted from 0, whose output is not needed; called
                 repeatedly. The hypotheses yielded for them are meaningless.
         """
-        stream, start = iter(lines), 0
-        while chunk := list(islice(stream, buffer)):
+        stream, start, ahead = iter(lines), 0, min(buffer, first or buffer)
+        while chunk := list(islice(stream, ahead)):
             requests = [
                 TranslationRequest(line) if isinstance(line, str) else line for line in chunk
             ]
             yield from self._chunk(requests, start, warn, callback, cancelled)
-            start += len(chunk)
+            start, ahead = start + len(chunk), min(2 * ahead, buffer)
 
     def _chunk(
         self,
@@ -120,8 +128,8 @@ class Translator:
         warn: Warn | None,
         callback: Callable[[int], None] | None,
         cancelled: Cancelled | None,
-    ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each line, best first; none for empty lines."""
+    ) -> Iterator[list[Hypothesis]]:
+        """Yield the hypotheses of each line, best first; none for empty lines."""
         requests, longest = [], self.longest_source
         for index, ids in enumerate(self.source.encode_many([one.text for one in lines])):
             if len(ids) > longest and warn is not None:
@@ -129,22 +137,39 @@ class Translator:
             begin = self.target.encode(lines[index].begin) if lines[index].begin else []
             include = [self.target.encode(phrase) for phrase in lines[index].include]
             requests.append(Request(ids[:longest], begin, [one for one in include if one]))
-        found: list[list[Hypothesis]] = [[] for _ in requests]
         filled = [index for index, request in enumerate(requests) if request.source]
-        order = sorted(filled, key=lambda index: len(requests[index].source), reverse=True)
-        while order:
-            width = (len(requests[order[0]].source) + 1) * self.rows
-            rows = order[: max(1, BATCH_TOKENS // width)]
-            order = order[len(rows) :]
+        found: dict[int, list[Hypothesis]] = {
+            index: [] for index, request in enumerate(requests) if not request.source
+        }
+        if callback is not None:
+            callback(len(found))
+        yielded = 0
+        for rows in self._batches([len(requests[index].source) for index in filled], filled):
+            while yielded in found:
+                yield found.pop(yielded)
+                yielded += 1
             left = None if cancelled is None else partial(_places, rows, start, cancelled)
             decoded = self.decode_requests([requests[index] for index in rows], left)
-            for index, hypotheses in zip(rows, decoded, strict=True):
-                found[index] = hypotheses
+            found |= zip(rows, decoded, strict=True)
             if callback is not None:
                 callback(len(rows))
-        if callback is not None:
-            callback(len(requests) - len(filled))
-        return found
+        yield from (found[index] for index in range(yielded, len(requests)))
+
+    def _batches(self, lengths: Sequence[int], lines: Sequence[int]) -> list[list[int]]:
+        """Divide lines of similar lengths into batches; the batch of the first line comes first.
+
+        Args:
+            lengths: source tokens of each line, without the end token.
+            lines: what to call the lines in the batches, ascending.
+        """
+        order = sorted(range(len(lines)), key=lengths.__getitem__, reverse=True)
+        batches = []
+        while order:
+            width = (lengths[order[0]] + 1) * self.rows
+            count = recurring(max(1, BATCH_TOKENS // width))
+            batches.append([lines[place] for place in order[:count]])
+            order = order[count:]
+        return sorted(batches, key=min)
 
     def decode(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
         """Return the hypotheses of a batch of sources, best first.
@@ -195,6 +220,16 @@ class Translator:
             texts = texts_of(target.pieces(range(target.vocab_size)), special_tokens)
             self._avoidance.append(Avoidance(self.search.avoid, texts, target.eos))
         return self._avoidance[0]
+
+
+def recurring(count: int) -> int:
+    """Return the largest of 1, 2, ..., 8, 10, 12, 14, 16, 20, 24, ... up to a count.
+
+    Matrix products on the CPU are compiled for each number of rows.  With four numbers in each
+    octave, that work is repeated rarely, and at most a fifth of a batch is left for the next.
+    """
+    unit = 1 << max(0, count.bit_length() - 3)
+    return count // unit * unit
 
 
 def _places(rows: Sequence[int], start: int, cancelled: Cancelled) -> list[int]:

@@ -22,7 +22,7 @@ from ..data.columns.registry import columns_of
 from ..data.columns.settings import AudioSettings, ImageSettings, TreeSettings
 from ..data.preparing.prepare import records_of
 from ..data.preparing.records import values_of
-from ..data.table import Batch, batch_of
+from ..data.table import Batch, batch_of, segment_batches
 from ..data.vocabularies import vocabularies_of
 from ..decode.settings import SampleSettings, SearchSettings
 from ..decode.translate import Warn
@@ -300,7 +300,9 @@ class Answering:
 
     def _batches(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Batch]:
         for start in range(0, len(rows), _ROWS):
-            yield batch_of(self.columns, rows[start : start + _ROWS])
+            some = rows[start : start + _ROWS]
+            segments = segment_batches(self.columns, some)
+            yield from [batch_of(self.columns, some)] if segments is None else segments
 
     def measured(
         self,

@@ -13,7 +13,8 @@ from ...graphs.ir.block_type import BlockType
 from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.deployed import open_deployed
 from ..codegen.build import device_named
-from ..compile.decode_compile import CompileChoice, Steps, use_steps
+from ..compile.decode_compile import CompileChoice, Steps
+from ..compile.decoder import use_steps
 from ..decode.settings import search_settings
 from .answering import searching_of
 from .model import Model, ready
@@ -38,8 +39,8 @@ def open_folder(
         search: overrides of the run's search settings, such as `{"beam": 5}`.
         device: device of the model.
         precision: precision of matrix products.
-        compile_steps: whether to compile decoding steps: `off`, `on`, or `auto`, which measures
-            both once there is enough to decode.
+        compile_steps: whether to compile decoding steps: `off`, `on`, `auto`, which measures
+            both once there is enough to decode, or `graphs`, which replays them from CUDA graphs.
         blocks: block types that the model uses besides the installed ones; a checkpoint never
             names code.
         verify: whether to compare the files with the checkpoint's manifest; this reads the weights
@@ -94,10 +95,16 @@ def open_model(
         verify: whether to compare the files with the manifest.
 
     Raises:
-        InputError: the checkpoint is incomplete or damaged, or its tokenizer does not match the
-            model.
+        InputError: the checkpoint is incomplete or damaged, its tokenizer does not match the
+            model, or the steps need another device.
         SpecError: the checkpoint uses an unknown block.
     """
+    if steps is not None and steps.choice == "graphs" and torch.device(device).type != "cuda":
+        raise InputError(
+            f"CUDA graphs need a CUDA device, not {device}",
+            place="compile",
+            help="choose 'auto', 'on' or 'off', or another device",
+        )
     checkpoint = open_deployed(folder, blocks, verify=verify)
     own = searching_of(checkpoint.run) or checkpoint.state.get("imported", {}).get("search", {})
     settings = search_settings({**own, **(search or {})})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,7 +74,9 @@ class Subject:
             seed: seed of its weights; default: they are those of the model.
             noise: whether noise is added to new weights.
         """
-        model = copy.deepcopy(self.model) if seed is None else made(self.graph, seed, noise=noise)
+        if seed is None:
+            return self.trainable_as(self.graph)
+        model = made(self.graph, seed, noise=noise)
         model.train()
         Dropouts(model).set(active=False)
         return model

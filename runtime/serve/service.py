@@ -6,7 +6,6 @@ checks each request against the limits and returns a job to wait for.
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,10 @@ from pydantic import ValidationError
 from ...specs.findings import InputError
 from ...specs.wording import describe
 from ..analysis.alignment import reading_source
-from ..compile.decode_compile import Steps, steps_of, use_steps
+from ..codegen.build import build_sharing
+from ..codegen.generated import program_of
+from ..compile.decode_compile import Steps
+from ..compile.decoder import steps_of, use_steps
 from ..decode.settings import SearchSettings
 from ..decode.translate import TranslationRequest, Translator
 from ..model.model import Model
@@ -94,7 +96,7 @@ class Service:
 
         Where steps may be compiled, requests are served uncompiled until `tune` has ended.
         """
-        self._tuned = self._copied()
+        self._tuned = self._sharing()
         self._translated(Work(self.own), [TranslationRequest("a")])
 
     def tune(self) -> None:
@@ -117,7 +119,7 @@ class Service:
             self.model = tuned
             self._translator.cache_clear()
 
-    def _copied(self) -> Model | None:
+    def _sharing(self) -> Model | None:
         """Return a model with the same weights whose steps may be compiled; None if they may not.
 
         The steps of the service's own model are plain from now on.
@@ -125,11 +127,11 @@ class Service:
         modules = self.model.module, *self.model.others
         if not self.model.graph.step_axis or all(steps_of(one).mode == "plain" for one in modules):
             return None
-        copies = [copy.copy(one) for one in modules]
-        for one, copied in zip(modules, copies, strict=True):
-            use_steps(copied, steps_of(one))
+        sharing = [build_sharing(program_of(one).graph, one) for one in modules]
+        for one, other in zip(modules, sharing, strict=True):
+            use_steps(other, steps_of(one))
             use_steps(one, Steps("off"))
-        return replace(self.model, module=copies[0], others=tuple(copies[1:]))
+        return replace(self.model, module=sharing[0], others=tuple(sharing[1:]))
 
     def _made(self, search: SearchSettings) -> Translator:
         return replace(self.model, search=search).translator

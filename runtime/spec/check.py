@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...blocks.registry import registry
 from ...graphs.advice.advise import advise
-from ...graphs.checker.check import analyse
+from ...graphs.checker.check import Explored, explore
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...specs.findings import Finding, InputError, SpecError, at_most
@@ -82,15 +82,23 @@ def analysed(spec: Source, blocks: Iterable[BlockType] = ()) -> tuple[Graph | No
         InputError: the file does not exist, or `blocks` cannot be used.
         SpecError: the file cannot be read as a spec at all.
     """
-    loaded = with_blocks(spec, blocks)
-    known = registry(loaded.blocks)
-    graph, findings = analyse(
-        loaded.recovered, known, loaded.overrides, source=loaded.source, lost=loaded.lost
+    found = explored(with_blocks(spec, blocks))
+    return (None if found.findings else found.graph), found.findings
+
+
+def explored(loaded: LoadedSpec) -> Explored:
+    """Return what is known of a spec that may have mistakes, with all findings in their files."""
+    graph, templates, findings = explore(
+        loaded.recovered,
+        registry(loaded.blocks),
+        loaded.overrides,
+        source=loaded.source,
+        lost=loaded.lost,
     )
+    found = loaded.place_all(findings)
     if loaded.mistakes:
-        found = [*loaded.mistakes, *loaded.place_all(findings)]
-        return None, at_most(found, loaded.source)
-    return graph, loaded.place_all(findings)
+        found = at_most([*loaded.mistakes, *found], loaded.source)
+    return Explored(graph, templates, found)
 
 
 def with_blocks(spec: Source, blocks: Iterable[BlockType] = ()) -> LoadedSpec:

@@ -102,7 +102,7 @@ class _Tracer:
             self._record(f"{here}/outputs", template["outputs"], f"{at}/outputs")
             self._scope(here, template["nodes"], templates[name])
         self._scope("", full["nodes"], graph.root)
-        for key in ("tie", "step", "deploy", "losses"):
+        for key in ("tie", "step", "deploy", "losses", "segments"):
             if key in full:
                 self._record(pointer(key), full[key], pointer(key))
 

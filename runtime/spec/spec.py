@@ -80,8 +80,8 @@ class Spec(LoadedSpec):
 
         >>> spec = load("transformer-base")
         >>> gqa = spec.swap("decoder.**[use=attention@2]", "attention@2", kv_heads=2)
-        >>> gqa.written["patch"][0]["expect"]
-        2
+        >>> len(gqa.written["patch"])
+        1
         """
         made = swap(self, select, use, params)
         loaded = made.spec

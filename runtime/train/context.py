@@ -59,6 +59,13 @@ class Losses(Protocol):
             device: device of the model.
         """
 
+    @property
+    def carried(self) -> Mapping[str, Tensor]:
+        """State between segments of documents, by name; empty without segments."""
+
+    def carry(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
+        """Continue with the `carried` state of a checkpoint, on a device."""
+
     def loss(self, model: nn.Module, batch: Any) -> LossSums:
         """Return the loss of a batch, summed over its items; called after `total`."""
 
@@ -158,6 +165,10 @@ class State:
     """Digest of the training data, so that a resumed run can tell whether they have changed."""
     kernels: dict[str, Any] | None = None
     """Kernels that were chosen, so that a resumed run uses them too."""
+    loss_scale: dict[str, Any] | None = None
+    """Scale of the loss and when it grows, in float16."""
+    skipped: int = 0
+    """Number of updates that were skipped because a gradient overflowed float16."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the state as JSON-compatible data."""

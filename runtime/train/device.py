@@ -1,16 +1,34 @@
-"""Choice of the device and the precision of a run."""
+"""Choice of the device and the precision of a run, and deterministic algorithms."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.deterministic
 
 from ...specs.findings import InputError
 
 if TYPE_CHECKING:
     from .run import Run
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Dtype of each precision."""
+TENSOR_CORES = (7, 0)
+"""First compute capability with fast float16 products."""
+CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+"""Variable that cuBLAS reads at its first product."""
+WORKSPACE = ":4096:8"
+"""Its value for products that are bitwise the same in every run: eight buffers of 4 MiB.
+
+Source: https://docs.nvidia.com/cuda/cublas/#results-reproducibility"""
+
+FULL = 16_384
+"""Tokens of a batch whose kernels take longer than their launches on current GPUs, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +36,20 @@ class Place:
     """Device and precision of a run."""
 
     device: torch.device
-    half: bool
-    """Whether matrix products run in bfloat16 autocast."""
+    dtype: torch.dtype
+    """Dtype of matrix products; below float32, the model runs in autocast."""
     reason: str
     """Why the precision was chosen, for the log."""
+
+    @property
+    def precision(self) -> str:
+        """Name of the precision."""
+        return next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
+
+    @property
+    def half(self) -> bool:
+        """Whether matrix products of predictions run in bfloat16; never in float16."""
+        return self.dtype == torch.bfloat16
 
     @property
     def waits_for_values(self) -> bool:
@@ -30,7 +58,9 @@ class Place:
 
     def autocast(self) -> torch.autocast:
         """Return the autocast context in which the model runs."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
+        enabled = self.dtype != torch.float32
+        dtype = self.dtype if enabled else torch.bfloat16
+        return torch.autocast(self.device.type, dtype, enabled=enabled)
 
 
 def choose(run: Run) -> Place:
@@ -50,14 +80,21 @@ def choose(run: Run) -> Place:
     if run.threads is not None:
         torch.set_num_threads(run.threads)
     if run.precision == "auto":
-        half = prefers_bfloat16(device)
-        why = "fast" if half else "not fast"
-        reason = f"bfloat16 is {why} on this {device.type}"
+        precision, reason = _fastest(device)
     else:
-        half, reason = run.precision == "bfloat16", "requested"
+        precision, reason = run.precision, "requested"
     if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = half
-    return Place(device, half, reason)
+        torch.backends.cuda.matmul.allow_tf32 = precision == "bfloat16"
+    return Place(device, DTYPES[precision], reason)
+
+
+def _fastest(device: torch.device) -> tuple[str, str]:
+    """Return the precision that `auto` chooses for a device, and the reason."""
+    if prefers_bfloat16(device):
+        return "bfloat16", f"bfloat16 is fast on this {device.type}"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= TENSOR_CORES:
+        return "float16", "this cuda has no bfloat16; float16 with loss scaling is fast"
+    return "float32", f"bfloat16 is not fast on this {device.type}"
 
 
 def prefers_bfloat16(device: torch.device) -> bool:
@@ -66,3 +103,82 @@ def prefers_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     tests = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     return any(getattr(torch.cpu, name, lambda: False)() for name in tests)
+
+
+def batch_advice(run: Run, device: torch.device, processes: int) -> str:
+    """Return a line about batches that are too small for a GPU, or "".
+
+    Args:
+        run: the run.
+        device: device of the training.
+        processes: data-parallel processes, which share the batches of an update.
+    """
+    tokens, batches = run.batch.tokens, run.accumulate
+    if device.type != "cuda" or tokens >= FULL:
+        return ""
+    fewer = [
+        count
+        for count in range(processes, batches, processes)
+        if batches % count == 0 and tokens * batches // count <= 2 * FULL
+    ]
+    if not fewer:
+        return ""
+    larger = tokens * batches // fewer[0]
+    return (
+        f"advice: a GPU is faster with larger batches: 'batch.tokens' {larger} and 'accumulate'"
+        f" {fewer[0]} have the tokens of {tokens} and {batches} in an update"
+    )
+
+
+@contextmanager
+def deterministic(device: torch.device, *, wanted: bool) -> Iterator[None]:
+    """Use only deterministic algorithms of torch within a context, and restore the choice.
+
+    The choice is one of the process: torch has none for a model.
+
+    Args:
+        device: device of the training.
+        wanted: whether to change anything.
+
+    Raises:
+        InputError: cuBLAS was started without the workspace that this needs, or an operator of
+            the model has no deterministic algorithm on the device.
+    """
+    if not wanted:
+        yield
+        return
+    _give_workspace(device)
+    filling: Any = torch.utils.deterministic
+    mode, fill = torch.get_deterministic_debug_mode(), filling.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)  # noqa: FBT003 - a positional parameter of torch
+    filling.fill_uninitialized_memory = False  # it finds mistakes, and costs a pass over memory
+    try:
+        yield
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        raise InputError(
+            f"an operator has no deterministic algorithm: {str(error).partition('.')[0]}",
+            place="/deterministic",
+            help="set it to false, or replace the block that uses this operator",
+        ) from error
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        filling.fill_uninitialized_memory = fill
+
+
+def _give_workspace(device: torch.device) -> None:
+    """Configure cuBLAS for deterministic products; it reads this once in a process.
+
+    Raises:
+        InputError: it is too late, because CUDA is in use.
+    """
+    if device.type != "cuda" or os.environ.get(CUBLAS) in {WORKSPACE, ":16:8"}:
+        return
+    if torch.cuda.is_initialized():
+        raise InputError(
+            f"CUDA was in use before {CUBLAS} was set, so its products may not be deterministic",
+            place="/deterministic",
+            help=f"start the process with {CUBLAS}={WORKSPACE}, or set it to false",
+        )
+    os.environ[CUBLAS] = WORKSPACE

@@ -30,11 +30,10 @@ from ..codegen.build import build_empty
 from ..codegen.generated import program_of
 from .distributed.checkpoint import load_sharded, save_sharded
 from .distributed.dtensor import apart, clip, here, shards_like, whole
-from .distributed.settings import ParallelSettings
 from .distributed.tensor_parallel import divide
 from .distributed.world import World
 from .loss import LossSums
-from .optimize import clip_gradient, load_optimizer_tensors, optimizer_tensors
+from .optimize import EMA, clip_gradient, load_optimizer_tensors, optimizer_tensors
 
 if TYPE_CHECKING:
     from .context import Losses
@@ -78,57 +77,36 @@ class Engine:
         self.spread_weights = False
         """Whether each process holds only a shard of the weights."""
 
-    def spread(self, settings: ParallelSettings) -> str:
-        """Parallelize the model according to the settings; return a summary for the log.
+    def spread(self) -> str:
+        """Parallelize the model by the plan of its graph; return a summary for the log.
 
         Call it after the initial weights are set and before the optimizer is made.
-
-        Raises:
-            InputError: no block can be partitioned, or the settings exclude each other.
         """
-        mesh = self.world.mesh
-        if mesh is None:
+        mesh, plan = self.world.mesh, program_of(self.model).graph.execution.parallel
+        if mesh is None or plan is None:
             return ""
-        wanted, tensor = settings.data, mesh["tensor"]
-        if wanted == "ddp" and tensor.size() > 1:
-            raise InputError(
-                "ddp needs all weights on every process, but 'tensor' partitions them",
-                place="/parallel/data",
-                help="set 'parallel.data' to 'fsdp', or leave it out",
-            )
         summary = [f"{self.world.size} processes"]
-        if tensor.size() > 1:
+        if plan.blocks:
             # With fsdp and 'tensor' together torch logs a message at every all-gather.
             logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
-            count = divide(self.model, self.graph, tensor)
+            divide(self.model, plan.blocks, mesh["tensor"])
             self.spread_weights = True
-            summary.append(f"{count} blocks partitioned over {tensor.size()}")
-        if wanted == "fsdp" or (wanted == "auto" and tensor.size() > 1):
-            if self.world.data_parallel_size > 1 or tensor.size() == 1:
-                count = self._shard()
-                self.spread_weights = True
-                summary.append(
-                    f"fsdp over {self.world.data_parallel_size}, {count} layers sharded separately"
-                )
-        else:
+            summary.append(f"{len(plan.blocks)} blocks partitioned over {mesh['tensor'].size()}")
+        if plan.data == "fsdp":
+            for path in reversed(plan.sharded):  # nested layers first
+                fully_shard(self.model.get_submodule(path), mesh=mesh["data"])
+            fully_shard(self._loss_module, mesh=mesh["data"], reshard_after_forward=False)
+            self.spread_weights = True
+            count = len(plan.sharded)
+            summary.append(
+                f"fsdp over {self.world.data_parallel_size}, {count} layers sharded separately"
+            )
+        elif plan.data == "ddp":
             self._loss_module = DistributedDataParallel(
                 self._loss_module, gradient_as_bucket_view=True, **_NO_BUFFERS
             )
             summary.append("ddp")
         return ", ".join(summary)
-
-    def _shard(self) -> int:
-        """Shard each copy of a repeated template, then the rest; return the number of copies."""
-        if self.world.mesh is None:
-            return 0
-        mesh = self.world.mesh["data"]
-        templates = program_of(self.model).all_templates
-        layers = [m for m in self.model.modules() if type(m).__name__ in templates]
-        separate = [layer for layer in layers if not _shares(layer, self.model)]
-        for layer in reversed(separate):  # nested layers first
-            fully_shard(layer, mesh=mesh)
-        fully_shard(self._loss_module, mesh=mesh, reshard_after_forward=False)
-        return len(separate)
 
     def loss(self, batch: Any) -> LossSums:
         """Return the loss of a batch, summed over its target tokens."""
@@ -200,7 +178,7 @@ class Engine:
         """
         parameters = dict(self.model.named_parameters())
         if is_sharded(folder) and self.spread_weights and not below:
-            wanted = _like_moments(parameters)
+            wanted = _like_moments(parameters, averaged=EMA in optimizer.param_groups[0])
             found = load_sharded(folder / "optimizer", wanted, self.world)
             load_optimizer_tensors(optimizer, self.model, found)
             return
@@ -236,24 +214,13 @@ class Engine:
         yield self._replica.eval()
 
 
-def _like_moments(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Return tensors with the names, shapes and sharding of Adam's state."""
+def _like_moments(parameters: Mapping[str, nn.Parameter], *, averaged: bool) -> dict[str, Tensor]:
+    """Return tensors with the names, shapes and sharding of Adam's state and moving averages."""
     found: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         if parameter.requires_grad:
             found |= {f"{name}.exp_avg": parameter.detach()}
             found |= {f"{name}.exp_avg_sq": parameter.detach()}
+            found |= {f"{name}.{EMA}": parameter.detach()} if averaged else {}
             found[f"{name}.step"] = torch.zeros((), device=here(parameter).device)
     return found
-
-
-def _shares(layer: nn.Module, model: nn.Module) -> bool:
-    """Return whether a layer shares a parameter with a module outside it."""
-    own = {id(p) for p in layer.parameters()}
-    inside = {id(m) for m in layer.modules()}
-    return any(
-        id(p) in own
-        for module in model.modules()
-        if id(module) not in inside
-        for p in module.parameters(recurse=False)
-    )

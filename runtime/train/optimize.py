@@ -14,7 +14,7 @@ from torch import nn
 from ...specs.findings import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -23,6 +23,9 @@ _FUSED = frozenset({"cpu", "cuda", "mps", "xpu"})
 
 TABLE = 8
 """Aspect ratio above which a matrix counts as an embedding table."""
+
+EMA = "ema"
+"""Name of the moving average in the state of an optimizer, and of its decay in a group."""
 
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -51,7 +54,9 @@ class OptimizerSettings(BaseModel):
     """Maximum Euclidean norm of the gradients of all parameters; null disables clipping."""
 
 
-def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+def make_optimizer(
+    module: nn.Module, settings: OptimizerSettings, ema: float | None = None
+) -> torch.optim.Optimizer:
     """Make an optimizer for the parameters of a module that require gradients.
 
     A parameter shared by several modules is updated once.  The learning rate starts at 0:
@@ -60,6 +65,62 @@ def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.opti
     Args:
         module: must already be on the device where it will be trained.
         settings: `clip` is not used here; see `clip_gradient`.
+        ema: decay of an exponential moving average of the weights, which is part of the state of
+            the optimizer, so that checkpoints have it; None keeps no average.
+
+    Raises:
+        InputError: no parameter of the module requires a gradient.
+    """
+    found = _optimizer(module, settings)
+    if ema is not None:
+        for group in found.param_groups:
+            group[EMA] = ema
+        found.register_step_post_hook(_move_average)
+    return found
+
+
+def _move_average(optimizer: torch.optim.Optimizer, _: tuple[Any, ...], __: dict[str, Any]) -> None:
+    """Move the averages towards the weights after an update; the first update begins them.
+
+    Source: Polyak & Juditsky 1992; with a decay, Tarvainen & Valpola 2017, equation 2.
+    """
+    with torch.no_grad():
+        for group in optimizer.param_groups:
+            members = [p for p in group["params"] if p.grad is not None]
+            for parameter in members:
+                if EMA not in optimizer.state[parameter]:
+                    optimizer.state[parameter][EMA] = parameter.detach().clone()
+            averages = [optimizer.state[parameter][EMA] for parameter in members]
+            for average, parameter in zip(averages, members, strict=True):
+                average.lerp_(parameter.detach(), 1.0 - group[EMA])
+
+
+def averaged_weights(
+    weights: Mapping[str, Tensor], state: Mapping[str, Tensor], ties: Iterable[Sequence[str]]
+) -> dict[str, Tensor]:
+    """Return weights with those that have a moving average replaced by it.
+
+    Args:
+        weights: weights of a checkpoint by path, tied ones under one path.
+        state: state of the optimizer, from `optimizer_tensors`.
+        ties: paths of tied weights, group by group.
+    """
+    names = {path: group for group in ties for path in group}
+    return {
+        path: next(
+            (
+                state[f"{name}.{EMA}"]
+                for name in names.get(path, (path,))
+                if f"{name}.{EMA}" in state
+            ),
+            tensor,
+        )
+        for path, tensor in weights.items()
+    }
+
+
+def _optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """Return the optimizer of the settings.
 
     Raises:
         InputError: no parameter of the module requires a gradient.
@@ -242,6 +303,12 @@ def load_optimizer_tensors(
 
 def _parts(parameter: nn.Parameter, group: Mapping[str, Any]) -> dict[str, torch.Size]:
     """Return the shapes of the optimizer state of a parameter, from the settings of its group."""
+    average = {EMA: parameter.shape} if group.get(EMA) is not None else {}
+    return average | _moments(parameter, group)
+
+
+def _moments(parameter: nn.Parameter, group: Mapping[str, Any]) -> dict[str, torch.Size]:
+    """Return the shapes of the state that the update itself needs."""
     shape = parameter.shape
     if "betas" in group:
         return {"step": torch.Size(), "exp_avg": shape, "exp_avg_sq": shape}

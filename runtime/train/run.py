@@ -47,6 +47,9 @@ class KernelSettings(Settings):
     """Kernel of float32 matrix products on the CPU; `auto` measures once per machine."""
     attention: Literal["auto", "fused", "plain", "flex", "varlen"] = "auto"
     """Attention backend; `auto` measures `fused` and `plain` at several lengths."""
+    loss: Literal["auto", "torch", "triton"] = "auto"
+    """Kernel of the softmax and its gradient in losses that compute the output projection; `auto`
+    is `triton` on CUDA if Triton is installed, which the CUDA builds of torch do."""
 
 
 class CheckpointSettings(Settings):
@@ -61,6 +64,9 @@ class CheckpointSettings(Settings):
     """Number of newest checkpoints to keep; the newest two are always kept and can be resumed."""
     average: int = Field(default=5, ge=0)
     """Number of newest checkpoints whose mean is written at the end; 0 disables averaging."""
+    ema: float | None = Field(default=None, gt=0.0, lt=1.0)
+    """Decay of an exponential moving average of the weights, updated after each update, which is
+    written at the end instead of a mean of checkpoints; then set `average` to 0 or leave it out."""
     sharded: bool = False
     """Whether each process writes its shards of a checkpoint instead of sending them to the main
     process: for weights that do not fit into one process.  `best` and `averaged` are never
@@ -139,8 +145,13 @@ class Run(Settings):
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: Schedule = Noam()
     """Learning rate schedule, selected by `type`."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of matrix products; weights stay float32.  `auto` uses bfloat16 if it is fast."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Precision of matrix products; weights stay float32.  `auto` uses bfloat16 if it is fast, and
+    `float16` with loss scaling on GPUs that have only that.  Predictions of a float16 run are
+    computed in float32."""
+    deterministic: bool = False
+    """Whether to use only deterministic algorithms, so that a GPU too computes the same bits in
+    every run, and no kernel chosen by a measurement.  An operator without one is an error."""
     compile: Literal["auto", "layers", "eager"] = "auto"
     """Mode of torch.compile; see `weft.compile`."""
     kernels: KernelSettings = KernelSettings()

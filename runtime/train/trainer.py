@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...specs.findings import InputError
 from ..checkpoint.saving import Contents, deployed, save
 from ..codegen.build import build
 from ..compile.autotune import Kernels
@@ -23,6 +22,7 @@ from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..system.memory import Growth
 from .context import Progress, Result, TrainingContext
+from .device import batch_advice, deterministic
 from .distributed.heartbeat import watched
 from .distributed.sampler import (
     MicroBatches,
@@ -35,6 +35,7 @@ from .engine import Engine
 from .optimize import make_optimizer, set_rate
 from .reporting.history import History
 from .reporting.metrics_window import Window
+from .resuming.failures import not_finite, too_large
 from .resuming.restore import newest, restore, state_in
 from .resuming.retention import checkpoints, thin, write_mean
 from .schedule import learning_rate
@@ -42,6 +43,7 @@ from .signals import stop_requested
 from .transforms.dropout import Dropouts
 from .transforms.freezing import freeze
 from .transforms.kernel_choice import chosen_kernels
+from .transforms.loss_scaling import LossScaling
 from .transforms.passes import planned_graph
 
 _OWN = 3
@@ -66,6 +68,8 @@ class Trainer:
         """Sum of losses and gradient norms since the last check that they are finite."""
         if warning := check_share(run.accumulate, world.data_parallel_size):
             context.listener.log(warning)
+        if advice := batch_advice(run, context.place.device, world.data_parallel_size):
+            context.listener.log(advice)
         checkpoint = newest(context, resume=resume)
         self.state = state_in(checkpoint)
         graph = planned_graph(context, self._kernels())
@@ -77,10 +81,11 @@ class Trainer:
         self.report = self._compile()
         context.listener.log(str(self.report))
         self.engine = Engine(self.model, context.losses, context.graph, world)
-        if summary := self.engine.spread(run.parallel):
+        if summary := self.engine.spread():
             context.listener.log(summary)
-        self.optimizer = make_optimizer(self.model, run.optimizer)
+        self.optimizer = make_optimizer(self.model, run.optimizer, run.checkpoint.ema)
         self.engine.prepare(self.optimizer)
+        self.scaling = LossScaling(context.place, self.state)
         if restored is not None:
             self.engine.recall(self.optimizer, *restored)
         main = world.is_main_process
@@ -93,12 +98,16 @@ class Trainer:
 
     def train(self) -> Result:
         """Train until all updates are done, the patience runs out or a signal arrives."""
-        world = self.world
-        with watched(world.store, world.rank, world.size, self.run.parallel.patience):
+        world, run = self.world, self.run
+        with (
+            deterministic(self.context.place.device, wanted=run.deterministic),
+            watched(world.store, world.rank, world.size, run.parallel.patience),
+        ):
             try:
                 return self._train()
             except torch.OutOfMemoryError as error:
-                raise self._too_large() from error
+                self.history.close()
+                raise too_large(self.context, self.state.update) from error
 
     def _train(self) -> Result:
         run, state = self.run, self.state
@@ -161,7 +170,10 @@ class Trainer:
 
         Only the main process measures; the others use its choice.
         """
-        mode = self.state.compiled or self.run.compile
+        eager = "eager" if self.context.graph.segments else ""  # steps are not compiled
+        mode = eager or self.state.compiled or self.run.compile
+        if mode == "auto" and self.run.deterministic:  # a measurement may differ in each run
+            mode = "eager"
         measure, place = None, self.context.place
         self.model.train()
         measured = mode == "auto" and place.device.type == "cuda" and self.run.parallel.tensor == 1
@@ -204,8 +216,7 @@ class Trainer:
         total = losses.total(
             self.model, micro_batches, self.world, (run.seed, number), place.device
         )
-        count = _OWN + len(losses.reported)
-        summed = torch.zeros(count, dtype=torch.float64, device=place.device)
+        summed = torch.zeros(_OWN + len(losses.reported), dtype=torch.float64, device=place.device)
         rounds = micro_batches.rounds if self.engine.in_step else len(micro_batches.batches)
         for turn in range(rounds):
             # FSDP needs equal rounds on all ranks: a rank without a batch left repeats its first
@@ -218,21 +229,22 @@ class Trainer:
                     sums = self.engine.loss(batch)
                 # The all-reduce averages gradients over the ranks, but their sum is needed.
                 scale = 0.0 if spare else self.world.data_parallel_size / total
-                (sums.loss * scale).backward()
+                self.scaling.scaled(sums.loss * scale).backward()
             extra = torch.zeros_like(sums.nll) if sums.auxiliary is None else sums.auxiliary
             if not spare:
                 parts = (sums.parts[name].double() for name in losses.reported)
                 own = (sums.loss.detach().double(), sums.nll.double(), extra.double())
                 summed += torch.stack((*own, *parts))
         self.world.summed(summed)
-        norm = self.engine.clip(run.optimizer.clip)
+        self.scaling.unscale(self.optimizer)
+        norm = self.scaling.counted(self.engine.clip(run.optimizer.clip))
         self._unchecked = self._unchecked.to(place.device) + summed.sum() + norm
         # On an accelerator reading a value waits for the device, so it is done only before
         # values are reported, validated or saved.
         if not place.waits_for_values:
             self._refuse_infinite()
         set_rate(self.optimizer, self._rate(number))
-        self.optimizer.step()
+        self.scaling.step(self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
         state.update = number
         return summed / total
@@ -245,35 +257,15 @@ class Trainer:
         """Stop the run before non-finite weights are reported, validated or saved.
 
         Raises:
-            InputError: a loss or a gradient since the last check was not finite.
+            InputError: a loss or a gradient since the last check was not finite, or gradients
+                overflow at every scale.
         """
+        self.scaling.refuse_too_small()
         if bool(torch.isfinite(self._unchecked)):
             self._unchecked = torch.zeros((), dtype=torch.float64)
             return
         self.history.close()
-        update, waits = self.state.update, self.context.place.waits_for_values
-        when = f"before update {update + 1}" if waits else f"at update {update + 1}"
-        newest = checkpoints(self.context.folder)
-        last = f"; the last good checkpoint is {newest[-1]}" if newest else ""
-        raise InputError(
-            f"the loss or its gradient is not finite {when}{last}",
-            place=str(self.context.folder),
-            help="lower the learning rate, raise the warmup, or set 'optimizer.clip'",
-        )
-
-    def _too_large(self) -> InputError:
-        """Return the error of an update that did not fit into the memory of the device."""
-        self.history.close()
-        run, newest = self.run, checkpoints(self.context.folder)
-        again = f"; continue from {newest[-1]} with --resume" if newest else ""
-        more = "" if run.activation_checkpointing else ", or set 'activation_checkpointing'"
-        return InputError(
-            f"the memory of {self.context.place.device} is too small for update"
-            f" {self.state.update + 1}{again}",
-            place="/batch/tokens",
-            help=f"set 'batch.tokens' to {run.batch.tokens // 2} and 'accumulate' to"
-            f" {run.accumulate * 2}, which keeps the tokens of an update{more}",
-        )
+        raise not_finite(self.context, self.state.update)
 
     def _report(self, window: Window) -> None:
         """Report the averages over the updates since the last report."""
@@ -302,6 +294,7 @@ class Trainer:
             **({"auxiliary": auxiliary} if losses.has_auxiliary else {}),
             rate=progress.rate,
             tokens_per_second=progress.tokens_per_second,
+            **self.scaling.report(),
             **({"mfu": progress.tokens_per_second / full} if full else {}),
             data_wait_share=window.waited / seconds,
             seconds=state.seconds,
@@ -339,9 +332,8 @@ class Trainer:
     def _pictures(self, model: nn.Module, answers: Sequence[tuple[Any, Any]]) -> list[Path]:
         """Draw predictions for the trackers that take images."""
         trackers, draw = self.history.trackers, self.context.pictures
-        if draw is None or trackers is None or not trackers.take_images:
-            return []
-        return draw(model, answers)
+        takes = draw is not None and trackers is not None and trackers.take_images
+        return draw(model, answers) if takes and draw is not None else []
 
     def _patience_is_out(self) -> bool:
         patience = self.run.evaluate.patience
@@ -353,9 +345,10 @@ class Trainer:
             graph=self.context.graph,
             weights=self.engine.weights() if weights else {},
             run=self.run.model_dump(mode="json", by_alias=True),
-            state=self.state.as_json(),
+            state={**self.state.as_json(), **self.scaling.state()},
             tokenizers=self.context.tokenizers,
             optimizer=self.engine.moments(self.optimizer) if optimizer else None,
+            memory=self.context.losses.carried if optimizer else {},
             metrics=self.history.path,
         )
 
@@ -379,6 +372,8 @@ class Trainer:
         """Return the result; write the mean of the last checkpoints if the run is complete."""
         state, run, folder = self.state, self.run, self.context.folder
         self.history.close()
+        if skipped := self.scaling.summary():
+            self.context.listener.log(skipped)
         contents = self._contents(weights=False)
         with self.world.main_process_first():
             newest = checkpoints(folder)

@@ -118,6 +118,23 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *found, int device) {
 /* The driver: what torch and its libraries ask for at start. */
 FINE(cuInit, unsigned flags)
 FINE(cuCtxSetCurrent, CUcontext context)
+/* What Triton calls when it asks for the properties of the device. */
+FINE(cuCtxSetLimit, CUlimit limit, size_t value)
+FINE(cuFuncSetAttribute, CUfunction function, CUfunction_attribute attribute, int value)
+FINE(cuFuncSetCacheConfig, CUfunction function, CUfunc_cache config)
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit) { *value = 0; return CUDA_SUCCESS; }
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+CUresult cuModuleLoadData(CUmodule *module, const void *image) { *module = HANDLE; return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    *function = HANDLE;
+    return CUDA_SUCCESS;
+}
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+    return CUDA_ERROR_INVALID_VALUE;
+}
 CUresult cuDriverGetVersion(int *version) { *version = CUDA_VERSION; return CUDA_SUCCESS; }
 CUresult cuDeviceGetCount(int *count) { *count = 1; return CUDA_SUCCESS; }
 CUresult cuDeviceGet(CUdevice *device, int number) { *device = 0; return CUDA_SUCCESS; }

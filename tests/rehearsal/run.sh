@@ -16,5 +16,6 @@ fi
 # The headers of CUDA come with Triton.
 include=$($home/bin/python -c 'import pathlib, triton; print(pathlib.Path(triton.__file__).parent / "backends/nvidia/include")')
 gcc -shared -fPIC -w -Wl,-soname,libcuda.so.1 -I"$include" tests/rehearsal/device.c -o $home/libcuda.so.1 -ldl
-WEFT_REHEARSAL=1 LD_PRELOAD="$PWD/$home/libcuda.so.1" \
+WEFT_REHEARSAL=1 LD_PRELOAD="$PWD/$home/libcuda.so.1" TRITON_LIBCUDA_PATH="$PWD/$home" \
   $home/bin/python -m pytest -n 0 -m rehearsal "$@" tests/rehearsal
+TRITON_INTERPRET=1 $home/bin/python -m pytest -n 0 -m rehearsal tests/rehearsal/test_interpreted.py

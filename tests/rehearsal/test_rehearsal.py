@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ import torch
 import weft
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.pipeline import Settings, after
 from weft.runtime.codegen.build import build_empty
 from weft.runtime.data.table import Batch
+from weft.runtime.decode.graphed import GraphedStepper
 from weft.runtime.decode.stepper import ModelStepper
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.objective.losses import ObjectiveLosses
@@ -164,6 +166,40 @@ def _kernels_of_a_step(graph: Graph, model: nn.Module, inputs: dict[str, Tensor]
     return recorder.kernels.total()
 
 
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_a_recorded_step_launches_few_more_kernels_than_a_plain_one() -> None:
+    """What a CUDA graph would record: the step, and a copy of its logits to their address."""
+    name = "transformer-base"
+    graph = graph_of(load(name))
+    model: Any = build_empty(graph, device="cuda").eval()
+    fixed = weft.example_inputs(graph, sizes_of(graph), device="cuda")
+    del fixed["target"]
+    recorded: list[int] = []
+
+    class Counted:
+        def __init__(self, run: Callable[[], None]) -> None:
+            with Recorder() as recorder:
+                run()
+            refuse(recorder)
+            recorded.append(recorder.kernels.total())
+
+        def replay(self) -> None:
+            """Launch the graph, which is no kernel of its own."""
+
+    with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
+        for _ in range(2):
+            stepper = GraphedStepper(model, fixed, beams=1, length=LENGTH, record=Counted)
+            for place in range(3):
+                with Recorder() as around:
+                    stepper.step(torch.ones(BATCH, dtype=torch.int64, device="cuda"), place)
+                refuse(around)
+            del stepper
+    budget_is_kept(
+        f"{name}, recorded step",
+        {"step": recorded[-1], "around": around.kernels.total() - recorded[-1]},
+    )
+
+
 @pytest.mark.parametrize("name", shipped_names("objectives"))
 def test_an_update_of_an_objective_runs_on_the_device(name: str) -> None:
     """With all passes: the weights of the losses, the losses, gradients, clipping, Adam."""
@@ -181,7 +217,8 @@ def test_an_update_of_the_paper_runs_on_the_device() -> None:
 
 def _update(graph: Graph, sizes: dict[str, int]) -> dict[str, int]:
     """Return the kernels and bytes of an update."""
-    planned = after(graph, Settings())
+    chosen = KernelChoice("torch", {"*": "fused"}, "triton")
+    planned = after(graph, Settings(kernels=chosen))
     model = build_empty(planned, device="cuda").train()
     inputs = weft.example_inputs(graph, sizes, device="cuda")
     batch = Batch(inputs, np.arange(BATCH), _tokens(inputs), _tokens(inputs))

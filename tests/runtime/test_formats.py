@@ -27,6 +27,7 @@ TRANSLATIONS = [
 """Source lines and the translations by that version."""
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("path", sorted((GOLDEN / "runs").glob("*.json")), ids=lambda p: p.stem)
 def test_a_run_of_format_1_is_the_shipped_run(path: Path) -> None:
     """All settings and the objective are equal; docs and validations of the demo were rewritten.

@@ -170,6 +170,7 @@ def test_parameters_by_hand(name: str) -> None:
     assert shipped(name).parameters() == ENTRIES[name]["parameters"]
 
 
+@pytest.mark.integration
 @EVERY
 def test_costs_of_nodes_add_up(name: str) -> None:
     """They sum to the model's parameters and FLOPs; the memory equals that of a real state."""
@@ -218,6 +219,7 @@ def test_it_can_be_drawn(name: str) -> None:
     assert [port for port in (*made.inputs, *made.outputs) if port not in text] == []
 
 
+@pytest.mark.integration
 @EVERY
 def test_the_small_one_gives_the_declared_shapes(name: str) -> None:
     """The output shapes follow from the axis lengths."""
@@ -233,6 +235,7 @@ def test_the_small_one_gives_the_declared_shapes(name: str) -> None:
         assert list(outputs[port].shape) == wanted, port
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", STEPPED)
 def test_stepping_equals_the_parallel_pass(name: str) -> None:
     """Steps over some positions, with two beams per sentence, give the parallel outputs."""
@@ -328,6 +331,7 @@ def test_translators_have_the_interface_of_the_transformer(name: str) -> None:
     assert ours.outputs["logits"] == base.outputs["logits"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_padding_of_the_source_does_not_change_the_logits(name: str) -> None:
     """A sentence gives the same logits by itself and in a batch with a longer one."""

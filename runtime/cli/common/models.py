@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -32,9 +33,10 @@ class Placement(BaseModel):
     """Device to compute on; `auto` is cuda if it is available, else cpu."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; `auto` is bfloat16 where it is fast."""
-    compile: Literal["auto", "on", "off"] = "auto"
+    compile: Literal["auto", "on", "off", "graphs"] = "auto"
     """Compile decoding steps with torch.compile; `auto` measures whether this is faster, once there
-    is enough work to repay it, and reports the choice on stderr."""
+    is enough work to repay it, and reports the choice on stderr. `graphs` replays them from CUDA
+    graphs instead, on a GPU only."""
 
 
 Place = Annotated[dict[str, Any], FieldsOf(Placement, panel="Models and devices")]
@@ -72,6 +74,13 @@ Constrained = Annotated[
         panel="Parsers",
     ),
 ]
+KERNELS = "64"
+"""Matrix products that are kept compiled; each takes half a megabyte."""
+_KERNEL_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+"""Settings of oneDNN and of torch, which both keep them, 1,024 each by default.
+
+Products are compiled for each number of rows, so a long text of lines of all lengths would fill
+both.  They are read at the first product."""
 OF_THE_RUN = (
     "A search option that is not given takes its value from the checkpoint's run; the defaults "
     "below apply where the run has no value."
@@ -114,6 +123,8 @@ def open_checkpoints(
     Raises:
         InputError: a checkpoint cannot be opened, or the device is not available.
     """
+    for name in _KERNEL_CACHES:
+        os.environ.setdefault(name, KERNELS)
     from ...compile.decode_compile import Steps
     from ...model.opening import ensemble, open_model
 

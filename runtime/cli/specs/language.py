@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import Field
@@ -24,6 +24,7 @@ from ....specs.load import FOLDERS, load, load_as
 from ....specs.reader import find, parse, read_file
 from ....specs.text.scan import has_comments
 from ....specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgrade_format
+from ...language.layout import laid_out
 from ...spec.check import analysed, graph_of
 from ...spec.swap import Swap
 from ...spec.swap import swap as swap_blocks
@@ -44,8 +45,6 @@ from ..common.parameters import (
 
 COLORS = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
 """First character of a line of a diff to its color on a terminal."""
-_WIDEST = 120
-"""Most characters in one line of a written spec."""
 
 
 @command(SPECS, "weft diff transformer-base mine.json -o diff.svg")
@@ -136,7 +135,7 @@ def swap(
     except SpecError:
         print(f"{out} is not written, because the variant is invalid:\n", file=sys.stderr)
         raise
-    write_beside(path, (_laid_out(made.child) + "\n").encode(), "spec")
+    write_beside(path, laid_out(json.dumps(made.child, ensure_ascii=False)).encode(), "spec")
     weights = weight_transfer(before, made.graph)
     if json_:
         print(json.dumps({"spec": made.child, "weights": weights.as_json()}, indent=2))
@@ -237,7 +236,7 @@ def migrate(
         _, findings = analysed(load_as(made, out or source))
         if findings:
             raise SpecError(findings)
-    _give(_laid_out(made) + "\n", out)
+    _give(laid_out(json.dumps(made, ensure_ascii=False)), out)
     if has_comments(source.text):
         terminal.notice("the comments of the file are not carried over")
     for change in changes or ["nothing to change: the file is in the current format"]:
@@ -271,26 +270,3 @@ def _give(text: str, out: str | None) -> None:
         return
     write_beside(Path(out), text.encode(), "file")
     print(out)
-
-
-def _laid_out(value: Any, indent: str = "", before: int = 0) -> str:
-    """Return JSON formatted for reading: a value that fits on one line is put on one line.
-
-    Args:
-        value: any JSON value; the order of its keys is kept.
-        indent: indentation of the line on which the value begins.
-        before: characters of that line already used, and needed after the value.
-    """
-    short = json.dumps(value, ensure_ascii=False)
-    fits = len(indent) + before + len(short) <= _WIDEST
-    if not value or not isinstance(value, dict | list) or (indent and fits):
-        return short
-    inner = f"{indent}  "
-    if isinstance(value, list):
-        lines = [inner + _laid_out(item, inner, 1) for item in value]
-        return "[\n" + ",\n".join(lines) + f"\n{indent}]"
-    lines = []
-    for key, item in value.items():
-        head = json.dumps(key, ensure_ascii=False) + ": "
-        lines.append(inner + head + _laid_out(item, inner, len(head) + 1))
-    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"

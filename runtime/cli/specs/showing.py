@@ -1,4 +1,4 @@
-"""The command `weft show`: the nodes of a spec, the passes of its training, and its code.
+"""The command `weft show`: the nodes of a spec, the passes over its graph, and its code.
 
 It does not load torch.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ....graphs.draw.outline import as_json, render
 from ....graphs.ir.graph import Graph
-from ....graphs.passes.pipeline import PassName, Settings, Step, pipeline
-from ....specs.findings import InputError
+from ....graphs.passes.objective import deployed_graph
+from ....graphs.passes.pipeline import NAMES, PassName, Purpose, Settings, Step, pipeline
+from ....specs.findings import InputError, did_you_mean
 from ....specs.form import describes_run
 from ....specs.load import load
 from ....specs.reader import read_file, shipped_names
@@ -23,96 +24,105 @@ from ...spec.check import graph_of
 from ..common.command import SPECS, command
 from ..common.parameters import RUNS, Json, Overrides, SpecName, overridden
 
-if TYPE_CHECKING:
-    from ...train.run import Run
-
 
 @command(
     SPECS,
     "weft show transformer-tiny",
     "weft show multi30k-en-de --passes",
     "weft show transformer-tiny --code --train --without unpad",
+    "weft show transformer-base --code --decode",
 )
 def show(
     spec: SpecName,
     *,
     passes: Annotated[
-        bool, typer.Option("--passes", help="Print the passes of training, and what each changes.")
+        bool, typer.Option("--passes", help="Print the passes, and what each changes.")
     ] = False,
     code: Annotated[
         bool, typer.Option("--code", help="Print the Python that computes the model.")
     ] = False,
     train: Annotated[
-        bool, typer.Option("--train", help="With --code: the code after the passes of training.")
+        bool, typer.Option("--train", help="The passes of training, or the code after them.")
     ] = False,
-    after: Annotated[
-        PassName | None, typer.Option("--after", help="With --passes or --train: stop after this.")
-    ] = None,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="The passes of decoding, or the code after them.")
+    ] = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="The passes of an ONNX export, or the code after them.")
+    ] = False,
+    after: Annotated[PassName | None, typer.Option("--after", help="Stop after this pass.")] = None,
     without: Annotated[
-        list[PassName] | None,
-        typer.Option("--without", help="With --passes or --train: leave this pass out."),
+        list[PassName] | None, typer.Option("--without", help="Leave this pass out.")
     ] = None,
     overrides: Overrides = None,
     json_: Json = False,
 ) -> None:
-    """Print the tree of a spec's nodes, with types and parameters, or how training computes it.
+    """Print the tree of a spec's nodes, with types and parameters, or how it is computed.
 
+    --passes alone prints the passes of training, and --code alone the code before all passes.
     The passes of a run are those of its settings. Whether "padding": "auto" unpads depends on the
-    data; here it does.
+    data; here it does. A run with settings of parallelism is shown for two groups of processes,
+    any other for one process; decoding as on a CPU whose kernels take prepacked matrices.
     """
-    _refuse_idle(passes=passes, code=code, train=train, json_=json_, narrows=bool(after or without))
-    graph = graph_to_show(spec, overrides)
+    purposes: list[Purpose] = []
+    purposes += ["train"] if train else []
+    purposes += ["decode"] if decode else []
+    purposes += ["export"] if export else []
+    narrows = bool(after or without)
+    _refuse_idle(passes=passes, code=code, purposes=purposes, json_=json_, narrows=narrows)
+    graph, settings = _opened(spec, overrides)
     if not (passes or code):
         print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
         return
-    steps = _steps(graph, _settings(spec, overrides), tuple(without or ()), after)
+    purpose: Purpose = purposes[0] if purposes else "train"
+    left_out = tuple(without or ())
+    if purpose != "train":
+        graph = deployed_graph(graph)
+        settings = _settings_of(graph, purpose)
+    steps = _steps(graph, replace(settings, without=left_out), after)
     if passes:
         print(json.dumps(list(map(_as_json, steps)), indent=2) if json_ else _listed(steps))
     else:
-        print("\n\n".join(_sources(steps[-1].graph if train and steps else graph)))
+        print("\n\n".join(_sources(steps[-1].graph if purposes and steps else graph)))
 
 
 def graph_to_show(spec: str, overrides: list[str] | None) -> Graph:
     """Return the graph of a spec; of a run, that of what it trains."""
-    found = _run(spec, overrides)
-    if found is None:
-        return graph_of(load(spec, overridden(overrides)))
-    from ...train.objective.planned import graph_of_run
-
-    return graph_of_run(*found)
+    return _opened(spec, overrides)[0]
 
 
-def _run(spec: str, overrides: list[str] | None) -> tuple[Run, str] | None:
-    """Return a run and its file; None for a spec."""
+def _opened(spec: str, overrides: list[str] | None) -> tuple[Graph, Settings]:
+    """Return the graph of a spec or of what a run trains, and the settings of its passes."""
     path = shipped_names(RUNS).get(spec, Path(spec))
-    if not path.is_file():
-        return None
-    value, source = read_file(path)
+    value, source = read_file(path) if path.is_file() else (None, "")
     if not describes_run(value):
-        return None
+        return graph_of(load(spec, overridden(overrides))), Settings()
+    from ...train.objective.planned import graph_of_run
     from ...train.run import run_of
-
-    return run_of(value, source, overridden(overrides)), source
-
-
-def _settings(spec: str, overrides: list[str] | None) -> Settings:
-    found = _run(spec, overrides)
-    if found is None:
-        return Settings()
     from ...train.transforms.pass_settings import settings_of_run
 
-    return settings_of_run(found[0], unpad=True)
+    run = run_of(value, source, overridden(overrides))
+    parallel = run.parallel.tensor > 1 or run.parallel.data != "auto"
+    processes = 2 * run.parallel.tensor if parallel else 1
+    return graph_of_run(run, source), settings_of_run(run, unpad=True, processes=processes)
 
 
-def _refuse_idle(*, passes: bool, code: bool, train: bool, json_: bool, narrows: bool) -> None:
+def _refuse_idle(
+    *, passes: bool, code: bool, purposes: list[Purpose], json_: bool, narrows: bool
+) -> None:
     """Refuse options that would have no effect.
 
     Raises:
         InputError: there is one.
     """
+    options = " and ".join(f"--{purpose}" for purpose in purposes)
     idle = {
-        "--train": (train and not code, "add --code"),
-        "--after or --without": (narrows and not (passes or train), "add --passes or --train"),
+        options: (bool(purposes) and not (code or passes), "add --code or --passes"),
+        f"{options} together": (len(purposes) > 1, "give one of them"),
+        "--after or --without": (
+            narrows and not (passes or purposes),
+            "add --passes, --train, --decode or --export",
+        ),
         "--code": (code and passes, "give either --code or --passes"),
         "--json": (json_ and code, "leave it out, or use --passes"),
     }
@@ -121,19 +131,37 @@ def _refuse_idle(*, passes: bool, code: bool, train: bool, json_: bool, narrows:
             raise InputError(f"{option} has no effect here", place=option, help=help_)
 
 
-def _steps(
-    graph: Graph, settings: Settings, without: tuple[PassName, ...], after: PassName | None
-) -> list[Step]:
+def _settings_of(graph: Graph, purpose: Purpose) -> Settings:
+    """Return the settings of the passes of decoding or of an export.
+
+    Raises:
+        InputError: the graph does not decode.
+    """
+    if purpose == "decode" and graph.step_axis is None:
+        raise InputError(
+            f"'{graph.name}' does not decode: its spec has no 'step'",
+            place="--decode",
+            help="use --train, or a model with a 'step', such as transformer-base",
+        )
+    return Settings(purpose=purpose, prepacked="float32", compiled=True)
+
+
+def _steps(graph: Graph, settings: Settings, after: PassName | None) -> list[Step]:
     """Return the passes of a graph, up to one of them.
 
     Raises:
-        InputError: the last one is left out.
+        InputError: the last one is left out, or a pass is none of its purpose.
     """
-    if after in without:
+    if after in settings.without:
         raise InputError(f"the pass '{after}' is left out", place="--after", help="leave it in")
-    steps = pipeline(graph, replace(settings, without=without))
-    names = [step.name for step in steps]
-    return steps[: names.index(after) + 1] if after is not None else steps
+    names = NAMES[settings.purpose]
+    given = [*(("--after", after) for _ in range(after is not None))]
+    given += [("--without", name) for name in settings.without]
+    for option, name in given:
+        if name not in names:
+            problem = f"'{name}' is not a pass of --{settings.purpose}"
+            raise InputError(problem, place=option, help=did_you_mean(str(name), names))
+    return pipeline(graph, settings, after)
 
 
 def _listed(steps: list[Step]) -> str:

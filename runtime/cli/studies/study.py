@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import Field
@@ -27,9 +27,8 @@ from ..common.parameters import (
 )
 
 if TYPE_CHECKING:
-    from ...study.document.settings import Study
-    from ...study.planning.base import Run
-    from ...study.planning.plan import Plan
+    from ...study.records import StudyPlan
+    from ...study.study import Begun, Study
 
 StudyName = Annotated[
     str,
@@ -73,69 +72,43 @@ def check(
     json_: Json = False,
 ) -> int:
     """Check every row of a study, and print its costs and what it changes. Nothing is trained."""
-    from ...study.planning.table import plan_record
-
-    _, plan, folder = _planned(study, overrides, out, speed)
+    found = _study(study, overrides, out, speed)
+    plan = found.plan()
     if json_:
-        record = (
-            plan_record(plan, _speed(folder, speed))
-            if not plan.errors
-            else {"study": plan.study.name, "findings": [one.as_json() for one in plan.findings]}
-        )
-        print(json.dumps(record, indent=2, ensure_ascii=False))
-        return int(bool(plan.errors))
-    _refuse_wrong(plan, study)
-    _show(plan, _speed(folder, speed))
+        print(json.dumps(plan.as_json(), indent=2, ensure_ascii=False))
+        return int(bool(plan.findings.errors))
+    _refuse_wrong(plan)
+    _show(found, plan)
     return 0
 
 
-def _planned(
-    name: str, overrides: list[str] | None, out: str | None, speed: float | None
-) -> tuple[Study, Plan, Path]:
-    """Return a study with its plan and its folder."""
-    from ...study.document.load import load_study
-    from ...study.planning.plan import plan_study
+def _study(name: str, overrides: list[str] | None, out: str | None, speed: float | None) -> Study:
+    from ...study.study import Study
 
-    study, source = load_study(name, overridden(overrides))
-    folder = _folder(study, out)
-    limited = study.budget.seconds is not None
-    plan = plan_study(study, source, _speed(folder, speed) if limited else None)
-    return study, plan, folder
+    return Study(name, out=out, overrides=overridden(overrides), gigaflops=speed)
 
 
-def _folder(study: Study, out: str | None) -> Path:
-    return Path(out) if out else Path("outputs") / study.name
-
-
-def _refuse_wrong(plan: Plan, name: str) -> None:
+def _refuse_wrong(plan: StudyPlan) -> None:
     """Print the warnings of a plan, and raise its errors.
 
     Raises:
         SpecError: the plan has errors.
     """
-    terminal.show_warnings(one for one in plan.findings if one.level == "warning")
-    if plan.errors:
-        raise SpecError(plan.errors)
-    del name
+    terminal.show_warnings(plan.findings.warnings)
+    if errors := plan.findings.errors:
+        raise SpecError(errors)
 
 
-def _speed(folder: Path, given: float | None) -> Callable[[Run], float]:
-    from ...study.running.speed import flops_per_second
-
-    return flops_per_second(folder, None if given is None else given * 1e9)
-
-
-def _show(plan: Plan, speed: Callable[[Run], float]) -> None:
+def _show(study: Study, plan: StudyPlan) -> None:
     """Print the plan of a study."""
-    from ...study.planning.table import change_lines, cost_rows
-
-    print("\n".join(terminal.columns(cost_rows(plan, speed), 1)))
-    seeds = len(plan.study.seeds)
-    print(
-        f"\none run  training at {speed(plan.baseline.run) / 1e9:,.1f} GFLOP/s, without validations"
-    )
+    print("\n".join(terminal.columns(plan.table, 1)))
+    seeds = len(study.settings.seeds)
+    print(f"\none run  training at {plan.gigaflops:,.1f} GFLOP/s, without validations")
     print(f"all      {seeds} seed{'s' * (seeds > 1)} each, one run at a time\n")
-    print("\n".join(change_lines(plan)))
+    for row in plan.rows:
+        if row.name != study.settings.compare.baseline:
+            print(f"{row.name}  {row.solved}".rstrip())
+            print("\n".join(f"  {line}" for line in row.changes or ("no difference",)))
 
 
 @command(
@@ -173,60 +146,52 @@ def run(
     speed: Peak = None,
 ) -> int:
     """Train and measure all runs of a study, and write its report."""
-    from ...study.planning.table import plan_record
     from ...study.report.pictures import write_pictures
-    from ...study.running.jobs import write_jobs
     from ...study.running.pool import job_command
+    from ...study.study import begun
 
-    settings, plan, folder = _planned(study, overrides, out, speed)
-    _refuse_wrong(plan, study)
+    if dry and print_jobs:
+        raise wrong("--print-jobs", "it has no effect with --dry")
+    found = _study(study, overrides, out, speed)
+    plan = found.plan()
+    _refuse_wrong(plan)
     if dry:
-        if print_jobs:
-            raise wrong("--print-jobs", "it has no effect with --dry")
-        _show(plan, _speed(folder, speed))
+        _show(found, plan)
         return 0
-    from ...system.lock import locked
-
-    with locked(folder):
-        record = plan_record(plan, _speed(folder, speed))
-        record["document"] = settings.model_dump(mode="json", exclude_unset=True)
-        record |= {"source": study, "folder": str(folder), "overrides": overrides or []}
-        jobs = write_jobs(plan, folder, record)
-        todo = [job for job in jobs if job.state() != "done"]
+    with begun(found, plan) as jobs:
         if print_jobs:
-            for job in todo:
+            for job in jobs.todo:
                 print(shlex.join(job_command(job.folder.resolve())))
             return 0
-        if problem := write_pictures(plan, folder):
+        if problem := write_pictures(plan.plan, found.folder):
             terminal.notice(f"no pictures: {problem}")
-        terminal.notice(f"{len(jobs)} jobs, {len(jobs) - len(todo)} of them done before")
-        return _run(folder, record, todo, processes)
+        done = len(jobs.jobs) - len(jobs.todo)
+        terminal.notice(f"{len(jobs.jobs)} jobs, {done} of them done before")
+        return _run(found, jobs, processes)
 
 
-def _run(folder: Path, record: dict[str, Any], todo: list[Any], processes: int) -> int:
+def _run(study: Study, jobs: Begun, processes: int) -> int:
     from ...study.running.live import watched
     from ...study.running.pool import run_pool
     from ...study.running.speed import gpus
 
-    with watched(record, folder, terminal.console(), live=terminal.shows_progress()) as look:
-        work = run_pool(todo, processes, gpus=gpus(), look=look)
-    for key, problem in work.failed.items() if terminal.shows_progress() else ():
+    live, console = terminal.shows_progress(), terminal.console()
+    with watched(jobs.record, study.folder, console, live=live) as look:
+        work = run_pool(jobs.todo, processes, gpus=gpus(), look=look)
+    for key, problem in work.failed.items() if live else ():
         terminal.notice(f"job {key} failed: {problem}")
     if work.stopping:
         terminal.notice("stopped; the same command continues")
         return 130
-    _report(folder)
+    _report(study)
     return int(bool(work.failed))
 
 
-def _report(folder: Path) -> None:
+def _report(study: Study) -> None:
     """Write the report, and print its conclusions and its files."""
-    from ...study.report.record import conclusions
-    from ...study.report.write import write_report
-
-    record, paths = write_report(folder)
-    print("\n".join(conclusions(record)))
-    for path in paths:
+    found = study.report()
+    print("\n".join(found.conclusions))
+    for path in found.paths:
         terminal.notice(f"written  {path}")
 
 
@@ -242,6 +207,10 @@ def job(
         int | None,
         option("--parent", "Stop with a checkpoint when the process with this id ends."),
     ] = None,
+    task: Annotated[
+        Literal["task.json", "search.json"],
+        option("--task", "File that says what is measured: that of the study or of its search."),
+    ] = "task.json",
 ) -> int:
     """Run one job of a study, as `weft study run` and job arrays do."""
     if cores is not None and hasattr(os, "sched_setaffinity"):
@@ -249,34 +218,31 @@ def job(
     from ...study.running.worker import run_job
     from ...system.memory import keep_freed_memory
 
-    if not (Path(folder) / "task.json").is_file():
+    if not (Path(folder) / task).is_file():
         raise InputError(
             "this is not the folder of a job", place=folder, help="see weft study run --print-jobs"
         )
     keep_freed_memory()
-    outcome = run_job(Path(folder), parent=parent)
+    outcome = run_job(Path(folder), parent=parent, kind=task)
     return {"done": 0, "SIGINT": 130, "SIGTERM": 143}[outcome]
 
 
 @command("Commands", "weft study status my-study.json", of=app)
 def status(study: StudyName, *, out: Folder = None, json_: Json = False) -> int:
     """Print how far each run of a study is."""
-    from ...study.document.load import load_study
-    from ...study.running.jobs import jobs_of, open_plan
-    from ...study.running.live import status_of, status_table
-
-    folder = _folder(load_study(study)[0], out)
-    record = open_plan(folder)
-    jobs = jobs_of(record, folder)
+    found = _study(study, None, out, None)
     if json_:
-        found = [
-            {"row": one.row, "seed": one.seed, "job": one.key, **status_of(one)} for one in jobs
-        ]
-        print(json.dumps(found, indent=2))
-    else:
-        from rich.console import Console
+        jobs = [asdict(one) for one in found.status()]
+        known = [{key: each for key, each in one.items() if each not in (None, "")} for one in jobs]
+        print(json.dumps(known, indent=2))
+        return 0
+    from rich.console import Console
 
-        Console(highlight=False).print(status_table(record, folder))
+    from ...study.running.jobs import open_plan
+    from ...study.running.live import status_table
+
+    table = status_table(open_plan(found.folder), found.folder)
+    Console(highlight=False).print(table)
     return 0
 
 
@@ -287,9 +253,7 @@ def report(study: StudyName, *, out: Folder = None) -> None:
     Raises:
         InputError: the study was not run.
     """
-    from ...study.document.load import load_study
-
-    _report(_folder(load_study(study)[0], out))
+    _report(_study(study, None, out, None))
 
 
 @command("Commands", "weft study demo --processes 2", of=app)
@@ -314,3 +278,30 @@ def demo(
     write_demo_corpus(folder)
     root = [f"run.data.root={folder}", *(overrides or [])]
     return run("study-demo", out=out, overrides=root, processes=processes)
+
+
+@command(
+    "Commands",
+    "weft study search my-study.json --processes 2",
+    note="Needs the extra 'search'. Ctrl-C stops with checkpoints; the same command continues.",
+    of=app,
+)
+def search(
+    study: StudyName,
+    *,
+    out: Folder = None,
+    overrides: Overrides = None,
+    processes: Annotated[
+        int,
+        Field(ge=1),
+        option("--processes", "Trials that train at the same time. [default: 1]"),
+    ] = 1,
+) -> int:
+    """Search the best row by the validation data; no test set is measured."""
+    found = _study(study, overrides, out, None).search(processes=processes, log=terminal.notice)
+    for path in found.paths:
+        terminal.notice(f"written  {path}")
+    if found.stopped:
+        terminal.notice("stopped; the same command continues")
+        return 130
+    return int(any(trial.state == "failed" for trial in found.trials))

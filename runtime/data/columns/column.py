@@ -101,6 +101,18 @@ class Column(ABC):
         """Return the positions of each row on the column's own time axis; None without one."""
         return None
 
+    def starts(self, arrays: Arrays) -> NDArray[np.bool_] | None:  # noqa: ARG002
+        """Return whether each row begins a document; None if rows are not segments of documents."""
+        return None
+
+    def segments(self, value: Any) -> list[Mapping[str, NDArray[Any]]] | None:  # noqa: ARG002
+        """Return the encoded rows of one document; None if the column does not divide documents.
+
+        Raises:
+            InputError: the value is wrong.
+        """
+        return None
+
     @abstractmethod
     def collate(
         self,

@@ -58,6 +58,9 @@ class TextSettings(ColumnSettings):
     block: int | None = Field(default=None, ge=2)
     """Cut the concatenated texts into rows of this many tokens, for language models; None makes
     each text a row."""
+    segment: int | None = Field(default=None, ge=2)
+    """Cut each text, a document, into rows of this many tokens, which batches keep in order, for an
+    objective with `segments`; the last row may be shorter."""
     max_length: int | None = Field(default=None, ge=1)
     """Cut each text to this many tokens, including begin and end tokens; None keeps it whole.
     `filter.max_length` drops long texts instead."""
@@ -69,14 +72,17 @@ class TextSettings(ColumnSettings):
         """Check that the settings can be combined.
 
         Raises:
-            ValueError: a setting would have no effect beside `block`, or `max_length` leaves no
-                space for text.
+            ValueError: a setting would have no effect beside `block` or `segment`, or `max_length`
+                leaves no space for text.
         """
-        if self.block is not None:
-            for name in ("max_length", "sampling"):
-                if getattr(self, name) is not None:
-                    msg = f"'{name}' cannot be combined with 'block'"
-                    raise SettingError(msg, name, help_=f"remove '{name}' or 'block'")
+        for cut in (name for name in ("block", "segment") if getattr(self, name) is not None):
+            for name in ("max_length", "sampling", "block"):
+                if name != cut and getattr(self, name) is not None:
+                    msg = f"'{name}' cannot be combined with '{cut}'"
+                    raise SettingError(msg, name, help_=f"remove '{name}' or '{cut}'")
+        if self.segment is not None and not self.end:
+            msg = "'segment' needs the end token, by which a document ends"
+            raise SettingError(msg, "end", help_="set 'end' to true, or remove it")
         if self.max_length is not None and self.max_length <= self.begin + self.end:
             msg = f"'max_length' {self.max_length} leaves no token for the text"
             raise SettingError(msg, "max_length", help_="increase it")

@@ -67,9 +67,11 @@ class TextColumn(Column):
 
     @property
     def block(self) -> BlockSettings | None:
-        """How to cut the texts into blocks; None keeps them."""
-        size = self.settings.block
-        return None if size is None else BlockSettings(size, self.before, self.after)
+        """How to cut the texts into blocks or segments; None keeps them."""
+        settings = self.settings
+        size = settings.segment or settings.block
+        joined = settings.segment is None
+        return None if size is None else BlockSettings(size, self.before, self.after, joined)
 
     @property
     def inputs(self) -> Mapping[str, ValueType]:
@@ -95,10 +97,29 @@ class TextColumn(Column):
         raw = np.frombuffer(text.encode(), dtype=np.uint8)
         return {"": ids} if self.settings.sampling is None else {"": ids, RAW: raw}
 
+    def segments(self, value: Any) -> list[Mapping[str, NDArray[Any]]] | None:
+        """Return the ids of each segment of a text, with special tokens.
+
+        Raises:
+            InputError: the value is not a text.
+        """
+        size = self.settings.segment
+        if size is None:
+            return None
+        ids = np.array([*self.before, *self.encode(value)[""], *self.after], dtype=np.int64)
+        return [{"": ids[start : start + size]} for start in range(0, len(ids), size)]
+
     def lengths(self, arrays: Arrays) -> NDArray[np.int64]:
         """Return the number of ids of each row, including special tokens."""
         added = 0 if self.block is not None else len(self.before) + len(self.after)
         return arrays[""].lengths().astype(np.int64) + added
+
+    def starts(self, arrays: Arrays) -> NDArray[np.bool_] | None:
+        """Return whether each row begins a document: the row before ends with the end token."""
+        if self.settings.segment is None:
+            return None
+        ends = arrays[""].last() == self.vocabulary.eos
+        return np.concatenate([[True], ends[:-1]]) if len(ends) else ends
 
     def collate(
         self,

@@ -45,11 +45,15 @@ class DataSettings(Settings):
             ValueError: the settings of columns do not fit together, or the filter has no effect.
         """
         texts = {name: one for name, one in self.columns.items() if isinstance(one, TextSettings)}
-        blocks = [name for name, one in texts.items() if one.block is not None]
+        blocks = [name for name, one in texts.items() if one.block or one.segment]
         if blocks and len(self.columns) > 1:
-            msg = "a column with 'block' cannot be combined with other columns"
-            help_ = "remove 'block' or the other columns: blocks do not align with rows"
-            raise SettingError(msg, "columns", blocks[0], "block", help_=help_)
+            cut = "block" if texts[blocks[0]].block else "segment"
+            msg = f"a column with '{cut}' cannot be combined with other columns"
+            help_ = f"remove '{cut}' or the other columns: {cut}s do not align with rows"
+            raise SettingError(msg, "columns", blocks[0], cut, help_=help_)
+        if self.train.weights is not None and any(texts[name].segment for name in blocks):
+            msg = "weights of files would interrupt the segments of documents"
+            raise SettingError(msg, "train", "weights", help_="remove 'weights'")
         for name, one in self.columns.items():
             if isinstance(one, TagsSettings) and one.of not in texts:
                 msg = f"there is no text column '{one.of}'"
@@ -62,7 +66,7 @@ class DataSettings(Settings):
         lengths = given.keys() - {"duplicates"}
         if (given and not texts) or (lengths and blocks):
             key = min(lengths or given)
-            what = "has no text column" if not texts else "cuts its text into blocks"
+            what = "has no text column" if not texts else "cuts its text into rows"
             msg = f"'{key}' has no effect on data that {what}"
             raise SettingError(msg, "filter", key, help_=f"remove '{key}'")
         if "max_ratio" in given and len(texts) == 1:

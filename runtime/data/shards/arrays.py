@@ -185,6 +185,10 @@ class Array:
             return np.asarray(self.items[row])
         return self.items[self.offsets[row] : self.offsets[row + 1]]
 
+    def last(self) -> NDArray[Any]:
+        """Return the last item of each row of a ragged array; no row may be empty."""
+        return np.asarray(self.items[self.offsets[1:] - 1])
+
     def lengths(self, path: Path | str = "") -> NDArray[np.int32]:
         """Return the number of items of each row of a ragged array.
 

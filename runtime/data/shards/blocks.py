@@ -1,7 +1,8 @@
-"""Blocks: rows of equal length, cut from the concatenated text of a column.
+"""Blocks and segments: rows of at most a fixed length, cut from the texts of a column.
 
-For language models: every text ends with the end token, texts follow each other, and a row
-begins wherever the previous one is full, also within a text.
+For language models: every text ends with the end token.  As blocks, texts follow each other, and a
+row begins wherever the previous one is full, also within a text.  As segments, each text begins a
+new row, and its last row may be shorter.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class BlockSettings:
     """Special tokens before each text."""
     after: tuple[int, ...]
     """Special tokens after each text."""
+    joined: bool = True
+    """Whether texts follow each other in a row; if not, each text begins a new row."""
 
 
 class Blocks:
@@ -48,6 +51,10 @@ class Blocks:
         """
         size = self._settings.size
         joined = joined_texts(ids, lengths, self._settings.before, self._settings.after)
+        if not self._settings.joined:
+            added = len(self._settings.before) + len(self._settings.after)
+            self._writer.extend(joined, _cut(np.asarray(lengths, dtype=np.int64) + added, size))
+            return
         stream = np.concatenate([self._rest, joined.astype(self._rest.dtype)])
         whole = len(stream) // size
         self._writer.extend(stream[: whole * size], np.full(whole, size))
@@ -58,6 +65,14 @@ class Blocks:
         if len(self._rest):
             self._writer.extend(self._rest, np.array([len(self._rest)]))
             self._rest = self._rest[:0]
+
+
+def _cut(lengths: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Return the lengths of the rows of each text, of which all but its last one have `size`."""
+    counts = -(-lengths // size)
+    rows = np.full(int(counts.sum()), size, dtype=np.int64)
+    rows[np.cumsum(counts) - 1] = lengths - (counts - 1) * size
+    return rows
 
 
 def joined_texts(

@@ -228,6 +228,11 @@ class Corpus:
         """
         return self.arrays[name].lengths(self.folder / f"{name}.offsets")
 
+    @property
+    def starts(self) -> None:
+        """None: only a table knows whether rows are segments of documents."""
+        return
+
     @cached_property
     def axes(self) -> dict[str, NDArray[np.int64]]:
         """Tokens of each row of each text column, including the end token."""

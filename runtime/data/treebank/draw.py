@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import graphviz
@@ -11,6 +10,10 @@ from ....graphs.draw.render import write_picture
 from .trees import Leaf, Tree, plain
 
 _LABEL, _TAG, _LINE = "#225588", "#777777", "#999999"
+_SIZE = 12
+"""Size of the font, in points."""
+_LEVEL, _GAP = 30.0, 14.0
+"""Distance of two levels, and of two words, in points."""
 
 
 def draw_tree(tree: Tree, out: Path) -> Path:
@@ -27,32 +30,62 @@ def draw_tree(tree: Tree, out: Path) -> Path:
 
 
 def picture(tree: Tree) -> graphviz.Digraph:
-    """Return the drawing of a tree as a graph."""
+    """Return the drawing of a tree as a graph with fixed positions.
+
+    Constituents of one depth are on one line, tags on a line of their own above the words, and a
+    constituent is centered over its first and last child.  No lines cross.
+    """
     graph = graphviz.Digraph(
-        graph_attr={"ordering": "out", "nodesep": "0.15", "ranksep": "0.25"},
-        node_attr={"shape": "plain", "fontname": "Helvetica", "fontsize": "12"},
+        engine="neato",
+        graph_attr={"splines": "line"},
+        node_attr={"shape": "plain", "fontname": "Helvetica", "fontsize": str(_SIZE)},
         edge_attr={"arrowhead": "none", "color": _LINE},
     )
-    words: list[str] = []
+    bottom = -_LEVEL * (_depth(tree) + 1)
+    edge = 0.0
 
-    def add(part: Tree | Leaf, name: str) -> None:
+    def put(name: str, text: str, x: float, y: float, **look: str) -> None:
+        graph.node(name, graphviz.escape(text), pos=f"{x:.1f},{y:.1f}", **look)
+
+    def add(part: Tree | Leaf, name: str, depth: int, least: float) -> float:
+        """Add a part; return its center.  A constituent of one word needs `least` points."""
+        nonlocal edge
         if isinstance(part, Leaf):
-            graph.node(name, graphviz.escape(part.tag), fontcolor=_TAG)
-            word = f"{name}w"
-            graph.node(word, graphviz.escape(plain(part.word)), fontname="Helvetica-Bold")
-            graph.edge(name, word, style="dotted")
-            words.append(word)
-            return
-        graph.node(name, graphviz.escape(part.label), fontcolor=_LABEL)
+            word = plain(part.word)
+            width = max(_width(word), _width(part.tag), least) + _GAP
+            x, edge = edge + width / 2, edge + width
+            put(name, part.tag, x, bottom, fontcolor=_TAG)
+            put(f"{name}w", word, x, bottom - 0.7 * _LEVEL, fontname="Helvetica-Bold")
+            graph.edge(name, f"{name}w", style="dotted")
+            return x
+        single = len(part.children) == 1
+        own = max(_width(part.label), least) if single else 0.0
+        centers = [
+            add(child, f"{name}_{place}", depth + 1, own)
+            for place, child in enumerate(part.children)
+        ]
+        x = (centers[0] + centers[-1]) / 2
+        put(name, part.label, x, -_LEVEL * depth, fontcolor=_LABEL)
+        below = -_LEVEL * (depth + 1)
         for place, child in enumerate(part.children):
-            add(child, f"{name}_{place}")
-            graph.edge(name, f"{name}_{place}")
+            target = f"{name}_{place}"
+            if isinstance(child, Leaf) and below > bottom:  # down in its column crosses no line
+                put(f"{target}c", "", centers[place], below, shape="point", width="0")
+                graph.edge(name, f"{target}c", headclip="false")
+                graph.edge(f"{target}c", target, tailclip="false")
+            else:
+                graph.edge(name, target)
+        return x
 
-    add(tree, "t")
-    with graph.subgraph() as line:
-        line.attr(rank="same")
-        for word in words:
-            line.node(word)
-    for left, right in pairwise(words):
-        graph.edge(left, right, style="invis")
+    add(tree, "t", 0, 0.0)
     return graph
+
+
+def _depth(tree: Tree) -> int:
+    inner = (_depth(child) for child in tree.children if isinstance(child, Tree))
+    return 1 + max(inner, default=-1)
+
+
+def _width(text: str) -> float:
+    """Return about how wide a text is, in points."""
+    return 0.62 * _SIZE * len(text)

@@ -56,6 +56,12 @@ def _conflict(at: str, problem: str, help_: str) -> Finding:
 
 def _parallel(run: Run) -> Iterator[Finding]:
     data, tensor, kind = run.parallel.data, run.parallel.tensor, run.optimizer.type
+    if tensor > 1 and run.precision == "float16":
+        yield _conflict(
+            "/precision",
+            "loss scaling does not support blocks that are partitioned over processes",
+            "set it to 'bfloat16' or 'float32', or 'parallel.tensor' to 1",
+        )
     if data == "ddp" and tensor > 1:
         yield _conflict(
             "/parallel/data",

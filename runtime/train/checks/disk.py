@@ -30,9 +30,12 @@ def disk_space(run: Run, graph: Graph, folder: Path) -> Iterator[Finding]:
         return  # a resumed run, most of whose checkpoints exist already
     settings = run.checkpoint
     written = -(-run.updates // settings.every)
-    kept = min(max(settings.keep, settings.average, RESUMABLE), written)
-    moments = MOMENTS[run.optimizer.type] * min(RESUMABLE, written)
-    copies = kept + moments + 1 + bool(settings.average)  # and `best` and `averaged`
+    average = 0 if settings.ema is not None else settings.average
+    kept = min(max(settings.keep, average, RESUMABLE), written)
+    moments = (MOMENTS[run.optimizer.type] + (settings.ema is not None)) * min(RESUMABLE, written)
+    copies = (
+        kept + moments + 1 + bool(settings.average or settings.ema)
+    )  # and `best` and `averaged`
     needed = graph.parameters() * _FLOAT * copies + RESERVE
     existing = next(
         path for path in [folder.absolute(), *folder.absolute().parents] if path.is_dir()

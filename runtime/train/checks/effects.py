@@ -36,13 +36,18 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
     yield from _batch(run)
     if not shortened:
         yield from _beyond_the_end(run)
-    if run.checkpoint.keep < run.checkpoint.average and changed(run.checkpoint, "keep"):
+    average = 0 if run.checkpoint.ema is not None else run.checkpoint.average
+    if run.checkpoint.keep < average and changed(run.checkpoint, "keep"):
         yield unused(
             "/checkpoint/keep",
             f"'keep' is {run.checkpoint.keep}, but the {run.checkpoint.average} newest checkpoints"
             " are kept for 'average'",
             "remove it, or lower 'average'",
         )
+    both = run.checkpoint.ema is not None and run.checkpoint.average
+    if both and changed(run.checkpoint, "average"):
+        problem = "with 'ema', no mean of checkpoints is written"
+        yield unused("/checkpoint/average", problem, "set it to 0, or remove 'ema'")
     if run.checkpoint.sharded and run.parallel.data == "ddp":
         problem = "'ddp' replicates all weights, so there are no shards to write"
         help_ = "remove it, or set 'parallel.data' to 'fsdp'"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import position_limits, visits
 from ....graphs.passes.objective import deployed_graph, trained_models
+from ....graphs.passes.parallel import divided_blocks
 from ....graphs.passes.select import chosen
 from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
@@ -29,6 +30,7 @@ def objective_fits(run: Run, graph: Graph) -> Iterator[Finding]:
     yield from _limits(run, graph)
     yield from _partition(run, graph)
     yield from _model_settings(run, graph)
+    yield from _segments(run, graph)
 
 
 def _names(graph: Graph) -> Iterator[Finding]:
@@ -116,9 +118,7 @@ def _partition(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding if no block can be partitioned as the run requests."""
     if run.parallel.tensor == 1:
         return
-    from ..distributed.tensor_parallel import plan  # noqa: PLC0415 - a slow import
-
-    made = plan(graph, run.parallel.tensor)
+    made = divided_blocks(graph, run.parallel.tensor)
     if not made.blocks:
         yield Finding(
             code="R04",
@@ -160,3 +160,45 @@ def _drops(part: object) -> bool:
         return False
     found = [value for name, value in part.arguments.items() if "drop" in name]
     return any(not isinstance(value, int | float) or value > 0 for value in found)
+
+
+def _segments(run: Run, graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each setting that does not fit how documents are divided."""
+    texts = {n: one for n, one in run.data.columns.items() if isinstance(one, TextSettings)}
+    cut = {name: one.segment for name, one in texts.items() if one.segment is not None}
+    if graph.segments is None:
+        for name in cut:
+            problem = f"'{graph.name}' has no 'segments', so it reads each row on its own"
+            help_ = "remove it, or name an objective with 'segments'"
+            yield unused(pointer("data", "columns", name, "segment"), problem, help_)
+        return
+    if not cut:
+        yield Finding(
+            code="R04",
+            at="/data/columns",
+            problem=f"'{graph.name}' has 'segments', but no column cuts its texts into segments",
+            help="set 'segment' of the text column to the number of tokens of a row",
+        )
+    for name, size in cut.items():
+        if size > run.batch.tokens:
+            yield Finding(
+                code="R04",
+                at="/batch/tokens",
+                problem=f"a batch has {run.batch.tokens} tokens, but a segment of '{name}' {size}",
+                help=f"set it to a multiple of {size}",
+            )
+    refused = {
+        "/padding": run.padding == "unpadded",
+        "/activation_checkpointing": bool(run.activation_checkpointing),
+        "/compile": run.compile == "layers",
+        "/checkpoint/sharded": run.checkpoint.sharded,
+        "/parallel/tensor": run.parallel.tensor > 1,
+    }
+    for at, wrong in refused.items():
+        if wrong:
+            yield Finding(
+                code="R04",
+                at=at,
+                problem=f"an objective with 'segments', such as '{graph.name}', cannot have it",
+                help="remove it",
+            )

@@ -1,15 +1,15 @@
 """Tensor parallelism: partitions the linear maps of blocks over processes.
 
-The contract of a block (`BlockType.division`) says how: its input maps are partitioned by
-columns and its output maps by rows, along the heads or the inner width.  Everything else is
-computed by each process of the group.
+The pass `parallel` says which blocks: their input maps are partitioned by columns and their output
+maps by rows, along the heads or the inner width.  Everything else is computed by each process of
+the group.
 
 Source: Shoeybi et al. 2019 (Megatron-LM), section 3, https://arxiv.org/abs/1909.08053
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,103 +22,32 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from ....graphs.ir.graph import Filling, Graph, Part
-from ....graphs.ir.traverse import owned_parts
 from ....graphs.ir.weights.division import Division
-from ....specs.findings import InputError
+from ....graphs.passes.parallel import maps_of
 
 _APART = 0x85EBCA6B
 """Odd, so that the dropout of the processes of a group differs."""
 
 
-@dataclass(slots=True)
-class Plan:
-    """Which blocks are partitioned, and how."""
-
-    blocks: dict[str, Division] = field(default_factory=dict)
-    """Division of each partitioned block, by the path of its module."""
-    whole: dict[str, str] = field(default_factory=dict)
-    """Reason why a block that supports it is not partitioned, by the path of its module."""
-
-    def maps(self) -> dict[str, str]:
-        """Return `columns` or `rows` for each partitioned linear map, by its path."""
-        found: dict[str, str] = {}
-        for path, division in self.blocks.items():
-            found |= {f"{path}.{name}": "columns" for name in division.enter}
-            found |= {f"{path}.{name}": "rows" for name in division.leave}
-        return found
-
-
-def plan(graph: Graph, processes: int) -> Plan:
-    """Plan how the blocks of a graph are partitioned.
-
-    A block is not partitioned if its parts do not divide evenly, or if one of its
-    weights is tied to another.
-
-    Args:
-        graph: graph of the model.
-        processes: number of processes that share a block.
-    """
-    found = Plan()
-    tied = {path for group in graph.ties for path in group}
-    for path, _, part in owned_parts(graph.root):
-        division = part.block.division(part.arguments)
-        if division is None or not all(map(_any_heads, part.fill.values())):
-            continue
-        uneven = [f"{n} {name}" for name, n in division.parts.items() if n % processes]
-        maps = (f"{path}.{name}." for name in (*division.enter, *division.leave))
-        if uneven:
-            found.whole[path] = f"{uneven[0]} do not divide evenly among {processes}"
-        elif any(weight.startswith(begin) for begin in maps for weight in tied):
-            found.whole[path] = "a weight is tied"
-        else:
-            found.blocks[path] = division
-    return found
-
-
-def _any_heads(filling: Filling) -> bool:
-    """Return whether a block in a slot computes the same for any of the heads, without weights."""
-    if not isinstance(filling, Part) or filling.weights() or filling.steps:
-        return False
-    by_head = {"heads", "groups"}.intersection(filling.signature.sized)
-    return not by_head and all(map(_any_heads, filling.fill.values()))
-
-
-def divide(model: nn.Module, graph: Graph, mesh: DeviceMesh) -> int:
+def divide(model: nn.Module, blocks: Mapping[str, Division], mesh: DeviceMesh) -> None:
     """Partition a model over the processes of a mesh, in place.
 
     Args:
-        model: model built from `graph`, equal on all processes.
-        graph: its block contracts say what can be partitioned.
+        model: equal on all processes.
+        blocks: the division of each partitioned block, by the path of its module.
         mesh: one-dimensional mesh of the processes that share each block.
-
-    Returns:
-        The number of partitioned blocks.
-
-    Raises:
-        InputError: no block can be partitioned.
     """
-    made = plan(graph, mesh.size())
-    if not made.blocks:
-        why = next(iter(made.whole.items()), None)
-        reason = f": {why[0]}: {why[1]}" if why else ""
-        raise InputError(
-            f"no block of '{graph.name}' can be partitioned over {mesh.size()} processes{reason}",
-            place="/parallel/tensor",
-            help="set 'parallel.tensor' to a number that divides its heads and d_ff, or to 1",
-        )
     styles: dict[str, ParallelStyle] = {
         path: ColwiseParallel() if way == "columns" else RowwiseParallel()
-        for path, way in made.maps().items()
+        for path, way in maps_of(blocks).items()
     }
     parallelize_module(model, mesh, styles)
-    for number, (path, division) in enumerate(made.blocks.items()):
+    for number, (path, division) in enumerate(blocks.items()):
         block = model.get_submodule(path)
         for name in division.counted:
             setattr(block, name, division.parts[name] // mesh.size())
         if any(_drops(module) for module in block.modules()):
             _drop_apart(block, number * mesh.size() + mesh.get_local_rank())
-    return len(made.blocks)
 
 
 def _drops(module: nn.Module) -> bool:

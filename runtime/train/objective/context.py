@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import position_limits
@@ -197,11 +195,17 @@ def training_context(
         InputError: the data or a checkpoint is wrong.
         SpecError: the objective has mistakes.
     """
-    listener.log(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
+    listener.log(f"{place.device}, {place.precision}: {place.reason}")
     with world.main_process_first():
         prepared = prepared_data(run, folder, report, log=listener.log)
     graph = graph_of_prepared(run, source, prepared, blocks)
     _, folders = opened_params(run, source)
+    if graph.segments is not None and world.size > 1:
+        raise InputError(
+            f"'{graph.name}' carries state between batches, so its training runs in one process",
+            place="/parallel",
+            help="start it without torchrun",
+        )
     losses = ObjectiveLosses(graph, run.auxiliary)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
@@ -239,6 +243,6 @@ def _full_speed(
     if run.updates < MEASURED_FROM:
         return None
     lengths = {name: float(each.mean()) for name, each in prepared.train.lengths.items()}
-    best = peak_flops(place.device, torch.bfloat16 if place.half else torch.float32)
+    best = peak_flops(place.device, place.dtype)
     devices = 1 if place.device.type == "cpu" else world.size
     return full_speed(graph, lengths, best * devices)

@@ -18,6 +18,7 @@ from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import counted_inputs
 from ..distributed.sampler import seed_of
 from ..loss import LossSums
+from .memory import Memory
 
 if TYPE_CHECKING:
     from ...data.table import Batch
@@ -37,6 +38,8 @@ class ObjectiveLosses:
     """Inputs of models of whose positions the data know how many are not padding."""
     _ratios: dict[str, float | Tensor] = field(default_factory=dict, init=False)
     """Loss to the number of the first loss's items for each of its own, in this update."""
+    memory: Memory | None = field(init=False)
+    """State that training carries between segments; None if the objective has no segments."""
     _first: dict[bytes, Tensor] = field(default_factory=dict, init=False)
     """Rows of each micro-batch to the number of items of the first loss."""
 
@@ -44,6 +47,7 @@ class ObjectiveLosses:
         """Find what the data tell about the inputs of models."""
         self._counted = counted_inputs(self.graph)
         self._unwired = self.graph.root.unwired_losses()
+        self.memory = None if self.graph.segments is None else Memory(self.graph)
 
     @property
     def losses(self) -> tuple[str, ...]:
@@ -130,9 +134,19 @@ class ObjectiveLosses:
         first = next(iter(found.values()), one)
         return {name: found.get(name, first) for name in self.losses}
 
+    @property
+    def carried(self) -> Mapping[str, Tensor]:
+        """State between segments of documents, by name; empty without segments."""
+        return {} if self.memory is None else self.memory.tensors
+
+    def carry(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
+        """Continue with the `carried` state of a checkpoint, on a device."""
+        if self.memory is not None:
+            self.memory.load(tensors, device)
+
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
         """Return the weighted sum of the losses of a batch, after `total` of its update."""
-        outputs = self.outputs(model, batch)
+        outputs = self.outputs(model, batch, self.memory)
         first = self._first[batch.rows.tobytes()]
         loss, *others = (
             outputs[name].float().sum() * (self.graph.losses[name] * self._ratios[name])
@@ -153,8 +167,10 @@ class ObjectiveLosses:
         parts = {name: parts[name] for name in self.reported}
         return LossSums(loss=loss, nll=nll, tokens=first, auxiliary=auxiliary, parts=parts)
 
-    def outputs(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Run the objective on a batch.
+    def outputs(
+        self, model: nn.Module, batch: Batch, memory: Memory | None = None
+    ) -> dict[str, Tensor]:
+        """Run the objective on a batch, which continues what is in a memory, if there is one.
 
         In training, unpadded models get the number of positions that are not padding, so that
         nothing has to be read from an accelerator.
@@ -165,7 +181,8 @@ class ObjectiveLosses:
             batched = getattr(inner.get_submodule(node), "batched", None)
             if batched is not None:
                 batched.expect(_counts(batch, counted))
-        found: dict[str, Tensor] = model(**inputs)
+        found: dict[str, Tensor]
+        found = model(**inputs) if memory is None else memory.run(inner, inputs, batch)
         return found
 
     @torch.no_grad()
@@ -176,9 +193,10 @@ class ObjectiveLosses:
         names = (*self.losses, *self.scores)
         sums = torch.zeros(len(names), dtype=torch.float64, device=device)
         counts = torch.zeros(len(self.losses), dtype=torch.float64, device=device)
+        memory = None if self.memory is None else Memory(self.graph)
         for batch in batches:
             moved = batch.to(device)
-            outputs = self.outputs(model, moved)
+            outputs = self.outputs(model, moved, memory)
             sums += torch.stack([outputs[name].double().sum() for name in names])
             weights = self.weights(model, moved)
             counts += torch.stack([weights[name].double() for name in self.losses])

@@ -171,6 +171,7 @@ def _resumed(
         listener.log(f"warning: settings differ from the start of the run: {changed}")
     weights = {f"{below}{path}": tensor for path, tensor in checkpoint.weights.items()}
     set_weights(model, weights, graph, str(folder))
+    context.losses.carry(checkpoint.memory(), context.place.device)
     state = state_in(checkpoint)
     if state.data and state.data != context.data:
         listener.log(

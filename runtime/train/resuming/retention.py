@@ -14,6 +14,7 @@ from ....graphs.ir.graph import Graph
 from ...checkpoint.average import average_weights
 from ...checkpoint.checkpoint import tensors_in
 from ...checkpoint.saving import Contents, deployed, save
+from ..optimize import averaged_weights
 from ..run import CheckpointSettings
 
 RESUMABLE = 2
@@ -32,7 +33,10 @@ def thin(folder: Path, settings: CheckpointSettings) -> None:
     """Delete old checkpoints, and the optimizer state of all but the newest `RESUMABLE`."""
     all_ = checkpoints(folder)
     resumable = all_[-RESUMABLE:]
-    kept = [*_regular(all_, settings)[-max(settings.keep, settings.average) :], *resumable]
+    kept = [
+        *_regular(all_, settings)[-max(settings.keep, 0 if settings.ema else settings.average) :],
+        *resumable,
+    ]
     for path in all_:
         if path not in kept:
             _remove(path)
@@ -62,21 +66,26 @@ def _regular(all_: list[Path], settings: CheckpointSettings) -> list[Path]:
 
 
 def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -> Path | None:
-    """Write the mean of the newest checkpoints to `averaged`, if the run requests it.
+    """Write the mean of the newest checkpoints, or the moving average, to `averaged`.
 
     Args:
         folder: folder of the run.
-        settings: `average` is the number of checkpoints; 0 writes nothing.
+        settings: `average` is the number of checkpoints; 0 writes nothing, except with `ema`.
         contents: contents of the new checkpoint except its weights.
 
     Returns:
         The folder that was written, or None.
     """
     regular = _regular(checkpoints(folder), settings)
-    if not settings.average or not regular:
+    if not regular or (settings.ema is None and not settings.average):
         return None
-    last = regular[-settings.average :]
-    mean = average_weights([_weights_in(path, contents.graph) for path in last])
+    last = regular[-1:] if settings.ema is not None else regular[-settings.average :]
+    each = [_weights_in(path, contents.graph) for path in last]
+    if settings.ema is not None:
+        moments = tensors_in(last[0], "optimizer")
+        mean = averaged_weights(each[0], moments, contents.graph.ties)
+    else:
+        mean = average_weights(each)
     state = {**contents.state, "averaged": [path.name for path in last]}
     made = replace(contents, weights=mean, state=state, optimizer=None)
     return save(folder / "averaged", deployed(made))

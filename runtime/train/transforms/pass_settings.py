@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from ..run import Run
 
 
-def settings_of_run(run: Run, *, unpad: bool, kernels: KernelChoice | None = None) -> Settings:
+def settings_of_run(
+    run: Run, *, unpad: bool, kernels: KernelChoice | None = None, processes: int = 1
+) -> Settings:
     """Return the settings of the passes of a run.
 
     Args:
         run: the run.
         unpad: whether to unpad, which depends on the data of a run whose `padding` is `auto`.
         kernels: the kernels that a measurement chose.
+        processes: number of processes that train.
     """
     wanted = run.activation_checkpointing
     return Settings(
@@ -25,4 +28,7 @@ def settings_of_run(run: Run, *, unpad: bool, kernels: KernelChoice | None = Non
         strict=run.padding == "unpadded",
         activation_checkpointing=(wanted,) if isinstance(wanted, str) else tuple(wanted),
         kernels=kernels,
+        processes=processes,
+        data=run.parallel.data,
+        tensor=run.parallel.tensor,
     )

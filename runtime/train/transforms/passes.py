@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....graphs.ir.graph import Graph
+from ....graphs.passes.objective import trained_models
 from ....graphs.passes.pipeline import pipeline
+from ....graphs.passes.unpad import plan_unpad
 from ...data.planning import plan_rows
 from .pass_settings import settings_of_run
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 WORTH = 0.05
 """Fraction of padding from which `auto` unpads; see docs/decisions/0025."""
+LOGGED = frozenset({"kernels", "parallel"})
+"""Passes whose changes are logged where they are chosen or carried out."""
 SAMPLE = 200_000
 """Maximum number of rows from which the fraction of padding is estimated."""
 
@@ -31,16 +35,25 @@ def planned_graph(context: TrainingContext, kernels: Kernels) -> Graph:
         kernels: the kernels that were chosen; logged where they are.
 
     Raises:
-        InputError: the run unpads a model that cannot be unpadded, or a selection is wrong.
+        InputError: the run unpads a model that cannot be unpadded, a selection is wrong, or the
+            settings of parallelism do not fit the graph.
     """
     run, graph = context.run, context.graph
-    share = 0.0 if run.padding == "padded" else padding_of(context.corpus, run.batch, run.seed)
+    models = trained_models(graph).values()
+    possible = (
+        graph.segments is None
+        and run.padding != "padded"
+        and any(plan_unpad(model).axes for model in models)
+    )
+    share = padding_of(context.corpus, run.batch, run.seed) if possible else 0.0
     unpad = run.padding == "unpadded" or share >= WORTH
-    settings = settings_of_run(run, unpad=unpad, kernels=kernels.choice)
+    settings = settings_of_run(
+        run, unpad=unpad, kernels=kernels.choice, processes=context.world.size
+    )
     for step in pipeline(graph, settings):
         graph = step.graph
         more = f" ({share:.1%} of the positions are padding)" if step.name == "unpad" else ""
-        for line in step.changed if step.name != "kernels" else ():
+        for line in step.changed if step.name not in LOGGED else ():
             context.listener.log(f"{step.name}: {line}{more}")
     return graph
 

@@ -11,6 +11,8 @@ from weft.runtime.analysis.alignment import reading_source
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def model(toy_checkpoint: Path) -> api.Model:

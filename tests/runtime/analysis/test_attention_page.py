@@ -54,19 +54,24 @@ def test_a_page_loads_nothing_and_escapes_words(folder: Path, tmp_path: Path) ->
     text = out.read_text(encoding="utf-8")
     assert text.count("<script") == 2
     assert "alert(1)" not in re.sub(r'(?s)id="data">.*?</script>', "", text)
-    assert not re.search(r"https?://|src=|href=|@import", text.replace(attack, ""))
+    names = text.replace(attack, "").replace("http://www.w3.org/2000/svg", "")  # not an address
+    assert not re.search(r"https?://|src=|href=|@import", names)
     assert "default-src 'none'" in text
 
 
+@pytest.mark.integration
 def test_a_picture_is_written(folder: Path, tmp_path: Path) -> None:
-    """One PNG of the selected group, or of all."""
+    """One PNG of all groups, or vectors of the selected one."""
     out = tmp_path / "heads.png"
 
     assert main(["attend", str(folder), "sun moon", "-o", str(out)]) == 0
     assert out.read_bytes().startswith(b"\x89PNG")
 
     only = ["--only", "target reads source"]
-    assert main(["attend", str(folder), "sun moon", *only, "-o", str(out)]) == 0
+    vectors = tmp_path / "heads.svg"
+    assert main(["attend", str(folder), "sun moon", *only, "-o", str(vectors)]) == 0
+    assert b"<svg" in vectors.read_bytes()
+    assert b"<image" not in vectors.read_bytes()  # no pixels
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.analysis.attention_samples import attention_pictures
@@ -15,6 +16,7 @@ SMALL = {"vocab": 8, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 1, "dropout
 WORDS = Symbols(["a", "b", "c", "d"])
 
 
+@pytest.mark.integration
 def test_short_pairs_are_drawn(tmp_path: Path) -> None:
     """An empty source and a long one are left out; the mode of the model is restored."""
     graph = check(load("transformer-tiny").form, registry(), SMALL)

@@ -81,6 +81,7 @@ def test_additive_attention_is_recorded() -> None:
     assert not weights[1, ..., 3:].any()
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_layer_stays_compiled() -> None:
     """It runs uncompiled while recording; afterwards the same graph is used, without hooks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import weft
 from weft.graphs.ir.canonical import canonical, fingerprint
@@ -25,6 +26,7 @@ def test_ties_between_models_are_in_the_canonical_form() -> None:
     assert fingerprint(graph_of(loaded(untied))) != fingerprint(graph)
 
 
+@pytest.mark.integration
 def test_a_deployed_model_has_the_weights_that_it_shares_with_other_parts() -> None:
     """Each weight is stored once, perhaps under a path outside the model."""
     module = weft.build(TIED)

@@ -30,6 +30,7 @@ def words(outputs: Path, first: str, second: str, *more: str) -> list[str]:
     return ["compare", *sides, "--reference", str(outputs / "ref"), *more]
 
 
+@pytest.mark.integration
 def test_one_seed_and_several_are_compared(outputs: Path, capsys: Capture) -> None:
     """The verdict is about B; the test depends on the number of seeds."""
     assert main(words(outputs, "good1", "bad1", "--metric", "chrf", "--metric", "wer")) == 0
@@ -44,6 +45,7 @@ def test_one_seed_and_several_are_compared(outputs: Path, capsys: Capture) -> No
     assert found["low"] < found["difference"] < found["high"]
 
 
+@pytest.mark.integration
 def test_equal_outputs_are_not_distinguishable(outputs: Path, capsys: Capture) -> None:
     """Whatever the metric."""
     assert main(words(outputs, "good1", "good1")) == 0

@@ -69,6 +69,7 @@ def test_blocks_of_unknown_state_are_named() -> None:
     assert "without that of" not in render(table, {}, "float32", "T")
 
 
+@pytest.mark.integration
 def test_a_plot_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The plot is a PNG; the text is printed too."""
     out = tmp_path / "pictures" / "cost.png"

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from weft.runtime.cli.main import main
 
+pytestmark = pytest.mark.integration
+
 Capture = pytest.CaptureFixture[str]
 
 

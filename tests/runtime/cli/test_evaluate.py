@@ -25,6 +25,8 @@ from weft.runtime.train.run import Run
 
 from ..conftest import SMALL
 
+pytestmark = pytest.mark.integration
+
 Capture = pytest.CaptureFixture[str]
 SOURCES = ["sun moon", "tree river stone", "bird"]
 TARGETS = ["moon sun", "stone river tree", "bird"]

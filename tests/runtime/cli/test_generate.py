@@ -107,6 +107,7 @@ def test_an_invalid_id_is_refused(
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_samples_depend_only_on_their_line(generate: Generate) -> None:
     """Batch size and other lines do not change the samples, which are printed line by line."""
     draw = ("--temperature", "1.5", "--seed", "4", "--samples", "2", "--top-p", "0.99")

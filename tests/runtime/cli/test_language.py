@@ -46,6 +46,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.runtime.spec.check.registry", lambda *_: known)
 
 
+@pytest.mark.integration
 def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: Capture) -> None:
     """Both outputs are the schema."""
     out = tmp_path / "new" / "weft.schema.json"
@@ -81,6 +82,7 @@ def test_a_spec_of_today_s_form_comes_back_letter_by_letter(
     assert "nothing to change" in printed.err
 
 
+@pytest.mark.integration
 def test_a_spec_that_names_its_schema_is_checked_and_valid(tmp_path: Path, capsys: Capture) -> None:
     """A spec with `$schema`, as in the README, passes the check and the schema."""
     whole = json.loads((SHIPPED / "models" / "transformer-base.json").read_text(encoding="utf-8"))

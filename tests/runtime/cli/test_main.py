@@ -41,6 +41,7 @@ def test_the_table_of_commands_is_complete() -> None:
     assert registered == {name: module for module, names in COMMANDS.items() for name in names}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("width", ["80", "120"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_with_an_example(
@@ -306,6 +307,7 @@ def test_a_run_is_drawn_with_its_own_sizes(tmp_path: Path) -> None:
     assert f"{graph.parameters() / 1e6:.1f}M parameters" in text
 
 
+@pytest.mark.integration
 def test_spec_commands_load_no_torch() -> None:
     """Checking, showing and drawing to DOT start fast without torch."""
     code = (
@@ -320,6 +322,7 @@ def test_spec_commands_load_no_torch() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.integration
 def test_trains_evaluates_averages_and_translates(
     toy_run: Callable[..., Run],
     tmp_path: Path,
@@ -360,6 +363,7 @@ def test_trains_evaluates_averages_and_translates(
     assert "line 3: not UTF-8" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -433,6 +437,7 @@ def test_a_place_that_cannot_be_written_is_named(
         assert str(run) in printed
 
 
+@pytest.mark.integration
 def test_closed_streams_are_no_traceback(tmp_path: Path) -> None:
     """`weft schema >&- 2>&-` of a shell: Python then has no such streams."""
     code = (

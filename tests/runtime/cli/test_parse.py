@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ from weft.runtime.decode.parsing import parse as parse_module
 from weft.runtime.metrics.evalb import score
 
 from ..toy_treebank import bank, make_runs
+
+pytestmark = pytest.mark.integration
 
 Parse = Callable[..., list[str]]
 
@@ -152,7 +155,28 @@ def test_a_picture_has_every_label_and_word_once() -> None:
             >= 1
         ), text
     assert source.index("dog") < source.index("runs")
-    assert source.count("style=invis") == 2
+    heights = {
+        text: float(found[1])
+        for text in ("S", "NP", "NN", "VB", "dog", "runs")
+        if (found := re.search(rf'label={text} .*pos="[^,]*,([^"]*)"', source))
+    }
+    assert heights["S"] > heights["NP"] > heights["NN"] == heights["VB"]
+    assert heights["VB"] > heights["dog"] == heights["runs"]
+
+
+def test_trees_of_a_treebank_are_drawn(tmp_path: Path) -> None:
+    """One file for each tree in a folder; a picture needs a tree."""
+    if shutil.which("neato") is None:
+        pytest.skip("needs graphviz")
+    bank_file = tmp_path / "bank.trees"
+    bank_file.write_text("(S (NP (NN dog)) (VB runs))\n(S (NN cat))\n")
+    assert main(["trees", str(bank_file), "--draw", str(tmp_path / "drawn")]) == 0
+    drawn = sorted((tmp_path / "drawn").iterdir())
+    assert [path.name for path in drawn] == ["000001.svg", "000002.svg"]
+    assert "dog" in drawn[0].read_text()
+    bank_file.write_text("")
+    assert main(["trees", str(bank_file), "--draw", str(tmp_path / "none.svg")]) == 1
+    assert not (tmp_path / "none.svg").exists()
 
 
 def test_a_parser_is_evaluated_by_evalb(

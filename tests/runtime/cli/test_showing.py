@@ -27,13 +27,21 @@ def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
             "--json",
             *("--set", "padding=padded"),
             *("--set", "activation_checkpointing=model.decoder.*"),
+            *("--set", "parallel.data=fsdp"),
         )
     )
 
-    assert [row["pass"] for row in rows] == ["unpad", "fuse", "checkpoint", "kernels"]
-    assert [bool(row["changed"]) for row in rows] == [True, True, False, False]
+    assert [row["pass"] for row in rows] == [
+        "unpad",
+        "fuse",
+        "checkpoint",
+        "kernels",
+        "parallel",
+    ]
+    assert [bool(row["changed"]) for row in rows] == [True, True, False, False, False]
     assert padded[0]["changed"] == []
     assert padded[2]["changed"] == ["4 modules, from model.decoder.0"]
+    assert padded[4]["changed"] == ["fsdp shards 8 layers separately, from model.encoder.0"]
 
 
 def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
@@ -58,7 +66,10 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
     ("options", "help_"),
     [
         (("--train",), "add --code"),
-        (("--without", "fuse"), "add --passes or --train"),
+        (("--decode",), "add --code or --passes"),
+        (("--code", "--decode", "--train"), "give one of them"),
+        (("--without", "fuse"), "add --passes"),
+        (("--code", "--decode", "--without", "fuse"), "kernels, prepack"),
         (("--code", "--passes"), "either"),
         (("--code", "--json"), "use --passes"),
         (("--passes", "--after", "fuse", "--without", "fuse"), "leave it in"),
@@ -71,3 +82,27 @@ def test_options_without_effect_are_refused(
     """Each error names the way out."""
     assert main(["show", "transformer-tiny", *options]) in (1, 2)
     assert help_ in capsys.readouterr().err
+
+
+def test_the_code_of_decoding_names_its_kernels(capsys: Capture) -> None:
+    """Of a run, it is that of the model which it trains; an export is shown likewise."""
+    plain = printed(capsys, "multi30k-en-de", "--code", "--decode", "--after", "kernels")
+    whole = printed(capsys, "multi30k-en-de", "--code", "--decode")
+    loops = printed(capsys, "gru-attention", "--code", "--export")
+    rows = json.loads(printed(capsys, "multi30k-en-de", "--passes", "--decode", "--json"))
+
+    for text in (plain, whole):
+        assert "class TransformerTiny(nn.Module)" in text
+        assert "class Translation(" not in text
+    for line in ("prepack(self, torch.float32)", "class CompiledDecoderLayer(DecoderLayer)"):
+        assert line in whole
+        assert line not in plain
+    assert "    _scan = scan" in loops
+    assert [row["pass"] for row in rows] == ["unpad", "kernels", "prepack", "compile"]
+    assert rows[3]["changed"] == ["the steps of 4 layers, from decoder.0"]
+
+
+def test_a_model_that_does_not_decode_has_no_code_of_decoding(capsys: Capture) -> None:
+    """The error names the option, and a way out."""
+    assert main(["show", "vit", "--code", "--decode"]) == 1
+    assert "does not decode" in capsys.readouterr().err

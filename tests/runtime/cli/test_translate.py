@@ -21,6 +21,8 @@ from weft.runtime.data.batches import pad_rows
 from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.train.context import Result
 
+pytestmark = pytest.mark.integration
+
 LINES = ["sun moon", "tree", "river stone bird wind leaf"]
 Translate = Callable[..., list[str]]
 

@@ -57,13 +57,17 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("trees x --form lisp", "must be 'line', 'pretty'"),
     ("prune x --heads encoder.0.f -o y", "is not a path and heads, such as encoder.0.f:0,3"),
     ("import tf folder", "must be 'hf', not 'tf'"),
-    ("export x --to tflite -o y", "must be 'ctranslate2', 'huggingface' or 'onnx', not 'tflite'"),
+    (
+        "export x --to tflite -o y",
+        "must be 'ctranslate2', 'huggingface', 'onnx' or 'peft', not 'tflite'",
+    ),
     ("export x --to onnx -o y --quantization int8", "has no effect with --to onnx"),
     ("serve x --port 70000", "must be at most 65535, not '70000'"),
     ("serve x --max-texts 0", "Invalid value for '--max-texts': it must be at least 1"),
 ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("line", "said"), COMMAND_LINE, ids=[line for line, _ in COMMAND_LINE])
 def test_a_wrong_command_line_exits_2(
     line: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -129,6 +133,7 @@ def places(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("line", "cause", "way_out"), INPUTS, ids=[line for line, _, _ in INPUTS])
 def test_a_wrong_input_exits_1(
     line: str, cause: str, way_out: str, places: Path, capsys: pytest.CaptureFixture[str]

@@ -24,6 +24,8 @@ from weft.runtime.codegen.build import build_empty
 from weft.runtime.compile.torch_compile import compile_model
 from weft.specs.load import loaded
 
+pytestmark = pytest.mark.integration
+
 Json = dict[str, Any]
 PRIMES = ({"B": 2, "S": 13, "T": 11}, {"B": 3, "S": 19, "T": 17})
 WIDTHS = (4, 8, 12)

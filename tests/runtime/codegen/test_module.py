@@ -164,6 +164,7 @@ def test_a_doc_stays_text(graph: Callable[..., Graph], hostile: str) -> None:
     assert program.source.replace("\n", "").isprintable()
 
 
+@pytest.mark.integration
 @given(st.text())
 @example('"""')
 @example("\\")

@@ -68,6 +68,7 @@ def assert_same(model: Any, again: Any) -> None:
     assert torch.equal(again(**inputs)["logits"], model(**inputs)["logits"])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", ["built", "unpadded", "checkpointed"])
 @pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle, by_torch])
 def test_a_copy_has_the_same_state(how: str, copied: Callable[[nn.Module], Any]) -> None:

@@ -21,7 +21,7 @@ needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch h
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clear the caches and use a temporary cache folder."""
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
-    for name in ("WEFT_PRODUCT", "WEFT_ATTENTION"):
+    for name in ("WEFT_PRODUCT", "WEFT_ATTENTION", "WEFT_LOSS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(module, "_known", {})
 
@@ -109,6 +109,28 @@ def test_a_requested_kernel_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> 
     found = choose_kernels(CPU, half=False, product_kernel="torch", attention_kernel="flex")
 
     assert (found.product, dict(found.attention)) == ("torch", {"*": "plain"})
+
+
+def test_losses_use_triton_on_cuda_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requested without CUDA it is an error; stored choices of older runs have torch's."""
+    requested = {"product_kernel": "torch", "attention_kernel": "fused"}
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(module.losses, "has_triton", lambda: True)
+    assert choose_kernels(cuda, half=True, **requested).choice.loss == "triton"
+    assert choose_kernels(cuda, half=True, **requested, loss_kernel="torch").loss == "torch"
+    assert choose_kernels(CPU, half=True, **requested).loss == "torch"
+    with pytest.raises(InputError, match="needs CUDA") as caught:
+        choose_kernels(CPU, half=True, **requested, loss_kernel="triton")
+    assert caught.value.place == "/kernels/loss"
+
+    kept = {"product": "torch", "attention": {"*": "fused"}}
+    assert [one and one.loss for one in (as_kept(kept), as_kept({**kept, "loss": "triton"}))] == [
+        "torch",
+        "triton",
+    ]
+    monkeypatch.setattr(module.losses, "has_triton", lambda: False)
+    assert choose_kernels(cuda, half=True, **requested).loss == "torch"
+    assert as_kept({**kept, "loss": "triton"}) is None
 
 
 def test_an_unknown_kernel_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from weft.blocks.kernels.decoding.prepacked import can_pack
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build
 from weft.runtime.compile import decode_compile as module
 from weft.runtime.compile import torch_compile
-from weft.runtime.compile.decode_compile import Measured, Steps, steps_of, use_steps
-from weft.runtime.compile.prepack import can_pack
+from weft.runtime.compile.decode_compile import Measured, Steps
+from weft.runtime.compile.decoder import steps_of, use_steps
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.settings import SearchSettings
 from weft.specs.load import load
@@ -100,6 +101,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
@@ -297,6 +299,7 @@ def test_worthwhile_compilation_by_hand() -> None:
     assert Measured(1.0, 0.8, 19.0, 4).pays(float("inf"))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("asked")
 def test_a_model_with_compiled_steps_can_be_freed() -> None:
     """Compiled steps do not keep a model alive, also if it is compiled as one."""

@@ -19,6 +19,8 @@ from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
 from weft.specs.load import load
 
+pytestmark = pytest.mark.integration
+
 CPU = torch.device("cpu")
 
 

@@ -226,6 +226,7 @@ def seen(batches: Iterator[tuple[int, int, Batch]], number: int) -> list[tuple[o
     ]
 
 
+@pytest.mark.integration
 @given(st.integers(0, 40))
 def test_a_resumed_run_gets_the_remaining_batches(table: Table, stopped: int) -> None:
     """Stopping anywhere in three epochs, including between epochs, changes nothing."""

@@ -16,6 +16,8 @@ from weft.runtime.data.shards.mixture import Part, rows_of_epoch
 
 from .pairs import bpe, lines, pairs
 
+pytestmark = pytest.mark.integration
+
 
 @given(
     parts=st.lists(

@@ -54,6 +54,7 @@ def data(tmp_path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("workers", [1, 2])
 def test_stored_bytes_follow_from_the_definition(
     data: dict[str, Any], tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch

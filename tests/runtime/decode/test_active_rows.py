@@ -132,6 +132,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
     assert numbers == pytest.approx(wanted, abs=1e-4)
 
 
+@pytest.mark.integration
 @EVERY
 def test_narrowing_the_state_does_not_change_the_outputs(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -153,7 +154,7 @@ def test_narrowing_the_state_does_not_change_the_outputs(
     expected = decoded(model, given)
 
     assert sizes
-    assert sizes == sorted(sizes, reverse=True)
+    assert sizes in ([2, 1], [2], [1])  # halves of five sentences
     assert_same(found, expected)
 
 
@@ -226,6 +227,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
+@pytest.mark.integration
 @EVERY
 def test_a_forced_prefix_is_read_in_one_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the end of the shortest prefix, with the same result as token by token."""

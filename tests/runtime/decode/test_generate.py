@@ -104,6 +104,7 @@ def test_an_output_ends_with_one_of_the_end_tokens() -> None:
     assert found[0].finished
 
 
+@pytest.mark.integration
 def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
     """`top_k` 1 is greedy; other seeds draw other tokens."""
     graph, model = llama()

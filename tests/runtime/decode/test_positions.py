@@ -15,6 +15,8 @@ from weft.specs.findings import InputError
 
 from ..conftest import SMALL
 
+pytestmark = pytest.mark.integration
+
 MOST = 24
 LONG = "sun moon tree river " * 10
 

@@ -14,6 +14,7 @@ from weft.graphs.checker.check import check
 from weft.graphs.cost.decode_state import state_by_node
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
+from weft.runtime.decode import stepper as stepper_module
 from weft.runtime.decode.stepper import ModelStepper, narrow, reorder
 from weft.specs.load import load, loaded
 
@@ -79,6 +80,28 @@ def test_reordered_rows_continue_the_state_of_their_parents(order: str) -> None:
         found = stepper.step(written[:, place], place)
         expected = model(**spread, target=prefix)["logits"][:, -1]
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("read", "expected_lengths"), [(0, [1, 2, 4, 4, 6, 6]), (3, [6, 6, 6])])
+def test_buffers_are_enlarged_as_they_fill(
+    read: int, expected_lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The logits do not change, also after a prompt; a buffer is never longer than the output."""
+    monkeypatch.setattr(stepper_module.ModelStepper, "first_buffer", 1)
+    model, fixed = transformer(), sources()
+    written = torch.randint(VOCAB, (2, LENGTH))
+    expected = model(**fixed, target=written)["logits"]
+    lengths = []
+
+    stepper = ModelStepper(model, fixed, beams=1, length=LENGTH)
+    if read:
+        stepper.read(written[:, :read])
+    for place in range(read, LENGTH):
+        found = stepper.step(written[:, place], place)
+        torch.testing.assert_close(found, expected[:, place], rtol=0, atol=1e-12)
+        lengths.append(stepper._state["decoder"][0]["self_attention"].appended["key"].size(2))
+
+    assert lengths == expected_lengths
 
 
 def test_sentences_do_not_mix() -> None:

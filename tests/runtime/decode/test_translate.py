@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from weft.runtime import api
 from weft.runtime.decode import translate as translate_module
+from weft.runtime.decode.translate import Translator, recurring
 from weft.specs.findings import InputError
 
 
@@ -25,6 +27,43 @@ def test_lines_are_independent_of_their_neighbours(model: api.Model) -> None:
     assert model.translate(lines) == alone
     assert model.translate(lines, buffer=2) == alone
     assert model.translate(lines[::-1]) == alone[::-1]
+
+
+def test_a_line_is_yielded_when_it_is_done(
+    model: api.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch comes first, and neither the other batches nor the rest of the text are awaited."""
+    monkeypatch.setattr(translate_module, "BATCH_TOKENS", 1)
+    lines = ["", "tree", "sun moon wind", "leaf", "fire", "snow", "moon"]
+    read, decoded = list[str](), list[int]()
+
+    def text() -> Iterator[str]:
+        for line in lines:
+            read.append(line)
+            yield line
+
+    decode = Translator.decode_requests
+    monkeypatch.setattr(
+        Translator,
+        "decode_requests",
+        lambda self, requests, *more: decoded.append(1) or decode(self, requests, *more),
+    )
+    found = model.translator.hypotheses(text(), buffer=4, first=3)
+
+    assert (next(found), read, decoded) == ([], lines[:3], [])
+    assert next(found)
+    assert (len(read), len(decoded)) == (3, 1)
+    assert next(found)
+    assert (len(read), len(decoded)) == (3, 2)
+    assert len(list(found)) == 4
+
+
+def test_sizes_of_batches_recur() -> None:
+    """Four in each octave; a batch is at most a fifth smaller than it may be."""
+    sizes = sorted({recurring(count) for count in range(1, 65)})
+
+    assert sizes == [*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64]
+    assert all(0.8 * count < recurring(count) <= count for count in range(1, 1000))
 
 
 def test_empty_lines_stay_where_they_are(model: api.Model) -> None:

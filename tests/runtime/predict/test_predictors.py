@@ -133,6 +133,7 @@ def test_inputs_may_have_other_names_than_columns(scorer: Any) -> None:
 SMALL = {"vocab": 8, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 1, "dropout": 0.0}
 
 
+@pytest.mark.integration
 def test_beam_and_greedy_search_are_those_of_the_translator() -> None:
     """With the same settings and defaults."""
     torch.manual_seed(0)

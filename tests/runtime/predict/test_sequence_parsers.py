@@ -27,6 +27,8 @@ from weft.runtime.train.run import Run, load_run
 
 from ..toy_treebank import SMALL, bank
 
+pytestmark = pytest.mark.integration
+
 BEAM = {"type": "tree_beam", "beam": 2, "alpha": 0.3, "max_extra": 60}
 WATCH = {"every": 9, "best": "nll", "samples": 0}
 """Validations that do not parse."""

@@ -26,6 +26,8 @@ from ...blocks.binary_trees import trees
 from ..data.treebank.test_words import WORDS, Pieces
 from ..toy_treebank import bank
 
+pytestmark = pytest.mark.integration
+
 TARGET = Symbols(["(NP", "(S→VP", ")", "=NN", "=IN"])
 SMALL = {
     "d_model": 32,

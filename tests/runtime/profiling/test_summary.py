@@ -228,6 +228,7 @@ def test_a_run_is_profiled_and_not_begun(toy_run: Callable[..., Run], tmp_path: 
         api.profile(toy_run(), out=tmp_path / "out", updates=0)
 
 
+@pytest.mark.integration
 def test_a_spec_is_measured_by_node() -> None:
     """Products take time in both passes; the head leaves its logits allocated."""
     graph = graph_of(load("transformer-tiny", {**SMALL, "layers": 1}))

@@ -173,6 +173,7 @@ def test_a_zero_gradient_without_an_effect_is_reported_not_failed(tmp_path: Path
     assert "mu" not in note
 
 
+@pytest.mark.integration
 def test_experts_that_get_no_token_in_one_batch_are_not_accused(tmp_path: Path) -> None:
     """Each of 24 experts gets one in the larger batches, with another router in each attempt."""
     found = proof(faults.Experts, tmp_path)

@@ -49,6 +49,7 @@ def proof(name: str, **options: Any) -> weft.Proof:
     return prove(weft.load(name, **entry["small"]), sizes=entry.get("sizes"), **options)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", FEW)
 def test_shipped_specs_of_each_family_pass(name: str) -> None:
     """What does not apply follows from the spec: its step axis and its masks."""

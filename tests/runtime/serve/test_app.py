@@ -61,6 +61,7 @@ def test_one_text_and_several(served: Served, model: api.Model) -> None:
     )
 
 
+@pytest.mark.integration
 def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model) -> None:
     """150 concurrent requests, with two settings and 1 to 3 texts; sentences share batches."""
     asked = [

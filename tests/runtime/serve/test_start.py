@@ -172,6 +172,7 @@ def test_a_signal_stops_a_server_that_is_starting(
     assert not server.ready.is_set()
 
 
+@pytest.mark.integration
 def test_the_server_is_imported_without_torch() -> None:
     """Importing torch and FastAPI takes seconds, in which no request would be answered."""
     code = (

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from weft.runtime import api
 from weft.runtime.compile import decode_compile as module
-from weft.runtime.compile.decode_compile import Measured, Steps, steps_of, use_steps
+from weft.runtime.compile.decode_compile import Measured, Steps
+from weft.runtime.compile.decoder import steps_of, use_steps
 from weft.runtime.decode.translate import TranslationRequest
 from weft.runtime.serve.limits import Limits
 from weft.runtime.serve.service import Service, Work

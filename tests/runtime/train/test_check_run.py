@@ -23,6 +23,12 @@ from ..conftest import SMALL
 Maker = Callable[..., Run]
 PAGE = (Path(__file__).parents[3] / "docs/errors.md").read_text(encoding="utf-8")
 FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
+    (
+        {"precision": "float16", "parallel": {"tensor": 2}},
+        "R04",
+        "/precision",
+        "'parallel.tensor' to 1",
+    ),
     ({"optimizer": {"momentum": 0.5}}, "R01", "/optimizer/momentum", "'type' to one of muon, sgd"),
     ({"optimizer": {"type": "sgd", "betas": [0.8, 0.9]}}, "R01", "/optimizer/betas", "remove"),
     ({"optimizer": {"type": "adafactor", "eps": 1e-3}}, "R01", "/optimizer/eps", "remove"),
@@ -94,6 +100,7 @@ def test_a_correct_run_has_no_findings(toy_run: Maker) -> None:
     assert check_run(toy_run(), "run.json") == []
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", sorted(shipped_names("runs")))
 def test_shipped_runs_lack_only_their_data(name: str) -> None:
     """The corpora are not shipped."""

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from weft.runtime.train.optimize import (
     OptimizerSettings,
+    averaged_weights,
     clip_gradient,
     load_optimizer_tensors,
     make_optimizer,
@@ -52,19 +53,20 @@ def advance(model: nn.Module, optimizer: torch.optim.Optimizer, updates: range) 
         optimizer.step()
 
 
+@pytest.mark.parametrize("ema", [None, 0.9])
 @pytest.mark.parametrize("kind", ["adam", "adamw", "adafactor", "muon", "sgd"])
-def test_a_resumed_optimizer_is_bit_identical(tmp_path: Path, kind: str) -> None:
+def test_a_resumed_optimizer_is_bit_identical(tmp_path: Path, kind: str, ema: float | None) -> None:
     """Five updates, saving, loading into new objects and five more updates equal ten updates."""
     settings = OptimizerSettings(type=kind, weight_decay=0.1)  # type: ignore[arg-type]
     whole, first, second = Tied(), Tied(), Tied()
-    never_stopped = make_optimizer(whole, settings)
+    never_stopped = make_optimizer(whole, settings, ema)
     advance(whole, never_stopped, range(10))
 
-    before = make_optimizer(first, settings)
+    before = make_optimizer(first, settings, ema)
     advance(first, before, range(5))
     save_file(optimizer_tensors(before, first), tmp_path / "optimizer.safetensors")
     second.load_state_dict(first.state_dict())
-    after = make_optimizer(second, settings)
+    after = make_optimizer(second, settings, ema)
     load_optimizer_tensors(after, second, load_file(tmp_path / "optimizer.safetensors"))
     advance(second, after, range(5, 10))
 
@@ -298,3 +300,27 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     """The learning rate belongs to the schedule, so it is not a key of the optimizer."""
     with pytest.raises(ValidationError):
         OptimizerSettings.model_validate(wrong)
+
+
+@pytest.mark.parametrize("kind", ["adam", "muon", "sgd"])
+def test_a_moving_average_follows_its_definition(kind: str) -> None:
+    """a_1 = w_1 and a_t = d a_(t-1) + (1 - d) w_t; tied weights share it, idle ones have none."""
+    model, decay = Tied(), 0.75
+    optimizer = make_optimizer(model, OptimizerSettings(type=kind), decay)  # type: ignore[arg-type]
+    wanted: dict[str, Tensor] = {}
+    for update in range(4):
+        advance(model, optimizer, range(update, update + 1))
+        for name, weight in model.named_parameters():
+            now = weight.detach().double()
+            wanted[name] = now if update == 0 else decay * wanted[name] + (1 - decay) * now
+
+    state = optimizer_tensors(optimizer, model)
+    other = {"out.weight": torch.zeros(()), "fixed": torch.ones(())}
+    found = averaged_weights(other, state, [("out.weight", "table.weight")])
+
+    assert {name for name in wanted if f"{name}.ema" not in state} == {"idle"}
+    del wanted["idle"]
+    for name, weight in wanted.items():
+        torch.testing.assert_close(state[f"{name}.ema"].double(), weight, rtol=1e-6, atol=1e-7)
+    assert torch.equal(found["out.weight"], state["table.weight.ema"])
+    assert torch.equal(found["fixed"], torch.ones(()))

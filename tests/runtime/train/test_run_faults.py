@@ -103,6 +103,7 @@ def findings(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str, str]]:
     return [(one["code"], one["pointer"], one["help"]) for one in found]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault["name"].replace(" ", "-"))
 def test_a_fault_gives_one_finding_with_place_and_help(
     fault: dict[str, Any],

@@ -28,6 +28,8 @@ from weft.runtime.train.run import Run
 from weft.runtime.train.trainer import Trainer
 from weft.specs.findings import InputError
 
+pytestmark = pytest.mark.integration
+
 Maker = Callable[..., Run]
 
 

@@ -21,6 +21,8 @@ from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
+pytestmark = pytest.mark.integration
+
 
 def tiny(layers: int = 3) -> Graph:
     """Return a small model with a dropout of one third."""

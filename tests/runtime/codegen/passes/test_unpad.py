@@ -124,6 +124,7 @@ def learnt(
     return outputs, {path: weight.grad for path, weight in model.named_parameters()}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ENTRIES)
 def test_outputs_and_gradients_equal_those_of_padded_rows(name: str) -> None:
     """Every shipped spec agrees at non-padding tokens, or is refused with its reason."""

@@ -47,6 +47,7 @@ def test_pairs_come_back_in_order(tmp_path: Path) -> None:
 ids = st.lists(st.integers(0, (1 << 32) - 1), max_size=6)
 
 
+@pytest.mark.integration
 @given(st.lists(st.tuples(ids, ids), max_size=8))
 def test_written_values_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, pairs: Pairs

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from weft.runtime.data.preparing.settings import DataSettings
 
+pytestmark = pytest.mark.integration
+
 PAIRS = 60
 TOKENIZER = bpe(40)
 

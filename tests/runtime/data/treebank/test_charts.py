@@ -17,6 +17,8 @@ from weft.runtime.data.treebank.charts import (
 )
 from weft.runtime.data.treebank.trees import Leaf, Tree, read_trees
 
+pytestmark = pytest.mark.integration
+
 (JOHN,) = read_trees(
     "(TOP (S (NP (NNP John)) (VP (VBZ has) (S (VP (TO to) (VP (VB go))))) (. .)))", "x"
 )

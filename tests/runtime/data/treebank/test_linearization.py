@@ -15,6 +15,8 @@ from weft.runtime.data.treebank.linearization import (
 from weft.runtime.data.treebank.trees import Leaf, Tree, read_trees
 from weft.runtime.decode.parsing.tree_repair import Repairs, repair
 
+pytestmark = pytest.mark.integration
+
 (JOHN,) = read_trees("(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))", "x")
 WRITTEN = {
     "vinyals": "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S",

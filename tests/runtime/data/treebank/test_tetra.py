@@ -38,6 +38,7 @@ def test_a_sentence_by_hand() -> None:
     )
 
 
+@pytest.mark.integration
 @given(tree=trees)
 def test_tags_tell_the_tree(tree: Tree) -> None:
     """Tags and leaves determine any tree under TOP, except chains of one empty label."""

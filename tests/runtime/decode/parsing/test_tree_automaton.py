@@ -16,6 +16,8 @@ from weft.runtime.decode.parsing.tree_automaton import MAX_UNARY, TreeProcessor
 from weft.runtime.decode.search.search import beam_search
 from weft.runtime.decode.settings import SearchSettings
 
+pytestmark = pytest.mark.integration
+
 PAD, EOS, UNK, BOS = range(4)
 SPECIAL_TOKENS = ["<pad>", "</s>", "<unk>", "<s>"]
 VOCABULARIES = {

@@ -35,6 +35,8 @@ from weft.runtime.decode.settings import (
 from weft.runtime.decode.stepper import EnsembleStepper
 from weft.specs.wording import describe
 
+pytestmark = pytest.mark.integration
+
 PAD, EOS, UNK, BOS = range(4)
 IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
 SIZE = 10

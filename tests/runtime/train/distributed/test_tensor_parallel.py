@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.parallel import divided_blocks, maps_of, parallelize
 from weft.runtime.codegen.build import build
 from weft.runtime.spec.check import graph_of
-from weft.runtime.train.distributed.tensor_parallel import plan
+from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
 
@@ -25,7 +26,7 @@ def graph(name: str, **params: Any) -> Graph:
 
 def test_heads_and_middles_are_divided_by_columns_then_rows() -> None:
     """An encoder layer has six partitioned maps, a decoder layer ten."""
-    maps = plan(graph("transformer-base", layers=1), 4).maps()
+    maps = maps_of(divided_blocks(graph("transformer-base", layers=1), 4).blocks)
 
     assert maps == {
         "encoder.0.self_attention.f.query": "columns",
@@ -46,7 +47,7 @@ def test_heads_and_middles_are_divided_by_columns_then_rows() -> None:
 
 def test_indivisible_blocks_are_not_partitioned_with_a_reason() -> None:
     """Neither 8 heads nor a d_ff of 2,048 divide by 3."""
-    made = plan(graph("transformer-base", layers=1), 3)
+    made = divided_blocks(graph("transformer-base", layers=1), 3)
 
     assert made.blocks == {}
     assert made.whole["encoder.0.self_attention.f"] == "8 heads do not divide evenly among 3"
@@ -56,7 +57,7 @@ def test_indivisible_blocks_are_not_partitioned_with_a_reason() -> None:
 def test_fewer_key_value_heads_than_processes_are_not_partitioned() -> None:
     """Two key-value heads can be shared by two processes, not by four."""
     grouped = graph("transformer-gqa", layers=1)
-    two, four = plan(grouped, 2), plan(grouped, 4)
+    two, four = divided_blocks(grouped, 2), divided_blocks(grouped, 4)
 
     attentions = [path for path in two.blocks if "attention" in path]
     assert attentions
@@ -65,7 +66,7 @@ def test_fewer_key_value_heads_than_processes_are_not_partitioned() -> None:
 
 def test_heads_with_own_parameters_are_not_partitioned() -> None:
     """A block with a learned gate or bias per head is not partitioned."""
-    blocks = plan(graph("transformer-headgates", layers=1), 2).blocks
+    blocks = divided_blocks(graph("transformer-headgates", layers=1), 2).blocks
 
     assert blocks
     assert all("feed_forward" in path for path in blocks)
@@ -73,11 +74,13 @@ def test_heads_with_own_parameters_are_not_partitioned() -> None:
 
 def test_the_model_inside_an_objective_is_partitioned() -> None:
     """The plan of an objective is that of its model, below the node of the model."""
-    alone = plan(graph("transformer-base"), 4)
-    objective = plan(graph(str(shipped_names("objectives")["translation"])), 4)
+    alone = divided_blocks(graph("transformer-base"), 4)
+    objective = divided_blocks(graph(str(shipped_names("objectives")["translation"])), 4)
 
     assert alone.blocks
-    assert objective.maps() == {f"model.{path}": way for path, way in alone.maps().items()}
+    assert maps_of(objective.blocks) == {
+        f"model.{path}": way for path, way in maps_of(alone.blocks).items()
+    }
 
 
 def test_a_block_tied_to_another_model_of_an_objective_is_not_partitioned() -> None:
@@ -96,7 +99,7 @@ def test_a_block_tied_to_another_model_of_an_objective_is_not_partitioned() -> N
         tie=[[f"{n}.encoder.0.feed_forward.f.inner.weight" for n in ("model", "other")]],
     )
 
-    made = plan(graph_of(loaded(spec)), 2)
+    made = divided_blocks(graph_of(loaded(spec)), 2)
 
     assert made.whole == {
         f"{name}.encoder.0.feed_forward.f": "a weight is tied" for name in ("model", "other")
@@ -157,7 +160,7 @@ def test_parts_of_a_block_add_up_to_the_block(use: dict[str, Any]) -> None:
         "nodes": {"block": {**use, "in": {"x": "x"}}},
     }
     checked = graph_of(loaded(spec))
-    made = plan(checked, 2)
+    made = divided_blocks(checked, 2)
     model = build(checked)
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
@@ -170,3 +173,69 @@ def test_parts_of_a_block_add_up_to_the_block(use: dict[str, Any]) -> None:
 
     torch.testing.assert_close(found, expected)
     assert float(found.detach().abs().max()) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("data", "tensor", "processes", "expected"),
+    [
+        ("auto", 1, 2, ("ddp", 0, 0)),
+        ("fsdp", 1, 2, ("fsdp", 12, 0)),
+        ("auto", 4, 8, ("fsdp", 12, 30)),
+        ("auto", 4, 4, (None, 0, 30)),
+    ],
+)
+def test_the_plan_of_a_training(
+    data: Any, tensor: int, processes: int, expected: tuple[str | None, int, int]
+) -> None:
+    """6 + 6 layers have 18 attentions and 12 feed-forward blocks; one process needs no plan."""
+    made = graph(str(shipped_names("objectives")["translation"]))
+
+    plan = parallelize(made, data=data, tensor=tensor, processes=processes).execution.parallel
+    alone = parallelize(made, data=data, tensor=tensor, processes=1)
+
+    assert plan is not None
+    assert (plan.data, len(plan.sharded), len(plan.blocks)) == expected
+    assert alone is made
+    assert set(plan.sharded) <= {
+        f"model.{side}.{n}" for side in ("encoder", "decoder") for n in range(6)
+    }
+
+
+def test_layers_that_share_a_weight_with_others_are_not_sharded_separately() -> None:
+    """The tied matrix of a layer belongs to what is sharded together; shared copies are one."""
+    tied = {
+        "format": 2,
+        "name": "tied",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 6]"},
+        "outputs": {"y": "last.y"},
+        "blocks": {
+            "layer": {
+                "inputs": {"x": "f[B T 6]"},
+                "outputs": {"x": "map.y"},
+                "nodes": {"map": {"use": "linear@1", "params": {"d_out": 6}, "in": {"x": "x"}}},
+            }
+        },
+        "nodes": {
+            "each": {"repeat": 3, "block": "layer", "in": {"x": "x"}, "carry": ["x"]},
+            "last": {"use": "linear@1", "params": {"d_out": 6}, "in": {"x": "each.x"}},
+        },
+        "tie": [["each.1.map.weight", "last.weight"]],
+    }
+
+    plan = parallelize(graph_of(loaded(tied)), data="fsdp", tensor=1, processes=2)
+    shared = parallelize(graph("universal-transformer"), data="fsdp", tensor=1, processes=2)
+
+    assert plan.execution.parallel is not None
+    assert plan.execution.parallel.sharded == ("each.0", "each.2")
+    assert shared.execution.parallel is not None
+    assert shared.execution.parallel.sharded == ("encoder", "decoder")
+
+
+def test_impossible_plans_are_refused() -> None:
+    """Weights that are partitioned are not whole on every process, and 8 heads are not 3."""
+    made = graph("transformer-base")
+    with pytest.raises(InputError, match="ddp needs all weights"):
+        parallelize(made, data="ddp", tensor=2, processes=4)
+    with pytest.raises(InputError, match="do not divide evenly among 3"):
+        parallelize(made, data="auto", tensor=3, processes=6)

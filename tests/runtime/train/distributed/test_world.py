@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ def test_a_job_without_a_name_is_known_by_its_process(
     assert not resumes_by_itself(tmp_path, World(), refused=False)
     assert resumes_by_itself(tmp_path, World(), refused=True)
 
-    launch.setattr("os.getppid", lambda: 1)
+    other = os.getppid() + 1
+    launch.setattr("os.getppid", lambda: other)
     assert not resumes_by_itself(tmp_path, World(), refused=True)
 
 

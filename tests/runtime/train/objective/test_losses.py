@@ -23,9 +23,11 @@ from weft.runtime.train.run import load_run
 
 from .conftest import DECODER, MASKED, SMALL, TWO_LOSSES, Writer
 
+pytestmark = pytest.mark.integration
+
 STILL = {"spec": "transformer-tiny", "params": {**SMALL, "dropout": 0.0}}
 READER = {"spec": "gpt2", "params": {**DECODER, "dropout": 0.0}}
-CPU = Place(torch.device("cpu"), half=False, reason="a test")
+CPU = Place(torch.device("cpu"), torch.float32, reason="a test")
 
 
 def context_of(file: Path) -> TrainingContext:

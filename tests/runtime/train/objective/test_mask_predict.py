@@ -20,6 +20,8 @@ from weft.runtime.train.objective.planned import graph_of_run
 from weft.runtime.train.run import Run
 from weft.specs.findings import SpecError
 
+pytestmark = pytest.mark.integration
+
 PARAMS = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
 
 

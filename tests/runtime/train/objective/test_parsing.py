@@ -19,6 +19,8 @@ from weft.specs.findings import InputError
 
 from ...toy_treebank import bank, make_runs
 
+pytestmark = pytest.mark.integration
+
 WORDS = {"d_model": 32, "d_pieces": 16, "d_letters": 8, "d_characters": 8, "layers": 1}
 UPDATES = 5
 

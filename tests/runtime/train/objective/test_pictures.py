@@ -11,6 +11,8 @@ from weft.specs.findings import SpecError
 
 from .conftest import Writer
 
+pytestmark = pytest.mark.integration
+
 SETTINGS = {
     "predict": {"type": "greedy", "max_length": 8},
     "answers": "target",

@@ -21,6 +21,8 @@ from weft.specs.reader import shipped_names
 
 from ...conftest import WORDS, write_toy
 
+pytestmark = pytest.mark.integration
+
 RATE = 16_000
 LAYERS = {"d_model": 16, "heads": 2, "d_ff": 32, "dropout": 0.1}
 PAIR: dict[str, Any] = {"spec": "transformer-tiny", "params": {**LAYERS, "layers": 1}}
@@ -29,6 +31,8 @@ BOTH, TARGET, TEXT, SOUND = "both", "both, no end", "text", "sound"
 SPEECH = {"spec": "speech-ctc", "params": {**LAYERS, "layers": 1, "mels": 8, "vocab": "=vocab"}}
 CASES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "r-drop-translation": (BOTH, {"model": PAIR}, ["first", "second", "divergence"]),
+    "word-dropout-translation": (BOTH, {"model": PAIR}, []),
+    "small-data-translation": (BOTH, {"model": PAIR}, ["first", "second", "divergence"]),
     "distillation": (BOTH, {"model": PAIR, "teacher": PAIR}, ["labels", "imitation"]),
     "multi-task": (BOTH, {"model": PAIR}, ["translation", "language"]),
     "deep-supervision": (

@@ -22,6 +22,8 @@ from weft.runtime.train.objective.planned import graph_of_run
 from weft.runtime.train.run import load_run
 from weft.specs.findings import InputError, SpecError
 
+pytestmark = pytest.mark.integration
+
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
 LINES = {"train": 200, "val": 20, "valid": 20}
 ENCODER = {

@@ -30,6 +30,8 @@ from .conftest import (
     weights,
 )
 
+pytestmark = pytest.mark.integration
+
 TEXT = {"columns": {"text": "src"}, "params": {"model": {"spec": "gpt2", "params": DECODER}}}
 """Settings of a run with one column of text."""
 DISTILLED = pairs_objective(
@@ -123,6 +125,23 @@ def test_both_passes_of_r_drop_differ_and_are_reported(
     # Without dropout both passes are one.
     assert valid["again"] == pytest.approx(valid["first"], rel=1e-6)
     assert valid["divergence"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_moving_average_is_what_a_run_leaves_behind(
+    objective_run: Writer, tmp_path: Path
+) -> None:
+    """Of the raw weights after each of three updates, computed from their checkpoints."""
+    settings = {"every": 1, "keep": 3, "average": 0, "ema": 0.5}
+    overrides = {"updates": 3, "checkpoint": settings}
+    result = api.train(objective_run("translation"), out=tmp_path / "run", overrides=overrides)
+
+    raw = [weights(tmp_path / f"run/checkpoints/{n:06d}") for n in (1, 2, 3)]
+    mean = weights(result.averaged)  # type: ignore[arg-type]
+    assert mean
+    for name, found in mean.items():
+        one, two, three = (each[f"model.{name}"] for each in raw)
+        torch.testing.assert_close(found, one / 4 + two / 4 + three / 2)
+        assert not torch.equal(found, three)
 
 
 def test_frozen_parts_keep_their_weights_and_have_no_optimizer_state(

@@ -18,6 +18,8 @@ from weft.runtime.train.run import Run, load_run
 
 from .conftest import SMALL, Writer, equal, weights
 
+pytestmark = pytest.mark.integration
+
 STILL = {"spec": "transformer-tiny", "params": {**SMALL, "dropout": 0.0}}
 """A model without dropout."""
 EPS = 1e-6

@@ -13,6 +13,8 @@ from weft.specs.findings import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.integration
+
 
 def write(path: Path, *events: dict[str, object], rest: str = "") -> Path:
     """Write events as a run does, optionally with a cut-off last line."""

@@ -21,6 +21,8 @@ from weft.specs.findings import InputError
 
 from ...checkpoint.test_manifest import flip
 
+pytestmark = pytest.mark.integration
+
 Maker = Callable[..., Run]
 
 

@@ -15,6 +15,7 @@ from weft.runtime.cli.main import main
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.mark.integration
 def test_a_classifier_from_the_run_to_its_answers(
     make_run: Callable[..., Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,98 @@
+"""After the passes of decoding, steps give the same outputs, for every shipped spec."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.kernels.decode_state import Capacity
+from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack
+from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.decode import compile_steps, prepack
+from weft.graphs.passes.pipeline import Settings, after
+from weft.runtime.codegen.build import build
+from weft.runtime.codegen.generated import program_of
+from weft.runtime.compile.decoder import decoding_module
+
+from ...test_shipped import STEP_LENGTH, STEPPED, inputs_of, perturbed, small
+
+
+def steps(model: Any, made: Graph, inputs: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """Return the outputs of every step, one position at a time."""
+    axis = made.step_axis or ""
+    moving = {port: t.axes.index(axis) for port, t in made.inputs.items() if axis in t.axes}
+    fixed = {port: value for port, value in inputs.items() if port not in moving}
+    rows = next(iter(inputs.values())).size(0)
+    length = next(inputs[port].size(place) for port, place in moving.items())
+    with torch.inference_mode():
+        state = model.begin(Capacity(rows, 1, length, torch.float32, torch.device("cpu")), **fixed)
+        return [
+            model.step(
+                **{port: inputs[port].narrow(place, at, 1) for port, place in moving.items()},
+                state=state,
+                position=at,
+            )
+            for at in range(length)
+        ]
+
+
+def assert_decodes_alike(model: nn.Module, name: str, made: Graph) -> nn.Module:
+    """Compare a model with the module that decodes for it; return the latter."""
+    packs = "float32" if can_pack(torch.float32) else None
+    decoding = decoding_module(model, prepacked=packs, compiled=True, unpadded=True)
+    inputs = inputs_of(name, made)
+
+    assert decoding is not None
+    found, expected = steps(decoding, made, inputs), steps(model, made, inputs)
+    assert len(found) >= min(STEP_LENGTH, 2)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    plain = any(isinstance(one, nn.Linear) for one in model.modules())
+    assert (
+        not plain
+        or packs is None
+        or any(isinstance(one, PackedLinear) for one in decoding.modules())
+    )
+    return decoding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPPED)
+def test_every_shipped_model_decodes_alike(name: str) -> None:
+    """Its matrices are prepacked, and the steps of its layers go through `CompiledSteps`."""
+    made = small(name)
+
+    decoding = assert_decodes_alike(perturbed(build(made)), name, made)
+
+    execution = program_of(decoding).graph.execution
+    assert execution.compiled
+    for path in execution.compiled:
+        assert type(decoding.get_submodule(path)).__name__.startswith("Compiled"), path
+
+
+def test_a_model_that_trains_decodes_alike() -> None:
+    """Its graph is unpadded and checkpointed, of which decoding knows nothing."""
+    made = small("transformer-tiny")
+    settings = Settings(activation_checkpointing=("decoder.*",))
+    model = perturbed(build(after(made, settings)))
+
+    decoding = assert_decodes_alike(model, "transformer-tiny", made)
+
+    source = program_of(decoding).source
+    assert "class CheckpointedDecoderLayer" in program_of(model).source
+    assert "Checkpointed" not in source
+    assert "self.training" not in source
+
+
+def test_each_pass_of_decoding_changes_the_graph_by_one_record() -> None:
+    """Neither its nodes nor anything that another pass set."""
+    made = small("gru-attention")
+
+    packed, compiled = prepack(made, "bfloat16"), compile_steps(made)
+
+    assert replace(packed.execution, prepacked=None) == made.execution
+    assert replace(compiled.execution, compiled=frozenset()) == made.execution
+    assert compiled.execution.compiled == {""}  # no repeat: the complete model
+    assert packed.root is compiled.root is made.root

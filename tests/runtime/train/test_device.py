@@ -1,0 +1,90 @@
+"""Tests of deterministic algorithms: a choice of the process that a training restores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from weft.runtime import api
+from weft.runtime.train.device import CUBLAS, batch_advice, deterministic
+from weft.runtime.train.engine import Engine
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_a_deterministic_run_restores_the_choice_of_the_process(
+    toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its losses are computed with deterministic algorithms; the kernels are not measured."""
+    seen, logs, plain = set[bool](), [], Engine.loss
+
+    def loss(self: Engine, batch: Any) -> Any:
+        seen.add(torch.are_deterministic_algorithms_enabled())
+        return plain(self, batch)
+
+    class Logs(api.Silent):
+        def log(self, text: str) -> None:
+            logs.append(text)
+
+    monkeypatch.setattr(Engine, "loss", loss)
+    run = toy_run(updates=1, deterministic=True, kernels={})
+
+    api.train(run, out=tmp_path / "run", listener=Logs())
+
+    assert seen == {True}
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert "kernels: products by torch, attention fused: requested" in logs
+
+
+@pytest.mark.parametrize(
+    ("tokens", "accumulate", "processes", "said"),
+    [
+        (3500, 8, 1, "'batch.tokens' 28000 and 'accumulate' 1 "),
+        (3500, 8, 4, "'batch.tokens' 7000 and 'accumulate' 4 "),
+        (3500, 24, 1, "'batch.tokens' 28000 and 'accumulate' 3 "),
+        (3500, 8, 8, ""),
+        (20000, 8, 1, ""),
+        (3500, 1, 1, ""),
+    ],
+)
+def test_small_batches_on_a_gpu_get_advice_with_the_same_tokens(
+    tokens: int, accumulate: int, processes: int, said: str, toy_run: Callable[..., Run]
+) -> None:
+    """Batches of at most 32,768 tokens, an equal number for each process."""
+    run = toy_run(batch={"tokens": tokens}, accumulate=accumulate)
+
+    assert said in batch_advice(run, CUDA, processes)
+    assert bool(batch_advice(run, CUDA, processes)) == bool(said)
+    assert not batch_advice(run, CPU, processes)
+
+
+def test_an_operator_without_a_deterministic_algorithm_is_an_error_of_the_setting() -> None:
+    """The message of torch names a function of torch, not a setting of the run."""
+    said = "upsample_cuda does not have a deterministic implementation, but you set ..."
+
+    with (
+        pytest.raises(InputError, match="upsample_cuda does not have") as caught,
+        deterministic(CPU, wanted=True),
+    ):
+        raise RuntimeError(said)
+    assert caught.value.place == "/deterministic"
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_cublas_gets_its_workspace_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library cuBLAS reads the variable once; after that it is too late."""
+    monkeypatch.setenv(CUBLAS, ":0:0")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    with deterministic(CUDA, wanted=True):
+        assert os.environ[CUBLAS] == ":4096:8"
+
+    monkeypatch.setenv(CUBLAS, ":0:0")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(InputError, match="in use before"), deterministic(CUDA, wanted=True):
+        pass
