@@ -1,6 +1,7 @@
 """Measure sentences per second of Transformer base, greedy and with a beam, against peers.
 
     python benchmarks/decode.py --rounds 5 --threads 2
+    python benchmarks/decode.py --device cuda --only "weft bfloat16" "Hugging Face bfloat16"
 
 64 sources of 32 tokens, vocabulary 37,000, random weights, outputs of exactly 32 tokens.  Every
 contestant runs in its own process and decodes all sentences in one batch; contestants take turns,
@@ -58,7 +59,7 @@ def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
     sources = sources_of(options)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            work = Work(VOCAB, options.length, options.threads)
+            work = Work(VOCAB, options.length, options.threads, options.device)
             decode = DECODERS[name](work, Path(folder))
             decode(sources[:2], 2)
         except Exception as error:  # noqa: BLE001 - a peer that raises anything cannot take part
@@ -67,7 +68,7 @@ def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
     pipe.send(None)
     while (beam := pipe.recv()) is not None:
         start, worked = time.perf_counter(), time.process_time()
-        found = decode(sources, beam)
+        found = decode(sources, beam)  # tokens are read, so the device has finished
         seconds, worked = time.perf_counter() - start, time.process_time() - worked
         shortest, longest = min(map(len, found)), max(map(len, found))
         # Some outputs do not include the end token, which may be the last token.
@@ -182,6 +183,12 @@ def main() -> None:
         "--rounds", type=int, default=5, help="measured turns per contestant (default: %(default)s)"
     )
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="device of Weft and Hugging Face; the others run on the CPU (default: %(default)s)",
+    )
     parser.add_argument("--sentences", type=int, default=64)
     parser.add_argument(
         "--length", type=int, default=32, help="tokens per source and output (default: %(default)s)"
@@ -195,8 +202,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(DECODERS), choices=list(DECODERS))
     options = parser.parse_args()
     lengths = f"{options.length} +- {options.spread}" if options.spread else str(options.length)
+    machine = torch.cuda.get_device_name() if options.device == "cuda" else processor_name()
     print(
-        f"{processor_name()}, torch {torch.__version__}, "
+        f"{machine}, torch {torch.__version__}, "
         f"{options.threads} threads; {options.sentences} sources of {lengths} tokens, outputs of "
         f"{options.length}, vocabulary {VOCAB:,}, {options.rounds} rounds"
     )

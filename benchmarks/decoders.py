@@ -31,6 +31,8 @@ class Work:
     length: int
     """Tokens of every output."""
     threads: int
+    device: str = "cpu"
+    """Device of Weft and Hugging Face."""
 
 
 def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
@@ -38,7 +40,7 @@ def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - t
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
     from weft.runtime.decode.settings import SearchSettings
 
-    model = build_weft(work.vocab).eval()
+    model = build_weft(work.vocab).eval().to(work.device)
 
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
         search = SearchSettings(beam=beam, min_length=work.length, max_length=work.length)
@@ -51,7 +53,7 @@ def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - t
 
 def marian(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
     """Make a decoder of Hugging Face Marian, with its cache."""
-    model: Any = build_marian(work.vocab).eval()
+    model: Any = build_marian(work.vocab).eval().to(work.device)
     if half:
         model = model.to(torch.bfloat16)
 
@@ -59,6 +61,7 @@ def marian(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 -
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
         widest = max(map(len, sources))
         ids = torch.tensor([[*row, *[PAD] * (widest - len(row))] for row in sources])
+        ids = ids.to(work.device)
         found = model.generate(
             input_ids=ids,
             attention_mask=(ids != PAD).long(),

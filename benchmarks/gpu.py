@@ -2,19 +2,22 @@
 
     python benchmarks/gpu.py
 
-Without CUDA, print a note and stop.  For the speed of updates, see `train.py --device cuda`.
+Without CUDA, print a note and stop; `--device cpu` tries this program.  For the speed of updates,
+see `train.py --device cuda`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from typing import Any
 
 import torch
 import weft
-from train import VOCAB, make_batches, shifted
+from train import VOCAB, finished, make_batches, shifted
 from weft.blocks.kernels.losses.cross_entropy import smoothed_cross_entropy
+from weft.runtime.system.cpu import processor_name
 
 DEPTHS = (6, 24)
 
@@ -22,18 +25,19 @@ DEPTHS = (6, 24)
 class Job:
     """One model with its optimizer and batches on the GPU."""
 
-    def __init__(self, layers: int, mode: str, tokens: int) -> None:
+    def __init__(self, layers: int, mode: str, tokens: int, device: str) -> None:
         """Build the model and compile it with `mode`."""
+        self.device = device
         spec = weft.load("transformer-base", layers=layers, vocab=VOCAB)
-        self.model = weft.build(spec, device="cuda").train()
+        self.model = weft.build(spec, device=device).train()
         self.report = weft.compile(self.model, mode)  # type: ignore[arg-type]
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4, fused=True)
-        self.batches = [tuple(ids.cuda() for ids in pair) for pair in make_batches(tokens)]
+        self.batches = [tuple(ids.to(device) for ids in pair) for pair in make_batches(tokens)]
 
     def step(self, index: int) -> int:
         """Make one update; return its number of target tokens."""
         source, target = self.batches[index % len(self.batches)]
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(self.device, torch.bfloat16):
             logits = self.model(source, source != 0, shifted(target))["logits"]
         mask = target != 0
         loss, _ = smoothed_cross_entropy(logits, target, mask, smoothing=0.1, spread="vocabulary")
@@ -43,28 +47,39 @@ class Job:
         return int((target != 0).sum())
 
 
-def first_step(layers: int, mode: str) -> dict[str, Any]:
+def first_step(layers: int, mode: str, tokens: int, device: str) -> dict[str, Any]:
     """Return the seconds until the first update is done, and the number of graphs."""
     torch._dynamo.reset()  # noqa: SLF001 - each depth starts cold
-    job = Job(layers, mode, 2048)
+    job = Job(layers, mode, tokens, device)
     start = time.perf_counter()
     job.step(0)
-    torch.cuda.synchronize()
+    finished(device)
     seconds = time.perf_counter() - start
     return {"layers": layers, "mode": mode, "seconds": seconds, "graphs": job.report.found}
 
 
 def main() -> None:
     """Measure and print one JSON object."""
-    if not torch.cuda.is_available():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--layers", nargs="*", type=int, default=DEPTHS, help="depths to measure")
+    parser.add_argument("--mode", choices=("layers", "eager"), default="layers")
+    parser.add_argument("--tokens", type=int, default=2048, help="target tokens of the update")
+    options = parser.parse_args()
+    on_gpu = options.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
         print("no CUDA device: nothing was measured")
         return
+    steps = [
+        first_step(layers, options.mode, options.tokens, options.device)
+        for layers in options.layers
+    ]
     found = {
-        "device": torch.cuda.get_device_name(),
+        "device": torch.cuda.get_device_name() if on_gpu else processor_name(),
         "torch": torch.__version__,
-        "first_step": [first_step(layers, "layers") for layers in DEPTHS],
+        "first_step": steps,
     }
-    print(json.dumps(found, indent=2))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,11 @@ dropout, since the two libraries draw other random numbers.  GPT2LMHeadModel get
 weights, and then the same batches, learning rates and optimizer, in a plain training loop.  Both
 run on the same number of threads; the time is CPU time of the process, which other jobs affect less
 than wall time.  `--others` trains other models by the same run with one param changed.
+
+    python benchmarks/language_models.py --data MULTI30K --rounds 7 --precision bfloat16
+
+compares speed alone: Weft as `weft train` runs it, GPT2LMHeadModel as shipped, and compiled with
+fused Adam, take turns at the same batches.  Each round gives a ratio of their CPU times.
 """
 
 from __future__ import annotations
@@ -16,8 +21,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -57,6 +64,7 @@ MAPS = {
     "feed_forward.f.outer": "mlp.c_proj",
 }
 NORMS = {"self_attention.norm": "ln_1", "feed_forward.norm": "ln_2"}
+UPDATES_OF_ROUND = 20
 
 
 class Quiet:
@@ -89,8 +97,9 @@ def run_of(model: str, given: argparse.Namespace) -> tuple[Run, str]:
         "evaluate.every": given.updates,
         "checkpoint": {"every": given.updates, "average": 0},
         "threads": given.threads,
-        "precision": "float32",
-        "padding": "padded",
+        "precision": given.precision,
+        # Without padding the perplexities of the two libraries could differ in the last digits.
+        "padding": "auto" if given.rounds else "padded",
         "trackers": [],
     }
     return load_run("language-model-multi30k", overrides)
@@ -193,8 +202,61 @@ def ours(trainer: Trainer, folder: Path) -> tuple[float, float]:
     return next(line["perplexity"] for line in lines if line["type"] == "valid"), seconds
 
 
+def theirs_at_speed(
+    weights: dict[str, Tensor], context: TrainingContext, *, best: bool
+) -> Callable[[Any], object]:
+    """Return an update of a Hugging Face model on micro-batches, as shipped or compiled."""
+    run: Any = context.run
+    model = hugging_face(weights, int(context.model.params["vocab"]))
+    model.train()
+    called: Any = torch.compile(model, dynamic=True) if best else model
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True if best else None)
+
+    def update(micro_batches: Any) -> None:
+        for _, batch in micro_batches.batches:
+            ids, labels = with_labels(batch.inputs["text"])
+            with torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bfloat16"):
+                loss = called(ids, labels=labels).loss
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return update
+
+
+def compare_speed(given: argparse.Namespace, folder: Path) -> None:
+    """Print the CPU time of an update of each contestant, and the median ratio over the rounds."""
+    context, trainer, weights = in_weft("gpt2", given, folder)
+    run: Any = context.run
+    corpus: Any = context.corpus
+    trainer.model.train()
+    updates: dict[str, Callable[[Any], object]] = {
+        "Weft": trainer._update,  # noqa: SLF001 - one update without reports and checkpoints
+        "Hugging Face, as shipped": theirs_at_speed(weights, context, best=False),
+        "Hugging Face, compiled": theirs_at_speed(weights, context, best=True),
+    }
+    stream = stream_micro_batches(corpus, run.batch, run.seed, accumulate=run.accumulate)
+    batches = list(islice(stream, UPDATES_OF_ROUND))
+    seconds: dict[str, list[float]] = {name: [] for name in updates}
+    for turn in range(given.rounds + 1):
+        for name, update in updates.items():
+            started = time.process_time()
+            for batch in batches:
+                update(batch)
+            if turn:  # the first round compiles and warms up
+                seconds[name].append((time.process_time() - started) / len(batches))
+    for name, found in seconds.items():
+        ratio = [other / own for own, other in zip(seconds["Weft"], found, strict=True)]
+        print(
+            f"{name}: {1000 * statistics.median(found):.1f} ms an update "
+            f"({1000 * min(found):.1f} to {1000 * max(found):.1f}), "
+            f"{statistics.median(ratio):.2f} times Weft's ({min(ratio):.2f} to {max(ratio):.2f})"
+        )
+
+
 def main() -> None:
-    """Train the models and print their perplexities."""
+    """Train the models and print their perplexities, or compare their speed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -203,7 +265,13 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--others", nargs="*", default=[], choices=[*MODELS])
+    parser.add_argument("--rounds", type=int, default=0, help="rounds of a comparison of speed")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     given = parser.parse_args()
+    if given.rounds:
+        with tempfile.TemporaryDirectory() as folder:
+            compare_speed(given, Path(folder))
+        return
     with tempfile.TemporaryDirectory() as folder:
         context, trainer, weights = in_weft("gpt2", given, Path(folder))
         theirs = hugging_face(weights, int(context.model.params["vocab"]))

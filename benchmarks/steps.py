@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from contestants import build_weft
 from decoders import BEGIN, END, PAD
-from weft.runtime.compile.decode_compile import Steps, use_steps
+from weft.runtime.compile.decode_compile import Steps
+from weft.runtime.compile.decoder import use_steps
 from weft.runtime.decode import active_rows
 from weft.runtime.decode import decode as ids
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids

@@ -4,13 +4,16 @@
     python examples/columns.py tags OUT train=train.trees.gz test=dev.trees.gz
     python examples/columns.py pairs OUT train=train.en.gz,train.de.gz valid=val.en.gz,val.de.gz
     python examples/columns.py digits OUT
+    python examples/columns.py subsets OUT train.en.gz,train.de.gz dev.en.gz,dev.de.gz --sizes 5000
 
 `languages` writes lines of text with their language, `tags` the words of bracketed trees with
 their part-of-speech tags, and `pairs` sentences and their translations as one text, separated by
 `<to>`, with the number of words of the translation; all as JSON Lines in OUT.  `digits` writes the
 8 x 8 digits that scikit-learn ships as `.npz` files.  A fifth of the digits, `--held-out` lines of
 each language, and, without a file `valid`, the last `--held-out` trees of `train` are validation
-data.
+data.  `subsets` writes parallel text for the study `tatoeba-curve`: the first pairs of the shuffled
+training data as `train-SIZE.en` and `.de`, so that subsets are parts of the larger ones, and the
+halves of the development data as `valid` and `test`.
 """
 
 from __future__ import annotations
@@ -109,6 +112,32 @@ def pairs(files: str) -> Iterator[dict[str, Any]]:
         }
 
 
+def subsets(train: str, dev: str, sizes: Iterable[int], seed: int) -> dict[str, list[str]]:
+    """Return the lines of each file by its name.
+
+    Args:
+        train: both files of the training data, separated by a comma.
+        dev: both files of the development data.
+        sizes: numbers of pairs.
+        seed: shuffles the training data.
+    """
+
+    def both(files: str) -> list[tuple[str, str]]:
+        left, right = files.split(",")
+        return list(zip(lines_of(left), lines_of(right), strict=True))
+
+    pairs_, held = both(train), both(dev)
+    Random(seed).shuffle(pairs_)
+    half = len(held) // 2
+    parts = {f"train-{size}": pairs_[:size] for size in sizes}
+    parts |= {"valid": held[:half], "test": held[half:]}
+    return {
+        f"{name}.{language}": [pair[side] for pair in part]
+        for name, part in parts.items()
+        for side, language in enumerate(("en", "de"))
+    }
+
+
 def digits(seed: int) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
     """Return the images [1 8 8] between 0 and 1 and the classes of scikit-learn's digits."""
     from sklearn.datasets import load_digits  # noqa: PLC0415 - only this corpus needs it
@@ -136,15 +165,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("kind", choices=("languages", "tags", "pairs", "digits"))
+    parser.add_argument("kind", choices=("languages", "tags", "pairs", "digits", "subsets"))
     parser.add_argument("out", type=Path)
     parser.add_argument("files", nargs="*", help="NAME=FILE")
     parser.add_argument("--most", type=int, default=10_000)
     parser.add_argument("--held-out", type=int, default=1000)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[5000, 10000, 20000, 50000])
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
-    files = dict(each.split("=", 1) for each in given.files)
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.kind == "subsets":
+        train, dev = given.files
+        for name, lines in subsets(train, dev, given.sizes, given.seed).items():
+            text = "".join(f"{line}\n" for line in lines)
+            (given.out / name).write_text(text, encoding="utf-8", newline="\n")
+        return 0
+    files = dict(each.split("=", 1) for each in given.files)
     if given.kind == "digits":
         for split, arrays in digits(given.seed).items():
             np.savez(given.out / f"{split}.npz", **arrays)  # type: ignore[arg-type]
