@@ -11,6 +11,7 @@
     weft.compile(model)                               # torch.compile per template
     result = weft.train("multi30k-en-de", out="outputs/m30k")
     weft.open(result.averaged).translate(["A dog runs."])
+    weft.Study("study-demo").plan().rows              # an ablation: every row checked and costed
     weft.import_hf("bert-base-uncased", "bert").save("outputs/bert")
     weft.export(result.averaged, "ctranslate2", "outputs/m30k/ct2", quantization="int8")
 
@@ -51,12 +52,14 @@ if TYPE_CHECKING:
     from .runtime.export.eject.eject import Ejected as Ejected
     from .runtime.export.eject.eject import eject as eject
     from .runtime.export.export import export as export
+    from .runtime.export.huggingface.adapter import CheckedAdapter as CheckedAdapter
     from .runtime.export.huggingface.export import CheckedHuggingFace as CheckedHuggingFace
     from .runtime.export.huggingface.fit import Fit as Fit
     from .runtime.export.huggingface.fit import fits as fits
     from .runtime.export.onnx.export import CheckedOnnx as CheckedOnnx
     from .runtime.importing.hf import Imported as Imported
     from .runtime.importing.hf import import_hf as import_hf
+    from .runtime.metrics.comparing.compare import Comparison as Comparison
     from .runtime.model.model import Adapted as Adapted
     from .runtime.model.model import Model as Model
     from .runtime.model.opening import open_folder as open  # noqa: A004
@@ -72,6 +75,14 @@ if TYPE_CHECKING:
     from .runtime.spec.views import Diff as Diff
     from .runtime.spec.views import diff as diff
     from .runtime.spec.views import draw as draw
+    from .runtime.study.records import StudyJob as StudyJob
+    from .runtime.study.records import StudyPlan as StudyPlan
+    from .runtime.study.records import StudyReport as StudyReport
+    from .runtime.study.records import StudyRow as StudyRow
+    from .runtime.study.records import StudyScore as StudyScore
+    from .runtime.study.records import StudySearch as StudySearch
+    from .runtime.study.searching.trials import StudyTrial as StudyTrial
+    from .runtime.study.study import Study as Study
     from .runtime.train.context import Listener as Listener
     from .runtime.train.context import Progress as Progress
     from .runtime.train.context import Result as Result
@@ -90,8 +101,10 @@ __all__ = [
     "BlockType",
     "Capacity",
     "Checked",
+    "CheckedAdapter",
     "CheckedHuggingFace",
     "CheckedOnnx",
+    "Comparison",
     "CompileReport",
     "Continuation",
     "Diff",
@@ -120,6 +133,14 @@ __all__ = [
     "SpecialTokens",
     "State",
     "StateTensor",
+    "Study",
+    "StudyJob",
+    "StudyPlan",
+    "StudyReport",
+    "StudyRow",
+    "StudyScore",
+    "StudySearch",
+    "StudyTrial",
     "TranslationRequest",
     "UnpadPlan",
     "WeftError",
@@ -151,8 +172,10 @@ _HOMES = {
     "BlockType": "graphs.ir.block_type",
     "Capacity": "blocks.kernels.decode_state",
     "Checked": "runtime.export.ctranslate2.export",
+    "CheckedAdapter": "runtime.export.huggingface.adapter",
     "CheckedHuggingFace": "runtime.export.huggingface.export",
     "CheckedOnnx": "runtime.export.onnx.export",
+    "Comparison": "runtime.metrics.comparing.compare",
     "CompileReport": "runtime.compile.torch_compile",
     "Continuation": "runtime.decode.generate",
     "Diff": "runtime.spec.views",
@@ -181,6 +204,14 @@ _HOMES = {
     "SpecialTokens": "runtime.decode.decode",
     "State": "blocks.kernels.decode_state",
     "StateTensor": "graphs.ir.state_tensor",
+    "Study": "runtime.study.study",
+    "StudyJob": "runtime.study.records",
+    "StudyPlan": "runtime.study.records",
+    "StudyReport": "runtime.study.records",
+    "StudyRow": "runtime.study.records",
+    "StudyScore": "runtime.study.records",
+    "StudySearch": "runtime.study.records",
+    "StudyTrial": "runtime.study.searching.trials",
     "TranslationRequest": "runtime.decode.translate",
     "UnpadPlan": "graphs.ir.execution",
     "WeftError": "specs.findings",

@@ -60,6 +60,7 @@ def test_every_public_name_can_be_imported_and_is_documented() -> None:
     assert set(weft.__all__) <= set(dir(weft))
 
 
+@pytest.mark.integration
 def test_specs_are_loaded_checked_drawn_and_compared_without_torch(tmp_path: Path) -> None:
     """Nor do the types of specs, findings and blocks need it."""
     code = (

@@ -44,6 +44,7 @@ def imports_torch(*modules: str, among: tuple[str, ...] = ("torch", "numpy")) ->
     return printed(f"import sys, {', '.join(modules)}; print(*{{*{among}}} & set(sys.modules))")
 
 
+@pytest.mark.integration
 def test_every_file_is_short_and_has_a_docstring() -> None:
     """A file has at most 400 lines and a docstring whose first line ends in a full stop."""
     texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in SOURCES}
@@ -63,6 +64,7 @@ def test_no_folder_has_many_files() -> None:
     assert {str(folder): count for folder, count in counts.items() if count > 13} == {}
 
 
+@pytest.mark.integration
 def test_reading_checking_and_drawing_need_no_torch() -> None:
     """`specs` and `graphs` import quickly and run without torch."""
     modules = [module_name(p) for p in SOURCES if p.relative_to(ROOT).parts[0] in FOLDERS[:2]]
@@ -70,6 +72,7 @@ def test_reading_checking_and_drawing_need_no_torch() -> None:
     assert imports_torch(*modules) == ""
 
 
+@pytest.mark.integration
 def test_contracts_of_blocks_need_no_torch() -> None:
     """Every contract can be imported while importing torch and numpy fails."""
     blocked = "import sys; sys.modules['torch'] = sys.modules['numpy'] = None\n"
@@ -85,6 +88,7 @@ def test_importing_the_public_api_needs_no_torch() -> None:
     assert imports_torch("weft") == ""
 
 
+@pytest.mark.integration
 def test_only_blocks_know_a_block() -> None:
     """Other folders read a block's contract: they name no block and no class of a block's module.
 

@@ -71,6 +71,7 @@ def test_a_difference(golden: Golden) -> None:
     golden("now/diff.txt", found.render())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["", *load_commands()])
 def test_help(
     name: str, golden: Golden, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

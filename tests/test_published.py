@@ -29,6 +29,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "d_ff": 16,
         "layers": 2,
     },
+    "mixture-of-depths": {"d_model": 16, "heads": 2, "layers": 2, "capacity": 0.5},
     "multi-source": {"d_model": 16, "heads": 2, "d_ff": 16, "layers": 2},
     "primer": {"d_model": 16, "heads": 2, "layers": 1, "max_length": 16},
     "retnet": {"d_model": 16, "heads": 2, "layers": 2},
@@ -54,6 +55,7 @@ def test_a_spec_is_drawn(file: Path) -> None:
     assert all(name in source for name in spec.graph().spec.nodes)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SMALL)
 def test_decoding_gives_the_outputs_of_the_parallel_pass(name: str) -> None:
     """Over 11 positions, more than a window or a kernel; gradients reach every parameter."""
@@ -124,7 +126,10 @@ def test_primer_with_kernels_that_copy_is_a_transformer_with_squared_relu() -> N
 
 
 def test_keys_and_values_of_latent_attention_are_maps_of_the_compressed_vector() -> None:
-    """Its width is 6; the features of keys are 8 and 4 rotary ones for each of 2 heads."""
+    """Its width is 6; the features of keys are 8 and 4 rotary ones for each of 2 heads.
+
+    Decoding stores this vector alone, for 7 positions of 2 layers.
+    """
     sizes = SMALL["latent-attention"]
     weights = weft.load(FOLDER / "latent-attention.json", **sizes).graph().weights()
     path = "decoder.0.attention.f"
@@ -132,6 +137,9 @@ def test_keys_and_values_of_latent_attention_are_maps_of_the_compressed_vector()
     assert weights[f"{path}.compress.weight"] == (6, 16)
     assert weights[f"{path}.attention.key.weight"] == (2 * (8 + 4), 6)
     assert weights[f"{path}.attention.value.weight"] == (2 * 8, 6)
+    spec = weft.load(FOLDER / "latent-attention.json", **sizes, vocab=12)
+    kept = state_by_node(spec.graph(), {"B": 1, "T": 7})
+    assert kept == {"decoder.*.attention/f.attention": 2 * 7 * 6 * 4}  # 4 bytes of 6 floats
 
 
 def test_layers_of_transformer_xl_share_the_vectors_of_contents_and_positions() -> None:

@@ -21,6 +21,7 @@ def blocks(language: str) -> list[str]:
     return [text for named, text in found if named == language]
 
 
+@pytest.mark.integration
 def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs unchanged, on a small corpus of the kind that `make demo` writes."""
     if shutil.which("dot") is None:

@@ -54,6 +54,7 @@ def test_the_page_has_the_files_of_a_package() -> None:
         assert len([line for line in lines if line and not line.startswith('"""')]) <= 21
 
 
+@pytest.mark.integration
 def test_an_installed_package_brings_its_block(tmp_path: Path) -> None:
     """Write the package's files next to its metadata and entry point, as pip does."""
     write(tmp_path)

@@ -145,7 +145,8 @@ def page() -> str:
 
 
 def _row(system: System) -> str:
-    name = f"[{system.name}](#{system.name})" if system.drawn else system.name
+    anchor = system.name.replace(".", "")  # as GitHub and mkdocs make it from the heading
+    name = f"[{system.name}](#{anchor})" if system.drawn else system.name
     count = f"{system.lines} on {system.parent}" if system.parent else f"{system.lines}"
     cells = (name, form_of(system.graph), f"{system.graph.parameters():,}", count, system.graph.doc)
     return _cells(*cells)

@@ -36,7 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("serve", "demo")
 """Extras to install, where the distribution has them."""
-NOT_INSTALLED = ("tests", "docs", "tools", "benchmarks", ".ci", ".github", "setup.py")
+NOT_INSTALLED = ("tests", "docs", "tools", "benchmarks", "editors", ".ci", ".github", "setup.py")
 """What a wheel must not contain of the checkout."""
 SOURCE_ONLY = (
     "constraints.txt",

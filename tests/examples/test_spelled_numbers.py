@@ -111,6 +111,7 @@ def test_an_amount_omits_zero_parts(value: int, english: str, expected: str) -> 
     assert dollars.spell(value, "de") == expected
 
 
+@pytest.mark.integration
 def test_german_numbers_follow_the_grammar(lines: dict[str, list[Line]]) -> None:
     """Every drawn whole number agrees with an independent implementation of the grammar."""
     values = {

@@ -54,6 +54,7 @@ def as_bytes(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
+@pytest.mark.integration
 @often
 @given(st.sampled_from(sorted(SEEDS)), st.randoms(use_true_random=False), st.integers(1, 6))
 def test_a_shipped_spec_with_any_edits_gives_findings_or_a_graph(
@@ -64,6 +65,7 @@ def test_a_shipped_spec_with_any_edits_gives_findings_or_a_graph(
     open_within_bounds(tmp_path, data, count_calls)
 
 
+@pytest.mark.integration
 @often
 @given(st.sampled_from(sorted(SEEDS)), st.randoms(use_true_random=False), st.integers(1, 6))
 def test_a_shipped_spec_with_a_damaged_text_gives_findings_or_a_graph(
@@ -74,6 +76,7 @@ def test_a_shipped_spec_with_a_damaged_text_gives_findings_or_a_graph(
     open_within_bounds(tmp_path, text.encode(), count_calls)
 
 
+@pytest.mark.integration
 @often
 @given(st.binary(max_size=300))
 @example(b"\xff\xfe{\x00}\x00")
@@ -83,6 +86,7 @@ def test_any_bytes_give_findings(tmp_path: Path, count_calls: Count, data: bytes
     open_within_bounds(tmp_path, data, count_calls)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("seed", sorted(SEEDS))
 def test_every_seed_opens_without_a_crash(tmp_path: Path, count_calls: Count, seed: str) -> None:
     """Each seed once revealed a fault, or is a starting point of fuzzing."""
