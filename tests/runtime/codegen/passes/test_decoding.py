@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.decode import compile_steps, prepack
 from weft.graphs.passes.pipeline import Settings, after
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
@@ -84,15 +82,3 @@ def test_a_model_that_trains_decodes_alike() -> None:
     assert "class CheckpointedDecoderLayer" in program_of(model).source
     assert "Checkpointed" not in source
     assert "self.training" not in source
-
-
-def test_each_pass_of_decoding_changes_the_graph_by_one_record() -> None:
-    """Neither its nodes nor anything that another pass set."""
-    made = small("gru-attention")
-
-    packed, compiled = prepack(made, "bfloat16"), compile_steps(made)
-
-    assert replace(packed.execution, prepacked=None) == made.execution
-    assert replace(compiled.execution, compiled=frozenset()) == made.execution
-    assert compiled.execution.compiled == {""}  # no repeat: the complete model
-    assert packed.root is compiled.root is made.root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import weft
 from weft.runtime.checkpoint.checkpoint import Checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.export.ctranslate2 import spec as ct2_spec
-from weft.runtime.export.ctranslate2.export import export_ctranslate2
+from weft.runtime.export.ctranslate2.export import Checked, export_ctranslate2
 from weft.specs.findings import InputError
 from weft.specs.load import load, load_child
 
@@ -109,9 +110,19 @@ def test_quantized_weights_are_close_and_the_model_is_unchanged(
     export_ctranslate2(checkpoint, tmp_path / "float32")
 
     assert 1e-4 < checked.largest < 1
+    assert checked.here > 1e-4
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "float32")]
     assert sizes[0] < sizes[1]
     assert all(torch.equal(before[path], weight) for path, weight in checkpoint.weights.items())
+
+
+def test_a_processor_whose_integer_products_saturate_is_reported() -> None:
+    """The export stays right there; the report tells how to compute with it."""
+    fine = Checked(outputs=6, same=6, tokens=90, largest=0.1, mean=0.04, here=0.04)
+    saturating = replace(fine, here=0.6)
+
+    assert "warning" not in fine.report
+    assert "differ by 0.6 on average; pass compute_type='float32'" in saturating.report
 
 
 def test_a_fault_of_the_export_leaves_nothing(

@@ -1,4 +1,4 @@
-"""Tests of the plan that partitions blocks over processes."""
+"""The parallel pass: which blocks it partitions over processes, and which layers it shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
 
-from ..objective.conftest import READ, pairs_objective
+from ...runtime.train.objective.conftest import READ, pairs_objective
 
 
 def graph(name: str, **params: Any) -> Graph:

@@ -1,0 +1,69 @@
+"""The passes of decoding and of exports record what code generation writes, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.decode import compile_steps, prepack
+from weft.graphs.passes.forms import onnx_forms
+from weft.graphs.passes.pipeline import NAMES, Settings, after, pipeline
+from weft.specs.load import load
+
+
+def graph(name: str, **params: int) -> Graph:
+    """Return the checked graph of a shipped spec."""
+    return check(load(name).form, registry(), params)
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled"),
+    [
+        ("transformer-base", {f"decoder.{layer}" for layer in range(6)}),
+        ("gpt2", {f"decoder.{layer}" for layer in range(12)}),
+        ("universal-transformer", {"decoder"}),
+        ("gru-attention", {""}),
+        ("bert", set()),
+    ],
+)
+def test_the_layers_that_run_at_every_step_are_compiled(name: str, compiled: set[str]) -> None:
+    """Those of the decoder; shared layers once, and a model without a repeat as a whole."""
+    assert compile_steps(graph(name)).execution.compiled == compiled
+
+
+def test_each_pass_of_decoding_changes_the_graph_by_one_record() -> None:
+    """Neither its nodes nor anything that another pass set."""
+    made = graph("gru-attention")
+
+    packed, compiled = prepack(made, "bfloat16"), compile_steps(made)
+
+    assert replace(packed.execution, prepacked=None) == made.execution
+    assert replace(compiled.execution, compiled=frozenset()) == made.execution
+    assert packed.root is compiled.root is made.root
+
+
+def test_the_pipeline_of_decoding() -> None:
+    """Padding is left out of the encoder, which runs once."""
+    made = graph("transformer-base", layers=2)
+    settings = Settings(purpose="decode", prepacked="float32", compiled=True)
+
+    steps = pipeline(made, settings)
+
+    assert tuple(step.name for step in steps) == NAMES["decode"]
+    last = steps[-1].graph.execution
+    assert last.decoding
+    assert last.unpad is not None
+    assert last.unpad.masks == {"S": "source_mask"}
+    assert (last.prepacked, last.compiled) == ("float32", {"decoder.0", "decoder.1"})
+    assert not after(made, replace(settings, unpad=False)).execution.decoding
+
+
+def test_blocks_with_a_loop_over_positions_have_another_form_in_onnx() -> None:
+    """A recurrent layer's loop would be unrolled; attention is exported as it is."""
+    assert onnx_forms(graph("transformer-base")).execution.forms == {}
+    assert onnx_forms(graph("gru-attention")).execution.forms == dict.fromkeys(
+        ("encoder", "decoder"), "_scan=.recurrent.recurrent_onnx:scan"
+    )
