@@ -3,6 +3,7 @@
     python examples/columns.py languages OUT en=train.en.gz de=train.de.gz fr=train.fr.gz
     python examples/columns.py tags OUT train=train.trees.gz test=dev.trees.gz
     python examples/columns.py pairs OUT train=train.en.gz,train.de.gz valid=val.en.gz,val.de.gz
+    python examples/columns.py genres OUT train=train.trees.gz:essay=1,letter=250 test=...
     python examples/columns.py digits OUT
     python examples/columns.py subsets OUT train.en.gz,train.de.gz dev.en.gz,dev.de.gz --sizes 5000
 
@@ -11,9 +12,11 @@ their part-of-speech tags, and `pairs` sentences and their translations as one t
 `<to>`, with the number of words of the translation; all as JSON Lines in OUT.  `digits` writes the
 8 x 8 digits that scikit-learn ships as `.npz` files.  A fifth of the digits, `--held-out` lines of
 each language, and, without a file `valid`, the last `--held-out` trees of `train` are validation
-data.  `subsets` writes parallel text for the study `tatoeba-curve`: the first pairs of the shuffled
-training data as `train-SIZE.en` and `.de`, so that subsets are parts of the larger ones, and the
-halves of the development data as `valid` and `test`.
+data.  `genres` cuts the trees of documents that are sorted by genre into passages of `--passage`
+sentences, from the number of the first tree of each genre; a tenth of each genre of `train`, its
+end, is validation data.  `subsets` writes parallel text for the study `tatoeba-curve`: the first
+pairs of the shuffled training data as `train-SIZE.en` and `.de`, so that subsets are parts of the
+larger ones, and the halves of the development data as `valid` and `test`.
 """
 
 from __future__ import annotations
@@ -101,6 +104,34 @@ def tags(files: Mapping[str, str], held_out: int) -> dict[str, list[dict[str, st
     return found
 
 
+def genres(files: Mapping[str, str], passage: int) -> dict[str, list[dict[str, str]]]:
+    """Return passages and their genres by split; the end of each genre of `train` is `valid`.
+
+    Args:
+        files: split to its file of bracketed trees, a colon, and the number of the first tree of
+            each genre, such as `train.trees.gz:essay=1,letter=250`.
+        passage: sentences of a passage; the rest of a genre is left out.
+    """
+    found: dict[str, list[dict[str, str]]] = {}
+    for split, named in files.items():
+        path, _, marks = named.rpartition(":")
+        texts = [row["text"] for row in tagged(lines_of(path))]
+        starts = [
+            (name, int(first) - 1) for name, first in (m.split("=") for m in marks.split(","))
+        ]
+        ends = [first for _, first in starts[1:]] + [len(texts)]
+        for (name, first), end in zip(starts, ends, strict=True):
+            rows = [
+                {"text": " ".join(texts[place : place + passage]), "genre": name}
+                for place in range(first, end - passage + 1, passage)
+            ]
+            cut = len(rows) - len(rows) // 10 if split == "train" else len(rows)
+            found.setdefault(split, []).extend(rows[:cut])
+            if split == "train":
+                found.setdefault("valid", []).extend(rows[cut:])
+    return found
+
+
 def pairs(files: str) -> Iterator[dict[str, Any]]:
     """Yield sentences with their translations, from two files separated by a comma."""
     sources, targets = map(lines_of, files.split(","))
@@ -165,11 +196,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("kind", choices=("languages", "tags", "pairs", "digits", "subsets"))
+    parser.add_argument(
+        "kind", choices=("languages", "tags", "genres", "pairs", "digits", "subsets")
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("files", nargs="*", help="NAME=FILE")
     parser.add_argument("--most", type=int, default=10_000)
     parser.add_argument("--held-out", type=int, default=1000)
+    parser.add_argument("--passage", type=int, default=4)
     parser.add_argument("--sizes", type=int, nargs="*", default=[5000, 10000, 20000, 50000])
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)
@@ -190,6 +224,8 @@ def main(arguments: list[str] | None = None) -> int:
         made = languages(files, given.most, given.held_out, given.seed)
     elif given.kind == "tags":
         made = tags(files, given.held_out)
+    elif given.kind == "genres":
+        made = genres(files, given.passage)
     else:
         made = {split: pairs(names) for split, names in files.items()}
     for split, rows in made.items():

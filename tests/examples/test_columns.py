@@ -43,3 +43,16 @@ def test_a_given_validation_file_is_used_whole(tmp_path: Path) -> None:
     main(["tags", str(tmp_path), *files, "--held-out", "1"])
 
     assert rows_of(tmp_path / "train.jsonl") == rows_of(tmp_path / "valid.jsonl") == ROWS
+
+
+def test_passages_of_genres_do_not_cross_their_borders(tmp_path: Path) -> None:
+    """24 essays and 5 letters give 12 and 2 passages of two; the last essay is held out."""
+    trees = tmp_path / "t.trees"
+    trees.write_text("".join(f"(TOP (S (NN w{n})))\n" for n in range(29)), encoding="utf-8")
+
+    main(["genres", str(tmp_path), f"train={trees}:essay=1,letter=25", "--passage", "2"])
+
+    train, valid = rows_of(tmp_path / "train.jsonl"), rows_of(tmp_path / "valid.jsonl")
+    assert [row["genre"] for row in train] == ["essay"] * 11 + ["letter"] * 2
+    assert train[-1]["text"] == "w26 w27"
+    assert valid == [{"text": "w22 w23", "genre": "essay"}]
