@@ -9,7 +9,7 @@ Axes: B rows, T positions of a row, R non-padding positions of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -70,6 +70,22 @@ class Batched:
             little = free and least > 0.0 and padding_of(mask_BT) < least
             self.rows[axis] = rows_of(mask_BT, count) if known and not little else None
         self._counts = {}
+
+    def repeatable(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that computes the same when it is called again after another batch.
+
+        Activation checkpointing calls it again in the backward pass, and a model that an objective
+        runs twice has the rows of the last batch then.  Compiled code keeps the rows itself.
+        """
+        if torch.compiler.is_compiling():
+            return function
+        rows = dict(self.rows)
+
+        def repeated(*args: Any, **kwargs: Any) -> Any:
+            self.rows = dict(rows)
+            return function(*args, **kwargs)
+
+        return repeated
 
     def rows_of(self, value: Tensor, axis: str, rank: int) -> Rows | None:
         """Return the rows of an unpadded value; None for a padded value, which has `rank` axes."""

@@ -18,7 +18,7 @@ from ...specs.findings import InputError
 from ..ir.block_type import Port, Signature
 from ..ir.dims import names_of, time_axes
 from ..ir.execution import PLAIN, Around, Place, UnpadPlan
-from ..ir.graph import Graph, Part, TemplatePart
+from ..ir.graph import BlockNode, Graph, Part, Scope, TemplatePart
 from ..ir.moving import moving_ports, moving_values, root_moving
 from ..ir.traverse import Visit, visits
 from ..ir.value_type import ValueType
@@ -77,7 +77,8 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
     batches = frozenset(axis for axis, kind in kinds.items() if kind == "batch")
     masks: dict[str, str] = {}
     for name, type_ in graph.inputs.items():
-        if type_.kind == "mask" and len(type_.axes) == 2:  # noqa: PLR2004 - batch and time
+        by_row = type_.kind == "mask" and len(type_.axes) == 2  # noqa: PLR2004 - batch and time
+        if by_row and _masks_padding(graph, name):
             masks.setdefault(str(type_.axes[1]), name)
     # Padding can be found only for an axis of an input that begins with the batch and this axis.
     places = _Planner(batches, times, times - padded.keys()).places(graph.inputs)
@@ -94,6 +95,25 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
     whole = Around(graph.name, planner.places(graph.inputs), outputs, tuple(graph.inputs))
     kept = planner.places(_read_by_steps(graph))
     return UnpadPlan(axes, whole, masks, blocks, padded, kept)
+
+
+def _masks_padding(graph: Graph, name: str) -> bool:
+    """Return whether the blocks that read an input of kind `mask` expect a mask of padding.
+
+    Their ports for such a mask are named `mask` or end in `_mask`; that of a prefix is not.
+    """
+    return all(port == "mask" or port.endswith("_mask") for port in _readers(graph.root, name))
+
+
+def _readers(scope: Scope, value: str) -> Iterator[str]:
+    """Yield the names of the ports of blocks that read a value, in templates too."""
+    for node in scope.nodes:
+        for port in (port for port, wire in node.wires.items() if wire == value):
+            if isinstance(node, BlockNode):
+                yield port
+            else:
+                for _, body, _ in node.insides():
+                    yield from _readers(body, port)
 
 
 def unpad_decoding(graph: Graph) -> Graph:

@@ -56,6 +56,8 @@ class Mark:
     """The method that an exporter needs in another form, as `method=file:function`."""
     when: str = UNPADDED_IN_TRAINING
     """When it gets unpadded values, as an expression."""
+    unpadded: bool = False
+    """Whether the model that it is part of is unpadded."""
 
 
 Marks = Mapping[str, Mark]
@@ -76,6 +78,7 @@ def marks_of(graph: Graph) -> Marks:
             path in execution.compiled,
             execution.forms.get(path, ""),
             when,
+            execution.unpad is not None,
         )
         for path in (*arounds, *sorted(others - arounds.keys()))
     }
@@ -131,7 +134,10 @@ def marked_class(classes: Classes, base: str, mark: Mark | None) -> str:
         body = _inside(mark.around) if mark.around.inside else _padded(mark.around, mark.when)
         base = classes.add_class(f"{prefix}{base}", body, base)
     if mark.checkpointed:
-        base = classes.add_class(f"Checkpointed{base}", _CHECKPOINTED, base)
+        run = "self.batched.repeatable(super().forward)" if mark.unpadded else "super().forward"
+        joined = "" if mark.around is not None or not mark.unpadded else "\n    places = {}\n"
+        body = _CHECKPOINTED.format(joined=joined, run=run)
+        base = classes.add_class(f"Checkpointed{base}", body, base)
     if mark.compiled:
         base = classes.add_class(f"Compiled{base}", _COMPILED.format(base=base), base)
     if mark.form:
@@ -154,11 +160,11 @@ _FORM = '''    """A form that an exporter can follow."""
 
 
 _CHECKPOINTED = '''    """The backward pass computes its activations again."""
-
+{joined}
     def forward(self, *args, **kwargs):
         if not (self.training and torch.is_grad_enabled()):
             return super().forward(*args, **kwargs)
-        return checkpoint(super().forward, *args, use_reentrant=False, **kwargs)'''
+        return checkpoint({run}, *args, use_reentrant=False, **kwargs)'''
 
 
 def _places(around: Around) -> str:

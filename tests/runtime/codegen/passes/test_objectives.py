@@ -1,0 +1,149 @@
+"""Each pass of training, alone and with the others, leaves every shipped objective as it was."""
+
+from __future__ import annotations
+
+import functools
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import weft
+from torch import Tensor
+from weft.graphs.ir.graph import Graph, RepeatNode
+from weft.graphs.passes.pipeline import NAMES, PassName, Settings, after, pipeline
+from weft.runtime.codegen.build import build
+from weft.runtime.data.table import Batch
+from weft.runtime.spec.check import graph_of
+from weft.runtime.train.distributed.sampler import MicroBatches
+from weft.runtime.train.distributed.world import World
+from weft.runtime.train.objective.losses import ObjectiveLosses
+from weft.specs.load import load
+from weft.specs.reader import shipped_names
+
+pytestmark = pytest.mark.integration
+ENTRIES: dict[str, dict[str, Any]] = {}
+for _file in sorted((Path(__file__).parents[2] / "models").glob("*.py")):
+    _names = runpy.run_path(str(_file))
+    ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
+OWN = ("labels", "tags", "leaves", "nodes", "max_length", "vocab", "source_vocab", "target_vocab")
+"""Params of models that an objective, its vocabulary or another model sets."""
+ALIKE = {"d_model": 16, "heads": 2, "d_embedding": 16, "d_memory": 16}
+"""Params that models of one objective must have in common."""
+IMAGE = {"channels": 3, "height": 8, "width": 12}
+CHANGING: tuple[PassName, ...] = ("unpad", "fuse", "checkpoint")
+"""The passes that change what a training on one process computes."""
+ROWS, LENGTH, SHORTEST = 3, 9, 6
+SEPARATOR = 4
+
+
+@functools.cache
+def small(name: str) -> Graph:
+    """Return the graph of a shipped objective, with small models."""
+    path = str(shipped_names("objectives")[name])
+    params = load(path).form.params
+    given: dict[str, Any] = {key: size for key, size in IMAGE.items() if key in params}
+    for key, value in params.items():
+        if isinstance(value, dict) and "spec" in value:
+            sizes = {k: v for k, v in ENTRIES[value["spec"]]["small"].items() if k not in OWN}
+            known = load(value["spec"]).form.params
+            sizes |= {k: v for k, v in ALIKE.items() if k in known}
+            given[key] = {**value, "params": {**sizes, **value.get("params", {})}}
+    if name == "sequence-parsing":  # its model has a small vocabulary of trees
+        given["vocab"] = 128
+    return graph_of(load(path, given))
+
+
+def batch_of(graph: Graph) -> Batch:
+    """Return a batch whose last rows end in padding, with the counts that the data know."""
+    sizes = {a: ROWS if kind == "batch" else LENGTH for a, kind in graph.spec.axes.items()}
+    inputs = weft.example_inputs(graph, sizes, seed=2)
+    is_padding = torch.arange(LENGTH) >= torch.tensor([[LENGTH], [SHORTEST], [SHORTEST]])
+    for name, value in inputs.items():
+        type_ = graph.inputs[name]
+        over_time = value.shape[:2] == is_padding.shape
+        if type_.kind == "ids" and over_time and value.dim() == is_padding.dim():
+            inputs[name] = value.clamp(min=SEPARATOR + 1).masked_fill(is_padding, 0)
+            inputs[name][:, 2] = SEPARATOR
+        elif type_.kind == "label" and over_time:
+            inputs[name] = value.masked_fill(is_padding, -1)
+        elif type_.kind == "mask" and over_time:
+            shape = (*is_padding.shape, *[1] * (value.dim() - is_padding.dim()))
+            inputs[name] = value.index_fill(-1, torch.tensor(0), True) & ~is_padding.view(shape)
+            if value.dim() == is_padding.dim():
+                inputs[name] = ~is_padding
+        elif type_.kind in ("pos", "len"):
+            inputs[name] = value.clamp(max=SHORTEST - 1)
+        elif value.is_floating_point():
+            inputs[name] = value.double()
+    ids = {name: value for name, value in inputs.items() if graph.inputs[name].kind == "ids"}
+    tokens = {name: int((value != 0).sum()) for name, value in ids.items()}
+    shifted = {
+        name: int(((value != 0).sum(1) + 1).clamp(max=LENGTH).sum())
+        for name, value in ids.items()
+        if value.dim() == is_padding.dim()
+    }
+    return Batch(inputs, np.arange(ROWS), tokens, shifted)
+
+
+def layers_of(graph: Graph) -> tuple[str, ...]:
+    """Return selections of the layers in the first repeat of each model."""
+    found = []
+    for node, model in graph.models():
+        repeats = [one.name for one in model.root.nodes if isinstance(one, RepeatNode)]
+        found += [f"{node.name}.{name}.*" for name in repeats[:1] if not node.frozen]
+    return tuple(found)
+
+
+def learnt(graph: Graph, plain: Graph) -> tuple[float, dict[str, Tensor]]:
+    """Return the loss and the gradients of a graph, with the weights of all."""
+    model = build(graph, seed=1).double().train()
+    generator = torch.Generator().manual_seed(1)
+    for weight in model.parameters():
+        weight.data.add_(0.1 * torch.randn(weight.shape, generator=generator).double())
+    for module in model.modules():
+        for chance in ("dropout", "drop_path"):
+            if isinstance(getattr(module, chance, None), float):
+                setattr(module, chance, 0.0)
+    losses, batch = ObjectiveLosses(plain, 0.01), batch_of(plain)
+    update = MicroBatches(0, 0, ((0, batch),), 1, {})
+    losses.total(model, update, World(), (1, 1), torch.device("cpu"))
+    torch.manual_seed(7)
+    loss = losses.loss(model, batch).loss
+    loss.backward()
+    return loss.item(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+@functools.cache
+def expected(name: str) -> tuple[float, dict[str, Tensor]]:
+    """Return the loss and the gradients of an objective without any pass."""
+    return learnt(small(name), small(name))
+
+
+def settings(graph: Graph, *passes: PassName) -> Settings:
+    """Return settings under which only the named passes run."""
+    without = tuple(name for name in NAMES["train"] if name not in passes)
+    return Settings(activation_checkpointing=layers_of(graph), without=without)
+
+
+@pytest.mark.parametrize("passes", [*((name,) for name in CHANGING), CHANGING], ids="+".join)
+@pytest.mark.parametrize("name", shipped_names("objectives"))
+def test_losses_and_gradients_stay_the_same(name: str, passes: tuple[PassName, ...]) -> None:
+    """On padded rows, without dropout; fused losses are computed in float32."""
+    graph = small(name)
+    steps = pipeline(graph, settings(graph, *passes))
+    changed = {step.name for step in steps if step.changed}
+    if not changed:
+        pytest.skip("the passes leave this objective as it is")
+
+    loss, gradients = learnt(steps[-1].graph, graph)
+
+    wanted, others = expected(name)
+    assert loss == pytest.approx(wanted, rel=1e-6)
+    assert gradients.keys() == others.keys()
+    assert len(gradients) > 2  # noqa: PLR2004 - more than a head
+    largest = max(float(one.abs().max()) for one in others.values())
+    torch.testing.assert_close(gradients, others, rtol=1e-5, atol=1e-6 * largest)
