@@ -43,6 +43,24 @@ def test_a_page_works_from_disk(drawn: Callable[..., Any]) -> None:
     assert asked == []
 
 
+def test_a_notebook_shows_the_page_in_a_frame(page: Any, tmp_path: Path) -> None:
+    """It folds and saves files, and has no access to the document around it."""
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<h1>notebook</h1>{weft.draw('transformer-base')._repr_html_()}")
+    page.goto(notebook.as_uri())
+    frame = page.frame_locator("iframe")
+    frame.locator('[data-fold="fold decoder"]').click()
+    frame.locator('[data-id="node/decoder"]').wait_for()
+    for kind in ("SVG", "PNG", "PDF"):
+        with page.expect_download() as found:
+            frame.locator(f"button:text-is('{kind}')").click()
+        assert found.value.suggested_filename == f"transformer-base.{kind.lower()}"
+    inner = page.frames[1]
+    assert inner.evaluate(
+        "() => { try { return parent.document.title; } catch { return 'refused'; } }"
+    ) == ("refused")
+
+
 def test_what_is_seen_is_saved_as_svg_and_png(drawn: Callable[..., Any], tmp_path: Path) -> None:
     """Both files have the drawing; the SVG needs no style sheet."""
     page = drawn("transformer-base")
