@@ -72,7 +72,7 @@ class Session:
             "text": text,
             "digest": digest(text),
             "path": str(self.opened.path),
-            "name": self.opened.path.stem,
+            "name": (self.opened.checkpoint or self.opened.path).absolute().stem,
             "writable": self.opened.writable,
             "folder": str(self.opened.folder),
             "specs": sorted(shipped_names(*FOLDERS)),

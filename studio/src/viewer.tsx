@@ -231,7 +231,7 @@ export function Viewer(props: Props) {
       f: () => every(closed.size ? "once" : "close"),
       Enter: () => { if (foldable(node).includes("o")) fold(node, "unfold"); else if (box && props.onMenu) props.onMenu(box); },
       " ": () => { if (foldable(node).includes("o")) fold(node, "unfold"); else if (around) fold(around, opened.has(around) ? "once" : "close"); },
-      w: () => { const [first] = outletsOf(scene, box, undefined); if (first) wires.begin(first, true); },
+      w: () => { const [first] = outletsOf(scene, box, undefined); if (first) wires.begin(first, true); else setSaid("no value to draw a wire from"); },
       Escape: () => { setQuery(""); onChoose(""); setHover(null); },
     };
     const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : acts[event.key];
@@ -307,7 +307,7 @@ export function Viewer(props: Props) {
           drag.current = null;
           if (held && !held.moved) choose(boxAt(event));
         }}
-        onPointerLeave={() => setHover(null)}
+        onPointerLeave={() => { setHover(null); setUnder(undefined); }}
         onDblClick={(event) => { const box = boxAt(event); if (box && props.onMenu) props.onMenu(box); }}>
         <svg width={size[0]} height={size[1]} aria-hidden={false} role="group" aria-label={scene.name}>
           <g transform={`translate(${view.x},${view.y}) scale(${view.k})`}>

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,30 +40,23 @@ class Attending:
         """
         text = text.strip() or self._first()
         target, groups = self._groups(text, target)
-        names = self._names()
-        layers = [
-            (group, one)
-            for group in groups
-            for one in group.layers
-            if _is_in(names.get(_module(one), ""), node)
-        ]
+        every = [(group, one, self._node(one)) for group in groups for one in group.layers]
+        layers = [each for each in every if _is_in(each[2], node)]
         if not layers:
-            known = dict.fromkeys(
-                names[_module(one)].partition("/")[0] for group in groups for one in group.layers
-            )
+            known = dict.fromkeys(path.partition("/")[0] for _, _, path in every)
             raise InputError(
                 f"'{node}' does not attend from one sentence to another",
                 place=node,
                 help=f"choose one of {', '.join(known)}",
             )
         start = layer.replace("/", ".")
-        paths = [one.path for _, one in layers]
+        paths = [one.path for _, one, _ in layers]
         shown = next((i for i, path in enumerate(paths) if f"{path}.".startswith(f"{start}.")), 0)
-        group, chosen = layers[shown]
+        group, chosen, _ = layers[shown]
         return {
             "source": text,
             "target": target,
-            "layers": [{"path": one.path, "node": names[_module(one)]} for _, one in layers],
+            "layers": [{"path": one.path, "node": path} for _, one, path in layers],
             "shown": shown,
             "title": group.title,
             "reads": list(group.reads),
@@ -94,34 +86,29 @@ class Attending:
             self._opened = open_folder(self.folder)
         return self._opened
 
-    def _names(self) -> Mapping[str, str]:
-        """Return the node of each module: copies of a repeat share one."""
+    def _node(self, layer: Layer) -> str:
+        """Return the node of a layer: copies of a repeat share one."""
         from ...profiling.scopes import paths_of  # noqa: PLC0415 - needs torch
 
-        return paths_of(self._model().graph)
+        module = layer.path.partition(" ")[0]  # without the number of its run
+        return paths_of(self._model().graph).get(module, module)
 
     def _first(self) -> str:
         """Return the first sentence of the validation data that the checkpoint names.
 
         Raises:
-            InputError: it names none, or the files are not there.
+            InputError: it names none, the files are not there, or the model does not translate.
         """
+        trained, help_ = self._model().trained, "type a sentence"
+        if trained is None:
+            raise InputError("the checkpoint names no data", place="sentence", help=help_)
+        column, _ = trained.sides()
         try:
-            answering = self._model().answering
-            column, _ = answering.sides()
-            texts = (str(row[column]).strip() for row in answering.rows("valid"))
+            texts = (str(row[column]).strip() for row in trained.rows("valid"))
             return next(filter(None, texts))
         except (InputError, StopIteration) as error:
-            if isinstance(error, InputError) and "translate" in error.problem:
-                raise
-            raise InputError(
-                "the validation data of the run is not here", place="text", help="type a sentence"
-            ) from error
-
-
-def _module(layer: Layer) -> str:
-    """Return the path of a layer without the number of its run."""
-    return layer.path.partition(" ")[0]
+            problem = "the validation data of the run is not here"
+            raise InputError(problem, place="sentence", help=help_) from error
 
 
 def _is_in(path: str, node: str) -> bool:

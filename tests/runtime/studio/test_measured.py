@@ -144,6 +144,9 @@ def test_without_a_sentence_the_first_of_the_validation_data_is_taken(tmp_path: 
     for name in ("valid.src", "valid.tgt"):
         (tmp_path / "data" / name).write_text("\nblue red\n")
     assert Attending(folder).look("", "", "", "")["source"] == "blue red"
+    (folder / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="names no data"):
+        Attending(folder).look("", "", "", "")
 
 
 def test_a_spec_has_no_curves_and_no_attention() -> None:
