@@ -91,33 +91,33 @@ class Session:
     def menu(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what fits at a place."""
         one = self._read(asked)
-        if one.graph is None or one.loaded is None:
+        if one.editable is None or one.loaded is None:
             raise InputError(
                 "a menu needs a spec without errors", place=one.source, help="correct them first"
             )
-        return {"choices": menu(one.graph, one.loaded, _text(asked, "path"))}
+        return {"choices": menu(one.editable, one.loaded, _text(asked, "path"))}
 
     def blocks(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what fits into the wire to a port: the palette."""
         one = self._read(asked)
-        if one.graph is None or one.loaded is None:
+        if one.editable is None or one.loaded is None:
             raise InputError(
                 "a palette needs a spec without errors", place=one.source, help="correct them first"
             )
         path, port = _text(asked, "path"), _text(asked, "port")
         return {
-            "blocks": fitting_blocks(one.graph, one.loaded, path, port),
-            "values": fitting_values(one.graph, one.loaded, path),
+            "blocks": fitting_blocks(one.editable, one.loaded, path, port),
+            "values": fitting_values(one.editable, one.loaded, path),
         }
 
     def ports(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ports to which the outputs of a node, or an input, can be wired."""
         one = self._read(asked)
-        if one.graph is None or one.loaded is None:
+        if one.editable is None or one.loaded is None:
             raise InputError(
                 "wires need a spec without errors", place=one.source, help="correct them first"
             )
-        return {"values": fitting_ports(one.graph, one.loaded, _text(asked, "path"))}
+        return {"values": fitting_ports(one.editable, one.loaded, _text(asked, "path"))}
 
     def edit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the text after an edit."""

@@ -35,7 +35,7 @@ export interface Finding {
   start: number; end: number; severity: "error" | "warning"; code: string; message: string; problem: string; pointer: string; here: boolean;
   fixes: { title: string; edits: TextEdit[]; certain: boolean }[];
 }
-export interface Look { findings: Finding[]; scene?: Scene; key?: string; partial?: boolean; missing?: string[] }
+export interface Look { findings: Finding[]; scene?: Scene; key?: string; partial?: boolean; editable?: boolean; missing?: string[] }
 export interface Choice {
   use: string; doc: string; family: string; fits: boolean; proposed: Record<string, unknown>;
   reason: string; parameters: number; flops: number; kept: number;

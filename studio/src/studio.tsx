@@ -176,7 +176,7 @@ function Studio({ first }: { first: File }) {
     code: (node) => setOpen({ what: "code", node }),
   }), [edit]);
   const errors = look.findings.filter((one) => one.severity === "error");
-  const editable = errors.length === 0 && !pass && !look.partial && /"nodes"|"extends"/.test(text);
+  const editable = look.editable === true && !pass;
   const wiring: Wiring | undefined = useMemo(() => (editable ? {
     ports: (path) => api.ports(text, path).then((found) => found.values, (error) => { tell(said(error), true); throw error; }),
     connect: (path, port, value) => void edit({ what: "wire", path, port, value }),
@@ -237,7 +237,7 @@ function Studio({ first }: { first: File }) {
             wrong={wrong} stale={!look.scene} onMenu={onMenu} wiring={wiring} onMeasure={errors.length || pass ? undefined : measure} measuring={measuring} measured={times?.turn ?? 0}
             inspector={(box) => <Inspector box={box} scene={timed} text={text} acts={acts} editable={editable} />} />
             : <p class="empty">{look.findings.length ? "Nothing can be drawn yet: see the findings." : "Drawing…"}</p>}
-          {look.partial && scene && <div class="partial" role="status">{look.missing?.length ? `Drawn up to the mistakes: without ${look.missing.join(", ")}.` : "Drawn in spite of the mistakes."}</div>}
+          {look.partial && scene && !look.editable && <div class="partial" role="status">{look.missing?.length ? `Drawn up to the mistakes: without ${look.missing.join(", ")}.` : "Drawn in spite of the mistakes."}</div>}
           {dock && scene && <>
             <div class="divider across" role="separator" aria-orientation="horizontal" tabIndex={0} aria-valuenow={Math.round(low)} aria-label="height of the run" onPointerDown={raise}
               onKeyDown={(event) => { if (event.key === "ArrowUp") setLow(Math.min(75, low + 3)); if (event.key === "ArrowDown") setLow(Math.max(15, low - 3)); }} />

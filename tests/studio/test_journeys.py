@@ -345,7 +345,16 @@ def test_a_wire_is_drawn_by_drag(studio: Open, file: Path) -> None:
     page.mouse.up()
     page.wait_for_selector(".finding >> text=nothing reads node")
     assert json.loads(text_of(page))["nodes"]["head"]["in"] == {"x": "target_embedding.y"}
-    page.click("[aria-label=undo]")
+    # The other node is drawn although nothing reads it, and its frame has the wire back.
+    page.wait_for_selector("svg >> text='decoder '")
+    page.locator("text='× 6'").last.hover()
+    page.hover("[data-outlet='decoder x']")
+    page.mouse.down()
+    page.wait_for_selector("[data-inlet='head x']")
+    place = page.locator("[data-inlet='head x'] circle").bounding_box()
+    page.mouse.move(place["x"] + 5, place["y"] + 5, steps=3)
+    page.mouse.up()
+    page.wait_for_selector(".findings.good")
     assert text_of(page) == TEXT
 
 

@@ -92,9 +92,9 @@ def test_what_is_seen_is_saved_as_a_pdf_of_vectors(
     found.value.save_as(tmp_path / "x.pdf")
     content = (tmp_path / "x.pdf").read_bytes()
 
-    places = [int(line.split()[0]) for line in re.findall(rb"\d{10} 00000 n", content)]
-    assert [content[place:].split(b" ")[0] for place in places] == [
-        str(number).encode() for number in range(1, len(places) + 1)
+    starts = [int(line.split()[0]) for line in re.findall(rb"\d{10} 00000 n", content)]
+    assert [content[place:].split(b" ")[0] for place in starts] == [
+        str(number).encode() for number in range(1, len(starts) + 1)
     ]
     start = int(content.rpartition(b"startxref\n")[2].split()[0])
     assert content[start:].startswith(b"xref")
@@ -111,6 +111,14 @@ def test_what_is_seen_is_saved_as_a_pdf_of_vectors(
     assert set(texts) == set(map(html.unescape, shown))
     assert "multi-head attention" in texts
     assert "f[B S 512]" in texts
+    # The origin of a PDF is the lower left corner; texts stand where those of the SVG do.
+    assert drawing.startswith(f"1 0 0 -1 0 {size[2]} cm")
+    places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>× 6</text>', svg)
+    written = re.findall(r" 1 0 0 -1 ([\d.]+) ([\d.]+) Tm <d72036> Tj", drawing)
+    assert len(written) == 2
+    assert [tuple(map(float, one)) for one in written] == [
+        pytest.approx(tuple(map(float, one)), abs=0.01) for one in places
+    ]
     visible = svg.count("<rect") - svg.count('fill="transparent"')
     assert drawing.count(" re ") + drawing.count(" c h ") == visible
     assert b"/Image" not in content

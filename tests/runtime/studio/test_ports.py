@@ -10,7 +10,7 @@ import pytest
 from weft.graphs.ir.traverse import visits
 from weft.runtime.studio import ports
 from weft.runtime.studio.edits import Editor
-from weft.runtime.studio.reading import Read, read
+from weft.runtime.studio.reading import Read, look, read
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED, read_json
 
@@ -129,6 +129,41 @@ def test_the_checker_accepts_every_wire_that_is_offered() -> None:
                 assert (made == one.text) == (now == value)
                 count += 1
     assert count >= len(paths)
+
+
+def test_wires_are_moved_although_a_node_is_unread_in_between() -> None:
+    """A node that nothing reads stays in the drawing, and its wire can be drawn again."""
+    one = base()
+    moved = read(Editor(one).wire("head", "x", "target_embedding.y"), one.source)
+    assert [finding.code for finding in moved.errors] == ["W03"]
+    shown = look(moved)
+    assert shown["editable"]
+    assert shown["missing"] == []
+    boxes = {box["id"] for box in shown["scene"]["states"][""]["boxes"]}
+    assert {"node/decoder.*.self_attention", "node/head"} <= boxes
+    assert moved.editable is not None
+    assert moved.loaded is not None
+    [found] = ports.fitting_ports(moved.editable, moved.loaded, "decoder")
+    assert found["ports"] == [{"path": "head", "port": "x", "now": "target_embedding.y"}]
+    assert Editor(moved).wire("head", "x", "decoder.x") == one.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"x": "target_position.y"', '"x": "target_positio.y"'),
+        ('"heads": 8', '"heads": 7'),
+        ('"x": "cross_attention.y"', '"x": "self_attention.y"'),
+    ],
+)
+def test_other_mistakes_are_corrected_before_clicks_edit(old: str, new: str) -> None:
+    """A misspelled value, a condition, and a node of a template that nothing reads."""
+    one = read(BASE.read_text().replace(old, new), str(BASE))
+    assert one.errors
+    assert one.editable is None
+    assert not look(one).get("editable")
+    with pytest.raises(InputError, match="edited as text only"):
+        Editor(one)
 
 
 @pytest.mark.parametrize("path", ["nothing", "input/nothing", "head/f", "encoder.*"])
