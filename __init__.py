@@ -2,7 +2,7 @@
 
     spec = weft.load("transformer-base", layers=4)   # a spec, with a param changed
     weft.check(spec)                                  # a list of all errors
-    weft.draw(spec, "model.svg")                      # a picture
+    weft.draw(spec, "model.svg")                      # a picture; in notebooks, weft.draw(spec)
     weft.diff("transformer-base", spec).render()      # the changes, as text
     model = weft.build(spec)                          # a torch.nn.Module
     model(**weft.example_inputs(spec))                # a dict of outputs
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from .runtime.spec.spec import Spec as Spec
     from .runtime.spec.spec import load as load
     from .runtime.spec.views import Diff as Diff
+    from .runtime.spec.views import Drawing as Drawing
     from .runtime.spec.views import diff as diff
     from .runtime.spec.views import draw as draw
     from .runtime.study.records import StudyJob as StudyJob
@@ -108,6 +109,7 @@ __all__ = [
     "CompileReport",
     "Continuation",
     "Diff",
+    "Drawing",
     "Ejected",
     "Finding",
     "Findings",
@@ -179,6 +181,7 @@ _HOMES = {
     "CompileReport": "runtime.compile.torch_compile",
     "Continuation": "runtime.decode.generate",
     "Diff": "runtime.spec.views",
+    "Drawing": "runtime.spec.views",
     "Ejected": "runtime.export.eject.eject",
     "Finding": "specs.findings",
     "Findings": "runtime.spec.findings",

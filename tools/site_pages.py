@@ -143,12 +143,14 @@ def _run(path: Path) -> list[dict[str, Any]]:
 
 
 def _output(output: dict[str, Any]) -> Iterator[str]:
-    """Yield an output of a cell: a picture, or text."""
+    """Yield an output of a cell: a picture, a page in a frame, or text."""
     data = output.get("data", {})
     if "image/svg+xml" in data:
         picture = base64.b64encode(data["image/svg+xml"].encode()).decode()
         source = f"data:image/svg+xml;base64,{picture}"
         yield f'<img src="{source}" alt="output of the cell" style="max-height: 40rem">'
+    elif data.get("text/html", "").startswith("<iframe"):
+        yield f"<div>{data['text/html']}</div>"
     elif output.get("name") != "stderr":
         text = output.get("text") or data.get("text/plain", "")
         if text.strip():

@@ -120,11 +120,28 @@ def draw(
             as for `diagram`.
     """
     if check_suffix(Path(out), (*SUFFIXES, "html")) == "html":
-        view = View(form=form, style=style, residuals=residuals, node=node)
-        write_beside(Path(out), page(_of_page(graph, view)).encode(), "page")
+        text = draw_page(graph, form, style=style, residuals=residuals, node=node)
+        write_beside(Path(out), text.encode(), "page")
         return Path(out)
     picture = diagram(graph, form, style=style, residuals=residuals, node=node)
     return write_picture(picture, Path(out))
+
+
+def draw_page(
+    graph: Graph,
+    form: Form = "folded",
+    *,
+    style: Style = "plain",
+    residuals: bool = False,
+    node: str = "",
+) -> str:
+    """Return the page of a graph, an HTML text; the arguments are those of `draw`.
+
+    Raises:
+        InputError: a setting has no effect on a page, or the node is not a model.
+    """
+    view = View(form=form, style=style, residuals=residuals, node=node)
+    return page(_of_page(graph, view))
 
 
 def _of_page(graph: Graph, view: View) -> Graph:

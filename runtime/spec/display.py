@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from ...specs.findings import Finding
 
 _BOX = "border-left:3px solid {color};padding:.1em 0 .1em .8em;margin:.4em 0"
+_FRAME = "width:100%;height:560px;border:1px solid #8886;border-radius:6px"
 _RED, _GREEN, _AMBER = "#d1463d", "#2f9e57", "#b97f10"
 """Colors with a contrast of at least 3:1 on white and on #111."""
 _MOST = 50
@@ -60,3 +61,16 @@ def text_html(text: str) -> str:
     """Return preformatted text as HTML."""
     lines = "\n".join(escaped(line) for line in text.splitlines())
     return f'<pre style="margin:.4em 0">{lines}</pre>'
+
+
+def frame_html(page: str, title: str) -> str:
+    """Return a complete page inside a frame of its own, on one line.
+
+    The frame has no access to the document around it; the page may run its script and save files.
+    """
+    text = html.escape(page, quote=True).replace("\n", "&#10;")
+    sandbox = "allow-scripts allow-downloads"
+    return (
+        f'<iframe title="{escaped(title)}" sandbox="{sandbox}" style="{_FRAME}" srcdoc="{text}">'
+        "</iframe>"
+    )

@@ -1,14 +1,14 @@
-"""Views of specs: a picture of one, and the differences between two; no torch."""
+"""Views of specs: a picture or a page of one, and the differences between two; no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from ...graphs.diff import diff as of_graphs
-from ...graphs.draw.diagram import Form, Style
+from ...graphs.draw.diagram import Form, Style, draw_page
 from ...graphs.draw.diagram import draw as draw_graph
 from ...graphs.draw.diff import diff_picture
 from ...graphs.draw.render import svg_of
@@ -16,7 +16,7 @@ from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, did_you_mean
 from .check import Source, graph_of, listed
-from .display import note_html, text_html
+from .display import frame_html, note_html, text_html
 
 _FORMS = ("folded", "typed", "expanded")
 _STYLES = ("plain", "paper")
@@ -44,22 +44,62 @@ class Diff(of_graphs.Diff):
         return picture + text_html(self.render())
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Drawing:
+    """A drawn spec; notebooks show it as a page that folds, searches and shows costs."""
+
+    graph: Graph
+    page: str
+    """The page, as HTML that needs no other file."""
+
+    def __repr__(self) -> str:
+        """Return the name and the number of parameters."""
+        return f"<Drawing {self.graph.name}: {self.graph.parameters():,} parameters>"
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame."""
+        return frame_html(self.page, f"drawing of {self.graph.name}")
+
+
+@overload
 def draw(
     spec: Source | Graph,
     out: str | Path,
+    form: Form = ...,
+    *,
+    style: Style = ...,
+    residuals: bool = ...,
+    node: str = ...,
+    blocks: Iterable[BlockType] = ...,
+) -> Path: ...
+
+
+@overload
+def draw(
+    spec: Source | Graph,
+    out: None = None,
+    *,
+    node: str = ...,
+    blocks: Iterable[BlockType] = ...,
+) -> Drawing: ...
+
+
+def draw(
+    spec: Source | Graph,
+    out: str | Path | None = None,
     form: Form = "folded",
     *,
     style: Style = "plain",
     residuals: bool = False,
     node: str = "",
     blocks: Iterable[BlockType] = (),
-) -> Path:
+) -> Path | Drawing:
     """Draw a spec.
 
     Args:
         spec: the result of `load`, a path, or a shipped name.
         out: the file to write; its suffix is .svg, .png, .pdf or .dot, or .html for a page that
-            folds, searches and shows costs.
+            folds, searches and shows costs; without a file, a notebook shows this page.
         form: `folded` draws a repeat as one box, `typed` adds the type of every wire, and
             `expanded` draws every layer and the templates in slots.
         style: `plain` writes params and masks, `paper` draws as in Figures 1 and 2 of Vaswani et
@@ -69,7 +109,7 @@ def draw(
         blocks: block types that the spec may use besides the installed ones.
 
     Returns:
-        The path of the file.
+        The path of the file; without one, the drawing.
 
     Raises:
         SpecError: the spec has errors; all of them are listed.
@@ -81,6 +121,9 @@ def draw(
             help_ = did_you_mean(str(given), known)
             raise InputError(f"no {name} '{given}'", place=name, help=help_)
     graph = graph_of(spec, blocks)
+    if out is None:
+        page = draw_page(graph, form, style=style, residuals=residuals, node=node)
+        return Drawing(graph, page)
     return draw_graph(graph, Path(out), form, style=style, residuals=residuals, node=node)
 
 

@@ -5,11 +5,15 @@
     GET  /api/file       the text on disk and its digest
     POST /api/look       findings and drawing of a text
     POST /api/menu       what fits at a place
+    POST /api/ports      the ports that fit a value
     POST /api/edit       a text after a click
     POST /api/save       write the file
     POST /api/variant    write, or preview, a file that extends it
     POST /api/diff       compare with another spec
     POST /api/code       the Python that is generated
+    POST /api/curves     the curves of the run of a checkpoint
+    POST /api/attention  its attention weights for a sentence
+    POST /api/times      the measured time of each node
     POST /api/complete, /api/hover, /api/format   the language, at an offset of the text
 
 Every route of `/api` needs the token; see `guard.py`.
@@ -66,9 +70,11 @@ def make_app(session: Session, token: str, port: int) -> ASGIApp:
         token: what requests for data must have.
         port: port of the server.
     """
-    lock = threading.Lock()
+    running = threading.Lock()
 
-    def answering(act: Callable[[dict[str, Any]], Any]) -> Callable[[Request], Any]:
+    def answering(
+        act: Callable[[dict[str, Any]], Any], lock: threading.Lock = session.lock
+    ) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             try:
                 asked = await _body(request)
@@ -100,17 +106,15 @@ def make_app(session: Session, token: str, port: int) -> ASGIApp:
 
         return answer
 
-    posts = {name: getattr(session, name) for name in Session.ACTIONS}
+    posts = {name: answering(getattr(session, name)) for name in Session.ACTIONS}
+    posts |= {name: answering(getattr(session, name), running) for name in Session.SLOW}
     app = Starlette(
         routes=[
             Route("/", page),
             Route("/studio.js", asset("studio.js", "text/javascript; charset=utf-8")),
             Route("/style.css", asset("style.css", "text/css; charset=utf-8")),
             Route("/api/file", answering(lambda _: session.file())),
-            *(
-                Route(f"/api/{name}", answering(act), methods=["POST"])
-                for name, act in posts.items()
-            ),
+            *(Route(f"/api/{name}", answer, methods=["POST"]) for name, answer in posts.items()),
         ]
     )
     guard = Guard(app, token, port)

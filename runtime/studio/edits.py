@@ -25,7 +25,7 @@ _ROUNDS = 3
 
 
 class Editor:
-    """Edits of one text, which must be a spec without errors."""
+    """Edits of one text: a spec without errors, or with nodes that nothing reads."""
 
     def __init__(self, one: Read) -> None:
         """Open a text.
@@ -33,13 +33,13 @@ class Editor:
         Raises:
             InputError: it is not a valid spec.
         """
-        if one.loaded is None or one.graph is None:
+        if one.loaded is None or one.editable is None:
             raise InputError(
                 "a spec with errors, or a run, is edited as text only",
                 place=one.source,
                 help="correct the errors first, or open the spec of the model",
             )
-        self.one, self.loaded, self.graph = one, one.loaded, one.graph
+        self.one, self.loaded, self.graph = one, one.loaded, one.editable
         self.text = one.text
         self.told = {visit.path: visit for visit in visits(self.graph.root)}
 

@@ -79,6 +79,19 @@ def judge(graph: Graph, spec: LoadedSpec, path: str, use: str, params: Mapping[s
     return _Place(graph, spec, path).judge(use, params)
 
 
+def accepts(graph: Graph, spec: LoadedSpec, path: str, port: str, type_: str) -> bool:
+    """Return whether a block takes a value of a type at a port, and still gives what it gave.
+
+    Args:
+        graph: the graph of the spec.
+        spec: the spec.
+        path: a node with a block.
+        port: one of its inputs, wired or not.
+        type_: the type of the value.
+    """
+    return _Place(graph, spec, path, {port: type_}).old is not None
+
+
 def required(block: BlockType, graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return params that a block needs and that are not given, with proposed values."""
     found = {}
@@ -92,7 +105,9 @@ def required(block: BlockType, graph: Graph, given: Mapping[str, Any]) -> dict[s
 class _Place:
     """One place of a spec, as a spec of its own with that node alone."""
 
-    def __init__(self, graph: Graph, spec: LoadedSpec, path: str) -> None:
+    def __init__(
+        self, graph: Graph, spec: LoadedSpec, path: str, given: Mapping[str, str] | None = None
+    ) -> None:
         self.graph, self.spec, self.path = graph, spec, path
         self.known = registry(spec.blocks)
         self.value = spec.value()
@@ -105,6 +120,7 @@ class _Place:
         self.record = _at(self.value, pointers(graph)[node])
         scope = visit.parent.body if visit.parent is not None and visit.parent.body else graph.root
         self.types = {port: str(_type_of(scope, value)) for port, value in visit.node.wires.items()}
+        self.types |= given or {}
         self.old: Graph | None = None
         self.old, _ = self._check(self.record)
 

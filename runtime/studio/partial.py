@@ -13,6 +13,8 @@ from ...specs.findings import Finding, WeftError
 from ...specs.load import LoadedSpec, loaded
 from ...specs.text.places import parts_of
 
+UNREAD = "W03"
+"""Finding of a node, or a template, that nothing reads."""
 _ROUNDS = 6
 """Maximum number of checks: without the nodes with mistakes, others may be found."""
 _WHOLE = ("tie", "step", "require", "budget", "deploy", "losses", "init", "freeze")
@@ -37,6 +39,8 @@ def partial(spec: LoadedSpec) -> Partial | None:
         every = [*value.get("nodes", {})]
         known = registry(spec.blocks)
         _, found = analyse(spec.recovered, known, spec.overrides, lost=spec.lost)
+        # A node that nothing reads is drawn, with an output of its own.
+        found = [one for one in found if one.code != UNREAD or not one.at.startswith("/nodes/")]
         lost = {parts_of(at)[1] for at in spec.lost.words if at.startswith("/nodes/")}
         value = _without(value, [*found, *spec.mistakes], lost)
         for _ in range(_ROUNDS):

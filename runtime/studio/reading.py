@@ -17,7 +17,7 @@ from ...specs.reader import read_json
 from ...specs.text.places import Source
 from ..language.document import document
 from ..language.problems import Problem, findings
-from .partial import Partial, partial
+from .partial import UNREAD, Partial, partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,19 @@ class Read:
     def errors(self) -> list[Finding]:
         """The findings that keep it from being built."""
         return [one.finding for one in self.problems if one.severity == "error"]
+
+    @property
+    def editable(self) -> Graph | None:
+        """The graph that clicks edit: complete, though nodes may be without a reader.
+
+        Wires are often moved one after the other, and in between something is not read.
+        """
+        if self.loaded is None:
+            return None
+        if self.partial is None or self.partial.missing:
+            return self.graph
+        unread = all(finding.code == UNREAD for finding in self.errors)
+        return self.partial.graph if unread else None
 
 
 def read(text: str, source: str) -> Read:
@@ -105,6 +118,7 @@ def look(
     if one.loaded is not None:
         add_origins(drawn, origins(one.loaded, drawn))
     made |= {"scene": drawn, "key": kept, "partial": one.graph is None}
+    made["editable"] = one.editable is not None
     if one.partial is not None:
         made["missing"] = list(one.partial.missing)
     return made

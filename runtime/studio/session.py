@@ -6,6 +6,7 @@ what was read from the last texts.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar, get_args
 
@@ -22,8 +23,11 @@ from ..language.moves import apply
 from .comparing import compared
 from .edits import Editor
 from .files import Opened, digest
+from .measured.attention import Attending
+from .measured.curves import curves
+from .measured.timing import times
 from .menu import menu
-from .ports import fitting_blocks, fitting_values
+from .ports import fitting_blocks, fitting_ports, fitting_values
 from .reading import Read, look, read
 from .variant import variant
 
@@ -37,9 +41,12 @@ class Session:
     """Answers the requests of a page about one file."""
 
     ACTIONS: ClassVar = (
-        "look", "menu", "blocks", "edit", "save", "variant", "diff", "code",
-        "complete", "hover", "format",
+        "look", "menu", "blocks", "ports", "edit", "save", "variant", "diff", "code",
+        "complete", "hover", "format", "curves",
     )  # fmt: skip
+    """What a page asks; answered one after the other, under `lock`."""
+    SLOW: ClassVar = ("attention", "times")
+    """What runs a model: it does not hold up the others."""
 
     def __init__(self, file: Opened) -> None:
         """Open a file.
@@ -48,6 +55,8 @@ class Session:
             file: the file.
         """
         self.opened = file
+        self.lock = threading.Lock()
+        self._attending = Attending(file.checkpoint) if file.checkpoint else None
         self._reads: dict[str, Read] = {}
         self._disk = ""
 
@@ -63,7 +72,7 @@ class Session:
             "text": text,
             "digest": digest(text),
             "path": str(self.opened.path),
-            "name": self.opened.path.stem,
+            "name": (self.opened.checkpoint or self.opened.path).absolute().stem,
             "writable": self.opened.writable,
             "folder": str(self.opened.folder),
             "specs": sorted(shipped_names(*FOLDERS)),
@@ -77,36 +86,38 @@ class Session:
         last = asked.get("pass") or None
         if last is not None and last not in get_args(PassName):
             raise InputError(f"no pass '{last}'", place="pass", help="see 'weft show --passes'")
-        sizes = asked.get("sizes") or {}
-        if not isinstance(sizes, dict) or not all(
-            isinstance(size, int) and 0 < size <= 10**9 for size in sizes.values()
-        ):
-            raise InputError(
-                "sizes are whole numbers", place="sizes", help='such as {"B": 1, "T": 32}'
-            )
-        return look(one, _text(asked, "key", ""), sizes, last)
+        return look(one, _text(asked, "key", ""), _sizes(asked), last)
 
     def menu(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what fits at a place."""
         one = self._read(asked)
-        if one.graph is None or one.loaded is None:
+        if one.editable is None or one.loaded is None:
             raise InputError(
                 "a menu needs a spec without errors", place=one.source, help="correct them first"
             )
-        return {"choices": menu(one.graph, one.loaded, _text(asked, "path"))}
+        return {"choices": menu(one.editable, one.loaded, _text(asked, "path"))}
 
     def blocks(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what fits into the wire to a port: the palette."""
         one = self._read(asked)
-        if one.graph is None or one.loaded is None:
+        if one.editable is None or one.loaded is None:
             raise InputError(
                 "a palette needs a spec without errors", place=one.source, help="correct them first"
             )
         path, port = _text(asked, "path"), _text(asked, "port")
         return {
-            "blocks": fitting_blocks(one.graph, one.loaded, path, port),
-            "values": fitting_values(one.graph, one.loaded, path),
+            "blocks": fitting_blocks(one.editable, one.loaded, path, port),
+            "values": fitting_values(one.editable, one.loaded, path),
         }
+
+    def ports(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the ports to which the outputs of a node, or an input, can be wired."""
+        one = self._read(asked)
+        if one.editable is None or one.loaded is None:
+            raise InputError(
+                "wires need a spec without errors", place=one.source, help="correct them first"
+            )
+        return {"values": fitting_ports(one.editable, one.loaded, _text(asked, "path"))}
 
     def edit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the text after an edit."""
@@ -209,6 +220,38 @@ class Session:
         parts = [*(inner.source for inner in program.models), program.source]
         return {"code": "\n\n".join(parts)}
 
+    def curves(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the curves of the run that wrote the checkpoint."""
+        del asked
+        return curves(self._checkpoint().folder)
+
+    def attention(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the attention weights of a layer of the checkpoint for a sentence."""
+        target = asked.get("target")
+        return self._checkpoint().look(
+            _text(asked, "sentence", ""),
+            None if target is None else _text(asked, "target"),
+            _text(asked, "node", ""),
+            _text(asked, "layer", ""),
+        )
+
+    def _checkpoint(self) -> Attending:
+        if self._attending is None:
+            raise InputError(
+                "this is not a checkpoint",
+                place=str(self.opened.path),
+                help="open one, such as 'weft studio outputs/demo/averaged'",
+            )
+        return self._attending
+
+    def times(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the measured time of each node at some sizes."""
+        with self.lock:
+            one = self._read(asked)
+        if one.graph is None:
+            raise InputError("the spec has errors", place=one.source, help="correct them first")
+        return times(one.graph, _sizes(asked))
+
     def _read(self, asked: Mapping[str, Any]) -> Read:
         """Return the text of a request, checked."""
         text = _text(asked, "text")
@@ -229,6 +272,15 @@ def _text(asked: Mapping[str, Any], name: str, default: str | None = None) -> st
     if not isinstance(value, str):
         raise InputError(f"'{name}' is missing, or no text", place=name, help="send a text")
     return value
+
+
+def _sizes(asked: Mapping[str, Any]) -> dict[str, int]:
+    sizes = asked.get("sizes") or {}
+    if not isinstance(sizes, dict) or not all(
+        isinstance(size, int) and 0 < size <= 10**9 for size in sizes.values()
+    ):
+        raise InputError("sizes are whole numbers", place="sizes", help='such as {"B": 1, "T": 32}')
+    return sizes
 
 
 def _offset(asked: Mapping[str, Any], text: str) -> int:

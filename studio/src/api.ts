@@ -1,5 +1,6 @@
 // Requests to the server of the studio. The token is in the address, behind the number sign.
 import type { Scene } from "./types";
+import type { Value } from "./wiring";
 
 const token = (() => {
   const given = location.hash.slice(1);
@@ -34,7 +35,7 @@ export interface Finding {
   start: number; end: number; severity: "error" | "warning"; code: string; message: string; problem: string; pointer: string; here: boolean;
   fixes: { title: string; edits: TextEdit[]; certain: boolean }[];
 }
-export interface Look { findings: Finding[]; scene?: Scene; key?: string; partial?: boolean; missing?: string[] }
+export interface Look { findings: Finding[]; scene?: Scene; key?: string; partial?: boolean; editable?: boolean; missing?: string[] }
 export interface Choice {
   use: string; doc: string; family: string; fits: boolean; proposed: Record<string, unknown>;
   reason: string; parameters: number; flops: number; kept: number;
@@ -45,6 +46,15 @@ export interface Compared {
   parameters: [number, number]; flops: [number, number];
 }
 export interface Completion { label: string; kind: string; new: string; start: number; end: number; detail: string; doc: string; rank: number }
+
+/** Updates and values. */
+export type Curve = [number[], number[]];
+export interface Curves { update: number; train: Record<string, Curve>; valid: Record<string, Curve>; best: string }
+export interface Heads {
+  source: string; target: string; layers: { path: string; node: string }[]; shown: number;
+  title: string; reads: string[]; read: string[]; heads: number[][][];
+}
+export interface Times { nodes: Record<string, number>; seconds: number; passes: number; device: string }
 
 /** The server counts characters, and the editor units of UTF-16: they differ beyond U+FFFF. */
 export const unitsOf = (text: string, characters: number): number =>
@@ -57,6 +67,10 @@ export const api = {
   look: (body: { text: string; key: string; sizes: Record<string, number>; pass: string }) => ask<Look>("look", body),
   menu: (text: string, path: string) => ask<{ choices: Choice[] }>("menu", { text, path }),
   blocks: (text: string, path: string, port: string) => ask<{ blocks: Piece[]; values: Record<string, string[]> }>("blocks", { text, path, port }),
+  ports: (text: string, path: string) => ask<{ values: Value[] }>("ports", { text, path }),
+  times: (text: string, sizes: Record<string, number>) => ask<Times>("times", { text, sizes }),
+  curves: () => ask<Curves>("curves", {}),
+  attention: (asked: { sentence: string; target: string | null; node: string; layer: string }) => ask<Heads>("attention", asked),
   edit: (text: string, edit: Record<string, unknown>) => ask<{ text: string }>("edit", { text, ...edit }),
   save: (text: string, digest: string) => ask<{ digest: string }>("save", { text, digest }),
   variant: (text: string, name: string, write: boolean) => ask<{ text: string; patches: number; path?: string }>("variant", { text, name, write }),

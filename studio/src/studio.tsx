@@ -2,13 +2,15 @@
 import type { EditorView } from "@codemirror/view";
 import { render } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { api, Refusal, type File, type Look, type TextEdit } from "./api";
+import { api, Refusal, type File, type Look, type TextEdit, type Times } from "./api";
 import { Code, Compare, Dialog, Menu, Palette, said, Variant } from "./dialogs";
 import { applyFix, goTo, keepCursor, makeEditor, markChosen, redo, setText, showFindings, undo } from "./editor";
 import { Inspector, type Acts } from "./inspector";
 import { pointerAt } from "./json";
+import { Run } from "./run";
 import type { Box, Scene } from "./types";
 import { Viewer } from "./viewer";
+import type { Wiring } from "./wiring";
 
 /** Time after the last keystroke until the checker is asked, in milliseconds. */
 const PAUSE = 40;
@@ -33,7 +35,11 @@ function Studio({ first }: { first: File }) {
   const [note, setNote] = useState<{ text: string; wrong: boolean } | null>(null);
   const [outside, setOutside] = useState<File | null>(null);
   const [saved, setSaved] = useState(first.text);
-  const [split, setSplit] = useState(40);
+  const [split, setSplit] = useState(first.checkpoint ? 28 : 40);
+  const [dock, setDock] = useState(first.checkpoint !== null);
+  const [low, setLow] = useState(47);
+  const [measuring, setMeasuring] = useState(false);
+  const [times, setTimes] = useState<{ of: string; turn: number; found: Times } | null>(null);
   const holder = useRef<HTMLDivElement>(null);
   const editor = useRef<EditorView | null>(null);
   const turn = useRef(0);
@@ -110,6 +116,22 @@ function Studio({ first }: { first: File }) {
   }, [dirty]);
   useEffect(() => { document.title = `${dirty ? "• " : ""}${file.name} · weft studio`; }, [dirty, file]);
 
+  // The times that were measured of this text at these sizes.
+  const measuredOf = JSON.stringify([text, scene?.sizes]);
+  const timed: Scene | null = useMemo(() => {
+    if (!scene || pass || times?.of !== measuredOf) return scene;
+    const facts = Object.fromEntries(Object.entries(scene.facts).map(([path, fact]) => [path, { ...fact, time: times.found.nodes[path] ?? 0 }]));
+    return { ...scene, facts };
+  }, [scene, pass, times, measuredOf]);
+  const measure = useCallback(() => {
+    if (!scene) return;
+    setMeasuring(true);
+    api.times(text, scene.sizes).then((found) => {
+      setTimes((old) => ({ of: JSON.stringify([text, scene.sizes]), turn: (old?.turn ?? 0) + 1, found }));
+      tell(`a forward pass takes ${(found.seconds * 1e3).toFixed(1)} ms on the ${found.device === "cpu" ? "CPU" : "GPU"} (profiled, mean of ${found.passes})`);
+    }, (error) => tell(said(error), true)).finally(() => setMeasuring(false));
+  }, [text, scene]);
+
   const drawing = scene && Object.values(scene.states)[0];
   const boxOf = useCallback((pointer: string): Box | undefined => {
     if (!scene || !drawing) return undefined;
@@ -154,17 +176,25 @@ function Studio({ first }: { first: File }) {
     code: (node) => setOpen({ what: "code", node }),
   }), [edit]);
   const errors = look.findings.filter((one) => one.severity === "error");
-  const editable = errors.length === 0 && !pass && !look.partial && /"nodes"|"extends"/.test(text);
+  const editable = look.editable === true && !pass;
+  const wiring: Wiring | undefined = useMemo(() => (editable ? {
+    ports: (path) => api.ports(text, path).then((found) => found.values, (error) => { tell(said(error), true); throw error; }),
+    connect: (path, port, value) => void edit({ what: "wire", path, port, value }),
+  } : undefined), [editable, text, edit]);
   const onMenu = (box: Box) => {
     const fact = box.fact ? scene!.facts[box.fact] : undefined;
     if (editable && fact?.use.includes("@")) acts.menu(scene!.facts[`${box.fact}/f`] ? `${box.fact}/f` : box.fact!);
   };
-  const slide = (event: PointerEvent) => {
-    const move = (moved: PointerEvent) => setSplit(Math.max(12, Math.min(80, (moved.clientX / innerWidth) * 100)));
+  const dragged = (event: PointerEvent, move: (moved: PointerEvent) => void) => {
     const stop = () => { removeEventListener("pointermove", move); removeEventListener("pointerup", stop); };
     event.preventDefault();
     addEventListener("pointermove", move);
     addEventListener("pointerup", stop);
+  };
+  const slide = (event: PointerEvent) => dragged(event, (moved) => setSplit(Math.max(12, Math.min(80, (moved.clientX / innerWidth) * 100))));
+  const raise = (event: PointerEvent) => {
+    const { bottom, height } = (event.currentTarget as Element).parentElement!.getBoundingClientRect();
+    dragged(event, (moved) => setLow(Math.max(15, Math.min(75, ((bottom - moved.clientY) / height) * 100))));
   };
 
   return (
@@ -186,6 +216,7 @@ function Studio({ first }: { first: File }) {
         {scene && <span class="sizes">{Object.entries(scene.sizes).map(([axis, size]) => (
           <label key={axis}>{axis} <input type="number" min="1" aria-label={`size of ${axis}`} value={size} onChange={(event) => { const value = Math.round(Number(event.currentTarget.value)); if (value > 0) setSizes({ ...sizes, [axis]: value }); }} /></label>
         ))}</span>}
+        {file.checkpoint && <button aria-pressed={dock} onClick={() => setDock(!dock)} title="curves and attention of the checkpoint">Run</button>}
         <button onClick={() => setOpen({ what: "keys" })} aria-label="keys" title="keys">?</button>
       </div>
       {outside && (
@@ -194,19 +225,24 @@ function Studio({ first }: { first: File }) {
           <button onClick={() => { setFile({ ...file, digest: outside.digest }); setOutside(null); }}>Keep mine</button>
         </div>
       )}
-      <div class="split" style={{ gridTemplateColumns: `${split}% 5px 1fr` }}>
+      <div class={`split${dock ? " docked" : ""}`} style={{ gridTemplateColumns: `${split}% 5px 1fr` }}>
         <div class="left">
           <div class="text" ref={holder} />
           <Findings look={look} onFix={(edits) => applyFix(editor.current!, edits)} onGo={(start) => goTo(editor.current!, start)} />
         </div>
         <div class="divider" role="separator" aria-orientation="vertical" tabIndex={0} aria-valuenow={Math.round(split)} aria-label="width of the text" onPointerDown={slide}
           onKeyDown={(event) => { if (event.key === "ArrowLeft") setSplit(Math.max(12, split - 3)); if (event.key === "ArrowRight") setSplit(Math.min(80, split + 3)); }} />
-        <div class="right">
-          {scene ? <Viewer scene={scene} stateKey={Object.keys(scene.states)[0]} onKey={setKey} known={null} dark={dark} onDark={setDark} chosen={chosen} onChoose={choose}
-            wrong={wrong} stale={!look.scene} onMenu={onMenu}
-            inspector={(box) => <Inspector box={box} scene={scene} text={text} acts={acts} editable={editable} />} />
+        <div class="right" style={dock ? { gridTemplateRows: `minmax(0, 1fr) 5px ${low}%` } : undefined}>
+          {scene && timed ? <Viewer scene={timed} stateKey={Object.keys(scene.states)[0]} onKey={setKey} known={null} dark={dark} onDark={setDark} chosen={chosen} onChoose={choose}
+            wrong={wrong} stale={!look.scene} onMenu={onMenu} wiring={wiring} onMeasure={errors.length || pass ? undefined : measure} measuring={measuring} measured={times?.turn ?? 0}
+            inspector={(box) => <Inspector box={box} scene={timed} text={text} acts={acts} editable={editable} />} />
             : <p class="empty">{look.findings.length ? "Nothing can be drawn yet: see the findings." : "Drawing…"}</p>}
-          {look.partial && scene && <div class="partial" role="status">{look.missing?.length ? `Drawn up to the mistakes: without ${look.missing.join(", ")}.` : "Drawn in spite of the mistakes."}</div>}
+          {look.partial && scene && !look.editable && <div class="partial" role="status">{look.missing?.length ? `Drawn up to the mistakes: without ${look.missing.join(", ")}.` : "Drawn in spite of the mistakes."}</div>}
+          {dock && scene && <>
+            <div class="divider across" role="separator" aria-orientation="horizontal" tabIndex={0} aria-valuenow={Math.round(low)} aria-label="height of the run" onPointerDown={raise}
+              onKeyDown={(event) => { if (event.key === "ArrowUp") setLow(Math.min(75, low + 3)); if (event.key === "ArrowDown") setLow(Math.max(15, low - 3)); }} />
+            <Run scene={scene} box={drawing?.boxes.find((box) => box.id === chosen)} dark={dark} />
+          </>}
         </div>
       </div>
       {note && <div class={`note-bar${note.wrong ? " wrong" : ""}`} role="status">{note.text} <button aria-label="close" onClick={() => setNote(null)}>×</button></div>}
@@ -238,6 +274,7 @@ function Findings({ look, onFix, onGo }: { look: Look; onFix: (edits: TextEdit[]
 const KEYS: [string, string][] = [
   ["↑ ↓", "go along a wire"], ["← →", "go sideways"], ["Enter", "unfold, or open the menu of the node"], ["Space", "fold or unfold what is around"],
   ["f", "fold or unfold everything"], ["/", "search"], ["h", "next heat"], ["m", "masks"], ["t", "types of wires"], ["d", "dark mode"],
+  ["w", "draw a wire from the node: arrows choose a port, Enter wires, Esc cancels"],
   ["+ − 0", "zoom, fit"], ["Esc", "select nothing"], ["Ctrl S", "save"], ["Ctrl Z", "undo"], ["Ctrl Space", "complete, in the text"],
 ];
 

@@ -4,9 +4,11 @@ import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } fr
 import { Card } from "./card";
 import { Drawn, valueOf, type Looks, type Marks } from "./draw";
 import { pngOf, save, svgOf } from "./export";
+import { pdfOf } from "./pdf";
 import { between, canMove, DURATION, origin, type Step } from "./motion";
 import { heatColor, palette } from "./palette";
-import { keyOf, readKey, short, UNITS, type Box, type Drawing, type Heat, type Point, type Rect, type Scene } from "./types";
+import { keyOf, readKey, short, UNITS, type Box, type Drawing, type Frame, type Heat, type Point, type Rect, type Scene } from "./types";
+import { Outlets, outletsOf, Thread, useWiring, type Wiring } from "./wiring";
 
 export interface Props {
   scene: Scene;
@@ -24,6 +26,13 @@ export interface Props {
   inspector?: (box: Box) => ComponentChildren;
   tools?: ComponentChildren;
   onMenu?: (box: Box) => void;
+  /** Lets wires be drawn. */
+  wiring?: Wiring;
+  /** Measures the time of the nodes. */
+  onMeasure?: () => void;
+  measuring?: boolean;
+  /** Number of measurements; a new one is shown. */
+  measured?: number;
 }
 
 interface Camera { x: number; y: number; k: number }
@@ -38,12 +47,16 @@ export function Viewer(props: Props) {
   const [size, setSize] = useState<Point>([800, 600]);
   const [camera, setCamera] = useState<Camera | null>(null);
   const [step, setStep] = useState<Step | null>(null);
-  const [heat, setHeat] = useState<Heat>("");
+  const [wanted, setHeat] = useState<Heat>("");
+  const hasTime = useMemo(() => Object.values(scene.facts).some((fact) => fact.time !== undefined), [scene]);
+  const heat = wanted === "time" && !hasTime ? "" : wanted;
+  useEffect(() => { if (props.measured) setHeat("time"); }, [props.measured]);
   const [masks, setMasks] = useState(true);
   const [types, setTypes] = useState(false);
   const [query, setQuery] = useState("");
   const [at, setAt] = useState(0);
   const [hover, setHover] = useState<{ box: Box; x: number; y: number } | null>(null);
+  const [under, setUnder] = useState<Frame | undefined>(undefined);
   const [said, setSaid] = useState("");
   const search = useRef<HTMLInputElement>(null);
   const shown = useRef<Drawing>(target);
@@ -146,6 +159,17 @@ export function Viewer(props: Props) {
   const values = useMemo(() => (heat ? target.boxes.map((box) => valueOf(scene.facts[box.fact ?? ""], heat)) : [0]), [heat, target, scene]);
   const most = values.reduce((a, b) => Math.max(a, b), 0);
   const marks: Marks = { chosen, found: foundIds, wrong: props.wrong ?? new Map(), masks, heat, most, types };
+  const pointOf = (event: PointerEvent): Point => {
+    const frame = holder.current!.getBoundingClientRect();
+    return [(event.clientX - frame.left - view.x) / view.k, (event.clientY - frame.top - view.y) / view.k];
+  };
+  const wires = useWiring(props.wiring, target, view.k, pointOf, setSaid);
+  if (wires.lit) marks.found = wires.lit;
+  const outlets = useMemo(() => {
+    if (!props.wiring || step) return [];
+    const boxes = [hover?.box, target.boxes.find((box) => box.id === chosen)].filter((box, i, some) => box && some.indexOf(box) === i);
+    return [...boxes.flatMap((box) => outletsOf(scene, box, undefined)), ...(hover || !under ? [] : outletsOf(scene, undefined, under))];
+  }, [props.wiring, step, hover?.box, under, chosen, target, scene]);
   const coarse = (value: number, grid: number) => Math.floor(value / grid) * grid;
   const sight: Rect = useMemo(() => {
     const grid = 400 / view.k;
@@ -153,7 +177,7 @@ export function Viewer(props: Props) {
     return [left, top, coarse(size[0] / view.k, grid) + 3 * grid, coarse(size[1] / view.k, grid) + 3 * grid];
   }, [Math.floor(-view.x / 400), Math.floor(-view.y / 400), view.k, size[0], size[1]]);
   const looks: Looks = { drawing, facts: scene.facts, colors, marks, sight, scale: view.k, foldable, onFold: fold, fade: step?.fade, wireFade: step?.wires };
-  const picture = useMemo(() => <Drawn {...looks} />, [drawing, colors, sight, view.k < 0.28, foldable, fold, step, heat, most, masks, types, chosen, foundIds, props.wrong, scene]);
+  const picture = useMemo(() => <Drawn {...looks} />, [drawing, colors, sight, view.k < 0.28, foldable, fold, step, heat, most, masks, types, chosen, foundIds, wires.lit, props.wrong, scene]);
 
   const zoom = (factor: number, x = size[0] / 2, y = size[1] / 2) => {
     const k = Math.max(0.02, Math.min(6, view.k * factor));
@@ -195,6 +219,7 @@ export function Viewer(props: Props) {
     choose(neighbor(target, now, way) ?? now, true);
   };
   const keys = (event: KeyboardEvent) => {
+    if (wires.key(event.key, event.shiftKey)) { event.preventDefault(); return; }
     const box = target.boxes.find((one) => one.id === chosen);
     const node = box?.id.replace(/^node\//, "") ?? "";
     const around = box ? target.frames.filter((one) => node.startsWith(`${one.path}.`)).pop()?.node : undefined;
@@ -206,16 +231,18 @@ export function Viewer(props: Props) {
       f: () => every(closed.size ? "once" : "close"),
       Enter: () => { if (foldable(node).includes("o")) fold(node, "unfold"); else if (box && props.onMenu) props.onMenu(box); },
       " ": () => { if (foldable(node).includes("o")) fold(node, "unfold"); else if (around) fold(around, opened.has(around) ? "once" : "close"); },
+      w: () => { const [first] = outletsOf(scene, box, undefined); if (first) wires.begin(first, true); else setSaid("no value to draw a wire from"); },
       Escape: () => { setQuery(""); onChoose(""); setHover(null); },
     };
     const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : acts[event.key];
     if (act) { event.preventDefault(); act(); }
   };
-  const hasTime = Object.values(scene.facts).some((fact) => fact.time !== undefined);
-  const export_ = async (kind: "svg" | "png") => {
+  const export_ = async (kind: "svg" | "png" | "pdf") => {
     const seen: Rect = camera ? [-view.x / view.k, -view.y / view.k, size[0] / view.k, size[1] / view.k] : [0, 0, target.width, target.height];
     const text = svgOf({ ...looks, drawing: target, fade: undefined, wireFade: 1 }, seen);
-    const blob = kind === "svg" ? new Blob([text], { type: "image/svg+xml" }) : await pngOf(text, seen[2], seen[3]);
+    const pdf = kind === "pdf" ? await pdfOf(text, scene.name) : null;
+    if (pdf?.missing) setSaid(`fonts of a PDF do not have ${pdf.missing}: save an SVG for them`);
+    const blob = pdf?.content ?? (kind === "svg" ? new Blob([text], { type: "image/svg+xml" }) : await pngOf(text, seen[2], seen[3]));
     save(`${scene.name.replace(/[^\w.-]+/g, "-")}.${kind}`, blob);
   };
   const chosenBox = target.boxes.find((box) => box.id === chosen);
@@ -233,6 +260,7 @@ export function Viewer(props: Props) {
         <select aria-label="heat" value={heat} onChange={(event) => setHeat(event.currentTarget.value as Heat)}>
           {HEATS.filter(([name]) => name !== "time" || hasTime).map(([name, text]) => <option key={name} value={name}>{text}</option>)}
         </select>
+        {props.onMeasure && <button onClick={props.onMeasure} disabled={props.measuring} title="measure the time of a forward pass at these sizes">{props.measuring ? "measuring…" : "measure"}</button>}
         <button aria-pressed={masks} onClick={() => setMasks(!masks)} title="masks (m)">masks</button>
         <button aria-pressed={types} onClick={() => setTypes(!types)} title="types of wires (t)">types</button>
         <span class="group">
@@ -247,6 +275,7 @@ export function Viewer(props: Props) {
         <span class="group">
           <button onClick={() => void export_("svg")} title="save what is seen as SVG">SVG</button>
           <button onClick={() => void export_("png")} title="save what is seen as PNG">PNG</button>
+          <button onClick={() => void export_("pdf")} title="save what is seen as PDF">PDF</button>
         </span>
         <button aria-pressed={dark} onClick={() => props.onDark(!dark)} aria-label="dark mode" title="dark mode (d)">◐</button>
         {props.tools}
@@ -265,7 +294,12 @@ export function Viewer(props: Props) {
             if (held.moved) { setHover(null); setCamera({ ...held.from, x: held.from.x + dx, y: held.from.y + dy }); }
             return;
           }
+          if (wires.thread) return;
           const box = boxAt(event), frame = holder.current!.getBoundingClientRect();
+          const at = pointOf(event), edge = 10 / view.k;
+          // The outlets of a box and of a frame stand on their upper edge, half of them outside.
+          setUnder(target.frames.filter(({ at: [x, y, w, h] }) => at[0] >= x && at[0] <= x + w && at[1] >= y - edge && at[1] <= y + h).pop());
+          if ((event.target as Element).closest?.(".outlet")) return;
           setHover(box ? { box, x: event.clientX - frame.left, y: event.clientY - frame.top } : null);
         }}
         onPointerUp={(event) => {
@@ -273,12 +307,16 @@ export function Viewer(props: Props) {
           drag.current = null;
           if (held && !held.moved) choose(boxAt(event));
         }}
-        onPointerLeave={() => setHover(null)}
+        onPointerLeave={() => { setHover(null); setUnder(undefined); }}
         onDblClick={(event) => { const box = boxAt(event); if (box && props.onMenu) props.onMenu(box); }}>
         <svg width={size[0]} height={size[1]} aria-hidden={false} role="group" aria-label={scene.name}>
-          <g transform={`translate(${view.x},${view.y}) scale(${view.k})`}>{picture}</g>
+          <g transform={`translate(${view.x},${view.y}) scale(${view.k})`}>
+            {picture}
+            {!wires.thread && <Outlets outlets={outlets} colors={colors} scale={view.k} begin={(outlet) => { setHover(null); wires.begin(outlet, false); }} />}
+            {wires.thread && <Thread thread={wires.thread} inlets={wires.inlets} colors={colors} scale={view.k} />}
+          </g>
         </svg>
-        {hover && !drag.current && hover.box.id !== chosen && (
+        {hover && !drag.current && !wires.thread && hover.box.id !== chosen && (
           <div class="hover" role="tooltip" style={{ left: `${hover.x + 330 > size[0] ? Math.max(4, hover.x - 330) : hover.x + 16}px`, top: `${Math.max(4, Math.min(hover.y + 12, size[1] - 320))}px` }}>
             <Card box={hover.box} scene={scene} />
           </div>

@@ -105,7 +105,7 @@ def test_a_mistake_is_marked_and_mended(studio: Open, file: Path) -> None:
     page.wait_for_selector(".finding >> text=target_positio")
     page.wait_for_selector(".cm-lintRange-error")
     page.wait_for_selector(".partial >> text=without decoder, head")
-    assert page.locator('[data-id="node/decoder.*.cross_attention"]').count() == 0
+    count(page, '[data-id="node/decoder.*.cross_attention"]', 0)
     page.click(".finding >> text=Fix")
     page.wait_for_selector('[data-id="node/decoder.*.cross_attention"]')
     assert text_of(page) == TEXT
@@ -276,7 +276,7 @@ def test_dark_mode_and_keyboard_only(studio: Open, file: Path) -> None:
     page.focus(".canvas")
     dark = page.get_attribute("html", "data-theme")
     page.keyboard.press("d")
-    assert page.get_attribute("html", "data-theme") != dark
+    page.wait_for_function("old => document.documentElement.dataset.theme !== old", arg=dark)
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("ArrowUp")
@@ -284,6 +284,7 @@ def test_dark_mode_and_keyboard_only(studio: Open, file: Path) -> None:
     assert chosen == "node/encoder.*.self_attention"
     page.keyboard.press("Space")
     page.wait_for_selector('[data-id="node/encoder"]')
+    count(page, ATTENTION, 0)  # it fades
     page.keyboard.press("f")
     page.wait_for_selector(ATTENTION)
     page.keyboard.press("Enter")
@@ -318,3 +319,74 @@ def test_completion_offers_values_of_the_right_type(studio: Open, file: Path) ->
     page.click(".cm-tooltip-autocomplete >> text=cross_attention.y")
     page.wait_for_selector(".findings.good")
     assert text_of(page) == TEXT
+
+
+def test_a_wire_is_drawn_by_drag(studio: Open, file: Path) -> None:
+    """Only ports that fit light up; Escape draws nothing, and a drop edits the text."""
+    page = studio(file)
+    outlet = "[data-outlet='target_position y']"
+    page.hover('[data-id="node/target_position"]')
+    page.hover(outlet)
+    page.mouse.down()
+    page.mouse.move(800, 300)
+    page.wait_for_selector("[data-inlet='decoder x']")
+    lit = [each.get_attribute("data-inlet") for each in page.locator("[data-inlet]").all()]
+    assert sorted(lit) == ["decoder x", "head x"]
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".thread", state="detached")
+    page.mouse.up()
+    assert text_of(page) == TEXT
+    page.hover('[data-id="node/target_embedding"]')
+    page.hover(outlet.replace("position", "embedding"))
+    page.mouse.down()
+    page.wait_for_selector("[data-inlet='head x']")
+    place = page.locator("[data-inlet='head x'] circle").bounding_box()
+    page.mouse.move(place["x"] + 15, place["y"] + 10, steps=3)
+    page.mouse.up()
+    page.wait_for_selector(".finding >> text=nothing reads node")
+    assert json.loads(text_of(page))["nodes"]["head"]["in"] == {"x": "target_embedding.y"}
+    # The other node is drawn although nothing reads it, and its frame has the wire back.
+    page.wait_for_selector("svg >> text='decoder '")
+    page.locator("text='× 6'").last.hover()
+    page.hover("[data-outlet='decoder x']")
+    page.mouse.down()
+    page.wait_for_selector("[data-inlet='head x']")
+    place = page.locator("[data-inlet='head x'] circle").bounding_box()
+    page.mouse.move(place["x"] + 5, place["y"] + 5, steps=3)
+    page.mouse.up()
+    page.wait_for_selector(".findings.good")
+    assert text_of(page) == TEXT
+
+
+def test_a_wire_is_drawn_with_the_keyboard(studio: Open, file: Path) -> None:
+    """The same with keys, which are announced."""
+    page = studio(file)
+    page.click('[data-id="node/decoder.*.self_attention"]')
+    page.focus(".canvas")
+    page.keyboard.press("w")
+    page.wait_for_selector(".said >> text=cross_attention, 1 of 2")
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".thread", state="detached")
+    page.keyboard.press("w")
+    page.wait_for_selector(".said >> text=cross_attention, 1 of 2")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".said >> text=feed_forward, 2 of 2")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".finding >> text=nothing reads node")
+    nodes = json.loads(text_of(page))["blocks"]["decoder_layer"]["nodes"]
+    assert nodes["feed_forward"]["in"] == {"x": "self_attention.y"}
+
+
+def test_nodes_are_colored_by_measured_time(studio: Open, file: Path) -> None:
+    """The times belong to a text at some sizes; sizes beyond the limit are refused."""
+    page = studio(file)
+    assert page.locator("option[value=time]").count() == 0
+    page.click("button:text-is('measure')")
+    page.wait_for_selector(".legend[aria-label='heat: time']", timeout=60_000)
+    page.hover('[data-id="node/head"]')
+    assert " ms" in page.inner_text(".hover tr:has-text('time')")
+    page.fill("[aria-label='size of T']", "100000")
+    page.press("[aria-label='size of T']", "Enter")
+    page.wait_for_selector(".legend", state="detached")
+    page.click("button:text-is('measure')")
+    page.wait_for_selector(".note-bar.wrong >> text=the studio measures up to")

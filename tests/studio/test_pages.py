@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,24 @@ def test_a_page_works_from_disk(drawn: Callable[..., Any]) -> None:
     assert asked == []
 
 
+def test_a_notebook_shows_the_page_in_a_frame(page: Any, tmp_path: Path) -> None:
+    """It folds and saves files, and has no access to the document around it."""
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<h1>notebook</h1>{weft.draw('transformer-base')._repr_html_()}")
+    page.goto(notebook.as_uri())
+    frame = page.frame_locator("iframe")
+    frame.locator('[data-fold="fold decoder"]').click()
+    frame.locator('[data-id="node/decoder"]').wait_for()
+    for kind in ("SVG", "PNG", "PDF"):
+        with page.expect_download() as found:
+            frame.locator(f"button:text-is('{kind}')").click()
+        assert found.value.suggested_filename == f"transformer-base.{kind.lower()}"
+    inner = page.frames[1]
+    assert inner.evaluate(
+        "() => { try { return parent.document.title; } catch { return 'refused'; } }"
+    ) == ("refused")
+
+
 def test_what_is_seen_is_saved_as_svg_and_png(drawn: Callable[..., Any], tmp_path: Path) -> None:
     """Both files have the drawing; the SVG needs no style sheet."""
     page = drawn("transformer-base")
@@ -55,6 +76,73 @@ def test_what_is_seen_is_saved_as_svg_and_png(drawn: Callable[..., Any], tmp_pat
     svg = (tmp_path / "x.svg").read_text()
     assert "multi-head attention" in svg
     assert "class=" not in svg.replace('class="box"', "")
+
+
+def test_what_is_seen_is_saved_as_a_pdf_of_vectors(
+    drawn: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The page has the size of the drawing, its texts are texts, and nothing is an image."""
+    page = drawn("transformer-base")
+    page.click("text=types")
+    with page.expect_download() as found:
+        page.click("button:text-is('SVG')")
+    found.value.save_as(tmp_path / "x.svg")
+    with page.expect_download() as found:
+        page.click("button:text-is('PDF')")
+    found.value.save_as(tmp_path / "x.pdf")
+    content = (tmp_path / "x.pdf").read_bytes()
+
+    starts = [int(line.split()[0]) for line in re.findall(rb"\d{10} 00000 n", content)]
+    assert [content[place:].split(b" ")[0] for place in starts] == [
+        str(number).encode() for number in range(1, len(starts) + 1)
+    ]
+    start = int(content.rpartition(b"startxref\n")[2].split()[0])
+    assert content[start:].startswith(b"xref")
+    svg = (tmp_path / "x.svg").read_text()
+    size = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
+    box = re.search(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", content)
+    assert size is not None
+    assert box is not None
+    assert [float(value) for value in box.groups()] == [float(value) for value in size.groups()]
+    packed = content.partition(b"stream\n")[2].partition(b"\nendstream")[0]
+    drawing = zlib.decompress(packed).decode("latin-1")
+    texts = [bytes.fromhex(word).decode("cp1252") for word in re.findall(r"<(\w+)> Tj", drawing)]
+    shown = re.findall(r"<text[^>]*>([^<]+)</text>", svg)
+    assert set(texts) == set(map(html.unescape, shown))
+    assert "multi-head attention" in texts
+    assert "f[B S 512]" in texts
+    # The origin of a PDF is the lower left corner; texts stand where those of the SVG do.
+    assert drawing.startswith(f"1 0 0 -1 0 {size[2]} cm")
+    places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>× 6</text>', svg)
+    written = re.findall(r" 1 0 0 -1 ([\d.]+) ([\d.]+) Tm <d72036> Tj", drawing)
+    assert len(written) == 2
+    assert [tuple(map(float, one)) for one in written] == [
+        pytest.approx(tuple(map(float, one)), abs=0.01) for one in places
+    ]
+    visible = svg.count("<rect") - svg.count('fill="transparent"')
+    assert drawing.count(" re ") + drawing.count(" c h ") == visible
+    assert b"/Image" not in content
+
+
+def test_signs_of_other_fonts_are_in_the_pdf(drawn: Callable[..., Any], tmp_path: Path) -> None:
+    """A snowflake and a Greek letter have a code in Zapf Dingbats and Symbol; others are named."""
+    page = drawn("transformer-base")
+    page.evaluate(
+        "() => { const labels = document.querySelectorAll('svg .box text');"
+        " window.oldSerialize = XMLSerializer.prototype.serializeToString;"
+        " XMLSerializer.prototype.serializeToString = function (node) {"
+        "   node.querySelector('text').textContent = '\u2744 \u03b1 \u6f22';"
+        "   return window.oldSerialize.call(this, node); }; }"
+    )
+    with page.expect_download() as found:
+        page.click("button:text-is('PDF')")
+    found.value.save_as(tmp_path / "x.pdf")
+    content = (tmp_path / "x.pdf").read_bytes()
+    packed = content.partition(b"stream\n")[2].partition(b"\nendstream")[0]
+    drawing = zlib.decompress(packed).decode("latin-1")
+    assert re.search(r"/Z \d+ Tf [^T]*Tm <64>", drawing)
+    assert re.search(r"/S [\d.]+ Tf [^T]*Tm <61>", drawing)
+    page.wait_for_selector(".said >> text=\u6f22")
 
 
 def test_a_thousand_nodes_are_drawn_and_moved(drawn: Callable[..., Any], tmp_path: Path) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import weft
+from weft.graphs.draw.scene.scene import scene
+from weft.runtime.spec.display import frame_html
 
 HOSTILE = "<script>alert('x')</script>"
 
@@ -19,6 +22,55 @@ def test_specs_have_a_short_repr() -> None:
     assert repr(right).endswith("transformer-base.json' layers=4: 48,369,664 parameters>")
     assert repr(wrong).endswith("heads=7: 1 error>")
     assert len(repr(right.graph())) < 300
+
+
+class Elements(HTMLParser):
+    """The start tags of a text, with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        """Read a text."""
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep a start tag."""
+        self.found.append((tag, dict(attrs)))
+
+
+def test_a_drawing_without_a_file_is_a_page_in_a_frame() -> None:
+    """The page has the facts of the model, and its frame cannot read the notebook around it."""
+    drawing = weft.draw("transformer-tiny")
+    shown = drawing._repr_html_()
+
+    [(tag, given)] = Elements(shown).found
+    assert tag == "iframe"
+    assert given["srcdoc"] == drawing.page
+    assert given["sandbox"] == "allow-scripts allow-downloads"
+    assert "\n" not in shown
+    assert {tag for tag, _ in Elements(drawing.page).found} >= {"script", "style", "meta"}
+    assert not any({"src", "href"} & given.keys() for _, given in Elements(drawing.page).found)
+    data = drawing.page.partition('id="scene">')[2].partition("</script>")[0]
+    assert json.loads(data)["facts"] == scene(weft.load("transformer-tiny").graph())["facts"]
+    assert repr(drawing).startswith("<Drawing transformer-tiny: ")
+
+
+def test_a_page_in_a_frame_takes_the_settings_of_a_page() -> None:
+    """Others are refused with the reason, as for a file."""
+    with pytest.raises(weft.InputError, match="form has no effect on a page"):
+        weft.draw("transformer-tiny", form="expanded")  # type: ignore[call-overload]
+    with pytest.raises(weft.InputError, match="draws a complete model"):
+        weft.draw("transformer-tiny", node="encoder")
+
+
+def test_a_drawing_escapes_the_texts_of_a_spec() -> None:
+    """A name ends neither the attribute nor the script."""
+    page = f'<p title="x">{HOSTILE} &amp; </iframe></p>'
+    shown = frame_html(page, f'"{HOSTILE}')
+
+    [(_, given)] = Elements(shown).found
+    assert given["srcdoc"] == page
+    assert given["title"] == f'"{HOSTILE}'
 
 
 def test_findings_are_a_list_with_a_short_repr() -> None:
