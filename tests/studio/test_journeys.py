@@ -105,7 +105,7 @@ def test_a_mistake_is_marked_and_mended(studio: Open, file: Path) -> None:
     page.wait_for_selector(".finding >> text=target_positio")
     page.wait_for_selector(".cm-lintRange-error")
     page.wait_for_selector(".partial >> text=without decoder, head")
-    assert page.locator('[data-id="node/decoder.*.cross_attention"]').count() == 0
+    count(page, '[data-id="node/decoder.*.cross_attention"]', 0)
     page.click(".finding >> text=Fix")
     page.wait_for_selector('[data-id="node/decoder.*.cross_attention"]')
     assert text_of(page) == TEXT
