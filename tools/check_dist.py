@@ -79,7 +79,7 @@ class Installed:
     def _path_without_node(self) -> str:
         """Return the folders with programs; one with node is replaced by links to its others.
 
-        The page of the studio is in the wheel, so nobody who installs it needs node.
+        The page of the studio is in the wheel, so those who install it do not need node.
         """
         found = []
         for number, name in enumerate(os.environ.get("PATH", "").split(os.pathsep)):
