@@ -7,9 +7,11 @@ and no name in a file is imported.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -41,6 +43,7 @@ FOR_EDITORS = "$schema"
 """A key of a spec file that names its JSON Schema for editors; the reader ignores it."""
 
 Form = TypeVar("Form", bound=BaseModel)
+_TEXTS: contextvars.ContextVar[Mapping[Path, str]] = contextvars.ContextVar("_TEXTS")
 
 
 def shipped_names(*folders: str) -> dict[str, Path]:
@@ -85,6 +88,20 @@ def find(name: str, *folders: str) -> Path:
     raise InputError(problem, help=help_ or nearest_shipped(name, known, kind))
 
 
+@contextlib.contextmanager
+def with_texts(texts: Mapping[Path, str]) -> Iterator[None]:
+    """Within this context, files have other texts than on the disk, as in an editor.
+
+    Args:
+        texts: resolved path of a file to its text.
+    """
+    token = _TEXTS.set(texts)
+    try:
+        yield
+    finally:
+        _TEXTS.reset(token)
+
+
 def read_text(path: Path, largest: int = LARGEST) -> str:
     """Return the text of a JSON file of limited size.
 
@@ -95,6 +112,9 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
     Raises:
         InputError: the file cannot be read, is too large or is not UTF-8.
     """
+    texts = _TEXTS.get({})
+    if texts and path.resolve() in texts:
+        return texts[path.resolve()]
     try:
         with path.open("rb") as file:
             data = file.read(largest + 1)

@@ -6,9 +6,9 @@
 
 A checkout hides mistakes of packaging: a file that is missing in the wheel is still found beside
 the code.  So this script works in a temporary folder, in fresh virtual environments.  In each it
-checks and draws specs, trains the demo for a few updates, translates with the averaged checkpoint,
-and serves it over HTTP until SIGTERM.  The variable PIP_ARGS holds extra arguments for `pip
-install`, as for `make`.
+checks and draws specs, opens the studio, asks the language server, trains the demo for a few
+updates, translates with the averaged checkpoint, and serves it over HTTP until SIGTERM; all without
+node.  The variable PIP_ARGS holds extra arguments for `pip install`, as for `make`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import tarfile
 import tempfile
 import time
 import tomllib
+import urllib.error
 import urllib.request
 import venv
 import zipfile
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = ("serve", "demo")
+EXTRAS = ("serve", "demo", "studio", "lsp")
 """Extras to install, where the distribution has them."""
 NOT_INSTALLED = ("tests", "docs", "tools", "benchmarks", "editors", ".ci", ".github", "setup.py")
 """What a wheel must not contain of the checkout."""
@@ -73,7 +74,25 @@ class Installed:
         self.bin = folder / "venv" / "bin"
         hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
         self.environment = {k: v for k, v in os.environ.items() if k not in hidden}
-        self.environment["PATH"] = f"{self.bin}{os.pathsep}{os.environ.get('PATH', '')}"
+        self.environment["PATH"] = f"{self.bin}{os.pathsep}{self._path_without_node()}"
+
+    def _path_without_node(self) -> str:
+        """Return the folders with programs; one with node is replaced by links to its others.
+
+        The page of the studio is in the wheel, so those who install it do not need node.
+        """
+        found = []
+        for number, name in enumerate(os.environ.get("PATH", "").split(os.pathsep)):
+            folder = Path(name)
+            if (folder / "node").exists():
+                other = self.folder / f"programs-{number}"
+                other.mkdir()
+                for program in folder.iterdir():
+                    if program.name not in ("node", "npm", "npx"):
+                        (other / program.name).symlink_to(program)
+                folder = other
+            found.append(str(folder))
+        return os.pathsep.join(found)
 
     def run(self, *command: str | Path, stdin: str | None = None, expect: int = 0) -> str:
         """Run a program of the environment; return its output without that to stderr.
@@ -137,7 +156,8 @@ def check_contents(wheel: Path, source: Path) -> None:
         path for folder in packages for path in folder.glob("*.py")
     }
     for folder in ("specs", "graphs", "runtime"):
-        found |= {*(ROOT / folder).rglob("*.json"), *(ROOT / folder).rglob("*.html")}
+        for ending in ("*.json", "*.html", "*.js", "*.css"):
+            found |= {*(ROOT / folder).rglob(ending)}
     wanted = {str(path.relative_to(ROOT)) for path in found} - {"setup.py"}
     missing = sorted(wanted - installed)
     missing += sorted(f"{name} (sdist)" for name in wanted.union(SOURCE_ONLY) - names)
@@ -160,6 +180,9 @@ def use(installed: Installed, *, demo: bool) -> None:
     installed.run("weft", "draw", "transformer-base", "-o", picture)
     if not (work / picture).stat().st_size:
         sys.exit(f"{picture} is empty")
+    _draw_page(installed)
+    _open_studio(installed)
+    _ask_language_server(installed)
     few = () if demo else ("--updates", str(FEW_UPDATES))
     installed.run("weft", "demo", "--out", "demo", "--quiet", *few)
     checkpoint = Path("demo/averaged")
@@ -169,6 +192,70 @@ def use(installed: Installed, *, demo: bool) -> None:
     if len(found.splitlines()) != len(lines) or (demo and found.splitlines() != right):
         sys.exit(f"{lines} were translated to {found!r}")
     _serve(installed, checkpoint)
+
+
+def _draw_page(installed: Installed) -> None:
+    """Write a drawing as one page, which must load nothing."""
+    installed.run("weft", "draw", "transformer-base", "-o", "base.html")
+    page = (installed.work / "base.html").read_text(encoding="utf-8")
+    if "default-src 'none'" not in page or re.search(r"<(script|link|img)[^>]+(src|href)=", page):
+        sys.exit("base.html may load other files")
+
+
+def _open_studio(installed: Installed) -> None:
+    """Start the studio on a file, get its page, and send it a text with a mistake."""
+    if (
+        installed.run("python", "-c", "import shutil; print(shutil.which('node'))").strip()
+        != "None"
+    ):
+        sys.exit("node is on the path")
+    command = [str(installed.bin / "weft"), "studio", "transformer-base", "--no-browser"]
+    log = installed.work / "studio.log"
+    with log.open("w") as output:
+        studio = subprocess.Popen(
+            command, cwd=installed.work, env=installed.environment, stdout=output, stderr=output
+        )
+    try:
+        url = _address(studio, log)
+        token = log.read_text().rpartition("#")[2].split()[0]
+        page = _answer(url)
+        if b"<script" not in page:
+            sys.exit(f"the studio answered {page[:200]!r}")
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        text = json.loads(_answer(f"{url}/api/file", headers))["text"]
+        wrong = json.dumps({"text": text.replace('"linear@1"', '"liner@1"')}).encode()
+        state = json.loads(_answer(f"{url}/api/look", headers, wrong))
+        if [one["code"] for one in state["findings"]] != ["N01"]:
+            sys.exit(f"the studio found {state['findings']}")
+        try:
+            _answer(f"{url}/api/file")
+        except urllib.error.HTTPError as error:
+            error.close()
+        else:
+            sys.exit("the studio answers without its token")
+    finally:
+        studio.terminate()
+        studio.wait(timeout=60)
+    say(f"  weft studio: {url} answered, with findings")
+
+
+def _answer(url: str, headers: dict[str, str] | None = None, data: bytes | None = None) -> bytes:
+    request = urllib.request.Request(url, data=data, headers=headers or {})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return bytes(response.read())
+
+
+def _ask_language_server(installed: Installed) -> None:
+    """Start the language server and ask what it can do."""
+    given = {"processId": None, "rootUri": None, "capabilities": {}}
+    asked = [("initialize", 1, given), ("shutdown", 2, None), ("exit", None, None)]
+    messages = [
+        json.dumps({"jsonrpc": "2.0", "method": name, "params": params} | ({"id": i} if i else {}))
+        for name, i, params in asked
+    ]
+    text = "".join(f"Content-Length: {len(one)}\r\n\r\n{one}" for one in messages)
+    if '"renameProvider"' not in installed.run("weft", "lsp", stdin=text):
+        sys.exit("the language server did not say what it can do")
 
 
 def _serve(installed: Installed, checkpoint: Path) -> None:

@@ -173,10 +173,8 @@ def salient(part: Part) -> Iterator[tuple[str, Any]]:
     """
     width = part.arguments.get("d_model")
     heads = part.arguments.get("heads")
-    written = part.params.model_dump(mode="json")
+    written: dict[str, Any] | None = None
     for name, info in type(part.params).model_fields.items():
-        if name not in written:
-            continue  # a param that was added to the block later, at its default
         value = getattr(part.params, name)
         choice = get_origin(info.annotation) is Literal
         if not isinstance(value, bool | int | float | str):
@@ -185,6 +183,10 @@ def salient(part: Part) -> Iterator[tuple[str, Any]]:
             continue
         if name in ("d_k", "d_v") and isinstance(heads, int) and value * heads == width:
             continue
+        if choice and not info.is_required() and value == info.default:
+            written = part.params.model_dump(mode="json") if written is None else written
+            if name not in written:
+                continue  # a param that was added to the block later
         yield name, value
 
 
@@ -250,8 +252,9 @@ def _title(part: Part) -> str:
 def _detail(part: Part) -> str:
     """Return the second line: the distinguishing params."""
     texts: list[str] = []
+    fields = type(part.params).model_fields
     for name, value in salient(part):
-        default = type(part.params).model_fields[name].default
+        default = fields[name].default
         if name in _QUIET or (value == default and name not in _PHRASES):
             continue
         if isinstance(value, bool):

@@ -81,10 +81,25 @@ class Document:
     @functools.cached_property
     def merged(self) -> Mapping[str, Any]:
         """The spec as JSON data, with what it inherits; its pointers are those of the graph."""
-        if self.loaded is None:
-            return {}
-        form = self.loaded.recovered
-        return form.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return _data(self.loaded)
+
+    @functools.cached_property
+    def base(self) -> LoadedSpec | None:
+        """The spec without its own patches and params, as far as it can be read."""
+        value = self.root.json()
+        if not isinstance(value, dict) or "patch" not in value:
+            return self.loaded
+        own = {key: inner for key, inner in value.items() if key not in ("patch", "params")}
+        try:
+            return load_as(own, Source(self.path, self.text))
+        except (SpecError, InputError):
+            return self.loaded
+
+    @functools.cached_property
+    def unpatched(self) -> Mapping[str, Any]:
+        """The spec as JSON data without its own patches; their selections are matched with it."""
+        found, own = _data(self.base), self.root.json().get("params", {})
+        return {**found, "params": {**found.get("params", {}), **own}} if own else found
 
     def scope(self, at: str) -> Scope | None:
         """Return a scope by its pointer: empty for the spec itself, or `/blocks/NAME`."""
@@ -174,6 +189,13 @@ def document(text: str, path: str) -> Document:
         warnings = at_most(loaded.place_all(advise(known.graph)), source)
         known = known._replace(findings=warnings)
     return Document(text, path, root, kind, loaded, known)
+
+
+def _data(loaded: LoadedSpec | None) -> Mapping[str, Any]:
+    """Return a merged spec as JSON data."""
+    if loaded is None:
+        return {}
+    return loaded.recovered.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def forget() -> None:

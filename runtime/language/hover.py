@@ -19,7 +19,8 @@ from ...specs.composition.inherit import parent_of
 from ...specs.findings import InputError
 from ..spec.check import analysed
 from .document import Document, document, site
-from .names import Name, name_at
+from .names.finder import Name
+from .names.names import name_at
 from .ports import chosen, example_signature, ports_of, record_at
 from .schemas import properties
 from .tree import Cursor, cursor

@@ -1,21 +1,17 @@
-"""Go to the definition of a name, list its uses, and rename it everywhere."""
+"""Go to the definition of a name, and list its uses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from ...specs.composition.inherit import parent_of
-from ...specs.findings import InputError, pointer
-from ...specs.form import Name as NameForm
+from ...specs.findings import pointer
 from ...specs.text.places import Source, part_at
 from .document import Document, document
-from .names import Name, name_at, names
+from .names.finder import Name
+from .names.names import name_at, names
 from .problems import TextEdit
-
-_FORM = TypeAdapter[str](NameForm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +73,12 @@ def _inherited(known: Document, found: Name) -> Place | None:
         "output": ("outputs", found.name),
         "port": ("inputs", found.name),
     }
-    if known.loaded is None or found.kind not in keys:
+    patch = known.root.get("patch")
+    inside = patch is not None and patch.start <= found.start < patch.end
+    loaded = known.base if inside else known.loaded
+    if loaded is None or found.kind not in keys:
         return None
-    file, at = known.loaded.origin_of(found.scope + pointer(*keys[found.kind]))
+    file, at = loaded.origin_of(found.scope + pointer(*keys[found.kind]))
     if not isinstance(file, Source):
         return None
     part, exact = part_at(file.text, at)
@@ -87,64 +86,6 @@ def _inherited(known: Document, found: Name) -> Place | None:
         return None
     begin, end = part.key or (part.start, part.end)
     return Place(str(file), begin, end, file.text)
-
-
-def renamable(text: str, offset: int, path: str) -> Name | None:
-    """Return the name at an offset if it can be renamed: one that this text defines."""
-    known = document(text, path)
-    found = name_at(known, offset)
-    if found is None or found.kind in ("file", "block"):
-        return None
-    defined = any(one.defines and one.symbol == found.symbol for one in names(known))
-    return found if defined else None
-
-
-def rename(text: str, offset: int, new: str, path: str) -> list[TextEdit]:
-    """Return the edits that rename the name at an offset wherever the text uses it.
-
-    Wires, ties, selections, expressions and outputs follow.  Other files do not.
-
-    Args:
-        text: the text of a spec.
-        offset: characters from its start.
-        new: the new name.
-        path: the file.
-
-    Raises:
-        InputError: there is nothing to rename, the new name is not a name or is taken, or the
-            renamed spec would have a mistake that this one does not have.
-    """
-    known = document(text, path)
-    found = renamable(text, offset, path)
-    if found is None:
-        raise InputError(
-            "there is no name to rename here",
-            place=path,
-            help="rename a node, template, param, port or axis where this file defines it",
-        )
-    try:
-        _FORM.validate_python(new, strict=True)
-    except ValidationError:
-        raise InputError(
-            f"'{new}' is not a name",
-            place=path,
-            help="start with a letter, and use letters, digits and underscores",
-        ) from None
-    taken = (found.kind, found.scope, new)
-    if new != found.name and any(one.defines and one.symbol == taken for one in names(known)):
-        raise InputError(f"the name '{new}' is taken", place=path, help="choose another name")
-    same = dict.fromkeys((one.start, one.end) for one in names(known) if one.symbol == found.symbol)
-    edits = [TextEdit(start, end, new) for start, end in same]
-    made = apply(text, edits)
-    codes = {one.code for one in known.known.findings}
-    wrong = [one for one in document(made, path).known.findings if one.code not in codes]
-    if wrong:
-        raise InputError(
-            f"renamed to '{new}', the spec would be wrong: {wrong[0].problem}",
-            place=path,
-            help="choose another name, or rename the parts by hand",
-        )
-    return edits
 
 
 def apply(text: str, edits: list[TextEdit]) -> str:

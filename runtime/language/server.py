@@ -17,16 +17,17 @@ from typing import Any
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
-from pygls.uris import from_fs_path
+from pygls.uris import from_fs_path, to_fs_path
 
 from ...specs.findings import InputError
 from .completion.complete import complete
 from .document import document, forget
 from .hover import hover
 from .layout import laid_out
-from .moves import Place, definition, references, renamable, rename
+from .moves import Place, definition, references
 from .positions import Lines
 from .problems import Problem, TextEdit, findings, fix_all, smallest_edit
+from .rename.rename import Renaming, renamable, rename
 from .schemas import schema_of
 from .symbols import Symbol, symbols
 
@@ -68,6 +69,16 @@ class SpecServer(LanguageServer):
         encoding: Any = self.workspace.position_encoding
         path = found.path or "untitled.json"
         return Open(found.source, path, Lines(found.source, encoding or "utf-16"), found.version)
+
+    def texts(self) -> dict[Path, str]:
+        """Return the open documents, by the resolved paths of their files."""
+        opened = self.workspace.text_documents.values()
+        return {Path(one.path).resolve(): one.source for one in opened if one.path}
+
+    def folders(self) -> list[Path]:
+        """Return the folders that the editor has open."""
+        inside = [to_fs_path(uri) for uri in self.workspace.folders]
+        return [Path(path) for path in inside or [self.workspace.root_path] if path]
 
     def check(self, uri: str) -> None:
         """Publish the findings of a document when they are known, if it has not changed since."""
@@ -233,18 +244,28 @@ def _changing(server: SpecServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
     def may_rename(params: lsp.PrepareRenameParams) -> lsp.Range | None:
         here = server.at(params.text_document.uri)
-        found = renamable(here.text, here.offset(params.position), here.path)
+        found = renamable(here.text, here.offset(params.position), here.path, server.texts())
         return here.range(found.start, found.end) if found else None
 
     @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
     def renamed(params: lsp.RenameParams) -> lsp.WorkspaceEdit:
         here = server.at(params.text_document.uri)
-        offset = here.offset(params.position)
+        offset, texts = here.offset(params.position), server.texts()
         try:
-            edits = rename(here.text, offset, params.new_name, here.path)
+            made = rename(
+                here.text,
+                offset,
+                params.new_name,
+                here.path,
+                texts=texts,
+                folders=server.folders(),
+            )
         except InputError as error:
             raise JsonRpcInvalidParams(f"{error.problem}; {error.help}") from error
-        return lsp.WorkspaceEdit(changes={params.text_document.uri: here.edits(edits)})
+        if made.notes:
+            shown = lsp.ShowMessageParams(lsp.MessageType.Warning, "; ".join(made.notes))
+            server.window_show_message(shown)
+        return _renamed(params.text_document.uri, here, made)
 
     @server.feature(
         lsp.TEXT_DOCUMENT_CODE_ACTION,
@@ -262,6 +283,18 @@ def _changing(server: SpecServer) -> None:
         except InputError:
             return []  # the findings say why
         return here.edits([smallest_edit(here.text, text)] if text != here.text else [])
+
+
+def _renamed(uri: str, here: Open, made: Renaming) -> lsp.WorkspaceEdit:
+    """Return the edits of all files that a renaming changes."""
+    changes = {}
+    for file, edits in made.edits.items():
+        own = file.resolve() == Path(here.path).resolve()
+        lines = Lines(made.texts[file], here.lines.encoding)
+        changes[uri if own else from_fs_path(str(file)) or uri] = [
+            lsp.TextEdit(range_of(lines, edit.start, edit.end), edit.new) for edit in edits
+        ]
+    return lsp.WorkspaceEdit(changes=changes)
 
 
 def _quick_fixes(here: Open, params: lsp.CodeActionParams) -> Iterable[lsp.CodeAction]:

@@ -18,6 +18,7 @@ from ...specs.load import LoadedSpec, load_child
 from ...specs.text.edits import formatted
 from ...specs.text.places import parts_of
 from .reading import Read
+from .shorter import shorter
 
 Patch = dict[str, Any]
 
@@ -48,6 +49,7 @@ def variant(old: Read, new: Read, extends: str, name: str) -> tuple[str, dict[st
             head["doc"] = doc
         made = {**head, **_Difference(parent, old.graph, child, whole=whole).written()}
         if _gives(parent, made, wanted):
+            made = shorter(made, parent.value(), lambda one: _gives(parent, one, wanted))
             smaller = _joined(parent, old.graph, made, wanted)
             return _text(smaller), smaller
     raise InputError(
@@ -206,6 +208,10 @@ def _selections(paths: list[str], uses: Mapping[str, str]) -> Iterator[str]:
             yield f"{start}/{slot}[use={use}]" if slot else f"{start}[use={use}]"
         if len(names) == 1:
             yield f"{start}.{next(iter(names))}"
+    if not any(sign in path for path in paths for sign in "./"):
+        first, *others = paths
+        ends = [first[at:] for at in range(1, len(first)) if first[at] == "_"]
+        yield from (f"*{end}" for end in ends if all(path.endswith(end) for path in others))
 
 
 def _text(value: Mapping[str, Any]) -> str:

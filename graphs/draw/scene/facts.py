@@ -31,6 +31,7 @@ def facts(graph: Graph, sizes: Mapping[str, int]) -> dict[str, dict[str, Any]]:
     told = {visit.path: visit for visit in visits(graph.root)}
     at = pointers(graph)
     found: dict[str, dict[str, Any]] = {}
+    texts = _Texts(sizes)
     for line in outline(graph, sizes):
         visit = told[line.path]
         part = visit.part if isinstance(visit.part, Part) else None
@@ -43,8 +44,8 @@ def facts(graph: Graph, sizes: Mapping[str, int]) -> dict[str, dict[str, Any]]:
             "shown": line.shown,
             "params": {name: _shown(value) for name, value in line.params.items()},
             "repeat": line.repeat,
-            "inputs": _types(line.inputs, sizes),
-            "outputs": _types(line.outputs, sizes),
+            "inputs": texts.of(line.inputs),
+            "outputs": texts.of(line.outputs),
             "weights": {name: list(shape) for name, shape in line.weights.items()},
             "each": line.each,
             "parameters": line.parameters,
@@ -72,16 +73,24 @@ def _shown(value: Any) -> Any:
     return value if isinstance(value, bool | int | str | None) else number(value)
 
 
-def _types(types: Mapping[str, ValueType], sizes: Mapping[str, int]) -> dict[str, str]:
-    """Return each type, followed by its shape at the sizes."""
-    return {port: f"{type_}{_shape(type_, sizes)}" for port, type_ in types.items()}
+class _Texts:
+    """Types as text, followed by their shapes; most nodes have those of others."""
 
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = sizes
+        self.known: dict[ValueType, str] = {}
 
-def _shape(type_: ValueType, sizes: Mapping[str, int]) -> str:
-    try:
-        return f" = {[int(evaluate(axis, sizes)) for axis in type_.axes]}"
-    except (KeyError, ValueError, ArithmeticError):
-        return ""
+    def of(self, types: Mapping[str, ValueType]) -> dict[str, str]:
+        for type_ in types.values():
+            if type_ not in self.known:
+                self.known[type_] = f"{type_}{self._shape(type_)}"
+        return {port: self.known[type_] for port, type_ in types.items()}
+
+    def _shape(self, type_: ValueType) -> str:
+        try:
+            return f" = {[int(evaluate(axis, self.sizes)) for axis in type_.axes]}"
+        except (KeyError, ValueError, ArithmeticError):
+            return ""
 
 
 def pointers(graph: Graph) -> dict[str, str]:

@@ -15,8 +15,9 @@ from weft.runtime.language.completion.items import Item
 from weft.runtime.language.document import document
 from weft.runtime.language.hover import hover
 from weft.runtime.language.layout import laid_out
-from weft.runtime.language.moves import apply, definition, references, rename
+from weft.runtime.language.moves import apply, definition, references
 from weft.runtime.language.problems import TextEdit, findings, fix_all
+from weft.runtime.language.rename.rename import rename
 from weft.runtime.language.symbols import symbols
 from weft.runtime.language.tree import tree
 from weft.specs.findings import InputError
@@ -208,10 +209,13 @@ def test_definitions_are_found_in_the_text_and_in_parents() -> None:
         ('"S|": "time"', "L", 7),  # the key, two inputs, four ports
     ],
 )
-def test_a_name_is_renamed_wherever_it_is_used(at: str, new: str, count: int) -> None:
+def test_a_name_is_renamed_wherever_it_is_used(
+    at: str, new: str, count: int, tmp_path: Path
+) -> None:
     """The renamed spec is as valid as before."""
     text, offset = _at(at.replace("|", ""), at)
-    edits = rename(text, offset, new, str(BASE))
+    made = rename(text, offset, new, str(tmp_path / "mine.json"))
+    [edits] = made.edits.values()
     assert len(edits) == count == len(references(text, offset, str(BASE)))
     assert findings(apply(text, edits), str(BASE)) == []
 
@@ -225,11 +229,13 @@ def test_a_name_is_renamed_wherever_it_is_used(at: str, new: str, count: int) ->
         ('"use": "linear|@1"', "mine", "no name to rename"),
     ],
 )
-def test_a_name_that_would_break_the_spec_is_refused(at: str, new: str, problem: str) -> None:
+def test_a_name_that_would_break_the_spec_is_refused(
+    at: str, new: str, problem: str, tmp_path: Path
+) -> None:
     """Nothing is changed then."""
     text, offset = _at(at.replace("|", ""), at)
     with pytest.raises(InputError, match=problem):
-        rename(text, offset, new, str(BASE))
+        rename(text, offset, new, str(tmp_path / "mine.json"))
 
 
 def test_formatting_keeps_comments_values_and_its_own_result() -> None:

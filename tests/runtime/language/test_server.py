@@ -34,6 +34,7 @@ class Editor:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=folder)
         self.uri, self.version, self.number = (folder / "mine.json").as_uri(), 1, 0
         self.text = TEXT
+        self.shown: list[str] = []
         self.waiting: queue.Queue[dict[str, Any]] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
         capabilities: dict[str, Any] = {"general": {"positionEncodings": ["utf-16"]}}
@@ -77,6 +78,8 @@ class Editor:
         """Return the next message of a kind."""
         while True:
             message = self.waiting.get(timeout=PATIENCE)
+            if message.get("method") == "window/showMessage":
+                self.shown.append(message["params"]["message"])
             if wanted(message):
                 return message
 
@@ -190,6 +193,37 @@ def test_a_name_is_renamed_or_the_reason_is_given(editor: Editor) -> None:
     assert '"memory": "stack.x"' in editor.apply([])
     assert "is taken" in editor.about("rename", '"stack": {', 3, newName="decoder")
     assert editor.about("prepareRename", '"linear@1"', 3) is None
+
+
+def test_a_name_is_renamed_in_the_files_of_the_folder(editor: Editor) -> None:
+    """A child's patch follows; one whose wildcard also means another node refuses."""
+    folder = Path(editor.uri.removeprefix("file://")).parent
+    patch = '{{"select": "{}", "set": {{"params.kv_heads": 2}}}}'
+    form = '{{"format": 2, "extends": "mine", "name": "{}", "patch": [{}]}}'
+    child, selection = folder / "child.json", "encoder.*.self_attention/f"
+    child.write_text(form.format("child", patch.format(selection)))
+    wrong = folder / "wrong.json"
+    wrong.write_text(form.format("wrong", patch.format("encoder.*.slef/f")))
+    (folder / "mine.json").write_text(TEXT)
+    assert editor.write(TEXT) == []
+    at = '"self_attention": {'
+    changes = editor.about("rename", at, 3, newName="mixer")["changes"]
+    assert editor.shown == ["wrong.json has mistakes and is left as it is"]
+    assert changes.keys() == {editor.uri, child.as_uri()}
+    [edit] = changes[child.as_uri()]
+    start = child.read_text().index("self_attention")
+    assert edit == {
+        "range": {
+            "start": {"line": 0, "character": start},
+            "end": {"line": 0, "character": start + len("self_attention")},
+        },
+        "newText": "mixer",
+    }
+    child.write_text(child.read_text().replace("encoder.*.self", "*.*.self"))
+    refused = editor.about("rename", at, 3, newName="mixer")
+    assert "patch 0 of 'child.json' selects '*.*.self_attention/f'" in refused
+    for file in (child, wrong, folder / "mine.json"):
+        file.unlink()
 
 
 def test_a_text_is_formatted_and_a_wrong_one_left(editor: Editor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,33 @@ def test_a_spec_with_a_mistake_is_drawn_without_what_depends_on_it(
     drawn = {box["id"] for box in found["scene"]["states"][""]["boxes"]}
     assert "node/source_position" in drawn
     assert all(f"node/{name}" not in drawn for name in missing)
+
+
+def test_a_variant_inserts_and_removes_nodes_with_their_wires() -> None:
+    """By hand: one patch for both positions, and one for each norm behind a stack."""
+    value = json.loads(TEXT)
+    nodes = value["nodes"]
+    for side in ("source", "target"):
+        del nodes[f"{side}_position"]
+    nodes["encoder"]["in"]["x"] = "source_embedding.y"
+    nodes["decoder"]["in"] |= {"x": "target_embedding.y", "memory": "encoder_norm.y"}
+    nodes["encoder_norm"] = {"use": "layer_norm@1", "in": {"x": "encoder.x"}}
+    nodes["gate"] = {"use": "add@1", "in": {"x": "decoder.x", "z": "target_embedding.y"}}
+    nodes["head"]["in"]["x"] = "gate.y"
+    del value["params"]["position"]
+    old, new = read(TEXT, str(BASE)), read(json.dumps(value), str(BASE))
+    _, made = variant(old, new, "transformer-base", "mine")
+    assert sorted(made["patch"], key=str) == sorted(
+        [
+            {"select": "/", "remove": ["params.position"]},
+            {"select": "*_position", "remove": True, "through": "x"},
+            {"select": "encoder", "insert_after": {"encoder_norm": {"use": "layer_norm@1"}}},
+            {
+                "select": "decoder",
+                "insert_after": {
+                    "gate": {"use": "add@1", "in": {"x": "@", "z": "target_embedding.y"}}
+                },
+            },
+        ],
+        key=str,
+    )

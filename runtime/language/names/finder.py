@@ -1,18 +1,16 @@
-"""Where each name of a spec is defined and used."""
+"""Find the names in the text of a spec: those that it defines, and those that it uses."""
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from ...specs.expressions import FUNCTIONS, WORD, is_expression
-from ...specs.findings import pointer
-from ...specs.form import BUDGETS
-from .document import Document
-from .tree import Value
+from ....specs.expressions import FUNCTIONS, WORD, is_expression
+from ....specs.findings import pointer
+from ....specs.form import BUDGETS
+from ..tree import Value
 
 NameKind = Literal["node", "template", "param", "input", "output", "port", "axis", "file", "block"]
 """What a name names; a `port` is an input or output of a template, an `input` or `output` one of
@@ -38,89 +36,86 @@ class Name:
         return self.kind, self.scope, self.name
 
 
-@functools.lru_cache(maxsize=8)
-def names(known: Document) -> tuple[Name, ...]:
-    """Return every name in the text of a spec, in the order of the text."""
-    found = _Finder(known).found() if known.kind == "spec" else ()
-    return tuple(sorted(found, key=lambda one: (one.start, one.end)))
+class Finder:
+    """Walks over records of a text; names are resolved in a value that has more than the text."""
 
+    def __init__(self, text: str, merged: Mapping[str, Any]) -> None:
+        """Read what names can mean.
 
-def name_at(known: Document, offset: int) -> Name | None:
-    """Return the name at an offset; between two names, the shorter one."""
-    around = [one for one in names(known) if one.start <= offset <= one.end]
-    return min(around, key=lambda one: (one.end - one.start, -one.start), default=None)
-
-
-class _Finder:
-    """Walks over the text; what it inherits counts where names are resolved."""
-
-    def __init__(self, known: Document) -> None:
-        self.known, self.text = known, known.text
-        merged = known.merged or known.root.json()
+        Args:
+            text: the text of the records.
+            merged: the spec as JSON data, with what it inherits.
+        """
+        self.text, self.merged = text, merged
         blocks, params = merged.get("blocks", {}), merged.get("params", {})
-        self.templates = blocks.keys() if isinstance(blocks, dict) else ()
-        self.params: Mapping[str, object] = params if isinstance(params, dict) else {}
+        self.templates: Mapping[str, Any] = blocks if isinstance(blocks, dict) else {}
+        self.params: Mapping[str, Any] = params if isinstance(params, dict) else {}
         axes = merged.get("axes", {})
         self.axes = axes.keys() if isinstance(axes, dict) else ()
 
-    def found(self) -> Iterator[Name]:
-        root = self.known.root
-        for param in _entries(root.get("params")):
+    def nodes(self, at: str) -> Mapping[str, Any]:
+        """Return the nodes of a scope as JSON data, with those that it inherits."""
+        scope = self.templates.get(at.removeprefix("/blocks/"), {}) if at else self.merged
+        nodes = scope.get("nodes", {}) if isinstance(scope, dict) else {}
+        return nodes if isinstance(nodes, dict) else {}
+
+    def in_spec(self, root: Value) -> Iterator[Name]:
+        """Yield the names in a spec, or in a part of one, without those in its patches."""
+        for param in entries(root.get("params")):
             yield from self._key("param", "", param)
             yield from self._values(param)
-        for text in _entries(root.get("require")):
+        for text in entries(root.get("require")):
             yield from self._words(text, 0)
-        for axis in _entries(root.get("axes")):
+        for axis in entries(root.get("axes")):
             yield from self._key("axis", "", axis)
         yield from self._file(root.get("extends"))
         for key in ("output_types", "losses"):
-            for entry in _entries(root.get(key)):
+            for entry in entries(root.get(key)):
                 yield from self._key("output", "", entry, defines=False)
                 yield from self._type(entry) if key == "output_types" else self._values(entry)
         yield from self._whole("axis", "", root.get("step", "axis"))
         yield from self._whole("node", "", root.get("deploy"))
-        yield from self._scope(root, "")
-        for template in _entries(root.get("blocks")):
+        yield from self.in_scope(root, "")
+        for template in entries(root.get("blocks")):
             yield from self._key("template", "", template)
             yield from self._file(template.get("spec"))
             yield from self._values(template.get("params"))
-            yield from self._scope(template, pointer("blocks", template.name))
-        for patch in _entries(root.get("patch")):
-            yield from self._patch(patch)
+            yield from self.in_scope(template, pointer("blocks", template.name))
 
-    def _scope(self, record: Value, at: str) -> Iterator[Name]:
-        for entry in _entries(record.get("inputs")):
+    def in_scope(self, record: Value, at: str) -> Iterator[Name]:
+        """Yield the names in the spec itself or a template, or in a part of one."""
+        for entry in entries(record.get("inputs")):
             yield from self._key("port" if at else "input", at, entry)
             yield from self._type(entry)
-        for entry in _entries(record.get("outputs")):
+        for entry in entries(record.get("outputs")):
             yield from self._key("port" if at else "output", at, entry)
             yield from self._wire(entry, at)
-        for node in _entries(record.get("nodes")):
+        for node in entries(record.get("nodes")):
             yield from self._key("node", at, node)
             yield from self._node(node, at)
-        for group in _entries(record.get("tie")):
+        for group in entries(record.get("tie")):
             for path in group.entries:
                 yield from self._path(path, at)
-        for rule in _entries(record.get("init")):
+        for rule in entries(record.get("init")):
             yield from self._path(rule.get("select"), at)
             yield from self._values(rule)
 
     def _node(self, node: Value, at: str) -> Iterator[Name]:
         yield from self._use(node)
-        used = self._used(node.json())
-        for wire in _entries(node.get("in")):
+        used = self._used(node.json()) or self._used(self.nodes(at).get(node.name))
+        for wire in entries(node.get("in")):
             if used:
                 yield from self._key("port", pointer("blocks", used), wire, defines=False)
             yield from self._wire(wire, at)
         yield from self._whole("template", "", node.get("block"))
         for key in ("carry", "collect"):
-            for port in _entries(node.get(key)):
+            for port in entries(node.get(key)):
                 if used:
                     yield from self._whole("port", pointer("blocks", used), port)
         share = node.get("share")
         if share is not None and share.kind == "string":
             yield from self._whole("node", at, share)
-        for other in _entries(node.get("instead")):
+        for other in entries(node.get("instead")):
             yield from self._whole("template", "", other)
         yield from self._values(node.get("repeat"))
 
@@ -134,25 +129,8 @@ class _Finder:
             else:
                 yield from self._whole("block", "", named)
         yield from self._values(use.get("params"))
-        for inner in _entries(use.get("fill")):
+        for inner in entries(use.get("fill")):
             yield from self._use(inner)
-
-    def _patch(self, patch: Value) -> Iterator[Name]:
-        """Yield the names in a patch whose scope does not depend on what it selects."""
-        yield from self._path(patch.get("select"), "")
-        for key in ("insert_before", "insert_after"):
-            for node in _entries(patch.get(key)):
-                yield from self._use(node)
-        for key in ("set", "replace"):
-            action = patch.get(key)
-            if action is not None:
-                yield from self._use(action)
-            for entry in _entries(action):
-                if entry.name.startswith("params.") or entry.name == "repeat":
-                    yield from self._values(entry)
-                elif entry.name.rpartition(".")[2] == "use":
-                    kind: NameKind = "template" if entry.plain in self.templates else "block"
-                    yield from self._whole(kind, "", entry)
 
     def _values(self, value: Value | None) -> Iterator[Name]:
         """Yield the params that expressions in a value read, and the blocks that it chooses."""
@@ -205,7 +183,7 @@ class _Finder:
             yield Name("port" if at else "input", at, node, start, end)
             return
         yield Name("node", at, node, start, start + len(node))
-        used = self._used(self.known.nodes(at).get(node))
+        used = self._used(self.nodes(at).get(node))
         if used:
             scope = pointer("blocks", used)
             yield Name("port", scope, port, start + len(node) + 1, end)
@@ -229,7 +207,7 @@ class _Finder:
             if word == "**":
                 scopes = self._below(scopes)
             elif word != "*" or found.start() == 0:
-                inside = [s for s in sorted(scopes) if word in self.known.nodes(s)]
+                inside = [s for s in sorted(scopes) if word in self.nodes(s)]
                 if len(inside) == 1:
                     place = start + found.start("word")
                     yield Name("node", inside[0], word, place, place + len(word))
@@ -238,7 +216,7 @@ class _Finder:
     def _inside(self, scope: str, pattern: str) -> Iterator[str]:
         """Yield the scopes of the templates in nodes of a scope whose name fits a pattern."""
         wanted = re.compile(re.escape(pattern).replace(r"\*", ".*"))
-        for name, node in self.known.nodes(scope).items():
+        for name, node in self.nodes(scope).items():
             if wanted.fullmatch(name):
                 yield from self._templates(node)
 
@@ -285,8 +263,14 @@ class _Finder:
     ) -> Iterator[Name]:
         if value.key_inside:
             start, end = value.key_inside
+            defines = defines and self._is_new(kind, scope, value.name)
             yield Name(kind, scope, value.name, start, end, defines)
 
+    def _is_new(self, kind: NameKind, scope: str, name: str) -> bool:  # noqa: ARG002 - see patches
+        """Return whether a key of this name defines it."""
+        return True
 
-def _entries(value: Value | None) -> list[Value]:
+
+def entries(value: Value | None) -> list[Value]:
+    """Return the entries of a record or list, of which there are none if it is not written."""
     return value.entries if value is not None else []

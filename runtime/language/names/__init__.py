@@ -1,0 +1,1 @@
+"""Where each name of a spec is defined and used."""

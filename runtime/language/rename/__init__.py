@@ -1,0 +1,1 @@
+"""Rename what a spec defines, in its file and in those that depend on it."""
