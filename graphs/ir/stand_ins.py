@@ -128,16 +128,16 @@ def _accepts(block: BlockType, name: str, value: Any) -> bool:
 
 def _tried(annotation: Any) -> tuple[Any, ...]:
     """Return values to try for a param, by its annotation."""
-    return tuple(dict.fromkeys(_choices(annotation))) or _TRIED
+    return tuple(dict.fromkeys(choices(annotation))) or _TRIED
 
 
-def _choices(annotation: Any) -> Iterator[Any]:
-    """Yield the values of the literals in an annotation."""
+def choices(annotation: Any) -> Iterator[Any]:
+    """Yield the values of the literals in an annotation, such as that of a param."""
     if get_origin(annotation) is Literal:
         yield from get_args(annotation)
     else:
         for inner in get_args(annotation):
-            yield from _choices(inner)
+            yield from choices(inner)
 
 
 def common_signature(block: BlockType, params: StandIn, wired: frozenset[str]) -> Signature:

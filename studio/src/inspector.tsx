@@ -38,7 +38,7 @@ export function Inspector({ box, scene, text, acts, editable }: { box: Box; scen
       {[path, ...inner].map((one) => (
         <section key={one}>
           {Object.keys(scene.facts[one].params).length > 0 && <h3>{scene.facts[one].use}</h3>}
-          {Object.entries(scene.facts[one].params).map(([name, value]) => <Param key={`${one} ${name} ${JSON.stringify(value)}`} path={one} name={name} value={value} acts={acts} />)}
+          {Object.entries(scene.facts[one].params).map(([name, value]) => <Param key={`${one} ${name} ${JSON.stringify(value)}`} path={one} name={name} value={value} help={scene.params[scene.facts[one].use]?.[name]} acts={acts} />)}
           {scene.facts[one].slots.filter((slot) => !scene.facts[`${one}/${slot}`]).map((slot) => (
             <button key={slot} class="slot-add" data-slot={`${one}/${slot}`} onClick={() => acts.menu(`${one}/${slot}`)}>+ {slot}</button>
           ))}
@@ -67,11 +67,22 @@ function Repeat({ path, count, acts }: { path: string; count: number | null; act
   );
 }
 
-function Param({ path, name, value, acts }: { path: string; name: string; value: unknown; acts: Acts }) {
+function Param({ path, name, value, help, acts }: { path: string; name: string; value: unknown; help?: { doc: string; choices: unknown[] }; acts: Acts }) {
   const first = typeof value === "string" ? value : JSON.stringify(value);
   const [given, setGiven] = useState(first);
+  const values = (help?.choices ?? []).map((one) => (typeof one === "string" ? one : JSON.stringify(one)));
+  if (values.includes(first)) {
+    return (
+      <label class="param" title={help?.doc}>{name}
+        <select data-param={`${path} ${name}`} value={first} onChange={(event) => {
+          const list = event.currentTarget;
+          void acts.edit({ what: "set", path, key: `params.${name}`, value: help?.choices[list.selectedIndex] }).then((done) => { if (!done) list.value = first; });
+        }}>{values.map((one) => <option key={one}>{one}</option>)}</select>
+      </label>
+    );
+  }
   return (
-    <form class="param" onSubmit={(event) => {
+    <form class="param" title={help?.doc} onSubmit={(event) => {
       event.preventDefault();
       if (given !== first) void acts.edit(given.trim() === "" ? { what: "unset", path, key: `params.${name}` } : { what: "set", path, key: `params.${name}`, value: valueOf(given) }).then((done) => { if (!done) setGiven(first); });
     }}>

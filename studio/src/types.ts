@@ -79,6 +79,7 @@ export interface Scene {
   ties: [string, string][][];
   foldable: Record<string, { repeat: number | null; open: boolean }>;
   facts: Record<string, Fact>;
+  params: Record<string, Record<string, { doc: string; choices: unknown[] }>>;
   states: Record<string, Drawing>;
 }
 

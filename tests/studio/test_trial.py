@@ -36,8 +36,11 @@ def _change(page: Any, act: Callable[[], Any]) -> None:
 
 def _set(page: Any, path: str, param: str, value: str) -> None:
     field = f'[data-param="{path} {param}"]'
-    page.fill(field, value)
-    _change(page, lambda: page.press(field, "Enter"))
+    if page.locator(field).evaluate("field => field.tagName") == "SELECT":
+        _change(page, lambda: page.select_option(field, value))
+    else:
+        page.fill(field, value)
+        _change(page, lambda: page.press(field, "Enter"))
     page.wait_for_function(
         "([field, value]) => document.querySelector(field)?.value === value", arg=[field, value]
     )

@@ -10,6 +10,7 @@ from ....specs.findings import pointer
 from ...cost.table import CostTable, cost_table
 from ...ir.dims import evaluate
 from ...ir.graph import BlockNode, Graph, Part, RepeatNode
+from ...ir.stand_ins import choices
 from ...ir.traverse import Visit, holds_model, in_model, visits
 from ...ir.value_type import ValueType
 from ..labels import number, words_of
@@ -58,6 +59,29 @@ def facts(graph: Graph, sizes: Mapping[str, int]) -> dict[str, dict[str, Any]]:
             "slots": [slot.name for slot in part.signature.slots] if part else [],
         }
     return found
+
+
+def param_help(graph: Graph) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return what the params of the blocks of a graph mean, and their values if they are few.
+
+    Returns:
+        Key of a block to its params, each with `doc` and, if not every value is possible,
+        `choices`.
+    """
+    parts = (visit.part for visit in visits(graph.root))
+    used = {part.key: part.block for part in parts if isinstance(part, Part)}
+    return {
+        key: {
+            name: {
+                "doc": field.description or "",
+                "choices": [False, True]
+                if field.annotation is bool
+                else list(dict.fromkeys(choices(field.annotation))),
+            }
+            for name, field in block.params.model_fields.items()
+        }
+        for key, block in used.items()
+    }
 
 
 def _memory(table: CostTable) -> Counter[str]:

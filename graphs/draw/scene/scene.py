@@ -19,7 +19,7 @@ from ..labels import DETAIL, LONGEST, TITLE, wrapped
 from ..layout import lay_out_graph
 from ..picture import FROZEN, MASKS, Box, Folds, Frame, Picture
 from ..writer import FRAME_LINE, Look
-from .facts import facts, foldable
+from .facts import facts, foldable, param_help
 from .placed import Placed
 from .placed import placed as positions
 
@@ -79,6 +79,7 @@ def scene(
         ],
         "foldable": foldable(graph),
         "facts": told,
+        "params": param_help(graph),
         "states": drawn,
     }
 

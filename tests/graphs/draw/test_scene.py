@@ -97,6 +97,16 @@ def test_facts_have_costs_and_places(base: Graph) -> None:
         scene(base, sizes={"X": 3})
 
 
+def test_params_have_meanings_and_choices(base: Graph) -> None:
+    """A list to choose from where there are few values."""
+    params = scene(base)["params"]
+
+    assert params["sublayer@1"]["order"]["choices"] == ["post", "pre", "sandwich"]
+    assert params["attention@2"]["causal"]["choices"] == [False, True]
+    assert params["attention@2"]["heads"]["choices"] == []
+    assert all(param["doc"] for block in params.values() for param in block.values())
+
+
 def test_alternating_copies_have_facts() -> None:
     """Alternating copies have facts."""
     drawing = scene(graph_of("gemma2"))["states"][""]
