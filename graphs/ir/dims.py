@@ -157,6 +157,4 @@ def evaluate(axis: Axis, sizes: Mapping[str, int]) -> int:
     """
     if isinstance(axis, int):
         return axis
-    if axis in sizes:
-        return sizes[axis]
     return sum(factor * (sizes[name] if name else 1) for name, factor in terms_of(axis).items())
