@@ -53,7 +53,7 @@ ALLOWED = {
     "runtime/system/memory.py: table": "the C library of the process",
     "runtime/train/device.py: setting of torch": "a run has a process of its own",
     "runtime/train/distributed/world.py: setting of torch": "a rank has a process of its own",
-    # Objects that are no modules.
+    # Objects that are not modules.
     "runtime/cli/common/command.py: attribute": "the settings of a command's help",
     "runtime/cli/main.py: attribute": "the streams of the process",
     "runtime/profiling/summary.py: method": "seconds of forward passes",

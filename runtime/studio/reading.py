@@ -30,7 +30,7 @@ class Read:
     graph: Graph | None = None
     """The graph; None if there are errors."""
     loaded: LoadedSpec | None = None
-    """The spec; None for a run, and where the text is no spec at all."""
+    """The spec; None for a run, and where the text is not a spec."""
     settings: Settings = field(default_factory=Settings)
     """The passes of training."""
     partial: Partial | None = None

@@ -11,7 +11,7 @@ from typing import Any
 MOST_POINTS = 600
 """Maximum number of points of a curve; more are replaced by means of neighbors."""
 _OTHERS = frozenset({"update", "epoch", "seconds"})
-"""Numbers of an event that are no curves."""
+"""Numbers of an event that are not drawn as curves."""
 
 
 def curves(checkpoint: Path) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def test_a_wire_that_is_not_begun_gets_its_quotes() -> None:
 
 
 def test_blocks_are_completed_by_what_fits_the_wires_and_the_slot() -> None:
-    """A mask block is no node, and an embedding takes ids."""
+    """A mask block is not a node, and an embedding takes ids."""
     node = _items('"use": "linear@1"', '"use": "|"')
     assert node["linear@1"].rank == 0
     assert not {"embedding@1", "window_mask@1"} & node.keys()
