@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import runpy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ import weft
 from torch import Tensor
 from weft.graphs.ir.graph import Graph, RepeatNode
 from weft.graphs.passes.pipeline import NAMES, PassName, Settings, pipeline
-from weft.runtime.codegen.build import build
 from weft.runtime.data.table import Batch
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.distributed.sampler import MicroBatches
@@ -23,11 +20,9 @@ from weft.runtime.train.objective.losses import ObjectiveLosses
 from weft.specs.load import load
 from weft.specs.reader import shipped_names
 
+from .test_unpad import ENTRIES, models_of
+
 pytestmark = pytest.mark.integration
-ENTRIES: dict[str, dict[str, Any]] = {}
-for _file in sorted((Path(__file__).parents[2] / "models").glob("*.py")):
-    _names = runpy.run_path(str(_file))
-    ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
 OWN = ("labels", "tags", "leaves", "nodes", "max_length", "vocab", "source_vocab", "target_vocab")
 """Params of models that an objective, its vocabulary or another model sets."""
 ALIKE = {"d_model": 16, "heads": 2, "d_embedding": 16, "d_memory": 16}
@@ -99,14 +94,7 @@ def layers_of(graph: Graph) -> tuple[str, ...]:
 
 def learnt(graph: Graph, plain: Graph) -> tuple[float, dict[str, Tensor]]:
     """Return the loss and the gradients of a graph, with the weights of all."""
-    model = build(graph, seed=1).double().train()
-    generator = torch.Generator().manual_seed(1)
-    for weight in model.parameters():
-        weight.data.add_(0.1 * torch.randn(weight.shape, generator=generator).double())
-    for module in model.modules():
-        for chance in ("dropout", "drop_path"):
-            if isinstance(getattr(module, chance, None), float):
-                setattr(module, chance, 0.0)
+    [model] = models_of(graph)
     losses, batch = ObjectiveLosses(plain, 0.01), batch_of(plain)
     update = MicroBatches(0, 0, ((0, batch),), 1, {})
     losses.total(model, update, World(), (1, 1), torch.device("cpu"))
