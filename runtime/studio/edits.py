@@ -16,7 +16,7 @@ from ...graphs.ir.traverse import Visit, visits
 from ...specs.findings import InputError, pointer
 from ...specs.reader import read_json
 from ...specs.text.edits import Edit, EditError, edited
-from ...specs.text.places import Source, parts_of
+from ...specs.text.places import Source, is_in, parts_of, value_at
 from .menu import judge, required
 from .reading import Read, read
 
@@ -75,15 +75,11 @@ class Editor:
         return place if str(file) == self.one.source and self._has(place) else None
 
     def _has(self, place: str) -> bool:
-        value: Any = read_json(self.text, Source(self.one.source, self.text))
-        for part in parts_of(place):
-            if isinstance(value, dict) and part in value:
-                value = value[part]
-            elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-                value = value[int(part)]
-            else:
-                return False
-        return True
+        return is_in(self._value(), place)
+
+    def _value(self) -> Any:
+        """Return the text as a JSON value."""
+        return read_json(self.text, Source(self.one.source, self.text))
 
     def _write(self, at: str, key: str, value: Any) -> bool:
         """Write a key where it or its record is written; return whether that is in this file."""
@@ -130,21 +126,10 @@ class Editor:
         return True
 
     def _is_empty(self, place: str) -> bool:
-        value: Any = read_json(self.text, Source(self.one.source, self.text))
-        for part in parts_of(place):
-            value = value[int(part)] if isinstance(value, list) else value[part]
-        return value in ({}, [])
+        return value_at(self._value(), place) in ({}, [])
 
     def _in_merged(self, at: str) -> bool:
-        value: Any = self.loaded.value()
-        for part in parts_of(at):
-            if isinstance(value, dict) and part in value:
-                value = value[part]
-            elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-                value = value[int(part)]
-            else:
-                return False
-        return True
+        return is_in(self.loaded.value(), at)
 
     def _patch(self, path: str, keys: Mapping[str, Any], gone: list[str]) -> None:
         """Add to the patch of this file that selects a path, or add one."""
@@ -201,7 +186,7 @@ class Editor:
                 f"'{use}' does not fit: {judged.reason}", place=path, help="choose another block"
             )
         if self._in_merged(self.at_or_slot(path)):
-            old = _value_at(self.loaded.value(), self.at(path))
+            old = value_at(self.loaded.value(), self.at(path))
             new = judged.record
             keys = {"use": new["use"]} if old.get("use") != new["use"] else {}
             gone = []
@@ -282,7 +267,7 @@ class Editor:
         wires = [*visit.node.wires.values()]
         outer, _, name = path.rpartition(".")
         scope_at = self.at(path).rpartition("/nodes/")[0]
-        scope = _value_at(self.loaded.value(), scope_at)
+        scope = value_at(self.loaded.value(), scope_at)
         if not wires:
             raise InputError(f"'{path}' reads nothing", place=path, help="remove it in the text")
         for other, record in scope.get("nodes", {}).items():
@@ -324,7 +309,7 @@ class Editor:
         )
         outer, _, _ = path.rpartition(".")
         scope_at = self.at(path).rpartition("/nodes/")[0]
-        taken = _value_at(self.loaded.value(), scope_at).get("nodes", {})
+        taken = value_at(self.loaded.value(), scope_at).get("nodes", {})
         name = block.name
         while name in taken:
             stem, _, number = name.rpartition("_")
@@ -341,9 +326,3 @@ class Editor:
         if visit is None or visit.kind != "name":
             raise InputError(f"'{path}' is not a node", place=path, help="see 'weft show'")
         return visit
-
-
-def _value_at(value: Any, at: str) -> Any:
-    for part in parts_of(at):
-        value = value[int(part)] if isinstance(value, list) else value[part]
-    return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,7 +18,8 @@ from ...specs.expressions import ExpressionError, is_expression, names_in
 from ...specs.findings import Finding, InputError, SpecError, pointer
 from ...specs.form import FORMAT
 from ...specs.load import LoadedSpec, loaded
-from ...specs.text.places import parts_of
+from ...specs.text.places import parts_of, value_at
+from .partial import templates_of, texts_in
 
 _ROUNDS = 3
 """Maximum number of checks of one block: params without effect are left out."""
@@ -117,7 +118,7 @@ class _Place:
         if visit is None or not isinstance(visit.node, BlockNode) or visit.node.shares:
             raise InputError(f"'{path}' is not a block", place=path, help="see 'weft show'")
         self.visit, self.slots = visit, slots.split("/") if slots else []
-        self.record = _at(self.value, pointers(graph)[node])
+        self.record = value_at(self.value, pointers(graph)[node])
         scope = visit.parent.body if visit.parent is not None and visit.parent.body else graph.root
         self.types = {port: str(_type_of(scope, value)) for port, value in visit.node.wires.items()}
         self.types |= given or {}
@@ -207,7 +208,7 @@ class _Place:
         """Check a spec with this node alone, between the types that it has in the spec."""
         outputs = {port: f"n.{port}" for port in self.visit.node.outputs}
         node = {**record, "in": {port: f"{port}_" for port in self.types}}
-        templates = _templates(record, self.value.get("blocks", {}))
+        templates = templates_of(record, self.value.get("blocks", {}))
         names = _names([record, templates])
         axes = {axis: kind for axis, kind in self.graph.spec.axes.items() if self._reads(axis)}
         value = {
@@ -262,43 +263,14 @@ def _type_of(scope: Scope, value: str) -> Any:
     return scope.type_of(value)
 
 
-def _at(value: Any, at: str) -> Any:
-    for part in parts_of(at):
-        value = value[int(part)] if isinstance(value, list) else value[part]
-    return value
-
-
-def _templates(record: Any, blocks: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the templates that a record uses, directly or inside others."""
-    found: dict[str, Any] = {}
-    waiting = [record]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
-        elif isinstance(one, str) and one in blocks and one not in found:
-            found[one] = blocks[one]
-            waiting.append(blocks[one])
-    return found
-
-
-def _names(values: Iterable[Any]) -> set[str]:
+def _names(values: list[Any]) -> set[str]:
     """Return the params that the expressions in some values read."""
     found: set[str] = set()
-    waiting: list[Any] = list(values)
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
-        elif isinstance(one, str):
-            try:
-                found |= set(names_in(one[1:] if is_expression(one) else ""))
-            except ExpressionError:
-                found |= set(one.replace("[", " ").replace("]", " ").split())
-            if not is_expression(one):
-                found |= set(one.replace("[", " ").replace("]", " ").replace(":", " ").split())
+    for one in texts_in(values):
+        try:
+            found |= set(names_in(one[1:] if is_expression(one) else ""))
+        except ExpressionError:
+            found |= set(one.replace("[", " ").replace("]", " ").split())
+        if not is_expression(one):
+            found |= set(one.replace("[", " ").replace("]", " ").replace(":", " ").split())
     return found

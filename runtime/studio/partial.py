@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,8 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
         elif len(way) > 1 and way[0] in unused:
             unused[way[0]].add(way[1])
     nodes = dict(value.get("nodes", {}))
-    gone |= {name for name, node in nodes.items() if templates & _templates(node, value)}
+    blocks = value.get("blocks", {})
+    gone |= {n for n, node in nodes.items() if templates & templates_of(node, blocks).keys()}
     while True:
         more = {name for name, node in nodes.items() if name not in gone and _reads(node) & gone}
         if not more:
@@ -95,8 +96,8 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
     for key, names in unused.items():
         if names and key in made and key != "inputs":
             made[key] = {n: part for n, part in made[key].items() if n not in names}
-    uses = set().union(*(_templates(node, value) for node in kept.values())) if kept else set()
     if "blocks" in made:
+        uses = templates_of(kept, blocks)
         made["blocks"] = {n: part for n, part in made["blocks"].items() if n in uses}
     return made
 
@@ -111,20 +112,31 @@ def _reads(node: Any) -> set[str]:
     return {end.partition(".")[0] for end in _values(node) if "." in end} | shared
 
 
-def _templates(node: Any, value: Mapping[str, Any]) -> set[str]:
-    """Return the templates that a node uses, directly or inside others."""
-    blocks = value.get("blocks", {})
-    found: set[str] = set()
-    waiting = [node]
+def texts_in(record: Any) -> Iterator[str]:
+    """Yield the texts in a JSON value, without the keys of its objects."""
+    if isinstance(record, Mapping):
+        record = list(record.values())
+    if isinstance(record, list):
+        for inner in record:
+            yield from texts_in(inner)
+    elif isinstance(record, str):
+        yield record
+
+
+def templates_of(record: Any, blocks: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the templates that a node, or another record, uses directly or inside others.
+
+    Args:
+        record: a part of a spec.
+        blocks: the templates of the spec, by name.
+    """
+    found: dict[str, Any] = {}
+    waiting = [record]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
-        elif isinstance(one, str) and one in blocks and one not in found:
-            found.add(one)
-            waiting.append(blocks[one])
+        for name in texts_in(waiting.pop()):
+            if name in blocks and name not in found:
+                found[name] = blocks[name]
+                waiting.append(blocks[name])
     return found
 
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, get_args
 
 from ...graphs.diff.diff import diff as graph_diff
+from ...graphs.ir.graph import Graph
 from ...graphs.passes.pipeline import PassName, pipeline
 from ...specs.findings import InputError
-from ...specs.load import FOLDERS
+from ...specs.load import FOLDERS, LoadedSpec
 from ...specs.reader import SHIPPED, find, read_text, shipped_names
 from ..language.completion.complete import complete
 from ..language.document import forget
@@ -90,34 +91,22 @@ class Session:
 
     def menu(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what fits at a place."""
-        one = self._read(asked)
-        if one.editable is None or one.loaded is None:
-            raise InputError(
-                "a menu needs a spec without errors", place=one.source, help="correct them first"
-            )
-        return {"choices": menu(one.editable, one.loaded, _text(asked, "path"))}
+        graph, spec = self._editable(asked, "a menu needs")
+        return {"choices": menu(graph, spec, _text(asked, "path"))}
 
     def blocks(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what fits into the wire to a port: the palette."""
-        one = self._read(asked)
-        if one.editable is None or one.loaded is None:
-            raise InputError(
-                "a palette needs a spec without errors", place=one.source, help="correct them first"
-            )
+        graph, spec = self._editable(asked, "a palette needs")
         path, port = _text(asked, "path"), _text(asked, "port")
         return {
-            "blocks": fitting_blocks(one.editable, one.loaded, path, port),
-            "values": fitting_values(one.editable, one.loaded, path),
+            "blocks": fitting_blocks(graph, spec, path, port),
+            "values": fitting_values(graph, spec, path),
         }
 
     def ports(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the ports to which the outputs of a node, or an input, can be wired."""
-        one = self._read(asked)
-        if one.editable is None or one.loaded is None:
-            raise InputError(
-                "wires need a spec without errors", place=one.source, help="correct them first"
-            )
-        return {"values": fitting_ports(one.editable, one.loaded, _text(asked, "path"))}
+        graph, spec = self._editable(asked, "wires need")
+        return {"values": fitting_ports(graph, spec, _text(asked, "path"))}
 
     def edit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the text after an edit."""
@@ -251,6 +240,19 @@ class Session:
         if one.graph is None:
             raise InputError("the spec has errors", place=one.source, help="correct them first")
         return times(one.graph, _sizes(asked))
+
+    def _editable(self, asked: Mapping[str, Any], what: str) -> tuple[Graph, LoadedSpec]:
+        """Return the graph and the spec of a text without errors.
+
+        Args:
+            asked: the request.
+            what: who needs them, with the verb.
+        """
+        one = self._read(asked)
+        if one.editable is None or one.loaded is None:
+            problem = f"{what} a spec without errors"
+            raise InputError(problem, place=one.source, help="correct them first")
+        return one.editable, one.loaded
 
     def _read(self, asked: Mapping[str, Any]) -> Read:
         """Return the text of a request, checked."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .scan import DEEPEST, STRING, without_comments
 
@@ -61,6 +63,34 @@ def parts_of(at: str) -> tuple[str, ...]:
     ('nodes', 'a/b')
     """
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in at.split("/")[1:])
+
+
+def value_at(value: Any, at: str) -> Any:
+    """Return the part of a JSON value at a JSON Pointer.
+
+    Raises:
+        KeyError: there is no such part.
+
+    >>> value_at({"nodes": [1, {"a/b": 2}]}, "/nodes/1/a~1b")
+    2
+    """
+    for part in parts_of(at):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise KeyError(at)
+    return value
+
+
+def is_in(value: Any, at: str) -> bool:
+    """Return whether a JSON value has a part at a JSON Pointer."""
+    try:
+        value_at(value, at)
+    except KeyError:
+        return False
+    return True
 
 
 def part_at(text: str, at: str) -> tuple[Part, bool]:
