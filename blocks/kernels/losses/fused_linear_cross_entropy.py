@@ -29,8 +29,8 @@ from .cross_entropy import Spread, smoothed_cross_entropy, vocabulary_mass
 CHUNK = 2**25
 """Logits per chunk: 128 MB in float32, 64 MB in bfloat16."""
 CPU_ROWS = 1024
-"""Positions per chunk on a CPU: more need memory that the caches lack, and fewer add to the gradient
-of the weight too often."""
+"""Positions per chunk on a CPU: more do not fit the caches, and fewer add to the gradient of the
+weight too often."""
 CACHED = 2**18
 """Logits normalized at a time on a CPU: 1 MB, so that all passes but the first hit the cache."""
 HALF_ROWS = 4096
