@@ -1,6 +1,6 @@
 """Transformer base as built by Weft, torch, Hugging Face and others, for the same job.
 
-Each contestant has `build(vocab)`, which returns a module, and `logits(module, source, mask,
+Each contestant has `build(size)`, which returns a module, and `logits(module, source, mask,
 target)`.  The default sizes are those of the paper's base model: 6 + 6 layers, d_model 512,
 8 heads, d_ff 2048, dropout 0.1, one tied embedding.
 """
@@ -12,26 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from peers import Fairseq, Sockeye, XTransformers
+from peers import BASE, Fairseq, Size, Sockeye, XTransformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-VOCAB = 37_000
-
-
-@dataclass(frozen=True)
-class Size:
-    """Sizes of a model with 6 + 6 layers."""
-
-    d_model: int
-    heads: int
-    d_ff: int
-    dropout: float
-
-
-BASE = Size(512, 8, 2048, 0.1)
-BIG = Size(1024, 16, 4096, 0.3)
-"""The big model of the paper, table 3."""
+VOCAB = BASE.vocab
 
 
 @dataclass(frozen=True)
@@ -57,23 +42,23 @@ def torch_loss(logits: Tensor, target: Tensor) -> Tensor:
     )
 
 
-def build_weft(vocab: int, size: Size = BASE) -> nn.Module:
+def build_weft(size: Size = BASE) -> nn.Module:
     """Build the shipped spec `transformer-base`."""
     import weft
 
-    return weft.build(weft.load("transformer-base", vocab=vocab, **asdict(size)))
+    return weft.build(weft.load("transformer-base", **asdict(size)))
 
 
 class TorchTransformer(nn.Module):
     """torch.nn.Transformer with embeddings and a tied projection added."""
 
-    def __init__(self, vocab: int, size: Size = BASE) -> None:
+    def __init__(self, size: Size = BASE) -> None:
         super().__init__()
-        width = size.d_model
-        self.embedding = nn.Embedding(vocab, width)
+        width, layers = size.d_model, size.layers
+        self.embedding = nn.Embedding(size.vocab, width)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
         self.transformer = nn.Transformer(
-            width, size.heads, 6, 6, size.d_ff, size.dropout, batch_first=True
+            width, size.heads, layers, layers, size.d_ff, size.dropout, batch_first=True
         )
         self.dropout = nn.Dropout(size.dropout)
         position = torch.arange(2048)[:, None]
@@ -100,16 +85,16 @@ class TorchTransformer(nn.Module):
         return F.linear(hidden, self.embedding.weight)
 
 
-def build_marian(vocab: int, size: Size = BASE) -> nn.Module:
+def build_marian(size: Size = BASE) -> nn.Module:
     """Build Hugging Face Marian with random weights."""
     from transformers import MarianConfig, MarianMTModel
 
     return MarianMTModel(
         MarianConfig(
-            vocab_size=vocab,
+            vocab_size=size.vocab,
             d_model=size.d_model,
-            encoder_layers=6,
-            decoder_layers=6,
+            encoder_layers=size.layers,
+            decoder_layers=size.layers,
             encoder_attention_heads=size.heads,
             decoder_attention_heads=size.heads,
             encoder_ffn_dim=size.d_ff,

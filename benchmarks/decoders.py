@@ -8,12 +8,13 @@ suppressed, so that every output has exactly the maximal number of tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from contestants import build_marian, build_weft
+from peers import BASE
 
 PAD, END, BEGIN = 0, 1, 3
 """Special ids; words begin at 4."""
@@ -40,7 +41,7 @@ def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - t
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
     from weft.runtime.decode.settings import SearchSettings
 
-    model = build_weft(work.vocab).eval().to(work.device)
+    model = build_weft(replace(BASE, vocab=work.vocab)).eval().to(work.device)
 
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
         search = SearchSettings(beam=beam, min_length=work.length, max_length=work.length)
@@ -53,7 +54,7 @@ def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - t
 
 def marian(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
     """Make a decoder of Hugging Face Marian, with its cache."""
-    model: Any = build_marian(work.vocab).eval().to(work.device)
+    model: Any = build_marian(replace(BASE, vocab=work.vocab)).eval().to(work.device)
     if half:
         model = model.to(torch.bfloat16)
 
@@ -94,7 +95,7 @@ def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
         """A converter that needs no files besides the model's own."""
 
         def load_model(self, *_: Any, **__: Any) -> Any:
-            return build_marian(work.vocab).eval()
+            return build_marian(replace(BASE, vocab=work.vocab)).eval()
 
         def load_tokenizer(self, *_: Any, **__: Any) -> Any:
             return Words()

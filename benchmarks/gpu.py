@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 import weft
-from train import VOCAB, finished, make_batches, shifted
+from contestants import VOCAB
+from train import finished, make_batches, shifted
 from weft.blocks.kernels.losses.cross_entropy import smoothed_cross_entropy
 from weft.runtime.system.cpu import processor_name
 

@@ -70,7 +70,7 @@ def parts(device: str, *, quick: bool) -> list[Part]:
     start = [sys.executable, "benchmarks/gpu.py", "--device", device]
     tests = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "gpu", "tests/gpu"]
     if quick:
-        here += ["--sizes", "tiny", "--precision", "float32", "--tokens", "128", "--rounds", "1"]
+        here += ["--sizes", "trial", "--precision", "float32", "--tokens", "128", "--rounds", "1"]
         here += ["--only", "torch.nn.Transformer", "--forms", "shipped"]
         decode += ["--sentences", "2", "--length", "4", "--rounds", "1", "--beams", "1"]
         decode += ["--threads", "1", "--only", "weft float32"]

@@ -10,22 +10,43 @@ import dataclasses
 import logging
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 
+@dataclass(frozen=True)
+class Size:
+    """Sizes of a model."""
+
+    d_model: int
+    heads: int
+    d_ff: int
+    dropout: float
+    layers: int = 6
+    """On each side."""
+    vocab: int = 37_000
+
+
+BASE = Size(512, 8, 2048, 0.1)
+BIG = Size(1024, 16, 4096, 0.3)
+"""The big model of the paper, table 3."""
+
+
 class XTransformers(nn.Module):
     """x-transformers' encoder-decoder; one embedding for both sides, a separate projection."""
 
-    def __init__(self, vocab: int) -> None:
+    def __init__(self, size: Size) -> None:
         super().__init__()
         from x_transformers import XTransformer
 
-        side = {"depth": 6, "heads": 8, "num_tokens": vocab, "max_seq_len": 1024}
-        drops = {"attn_dropout": 0.0, "ff_dropout": 0.1, "emb_dropout": 0.1}
+        side = {"depth": size.layers, "heads": size.heads, "num_tokens": size.vocab}
+        side |= {"max_seq_len": 1024, "attn_dim_head": size.d_model // size.heads}
+        side["ff_mult"] = size.d_ff // size.d_model
+        drops = {"attn_dropout": 0.0, "ff_dropout": size.dropout, "emb_dropout": size.dropout}
         settings = {f"{s}_{k}": v for s in ("enc", "dec") for k, v in (side | drops).items()}
-        self.inner = XTransformer(dim=512, tie_token_emb=True, **settings)
+        self.inner = XTransformer(dim=size.d_model, tie_token_emb=True, **settings)
 
     def forward(self, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
         read = self.inner.encoder(source, mask=mask, return_embeddings=True)
@@ -49,7 +70,7 @@ def _hashable(real: Callable[..., Any]) -> Callable[..., Any]:
 class Fairseq(nn.Module):
     """fairseq's Transformer base, all embeddings shared."""
 
-    def __init__(self, vocab: int) -> None:
+    def __init__(self, size: Size) -> None:
         super().__init__()
         logging.disable(logging.INFO)
         real = dataclasses.dataclass
@@ -60,7 +81,7 @@ class Fairseq(nn.Module):
         finally:
             dataclasses.dataclass = real
         words = Dictionary()  # has four words from the start; padding is 1
-        for index in range(vocab - len(words)):
+        for index in range(size.vocab - len(words)):
             words.add_symbol(str(index))
         settings = Namespace(share_all_embeddings=True, dropout=0.1, max_source_positions=1024)
         settings.max_target_positions = 1024
@@ -80,8 +101,9 @@ class Fairseq(nn.Module):
 class Sockeye(nn.Module):
     """Sockeye 3's Transformer base in post-norm order; traces encoder and decoder at the start."""
 
-    def __init__(self, vocab: int) -> None:
+    def __init__(self, size: Size) -> None:
         super().__init__()
+        vocab = size.vocab
         logging.disable(logging.INFO)
         from sockeye import constants, data_io, encoder, model, transformer
 

@@ -17,11 +17,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from contestants import build_weft
 from decoders import BEGIN, END, PAD
+from peers import BASE
 from weft.runtime.compile.decode_compile import Steps
 from weft.runtime.compile.decoder import use_steps
 from weft.runtime.decode import active_rows
@@ -99,7 +101,7 @@ def main() -> None:
         f"{processor_name()}, torch {torch.__version__}, "
         f"{options.threads} threads, {options.precision}, {options.rounds} rounds"
     )
-    model: Any = build_weft(VOCAB).eval()
+    model: Any = build_weft(replace(BASE, vocab=VOCAB)).eval()
     for count in options.sentences:
         generator = torch.Generator().manual_seed(1)
         even = [random_ids(LENGTH, generator) for _ in range(count)]

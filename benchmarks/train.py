@@ -36,15 +36,25 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from contestants import BASE, BIG, CONTESTANTS, VOCAB, Size
+from contestants import CONTESTANTS, VOCAB
+from peers import BASE, BIG, Size
 from torch import Tensor, nn
 
 BATCHES = 4
 UNPADDED = "weft, unpadded"
-SIZES = {"base": BASE, "big": BIG, "tiny": Size(64, 4, 128, 0.1)}
-"""Sizes of the paper; `tiny` is for trying out the benchmark."""
+SIZES = {
+    "base": BASE,
+    "big": BIG,
+    "small": Size(256, 4, 1024, 0.1, vocab=10_000),
+    "tiny": Size(128, 4, 256, 0.3, layers=4, vocab=10_000),
+    "trial": Size(64, 4, 128, 0.1),
+}
+"""Sizes of the paper and of small corpora (`tiny` is `transformer-tiny`); `trial` is for trying out
+the benchmark."""
 ON_GPU = ("torch.nn.Transformer", "Hugging Face Marian")
 """Peers that this benchmark can run on a GPU."""
+SIZED = (*ON_GPU, "x-transformers")
+"""Peers that this benchmark builds in other sizes than base."""
 TOGETHER = 2
 """Peers that run at the same time, in addition to Weft; limited by memory."""
 COMPILED = ("Hugging Face Marian", "x-transformers")
@@ -62,7 +72,7 @@ class How:
     size: Size = BASE
 
 
-def make_batches(tokens: int, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
+def make_batches(tokens: int, vocab: int = VOCAB, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
     """Return batches of about `tokens` target tokens each, padding 0.
 
     Lengths are lognormal with a mean of about 30, as in sentences; each batch has sentences of
@@ -80,7 +90,7 @@ def make_batches(tokens: int, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
         source_lengths = (target_lengths.float() * 0.94).long().clamp(min=3)
         made = []
         for lengths_ in (source_lengths, target_lengths):
-            ids = torch.randint(4, VOCAB, (len(lengths_), int(lengths_.max())), generator=generator)
+            ids = torch.randint(4, vocab, (len(lengths_), int(lengths_.max())), generator=generator)
             past = torch.arange(ids.size(1)) >= lengths_[:, None]
             made.append(ids.masked_fill(past, 0))
         batches.append((made[0], made[1]))
@@ -106,7 +116,7 @@ def weft_step(
     from weft.runtime.system.memory import keep_freed_memory
 
     keep_freed_memory()
-    spec = weft.load("transformer-base", vocab=VOCAB, **asdict(how.size))
+    spec = weft.load("transformer-base", **asdict(how.size))
     on_gpu = how.device != "cpu"
     kernels = choose_kernels(
         torch.device(how.device),
@@ -137,8 +147,7 @@ def weft_step(
 def peer_step(name: str, how: How) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
     """Return a peer's model, its summed loss, and an empty description."""
     contestant = CONTESTANTS[name]
-    sized = (how.size,) if name in ON_GPU else ()
-    model = contestant.build(VOCAB, *sized).to(how.device).train()
+    model = contestant.build(how.size).to(how.device).train()
     called = torch.compile(model, dynamic=True) if how.best else model
 
     def loss(source: Tensor, target: Tensor) -> Tensor:
@@ -173,7 +182,7 @@ def work(pipe: Connection, name: str, how: How) -> None:
         if tokens not in made:
             made[tokens] = [
                 (source.to(how.device), target.to(how.device), int((target != 0).sum()))
-                for source, target in make_batches(tokens)
+                for source, target in make_batches(tokens, how.size.vocab)
             ]
         source, target, count = made[tokens][turn % BATCHES]
         torch.manual_seed(turn)
@@ -229,7 +238,7 @@ def flops(batches: Sequence[tuple[Tensor, Tensor]], size: Size = BASE) -> list[t
     from weft.runtime.codegen.build import build_empty
     from weft.runtime.spec.check import graph_of
 
-    spec = weft.load("transformer-base", vocab=VOCAB, **asdict(size))
+    spec = weft.load("transformer-base", **asdict(size))
     model = build_empty(graph_of(spec), device="meta")
     found = []
     for source, target in batches:
@@ -344,8 +353,9 @@ def main() -> None:
         options.precision, options.tokens = ["bfloat16"], [2048]
         options.only, options.forms = ["Hugging Face Marian"], ["shipped"]
     precisions = options.precision or (["bfloat16"] if on_gpu else ["bfloat16", "float32"])
-    sized = on_gpu or options.sizes != ["base"]
-    peers = options.only or (ON_GPU if sized else [n for n in CONTESTANTS if n != "weft"])
+    all_peers = [n for n in CONTESTANTS if n != "weft"]
+    sized = SIZED if options.sizes != ["base"] else all_peers
+    peers = options.only or (ON_GPU if on_gpu else sized)
     ours = ["weft", UNPADDED] if on_gpu or options.unpadded else ["weft"]
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -370,7 +380,8 @@ def meet(
     contest, rows = Contest(names, how), []
     size, precision, form = note
     for tokens in sizes[:1] if how.best else sizes:
-        mean = statistics.mean(f / t for f, t in flops(make_batches(tokens), how.size))
+        batches = make_batches(tokens, how.size.vocab)
+        mean = statistics.mean(f / t for f, t in flops(batches, how.size))
         speeds = contest.turns(tokens, rounds)
         top = statistics.median(contest.peaks)
         print(f"{precision}: peak {top / 1e9:.0f} GFLOP/s", flush=True)

@@ -141,14 +141,13 @@ class Attention(Projected):
         x_rows = self._rows("x", x)
         source_rows = x_rows if memory is None else self._rows("memory", memory)
         dropout = self.dropout if self.training else 0.0
-        source = x if memory is None else memory
-        query = self.query(x)
+        query, key, value = self._projected(x, memory)
         if x_rows is not None and source_rows is not None:
             plain = self.plain and bias is None and (mask is None or mask is source_rows.mask)
             if plain and varlen_applies(self.cores, query, dropout=dropout):
-                return self._without_padding(query, source, x_rows, source_rows)
+                return self._without_padding(query, key, value, x_rows, source_rows)
         query_BHTK = self._queries(with_padding(query, x_rows), wires)
-        key_BGSK, value_BGSV = self._keys_values(source, wires, source_rows)
+        key_BGSK, value_BGSV = self._heads_of(key, value, wires, source_rows)
         query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
         y_BHTV = attend(
             query_BHTK,
@@ -334,14 +333,11 @@ class Attention(Projected):
         return self.batched.rows_of(value, *self.places[port])
 
     def _without_padding(
-        self, query: Tensor, source: Tensor, x_rows: Rows, source_rows: Rows
+        self, query: Tensor, key: Tensor, value: Tensor, x_rows: Rows, source_rows: Rows
     ) -> Tensor:
         """Attend from queries [R, H * K] with the kernel for unpadded rows."""
         query_RHK = query.unflatten(-1, (self.heads, -1))
-        key_SGK, value_SGV = (
-            part.unflatten(-1, (self.kv_heads, -1))
-            for part in (self.key(source), self.value(source))
-        )
+        key_SGK, value_SGV = (part.unflatten(-1, (self.kv_heads, -1)) for part in (key, value))
         y_RHV = varlen_unpadded(
             query_RHK, key_SGK, value_SGV, x_rows, source_rows, causal=self.causal, scale=self.scale
         )

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .counting_module import counted, given, summed
-
-_LOWEST = -1e30
-"""In place of the log of a probability of 0: then 0 log 0 is 0."""
+from ..kernels.losses.divergence import Direction, divergence
+from .counting_module import counted, given
 
 
 class KLDivergence(nn.Module):
@@ -21,7 +19,7 @@ class KLDivergence(nn.Module):
     Source: Hinton et al. 2015, section 2; Liang et al. 2021, section 2.1.
     """
 
-    def __init__(self, temperature: float = 1.0, direction: str = "forward") -> None:
+    def __init__(self, temperature: float = 1.0, direction: Direction = "forward") -> None:
         """Set the temperature and the direction: `forward`, `reverse` or `symmetric`."""
         super().__init__()
         self.temperature, self.direction = temperature, direction
@@ -37,17 +35,14 @@ class KLDivergence(nn.Module):
         Returns:
             The sum of the divergences of the items that count, in float32.
         """
-        log_q, log_p = (
-            F.log_softmax(scores.float() / self.temperature, -1).clamp(min=_LOWEST)
-            for scores in (logits, target)
+        total = divergence(
+            logits,
+            target,
+            counted(mask, None),
+            temperature=self.temperature,
+            direction=self.direction,
         )
-        each = torch.zeros_like(log_p[..., 0])
-        if self.direction != "reverse":
-            each = each + (log_p.exp() * (log_p - log_q)).sum(-1)
-        if self.direction != "forward":
-            each = each + (log_q.exp() * (log_q - log_p)).sum(-1)
-        factor = self.temperature**2 * (0.5 if self.direction == "symmetric" else 1.0)
-        return factor * summed(each, counted(mask, None))
+        return self.temperature**2 * total
 
     def weight(self, mask: Tensor | None = None, classes: Tensor | None = None) -> Tensor:
         """Return the number of items that count."""

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ...kernels.decode_state import Capacity, State
+from ...kernels.linear import linear_maps
 from ...kernels.unpad import Rows, with_padding, without_padding
 from .slots_module import OF_KEYS, Parts
 
@@ -76,8 +77,28 @@ class Projected(Parts):
         position: int = 0,
     ) -> tuple[Tensor, Tensor]:
         """Return the keys [B, G, S, K] and values [B, G, S, V] of a sequence [B, S, D']."""
-        key = self._split(with_padding(self.key(source), rows), self.kv_heads)
-        value = self._split(with_padding(self.value(source), rows), self.kv_heads)
+        key, value = linear_maps(source, self.key, self.value)
+        return self._heads_of(key, value, wires, rows, states, position)
+
+    def _projected(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the projections of x and of memory, or of x alone, not split into heads."""
+        if memory is None:
+            query, key, value = linear_maps(x, self.query, self.key, self.value)
+        else:
+            query, (key, value) = self.query(x), linear_maps(memory, self.key, self.value)
+        return query, key, value
+
+    def _heads_of(
+        self,
+        key: Tensor,
+        value: Tensor,
+        wires: Mapping[str, Tensor],
+        rows: Rows | None = None,
+        states: Mapping[str, Any] | None = None,
+        position: int = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the keys [B, G, S, K] and values [B, G, S, V] of their projections."""
+        key, value = (self._split(with_padding(part, rows), self.kv_heads) for part in (key, value))
         return (
             self._through("after_key", key, wires, states, position),
             self._through("after_value", value, wires, states, position),

@@ -28,6 +28,9 @@ from .cross_entropy import Spread, smoothed_cross_entropy, vocabulary_mass
 
 CHUNK = 2**25
 """Logits per chunk: 128 MB in float32, 64 MB in bfloat16."""
+CPU_ROWS = 1024
+"""Positions per chunk on a CPU: more do not fit the caches, and fewer add to the gradient of the
+weight too often."""
 CACHED = 2**18
 """Logits normalized at a time on a CPU: 1 MB, so that all passes but the first hit the cache."""
 HALF_ROWS = 4096
@@ -144,7 +147,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
             if gradients:
                 made = _Gradients(masked_RD, mask_R, weight_VD, bias_V, mass, mean_D, kernel)
             loss = nll = mean_R.new_zeros(())
-            for chunk in _chunks(len(target_R), len(weight_VD), read_RD.dtype):
+            for chunk in _chunks(len(weight_VD), read_RD):
                 score_rV = times_transposed(read_RD[chunk], weights_VD, kernel)
                 if bias_V is not None:
                     score_rV += bias_V.to(score_rV.dtype)
@@ -278,10 +281,13 @@ def _normalize(
     return torch.cat(logsumexps), right_r
 
 
-def _chunks(rows: int, vocabulary: int, dtype: torch.dtype) -> Iterator[slice]:
+def _chunks(vocabulary: int, x_RD: Tensor) -> Iterator[slice]:
     """Yield slices of similar length that cover all rows, at least one."""
+    rows = len(x_RD)
     count = max(1, -(-rows * vocabulary // CHUNK))
-    if dtype == torch.float16:
+    if x_RD.device.type == "cpu":
+        count = max(count, -(-rows // CPU_ROWS))
+    if x_RD.dtype == torch.float16:
         count = max(count, -(-rows // HALF_ROWS))
     size = max(1, -(-rows // count))
     for start in range(0, max(rows, 1), size):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 from weft.blocks.kernels import linear as product
-from weft.blocks.kernels.linear import LinearMap, linear
+from weft.blocks.kernels.linear import LinearMap, LoraLinear, linear, linear_maps
 
 needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
 
@@ -56,3 +56,47 @@ def test_few_rows_autocast_and_meta_tensors_use_the_torch_kernel(rows: int) -> N
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(torch.randn(rows, 6)).dtype == torch.bfloat16
     assert layer.to("meta")(torch.randn(rows, 6, device="meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_maps_of_one_input_are_one_product_in_bfloat16(*, bias: bool) -> None:
+    """Outputs and gradients are those of float32 maps, up to the rounding of bfloat16."""
+    maps = [LinearMap(8, width, bias) for width in (8, 4, 12)]
+    x = torch.randn(2, 150, 8, requires_grad=True)
+    learning = [x, *(tensor for one in maps for tensor in one.parameters())]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = linear_maps(x, *maps)
+    expected = [one(x) for one in maps]
+    backs = [torch.randn_like(y) for y in expected]
+
+    first = found[0]._base
+    assert first is not None
+    assert all(y._base is first for y in found)
+    for y, wanted in zip(found, expected, strict=True):
+        assert y.dtype == torch.bfloat16
+        torch.testing.assert_close(y.float(), wanted, rtol=2e-2, atol=2e-2)
+    gradients = torch.autograd.grad([y.float() for y in found], learning, backs)
+    for gradient, wanted in zip(
+        gradients, torch.autograd.grad(expected, learning, backs), strict=True
+    ):
+        assert gradient.dtype == torch.float32
+        error = (gradient - wanted).norm() / wanted.norm()
+        assert error < 1e-2
+
+
+@pytest.mark.parametrize("case", ["float32", "no gradients", "LoRA", "a bias", "few rows"])
+def test_other_maps_of_one_input_are_applied_one_by_one(case: str) -> None:
+    """Bit for bit as each map alone."""
+    second = LoraLinear(8, 4, lora_rank=2) if case == "LoRA" else LinearMap(8, 4, case != "a bias")
+    maps = [LinearMap(8, 8), second]
+    x = torch.randn(2 if case == "few rows" else 300, 8)
+
+    with (
+        torch.autocast("cpu", torch.bfloat16, enabled=case != "float32"),
+        torch.set_grad_enabled(case != "no gradients"),
+    ):
+        found = linear_maps(x, *maps)
+        expected = [one(x) for one in maps]
+
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+    assert all(y._base is None or y._base is not found[0]._base for y in found[1:])
