@@ -71,7 +71,7 @@ def test_a_mistake_is_found_in_every_check(d: Any, node: dict[str, Any]) -> None
 
 
 def test_a_value_that_only_equals_another_is_no_number() -> None:
-    """In Python, true equals 1: the parts of both are told apart."""
+    """In Python, true equals 1: the parts of both differ."""
     assert _parts(_chain(1, LINEAR))
     graph, findings = analyse(loaded(_chain(True, LINEAR)).recovered, registry())
     assert graph is None
