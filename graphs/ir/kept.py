@@ -18,7 +18,7 @@ def kept(function: F) -> F:
 
     Args:
         function: its first argument has `results`; of any other, nothing is kept.  The others may
-            be anything that can be compared.  Nobody may change what it returns.
+            be anything that can be compared.  What it returns is not to be changed.
     """
     name = f"{function.__module__}.{function.__qualname__}"
 
