@@ -67,7 +67,10 @@ def spent(ask: Callable[[int], Any]) -> list[float]:
 def answers(folder: Path) -> dict[str, list[float]]:
     """Return the times of the answers of a server."""
     base = session(folder, BASE)
-    texts = [BASE.replace('"d_ff": 2048', f'"d_ff": {2_000 + turn}') for turn in range(ROUNDS + 2)]
+    texts = [
+        BASE.replace('"d_ff": "=4*d_model"', f'"d_ff": {2_000 + turn}')
+        for turn in range(ROUNDS + 2)
+    ]
     renamed = [
         BASE.replace('"head"', f'"head_{turn}"').replace('"head.', f'"head_{turn}.')
         for turn in range(ROUNDS + 2)
@@ -75,6 +78,14 @@ def answers(folder: Path) -> dict[str, list[float]]:
     wrong = [text.replace("encoder.x", "encoder.z") for text in texts]
     chain = json.dumps(written_out(1_000), indent=1)
     many = [chain.replace('"d": 64', f'"d": {turn + 65}') for turn in range(ROUNDS + 2)]
+    unwired = [chain.replace('"n499.y"', f'"z{turn}.y"') for turn in range(ROUNDS + 2)]
+    broken = [chain.replace('"n500": {', f'"n500": {{"{turn}') for turn in range(ROUNDS + 2)]
+    unlike = written_out(1_000)
+    for index, node in enumerate(unlike["nodes"].values()):
+        node["params"]["d_out"] = f"=d + {index}"
+    varied = json.dumps(unlike, indent=1)
+    one = [varied.replace('"=d + 500"', f'"=d + {turn}"') for turn in range(ROUNDS + 2)]
+    every = [varied.replace('"d": 64', f'"d": {turn + 65}') for turn in range(ROUNDS + 2)]
     folded = [text.replace('"layers": 6', '"layers": 200') for text in texts]
     drawn = [text.replace('"layers": 6', '"layers": 2000') for text in texts]
     copies = "+encoder +decoder"
@@ -88,6 +99,12 @@ def answers(folder: Path) -> dict[str, list[float]]:
             lambda turn: base.menu({"text": texts[turn] + "  ", "path": ATTENTION})
         ),
         "keystroke, 1,000 nodes written out": spent(lambda turn: base.look({"text": many[turn]})),
+        "the same, which breaks a wire": spent(lambda turn: base.look({"text": unwired[turn]})),
+        "the same, which breaks the text": spent(lambda turn: base.look({"text": broken[turn]})),
+        "keystroke at one of 1,000 different nodes": spent(
+            lambda turn: base.look({"text": one[turn]})
+        ),
+        "the same, at a param of all of them": spent(lambda turn: base.look({"text": every[turn]})),
         "1,000 blocks, folded": spent(lambda turn: base.look({"text": folded[turn]})),
         "10,000 boxes, every copy drawn": spent(
             lambda turn: base.look({"text": drawn[turn], "key": copies})

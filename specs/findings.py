@@ -185,6 +185,9 @@ def pointer(*parts: str | int) -> str:
     >>> pointer("nodes", "a/b", "in")
     '/nodes/a~1b/in'
     """
+    text = "/".join(map(str, ("", *parts)))
+    if "~" not in text and text.count("/") == len(parts):
+        return text
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 

@@ -2,16 +2,23 @@
 import { build } from "esbuild";
 import { fileURLToPath } from "node:url";
 
-await build({
+const options = {
   absWorkingDir: fileURLToPath(new URL(".", import.meta.url)),
-  entryPoints: { page: "src/page.tsx", studio: "src/studio.tsx", style: "src/style.css" },
   outdir: "../graphs/draw/page",
   bundle: true,
   minify: true,
-  format: "iife",
   target: "es2022",
   charset: "utf8",
   legalComments: "none",
   jsx: "automatic",
   jsxImportSource: "preact",
+};
+await build({ ...options, format: "iife", entryPoints: { page: "src/page.tsx", style: "src/style.css" } });
+// The editor is most of the script: the studio loads it when the drawing is on the screen.
+await build({
+  ...options,
+  format: "esm",
+  splitting: true,
+  entryPoints: { studio: "src/studio.tsx", "studio-editor": "src/editor.ts" },
+  chunkNames: "studio-shared",
 });

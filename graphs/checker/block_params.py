@@ -204,6 +204,7 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
         made = None
     if made is not None and not wrong:
         return StandIn(made)
+    checker.doubts += 1
     sound = {name: value for name, value in known.items() if name not in wrong}
     key = block.key, json.dumps(sound, sort_keys=True, default=str), frozenset(wrong)
     if key not in checker.guesses:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -39,10 +39,10 @@ from .objectives.objective import (
 )
 from .objectives.segments import check_segments, segments_of
 from .params import (
+    Report,
     TooManyFindingsError,
     check_requirements,
     evaluate_params,
-    make_report,
 )
 from .ports import Checker, Given
 from .reserved_names import check_names, names_read
@@ -85,6 +85,8 @@ class Explored(NamedTuple):
     templates: Mapping[str, Scope]
     """The inside of each template, typed for its first use or, if unused, for its own inputs."""
     findings: list[Finding]
+    unplaced: Sequence[Finding] = ()
+    """Where `findings` have their files: the same with the pointers of the merged spec."""
 
 
 def analyse(
@@ -152,7 +154,7 @@ class _State(NamedTuple):
 def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph | None:
     """Return the graph, which is incomplete if there are findings."""
     registry, source, findings, insides, lost, outer, checked = state
-    report = make_report(findings, source, lost)
+    report = Report(findings, source, lost)
     check_names(spec, report)
     params, values = evaluate_params(spec, overrides, report)
     check_requirements(spec, values, report)

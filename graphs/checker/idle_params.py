@@ -28,6 +28,7 @@ def note_params(checker: Checker, written: Written, made: StandIn, wired: Collec
     """
     params = made.params
     idle = {each.param: each for each in idle_params(params, wired)}
+    checker.doubts += bool(idle)
     for name in written.params:
         at = written.places[name]
         if (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -31,8 +31,40 @@ from ...specs.recovery.lost import NOTHING, Lost
 from ..cost.budgets import Measure
 from ..order import cycles, ordered
 
-Report = Callable[..., None]
-"""Called with the fields of a Finding; the source is filled in by the checker."""
+
+class TooManyFindingsError(Exception):
+    """Stops the check after too many findings."""
+
+
+class Report:
+    """Adds findings of one file to a list, each once."""
+
+    def __init__(self, findings: list[Finding], source: str, lost: Lost = NOTHING) -> None:
+        """Add findings to `findings`, without those that may be consequences of `lost` parts."""
+        self.calls = 0
+        """Number of calls, also of those that add nothing."""
+        self._findings, self._source, self._lost = findings, source, lost
+        self._seen: set[tuple[str, str, str]] = set()
+
+    def __call__(self, **fields: Any) -> None:
+        """Add a finding with these fields; the source is filled in.
+
+        Raises:
+            TooManyFindingsError: there were `MOST` findings; the last one now states this.
+        """
+        self.calls += 1
+        finding = Finding(source=self._source, **fields)
+        if self._lost.hides(finding.code, finding.at):
+            return
+        # A template that is used with several types is checked for each: report a mistake once.
+        mistake = (finding.code, finding.at, finding.problem)
+        if mistake in self._seen:
+            return
+        self._seen.add(mistake)
+        self._findings.append(finding)
+        if len(self._findings) > MOST:
+            self._findings[-1] = too_many(self._source)
+            raise TooManyFindingsError
 
 
 class Values:
@@ -360,31 +392,3 @@ def _shown(value: Any) -> str:
 
 _LONG = 1_000_000
 """Smallest number that is shown with thousands separators."""
-
-
-class TooManyFindingsError(Exception):
-    """Stops the check after too many findings."""
-
-
-def make_report(findings: list[Finding], source: str, lost: Lost = NOTHING) -> Report:
-    """Return a function that adds findings of one file to a list, each once.
-
-    Beyond `MOST` findings, it adds a last one that states this and raises `TooManyFindingsError`.
-    """
-    seen: set[tuple[str, str, str]] = set()
-
-    def report(**fields: Any) -> None:
-        finding = Finding(source=source, **fields)
-        if lost.hides(finding.code, finding.at):
-            return
-        # A template that is used with several types is checked for each: report a mistake once.
-        mistake = (finding.code, finding.at, finding.problem)
-        if mistake in seen:
-            return
-        seen.add(mistake)
-        findings.append(finding)
-        if len(findings) > MOST:
-            findings[-1] = too_many(source)
-            raise TooManyFindingsError
-
-    return report

@@ -75,6 +75,8 @@ class Checker:
     """Templates in which a carried value changes an axis: a wire inside reads the wrong value."""
     misfits: int = 0
     """Number of wires that do not fit."""
+    doubts: int = 0
+    """Number of uses of blocks with params that are wrong or have no effect."""
     variants_left: int = MOST_VARIANTS
     """Number of params that may still be tried in place of wrong ones."""
     guesses: dict[tuple[str, str, frozenset[str]], StandIn | None] = field(default_factory=dict)

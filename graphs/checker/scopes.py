@@ -25,7 +25,7 @@ from ..ir.value_type import (
     substitute,
 )
 from .block_params import refuse_params, template_named
-from .blocks import infer_part
+from .known_parts import part_of
 from .limits import DEEPEST
 from .objectives.initial import resolved_rules
 from .objectives.models import infer_model, model_named
@@ -257,7 +257,7 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
             ),
             ports,
         )
-    part = infer_part(checker, node, given, at, wires_at=at + pointer("in"))
+    part = part_of(checker, node, given, at)
     if part is None:
         return _Typed(None, None)
     if part.block.fills:

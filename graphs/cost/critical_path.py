@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from ..ir.dims import Axis
 from ..ir.graph import BlockNode, Filling, Graph, Node, Part, RepeatNode, Scope, TemplatePart
+from ..ir.kept import kept
 from ..ir.traverse import placed
 from .flops import check_sizes, sizes_in
 
@@ -28,6 +29,7 @@ def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:
     return max(_finish(graph.root, dict.fromkeys(graph.root.inputs, 0), sizes).values(), default=0)
 
 
+@kept
 def part_sequential(part: Filling, sizes: Mapping[str, int]) -> int:
     """Return the sequential operations of a block plus the maximum over the blocks in its slots."""
     if isinstance(part, TemplatePart):
@@ -66,7 +68,8 @@ def _finish_node(node: Node, reads: dict[str, int], sizes: Mapping[str, int]) ->
     return latest | {port: entered[port] for port in carry}
 
 
-def paths(part: Filling, sizes: Mapping[str, int]) -> dict[Axis, int]:
+@kept
+def paths(part: Filling, sizes: Mapping[str, int]) -> Mapping[Axis, int]:
     """Return the maximum path length between two positions, by axis.
 
     The path length is the number of operations on the shortest path between two positions,

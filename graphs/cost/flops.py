@@ -14,6 +14,7 @@ from typing import Any
 from ...specs.findings import InputError
 from ..ir.dims import evaluate
 from ..ir.graph import Filling, Graph, Part, TemplatePart
+from ..ir.kept import kept
 from ..ir.traverse import placed
 
 DEFAULT_LENGTH = 32
@@ -71,6 +72,7 @@ def flops_by_node(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     return {path: runs * part_flops(node.part, sizes) for path, node, runs, _ in placed(graph.root)}
 
 
+@kept
 def part_flops(part: Filling, sizes: Mapping[str, int]) -> int:
     """Return the operations of a block and those in its slots; templates count separately."""
     if isinstance(part, TemplatePart):

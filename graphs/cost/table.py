@@ -13,6 +13,7 @@ from typing import Any
 
 from ..ir.dims import evaluate
 from ..ir.graph import Graph, Part
+from ..ir.kept import kept
 from ..ir.traverse import fillings, find_weight, placed
 from ..ir.value_type import SIZED, ValueType
 from .critical_path import part_sequential, paths, sequential, shortest_paths
@@ -112,6 +113,7 @@ def value_bytes(type_: ValueType, sizes: Mapping[str, int], float_bytes: int) ->
     return places * scores * float_bytes
 
 
+@kept
 def _parameters(part: Part) -> int:
     """Return the parameters of one set of weights, without templates in slots (they have rows)."""
     return sum(
@@ -119,6 +121,7 @@ def _parameters(part: Part) -> int:
     )
 
 
+@kept
 def _activation_bytes(part: Part, sizes: Mapping[str, int], float_bytes: int) -> int:
     types = (type_ for inner in _blocks(part) for type_ in inner.outputs.values())
     return sum(value_bytes(type_, sizes, float_bytes) for type_ in types)

@@ -6,6 +6,7 @@ Names, params and docs may come from untrusted files, so every text passes throu
 
 from __future__ import annotations
 
+import functools
 import html
 import textwrap
 import unicodedata
@@ -16,6 +17,7 @@ from typing import Any, Literal, get_origin
 import graphviz
 
 from ..ir.graph import BlockNode, Filling, Node, Part, RepeatNode, TemplatePart
+from ..ir.kept import kept
 from ..ir.traverse import holds_model, model_of
 
 LONGEST = 48
@@ -115,6 +117,11 @@ def wrapped(text: str, width: int) -> list[str]:
     >>> wrapped("8 heads, 4 key-value heads, d_k 256", 26)
     ['8 heads,', '4 key-value heads, d_k 256']
     """
+    return [*_wrapped(text, width)]
+
+
+@functools.lru_cache(maxsize=4_096)
+def _wrapped(text: str, width: int) -> tuple[str, ...]:
     lines = [""]
     for phrase in _clean(text).split(", "):
         if lines[-1]:
@@ -128,7 +135,7 @@ def wrapped(text: str, width: int) -> list[str]:
             lines = lines if lines[0] else broken
     if len(lines) > MOST_LINES:
         lines = [*lines[: MOST_LINES - 1], lines[MOST_LINES - 1][: width - 1] + "…"]
-    return lines
+    return tuple(lines)
 
 
 def number(value: object) -> str:
@@ -165,12 +172,17 @@ def count_words(count: int) -> str:
     return str(count)
 
 
-def salient(part: Part) -> Iterator[tuple[str, Any]]:
-    """Yield the params that distinguish this use of a block from others, by name.
+@kept
+def salient(part: Part) -> tuple[tuple[str, Any], ...]:
+    """Return the params that distinguish this use of a block from others, by name.
 
     These are required params, choices, and params that differ from their defaults; the width of
     a head only if it is not the model's width divided by the number of heads.
     """
+    return tuple(_salient(part))
+
+
+def _salient(part: Part) -> Iterator[tuple[str, Any]]:
     width = part.arguments.get("d_model")
     heads = part.arguments.get("heads")
     written: dict[str, Any] | None = None
@@ -190,6 +202,7 @@ def salient(part: Part) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
+@kept
 def words_of(part: Filling) -> Words:
     """Return the text of a block's box.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ..cost.flops import default_sizes, flops, flops_by_node
 from ..ir.graph import Graph, Part, RepeatNode, Scope
+from ..ir.kept import kept
 from ..ir.traverse import Visit, find_weight, visits
 from ..ir.value_type import ValueType
 from ..passes.unpad import plan_unpad
@@ -64,7 +65,7 @@ def outline(graph: Graph, sizes: Mapping[str, int] | None = None) -> list[Line]:
     for path, cost in flops_by_node(graph, sizes or default_sizes(graph)).items():
         for line in above(path.partition("/")[0]):
             work[line] += cost
-    return [replace(line, flops=work[line.path]) for line in _lines(graph, tied)]
+    return [*_lines(graph, tied, work)]
 
 
 def above(line: str) -> Iterator[str]:
@@ -78,8 +79,8 @@ def above(line: str) -> Iterator[str]:
             yield ".".join(names[:count])
 
 
-def _lines(graph: Graph, tied: Mapping[str, int]) -> Iterator[Line]:
-    """Yield the lines of a graph, without their FLOPs."""
+def _lines(graph: Graph, tied: Mapping[str, int], work: Mapping[str, int]) -> Iterator[Line]:
+    """Yield the lines of a graph; arguments as of `_line`."""
     depths: dict[str, int] = {}
     scopes = {"": graph.root}
     for visit in visits(graph.root):
@@ -95,10 +96,12 @@ def _lines(graph: Graph, tied: Mapping[str, int]) -> Iterator[Line]:
             depths[visit.path] = depths[around]  # identical copies have no line of their own
             continue
         depths[visit.path] = depth
-        yield _line(visit, scopes.get(around, graph.root), depth, tied)
+        yield _line(visit, scopes.get(around, graph.root), depth, tied, work)
 
 
-def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Line:
+def _line(
+    visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int], work: Mapping[str, int]
+) -> Line:
     """Return the line of a visit.
 
     Args:
@@ -106,19 +109,20 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
         scope: the enclosing scope.
         depth: indentation level of the line.
         tied: path to the number of parameters that are counted elsewhere.
+        work: path to the FLOPs of all copies.
     """
     node, part, repeat = visit.node, visit.part, None
     name = visit.pieces[-1][1]
-    params: dict[str, Any] = {}
-    shown, weights = "", dict[str, tuple[int, ...]]()
+    params: Mapping[str, Any] = {}
+    shown, weights = "", _NO_WEIGHTS
     if part is not None:
         use, inputs, outputs = part.key, part.inputs, part.outputs
-        each = sum(map(prod, part.weights().values()))
+        each = part.parameters() if isinstance(part, Part) else part.body.parameters()
         total = each * visit.sets
         if isinstance(part, Part):
-            params, shown = part.params.model_dump(), _shown_params(part)
+            params, shown = _params(part), _shown_params(part)
             shown = f"{shown} frozen".lstrip() if visit.kind == "name" and node.frozen else shown
-            weights = dict(part.block.weights(part.arguments)) if visit.sets else {}
+            weights = _own_weights(part) if visit.sets else {}
     elif visit.kind == "index" and visit.body is not None:
         use, inputs, outputs = visit.body.name, visit.body.inputs, visit.body.gives()
         each = visit.body.parameters()
@@ -145,15 +149,30 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
         params=params,
         shown=shown,
         repeat=repeat,
-        inputs=dict(inputs),
-        outputs=dict(outputs),
+        inputs=inputs,
+        outputs=outputs,
         weights=weights,
         each=each,
         parameters=total,
         tied=0 if visit.kind == "index" else tied.get(visit.path, 0),
+        flops=work.get(visit.path, 0),
     )
 
 
+_NO_WEIGHTS: Mapping[str, tuple[int, ...]] = {}
+
+
+@kept
+def _own_weights(part: Part) -> Mapping[str, tuple[int, ...]]:
+    return dict(part.block.weights(part.arguments))
+
+
+@kept
+def _params(part: Part) -> Mapping[str, Any]:
+    return part.params.model_dump()
+
+
+@kept
 def _shown_params(part: Part) -> str:
     """Return the distinguishing params as `name=value`."""
     words = (

@@ -7,6 +7,7 @@ are the same text; a plain number is an `int`.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 
@@ -48,6 +49,12 @@ def terms_of(axis: Axis) -> dict[str, int]:
     """
     if isinstance(axis, int):
         return {"": axis} if axis else {}
+    return dict(_terms(axis))
+
+
+@functools.lru_cache(maxsize=1_024)
+def _terms(axis: str) -> Terms:
+    """Return the terms of an axis that is a text; they are not to be changed."""
     terms: dict[str, int] = {}
     at = 0
     while at < len(axis) and len(axis) <= _LONGEST:
@@ -157,4 +164,4 @@ def evaluate(axis: Axis, sizes: Mapping[str, int]) -> int:
     """
     if isinstance(axis, int):
         return axis
-    return sum(factor * (sizes[name] if name else 1) for name, factor in terms_of(axis).items())
+    return sum(factor * (sizes[name] if name else 1) for name, factor in _terms(axis).items())

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from ...specs.form import Spec
 from .block_type import BlockType, Signature
 from .execution import PLAIN, Execution
+from .kept import kept
 from .state_tensor import Segments
 from .value_type import ValueType
 from .weights.init_rule import InitRule
@@ -38,6 +39,8 @@ class Part:
     """The axis or size that each axis name of the signature is bound to."""
     fill: Mapping[str, Filling] = field(default_factory=dict)
     """The block or template in each slot."""
+    results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Results of functions of the part; see `kept.py`."""
 
     @property
     def key(self) -> str:
@@ -49,12 +52,18 @@ class Part:
         for slot, filling in self.fill.items():
             yield from filling.bodies(f"{below}{slot}/")
 
-    def weights(self) -> dict[str, tuple[int, ...]]:
+    @kept
+    def weights(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every parameter by name, slots included."""
         own = dict(self.block.weights(self.arguments))
         for slot, filling in self.fill.items():
             own |= {f"{slot}.{name}": shape for name, shape in filling.weights().items()}
         return own
+
+    @kept
+    def parameters(self) -> int:
+        """Return the number of parameters, slots included."""
+        return sum(map(prod, self.weights().values()))
 
     def slot_ports(self, slot: str) -> tuple[str, ...]:
         """Return the wired ports that a slot's block receives, besides the slot's own input."""
@@ -144,13 +153,13 @@ class BlockNode(_Placed):
         for below, body in self.part.bodies():
             yield below, body, 1
 
-    def weights(self) -> dict[str, tuple[int, ...]]:
+    def weights(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every parameter of the block, by path from the node."""
         return {} if self.shares else self.part.weights()
 
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts at each place that it has."""
-        return sum(map(prod, self.weights().values()))
+        return 0 if self.shares else self.part.parameters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +277,8 @@ class Scope:
     init: tuple[InitRule, ...] = ()
     """Rules for the initial weights of its parameters, in order."""
     _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)
+    results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Results of functions of the scope; see `kept.py`."""
 
     def __post_init__(self) -> None:
         """Index the type of every value for `type_of`."""

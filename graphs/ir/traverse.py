@@ -29,6 +29,7 @@ from .graph import (
     TemplateNode,
     TemplatePart,
 )
+from .kept import kept
 from .weights.init_rule import InitRule
 
 Copies = Literal["folded", "weights", "each"]
@@ -46,6 +47,8 @@ class Visit:
     """One step of a walk: a node, a copy of a repeat, or the block or template in a slot."""
 
     pieces: tuple[Piece, ...]
+    path: str
+    """Path of the node or block, in the notation of patch selections."""
     module: str
     """Path of its module; of the first copy where several are folded."""
     node: Node
@@ -61,11 +64,6 @@ class Visit:
     applies the module of another node."""
     parent: Visit | None = None
     """The enclosing visit."""
-
-    @property
-    def path(self) -> str:
-        """Path of the node or block, in the notation of patch selections."""
-        return path_of(self.pieces)
 
     @property
     def kind(self) -> str:
@@ -102,11 +100,19 @@ def visits(scope: Scope, copies: Copies = "folded") -> Iterator[Visit]:
         scope: the root of a graph, or the inside of a template.
         copies: how to visit the copies of a repeat.
     """
+    if copies == "folded":
+        return iter(_folded(scope))
     return _in_scope(scope, None, "", copies)
+
+
+@kept
+def _folded(scope: Scope) -> tuple[Visit, ...]:
+    return tuple(_in_scope(scope, None, "", "folded"))
 
 
 def _in_scope(scope: Scope, parent: Visit | None, module: str, copies: Copies) -> Iterator[Visit]:
     before = parent.pieces if parent is not None else ()
+    above = f"{parent.path}." if parent is not None else ""
     runs, sets = (parent.runs, parent.sets) if parent is not None else (1, 1)
     for node in scope.nodes:
         if node.shares and copies == "weights":
@@ -114,6 +120,7 @@ def _in_scope(scope: Scope, parent: Visit | None, module: str, copies: Copies) -
         path = module + node.module
         visit = Visit(
             pieces=(*before, ("name", node.name)),
+            path=above + node.name,
             module=path,
             node=node,
             part=node.part if isinstance(node, BlockNode) else None,
@@ -147,6 +154,7 @@ def _in_copies(node: RepeatNode, around: Visit, copies: Copies) -> Iterator[Visi
         module = around.module if node.share else f"{around.module}.{first}"
         visit = Visit(
             pieces=(*around.pieces, ("index", index)),
+            path=f"{around.path}.{index}",
             module=module,
             node=node,
             body=body,
@@ -162,6 +170,7 @@ def _in_slots(part: Part, around: Visit, copies: Copies) -> Iterator[Visit]:
     for slot, filling in part.fill.items():
         visit = Visit(
             pieces=(*around.pieces, ("slot", slot)),
+            path=f"{around.path}/{slot}",
             module=f"{around.module}.{slot}",
             node=around.node,
             part=filling,

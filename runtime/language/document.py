@@ -49,14 +49,17 @@ class Document:
     text: str
     path: str
     """Its file, next to which the specs that it names are searched; it need not exist."""
-    root: Value = field(repr=False)
-    """The text as far as it can be read."""
     kind: Kind
     loaded: LoadedSpec | None = field(repr=False)
     """The spec with its parents, as far as it can be read."""
     known: Explored = field(repr=False)
     """Graph, insides of templates, and findings; the findings of the text as it is, strictly read.
     """
+
+    @functools.cached_property
+    def root(self) -> Value:
+        """The text as far as it can be read."""
+        return tree(self.text)
 
     @property
     def graph(self) -> Graph | None:
@@ -168,27 +171,26 @@ def document(text: str, path: str) -> Document:
             exist, the folder counts.
     """
     source = Source(path, text)
-    root = tree(text)
-    value = root.json()
-    kind = kind_of(value)
     findings: list[Finding] = []
     try:
-        strict = read_json(text, source)
+        value = strict = read_json(text, source)
     except SpecError as error:
         findings, strict = list(error.findings), None
+        value = tree(text).json()
+    kind = kind_of(value)
     if kind in ("run", "study"):
         findings = findings or list(_checked(kind, strict, source))
-        return Document(text, path, root, kind, None, Explored(None, {}, findings))
+        return Document(text, path, kind, None, Explored(None, {}, findings))
     if kind == "other":
         findings = findings if text.strip() else []
-        return Document(text, path, root, kind, None, Explored(None, {}, findings))
-    loaded, known = _explored(value if strict is None else strict, source)
+        return Document(text, path, kind, None, Explored(None, {}, findings))
+    loaded, known = _explored(value, source)
     if findings:  # those of the mended text have other places
         known = known._replace(findings=findings)
     elif known.graph is not None and not known.findings and loaded is not None:
         warnings = at_most(loaded.place_all(advise(known.graph)), source)
         known = known._replace(findings=warnings)
-    return Document(text, path, root, kind, loaded, known)
+    return Document(text, path, kind, loaded, known)
 
 
 def _data(loaded: LoadedSpec | None) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...specs.findings import pointer
-from ...specs.text.scan import DEEPEST, STRING, blanked
+from ...specs.text.scan import DEEPEST, STRING, blanked, end_of
 
 _TOKEN = re.compile(
     rf'(?P<string>{STRING})|(?P<mark>[{{}}\[\],:])|(?P<word>[^\s{{}}\[\],:"]++)', re.S
@@ -40,11 +40,24 @@ class Value:
     """Its key, or its index as text."""
     plain: Any = None
     """The value of a string or word."""
-    entries: list[Value] = field(default_factory=list)
-    """Entries of an object or a list, in order."""
+    inner: list[Value] = field(default_factory=list)
+    """Entries, as far as they have been read."""
+    unread: str = field(default="", repr=False)
+    """The text, if the entries have not been read yet."""
     outer: Value | None = field(default=None, repr=False)
     closed: bool = True
     """Whether its end is written."""
+
+    @property
+    def entries(self) -> list[Value]:
+        """Entries of an object or a list, in order.
+
+        Those of a correct object or list are read when they are asked for: most never are.
+        """
+        if self.unread:
+            text, self.unread, self.inner = self.unread, "", []
+            _Reader(text).fill(self)
+        return self.inner
 
     def get(self, *names: str) -> Value | None:
         """Return the value at a path of keys; of a duplicate key, the last one counts."""
@@ -84,6 +97,8 @@ class Value:
 
     def json(self) -> Any:
         """Return it as JSON data; entries without a value are left out."""
+        if self.unread:
+            return json.loads(self.unread[self.start : self.end])
         if self.kind == "object":
             pairs = ((entry.name, entry.json()) for entry in self.entries if entry.kind != "none")
             return dict(pairs)
@@ -125,20 +140,42 @@ class _Reader:
         self.colon = False
 
     def read(self) -> Value | None:
-        at = 0
+        """Read the root, and the entries around what is broken."""
+        self._read(0)
+        while self.here is not None:
+            self._drop_key(len(self.text))
+            self.here.end, self.here.closed = len(self.text), False
+            self.here = self.here.outer
+        return self.root
+
+    def fill(self, value: Value) -> None:
+        """Read the entries of a correct object or list."""
+        self.root = self.here = value
+        self._read(value.start + 1, value)
+
+    def _read(self, at: int, inside: Value | None = None) -> None:
+        """Read tokens from an offset until the root, or the value that they are in, is closed."""
         while found := _TOKEN.search(self.text, at):
             at = found.end()
             if found["string"] is not None:
                 at = self._string(found.start(), at)
             elif found["word"] is not None:
                 self._word(found.start(), at)
-            elif not self._mark(found["mark"], found.start()):
+            elif found["mark"] in "{[" and (end := self._skip(found.start())):
+                at = end
+            elif not self._mark(found["mark"], found.start()) or (
+                inside is not None and self.here is inside.outer
+            ):
                 break
-        while self.here is not None:
-            self._drop_key(len(self.text))
-            self.here.end, self.here.closed = len(self.text), False
-            self.here = self.here.outer
-        return self.root
+
+    def _skip(self, start: int) -> int:
+        """Add a correct object or list without reading its entries; return its end, or 0."""
+        end = end_of(self.text, start)
+        if not end:
+            return 0
+        kind: Literal["object", "list"] = "object" if self.text[start] == "{" else "list"
+        self._add(Value(start, end, kind, unread=self.text))
+        return end if self.here is not None else len(self.text)
 
     def _string(self, start: int, end: int) -> int:
         """Read a string; one that seems to contain a line feed ends with its line."""

@@ -88,7 +88,7 @@ def analysed(spec: Source, blocks: Iterable[BlockType] = ()) -> tuple[Graph | No
 
 def explored(loaded: LoadedSpec) -> Explored:
     """Return what is known of a spec that may have mistakes, with all findings in their files."""
-    graph, templates, findings = explore(
+    graph, templates, findings, _ = explore(
         loaded.recovered,
         registry(loaded.blocks),
         loaded.overrides,
@@ -98,7 +98,7 @@ def explored(loaded: LoadedSpec) -> Explored:
     found = loaded.place_all(findings)
     if loaded.mistakes:
         found = at_most([*loaded.mistakes, *found], loaded.source)
-    return Explored(graph, templates, found)
+    return Explored(graph, templates, found, findings)
 
 
 def with_blocks(spec: Source, blocks: Iterable[BlockType] = ()) -> LoadedSpec:

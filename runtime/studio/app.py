@@ -1,7 +1,8 @@
 """Routes of the studio.
 
     GET  /               the page
-    GET  /studio.js      its script, and /style.css its style
+    GET  /studio*.js     its scripts, and /style.css its style
+    GET  /api/start      the text on disk and the answer to it, with which a page begins
     GET  /api/file       the text on disk and its digest
     POST /api/look       findings and drawing of a text
     POST /api/menu       what fits at a place
@@ -38,6 +39,8 @@ from .guard import Guard
 from .session import Session
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
@@ -53,10 +56,11 @@ _PAGE = """<!doctype html>
 <title>Weft studio</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="style.css">
+<script type="module" src="studio-shared.js" async></script>
+<script type="module" src="studio.js"></script>
 </head>
 <body>
 <div id="root"></div>
-<script src="studio.js"></script>
 </body>
 </html>
 """
@@ -98,21 +102,22 @@ def make_app(session: Session, token: str, port: int) -> ASGIApp:
         text = _PAGE.format(nonce=guard.nonce)
         return Response(text, media_type="text/html; charset=utf-8")
 
-    def asset(name: str, kind: str) -> Callable[[Request], Any]:
-        content = (ASSETS / name).read_bytes()
+    def asset(path: Path) -> Route:
+        content = path.read_bytes()
+        kind = "text/css" if path.suffix == ".css" else "text/javascript"
 
         async def answer(_: Request) -> Response:
-            return Response(content, media_type=kind)
+            return Response(content, media_type=f"{kind}; charset=utf-8")
 
-        return answer
+        return Route(f"/{path.name}", answer)
 
     posts = {name: answering(getattr(session, name)) for name in Session.ACTIONS}
     posts |= {name: answering(getattr(session, name), running) for name in Session.SLOW}
     app = Starlette(
         routes=[
             Route("/", page),
-            Route("/studio.js", asset("studio.js", "text/javascript; charset=utf-8")),
-            Route("/style.css", asset("style.css", "text/css; charset=utf-8")),
+            *map(asset, [ASSETS / "style.css", *sorted(ASSETS.glob("studio*.js"))]),
+            Route("/api/start", answering(lambda _: session.start())),
             Route("/api/file", answering(lambda _: session.file())),
             *(Route(f"/api/{name}", answer, methods=["POST"]) for name, answer in posts.items()),
         ]

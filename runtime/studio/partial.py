@@ -30,15 +30,19 @@ class Partial:
     """Nodes of the root that are left out."""
 
 
-def partial(spec: LoadedSpec) -> Partial | None:
-    """Return the nodes of a spec that can be checked without its mistakes, or None."""
+def partial(spec: LoadedSpec, found: Iterable[Finding]) -> Partial | None:
+    """Return the nodes of a spec that can be checked without its mistakes, or None.
+
+    Args:
+        spec: the spec.
+        found: the findings of its check, with the pointers of the merged spec.
+    """
     try:
         value = spec.recovered.model_dump(mode="json", by_alias=True, exclude_unset=True)
         for name in spec.overrides:
             value.setdefault("params", {})[name] = spec.overrides[name]
         every = [*value.get("nodes", {})]
         known = registry(spec.blocks)
-        _, found = analyse(spec.recovered, known, spec.overrides, lost=spec.lost)
         # A node that nothing reads is drawn, with an output of its own.
         found = [one for one in found if one.code != UNREAD or not one.at.startswith("/nodes/")]
         lost = {parts_of(at)[1] for at in spec.lost.words if at.startswith("/nodes/")}
@@ -74,11 +78,7 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
     nodes = dict(value.get("nodes", {}))
     blocks = value.get("blocks", {})
     gone |= {n for n, node in nodes.items() if templates & templates_of(node, blocks).keys()}
-    while True:
-        more = {name for name, node in nodes.items() if name not in gone and _reads(node) & gone}
-        if not more:
-            break
-        gone |= more
+    gone = _with_readers(gone, nodes)
     kept = {name: node for name, node in nodes.items() if name not in gone}
     made = {key: part for key, part in value.items() if key not in _WHOLE} | {"nodes": kept}
     outputs = {
@@ -87,8 +87,9 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
         if isinstance(end, str) and end.partition(".")[0] in kept
     }
     read = {end for node in kept.values() for end in _values(node)}
+    sources = {end.partition(".")[0] for end in [*read, *outputs.values()]}
     for name, node in kept.items():
-        if not any(end.partition(".")[0] == name for end in [*read, *outputs.values()]):
+        if name not in sources:
             outputs[f"{name}_"] = f"{name}.{_output(node, value)}"
     made["outputs"] = outputs
     used = {end for end in read if "." not in end}
@@ -100,6 +101,20 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
         uses = templates_of(kept, blocks)
         made["blocks"] = {n: part for n, part in made["blocks"].items() if n in uses}
     return made
+
+
+def _with_readers(gone: Iterable[str], nodes: Mapping[str, Any]) -> set[str]:
+    """Return some nodes, and all that depend on them."""
+    readers: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        for source in _reads(node):
+            readers.setdefault(source, []).append(name)
+    found, waiting = {*gone}, [*gone]
+    while waiting:
+        more = [name for name in readers.get(waiting.pop(), ()) if name not in found]
+        found.update(more)
+        waiting += more
+    return found
 
 
 def _values(node: Any) -> set[str]:

@@ -70,7 +70,13 @@ def read(text: str, source: str) -> Read:
         return Read(text, source, problems)
     if known.valid:
         return Read(text, source, problems, known.graph, known.loaded)
-    return Read(text, source, problems, loaded=known.loaded, partial=partial(known.loaded))
+    return Read(
+        text,
+        source,
+        problems,
+        loaded=known.loaded,
+        partial=partial(known.loaded, known.known.unplaced),
+    )
 
 
 def _of_run(text: str, source: str, problems: tuple[Problem, ...]) -> Read:

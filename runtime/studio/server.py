@@ -39,9 +39,10 @@ def serve_studio(
         tune_collector()
         # A browser does not send what follows the number sign to servers, or to other pages.
         address = f"http://{HOST}:{number}/#{token}"
+        session = Session(file)
         server = _Server(
             uvicorn.Config(
-                make_app(Session(file), token, number),
+                make_app(session, token, number),
                 log_level="warning",
                 server_header=False,
                 lifespan="off",
@@ -49,6 +50,8 @@ def serve_studio(
             ),
             lambda: _opened(address, started, browser=browser),
         )
+        # Until the browser has started, the answer that its page begins with is made.
+        threading.Thread(target=session.prepare, daemon=True).start()
         server.run(sockets=[made])
 
 

@@ -6,9 +6,10 @@ what was read from the last texts.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping
-from typing import Any, ClassVar, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar, get_args
 
 from ...graphs.diff.diff import diff as graph_diff
 from ...graphs.ir.graph import Graph
@@ -35,7 +36,7 @@ from .variant import variant
 MOST_COPIES = 10_000
 """Maximum number of copies that a click sets."""
 MOST_READS = 6
-"""Number of texts whose result is kept."""
+"""Number of texts whose result is kept, and of answers about them."""
 
 
 class Session:
@@ -59,6 +60,7 @@ class Session:
         self.lock = threading.Lock()
         self._attending = Attending(file.checkpoint) if file.checkpoint else None
         self._reads: dict[str, Read] = {}
+        self._looks: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._disk = ""
 
     def file(self) -> dict[str, Any]:
@@ -67,6 +69,7 @@ class Session:
         if text != self._disk:
             # Other files that specs name may have changed, too.
             self._reads.clear()
+            self._looks.clear()
             forget()
             self._disk = text
         return {
@@ -81,13 +84,28 @@ class Session:
             "checkpoint": str(self.opened.checkpoint) if self.opened.checkpoint else None,
         }
 
+    def start(self) -> dict[str, Any]:
+        """Return the file, and the answer to its text unless it is refused, for a new page."""
+        file = self.file()
+        try:
+            return {"file": file, "look": self.look({"text": file["text"]})}
+        except InputError:
+            return {"file": file}  # the page asks again, and shows why
+
+    def prepare(self) -> None:
+        """Make the answer of `start`, which is then kept."""
+        with self.lock, contextlib.suppress(InputError):
+            self.start()
+
     def look(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return findings and drawing of a text."""
         one = self._read(asked)
         last = asked.get("pass") or None
         if last is not None and last not in get_args(PassName):
             raise InputError(f"no pass '{last}'", place="pass", help="see 'weft show --passes'")
-        return look(one, _text(asked, "key", ""), _sizes(asked), last)
+        key, sizes = _text(asked, "key", ""), _sizes(asked)
+        asks = (one.text, key, *sizes.items(), last)
+        return _kept(self._looks, asks, lambda: look(one, key, sizes, last))
 
     def menu(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what fits at a place."""
@@ -257,11 +275,25 @@ class Session:
     def _read(self, asked: Mapping[str, Any]) -> Read:
         """Return the text of a request, checked."""
         text = _text(asked, "text")
-        found = self._reads.pop(text, None) or read(text, str(self.opened.path))
-        self._reads[text] = found
-        while len(self._reads) > MOST_READS:
-            del self._reads[next(iter(self._reads))]
-        return found
+        return _kept(self._reads, text, lambda: read(text, str(self.opened.path)))
+
+
+Key = TypeVar("Key")
+Answer = TypeVar("Answer")
+
+
+def _kept(answers: dict[Key, Answer], key: Key, make: Callable[[], Answer]) -> Answer:
+    """Return the answer of a key, which is made if it is none of the last ones.
+
+    Args:
+        answers: the last answers, the oldest first; at most `MOST_READS` are kept.
+        key: what is asked.
+        make: returns the answer.
+    """
+    answers[key] = answers.pop(key) if key in answers else make()
+    while len(answers) > MOST_READS:
+        del answers[next(iter(answers))]
+    return answers[key]
 
 
 def _text(asked: Mapping[str, Any], name: str, default: str | None = None) -> str:

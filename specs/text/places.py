@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .scan import DEEPEST, STRING, without_comments
+from .scan import DEEPEST, STRING, end_of, without_comments
 
 _TOKEN = re.compile(rf'{STRING}|[{{}}\[\],:]|[^\s{{}}\[\],:"]++', re.DOTALL)
 
@@ -52,8 +52,18 @@ class Part:
     """Where it ends, exclusive."""
     key: tuple[int, int] | None = None
     """Where its key begins and ends, quotes included; None in a list and at the root."""
-    inner: dict[str, Part] = field(default_factory=dict)
-    """Entries by key, or by index as text."""
+    unread: str = field(default="", repr=False, compare=False)
+    """The text, if it is a correct value whose entries have not been read yet."""
+    entries: dict[str, Part] = field(default_factory=dict)
+    """Entries by key, or by index as text, as far as they have been read; see `inner`."""
+
+    @property
+    def inner(self) -> dict[str, Part]:
+        """Entries by key, or by index as text."""
+        if self.unread:
+            text, self.unread = self.unread, ""
+            _fill(self, text)
+        return self.entries
 
 
 def parts_of(at: str) -> tuple[str, ...]:
@@ -122,13 +132,13 @@ def parts(text: str) -> Part:
         return root
     above: list[Part] = []
     key: tuple[int, int] | None = None
-    listed, begun = [False], False
-    for token in _TOKEN.finditer(plain):
-        mark = token[0]
+    listed, begun, at = [False], False, 0
+    while token := _TOKEN.search(plain, at):
+        mark, at = token[0], token.end()
         if mark in "}]":
             if not above:
                 break
-            here.end, here = token.end(), above.pop()
+            here.end, here = at, above.pop()
             listed.pop()
             key = None
         elif mark in ":,":
@@ -136,21 +146,39 @@ def parts(text: str) -> Part:
         elif mark[0] == '"' and not listed[-1] and above and key is None:
             key = token.span()
         else:
-            made = Part(token.start(), token.end(), key)
+            end = end_of(plain, token.start()) if mark in "{[" and above else 0
+            made = Part(token.start(), end or at, key, unread=plain if end else "")
+            at = end or at
             if not above:
                 if begun:
                     break
                 begun, made = True, root
             elif listed[-1]:
-                here.inner[str(len(here.inner))] = made
+                here.entries[str(len(here.entries))] = made
             elif key is not None:
-                here.inner[_key(plain, key)] = made
+                here.entries[_key(plain, key)] = made
             key = None
-            if mark in "{[":
+            if mark in "{[" and not end:
                 above.append(here)
                 listed.append(mark == "[")
                 here = made
     return root
+
+
+def _fill(part: Part, text: str) -> None:
+    """Read the entries of a correct object or list."""
+    at, key, listed = part.start + 1, None, text[part.start] == "["
+    while (token := _TOKEN.search(text, at)) and token[0] not in "}]":
+        start, at = token.span()
+        if token[0] in ":,":
+            continue
+        if not listed and key is None:
+            key = token.span()
+            continue
+        end = end_of(text, start) if token[0] in "{[" else 0
+        name = str(len(part.entries)) if key is None else _key(text, key)
+        part.entries[name] = Part(start, end or at, key, unread=text if end else "")
+        at, key = end or at, None
 
 
 def _key(text: str, span: tuple[int, int]) -> str:

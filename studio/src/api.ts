@@ -62,6 +62,12 @@ export const unitsOf = (text: string, characters: number): number =>
 export const charactersOf = (text: string, units: number): number =>
   /[\ud800-\udbff]/.test(text) ? [...text.slice(0, units)].length : units;
 
+/** The file, and the answer to its text, unless it is refused. */
+export interface Start { file: File; look?: Look }
+
+/** What the page begins with is asked for as soon as this module is read. */
+export const started = ask<Start>("start");
+
 export const api = {
   file: () => ask<File>("file"),
   look: (body: { text: string; key: string; sizes: Record<string, number>; pass: string }) => ask<Look>("look", body),

@@ -9,7 +9,7 @@ import { EditorState, StateEffect, StateField } from "@codemirror/state";
 import { Decoration, drawSelection, EditorView, highlightActiveLine, hoverTooltip, keymap, lineNumbers, tooltips, type DecorationSet } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 import { api, charactersOf, unitsOf, type Finding, type TextEdit } from "./api";
-import { rangeOf } from "./json";
+import { pointerAt, rangeOf } from "./json";
 
 const style = HighlightStyle.define([
   { tag: tags.propertyName, color: "var(--key)" },
@@ -171,7 +171,7 @@ export function markChosen(view: EditorView, pointer: string | null): void {
   view.dispatch({ effects: range ? [setChosen.of(range), EditorView.scrollIntoView(range.from, { y: "center" })] : [setChosen.of(null)] });
 }
 
-export { redo, undo };
+export { pointerAt, redo, undo };
 
 export function goTo(view: EditorView, characters: number): void {
   const anchor = Math.min(unitsOf(view.state.doc.toString(), characters), view.state.doc.length);

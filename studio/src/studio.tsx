@@ -2,11 +2,9 @@
 import type { EditorView } from "@codemirror/view";
 import { render } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { api, Refusal, type File, type Look, type TextEdit, type Times } from "./api";
+import { api, Refusal, started, type File, type Look, type TextEdit, type Times } from "./api";
 import { Code, Compare, Dialog, Menu, Palette, said, Variant } from "./dialogs";
-import { applyFix, goTo, keepCursor, makeEditor, markChosen, redo, setText, showFindings, undo } from "./editor";
 import { Inspector, type Acts } from "./inspector";
-import { pointerAt } from "./json";
 import { Run } from "./run";
 import type { Box, Scene } from "./types";
 import { Viewer } from "./viewer";
@@ -21,11 +19,14 @@ type Open =
   | { what: "menu"; path: string } | { what: "palette"; path: string; ports: string[] } | { what: "variant" }
   | { what: "compare" } | { what: "code"; node: string } | { what: "keys" } | null;
 
-function Studio({ first, looked }: { first: File; looked: Promise<Look> }) {
+/** The code of the editor, which is loaded after the first drawing; there is no editor before. */
+let tools: typeof import("./editor");
+
+function Studio({ first, looked }: { first: File; looked?: Look }) {
   const [file, setFile] = useState(first);
   const [text, setOwn] = useState(first.text);
-  const [look, setLook] = useState<Look>({ findings: [] });
-  const [scene, setScene] = useState<Scene | null>(null);
+  const [look, setLook] = useState<Look>(looked ?? { findings: [] });
+  const [scene, setScene] = useState<Scene | null>(looked?.scene ?? null);
   const [key, setKey] = useState("");
   const [pass, setPass] = useState("");
   const [sizes, setSizes] = useState<Record<string, number>>({});
@@ -42,9 +43,12 @@ function Studio({ first, looked }: { first: File; looked: Promise<Look> }) {
   const [times, setTimes] = useState<{ of: string; turn: number; found: Times } | null>(null);
   const holder = useRef<HTMLDivElement>(null);
   const editor = useRef<EditorView | null>(null);
+  const [ready, setReady] = useState(false);
   const turn = useRef(0);
   const fileNow = useRef(file);
   fileNow.current = file;
+  const lookNow = useRef(look);
+  lookNow.current = look;
 
   const tell = (message: string, wrong = false) => setNote({ text: message, wrong });
   useEffect(() => {
@@ -55,7 +59,8 @@ function Studio({ first, looked }: { first: File; looked: Promise<Look> }) {
   useEffect(() => { document.documentElement.dataset.theme = dark ? "dark" : "light"; }, [dark]);
 
   const save = useCallback((force = false) => {
-    const now = editor.current!.state.doc.toString(), { digest, writable } = fileNow.current;
+    if (!editor.current) return;
+    const now = editor.current.state.doc.toString(), { digest, writable } = fileNow.current;
     if (!writable) { setOpen({ what: "variant" }); return; }
     const expected = force ? api.file().then((disk) => disk.digest) : Promise.resolve(digest);
     expected.then((known) => api.save(now, known)).then(
@@ -68,26 +73,32 @@ function Studio({ first, looked }: { first: File; looked: Promise<Look> }) {
   }, []);
 
   useEffect(() => {
-    const view = makeEditor(holder.current!, first.text, {
-      changed: setOwn,
-      moved: (moved) => setCursor(pointerAt(moved.state, moved.state.selection.main.head)),
-      save: () => save(),
-    });
-    editor.current = view;
-    (window as unknown as { weftEditor: EditorView }).weftEditor = view;
-    return () => view.destroy();
+    const make = () => import("./editor").then((code) => {
+      tools = code;
+      const view = editor.current = code.makeEditor(holder.current!, first.text, {
+        changed: setOwn,
+        moved: (moved) => setCursor(code.pointerAt(moved.state, moved.state.selection.main.head)),
+        save: () => save(),
+      });
+      (window as unknown as { weftEditor: EditorView }).weftEditor = view;
+      code.showFindings(view, lookNow.current.findings);
+      setReady(true);
+    }).catch((error) => tell(said(error), true));
+    requestAnimationFrame(() => setTimeout(make)); // when the drawing is on the screen
+    return () => editor.current?.destroy();
   }, []);
   const [cursor, setCursor] = useState("");
 
   // Ask the checker about the text; an answer about an older text is dropped.
   useEffect(() => {
     const mine = ++turn.current;
+    if (mine === 1 && looked) return;
     const wait = setTimeout(() => {
-      (mine === 1 ? looked : api.look({ text, key, sizes, pass })).then((found) => {
+      api.look({ text, key, sizes, pass }).then((found) => {
         if (mine !== turn.current) return;
         setLook(found);
         if (found.scene) setScene(found.scene);
-        showFindings(editor.current!, found.findings);
+        if (editor.current) tools.showFindings(editor.current, found.findings);
         setNote((old) => (old?.wrong ? null : old));
       }, (error) => { if (mine === turn.current) tell(said(error), true); });
     }, mine === 1 ? 0 : PAUSE);
@@ -96,7 +107,7 @@ function Studio({ first, looked }: { first: File; looked: Promise<Look> }) {
 
   // The findings below the text may have hidden the cursor.
   useEffect(() => {
-    const frame = requestAnimationFrame(() => { if (editor.current?.hasFocus) keepCursor(editor.current); });
+    const frame = requestAnimationFrame(() => { if (editor.current?.hasFocus) tools.keepCursor(editor.current); });
     return () => cancelAnimationFrame(frame);
   }, [look]);
 
@@ -159,13 +170,15 @@ function Studio({ first, looked }: { first: File; looked: Promise<Look> }) {
     setChosen(id);
     const box = drawing?.boxes.find((one) => one.id === id);
     const written = box?.fact ? scene!.facts[box.fact].written : undefined;
-    if (editor.current) markChosen(editor.current, written?.file === file.path ? written.pointer : null);
+    if (editor.current) tools.markChosen(editor.current, written?.file === file.path ? written.pointer : null);
   }, [scene, drawing, file]);
 
   const edit = useCallback(async (what: Record<string, unknown>): Promise<boolean> => {
+    const view = editor.current;
+    if (!view) return false;
     try {
-      const made = await api.edit(editor.current!.state.doc.toString(), what);
-      setText(editor.current!, made.text);
+      const made = await api.edit(view.state.doc.toString(), what);
+      tools.setText(view, made.text);
       return true;
     } catch (error) { tell(said(error), true); return false; }
   }, []);
@@ -199,19 +212,19 @@ function Studio({ first, looked }: { first: File; looked: Promise<Look> }) {
 
   return (
     <div class="studio">
-      <div class="bar top" role="toolbar" aria-label="file">
+      <div class="bar top" role="toolbar" aria-label="file" inert={!ready}>
         <b class="name" title={file.path}>{file.name}{dirty ? " •" : ""}</b>
         <button class="main" onClick={() => save()} disabled={!dirty && file.writable} title="save (Ctrl S)">Save</button>
         <button onClick={() => setOpen({ what: "variant" })} disabled={errors.length > 0}>Save as variant…</button>
         <span class="group">
-          <button aria-label="undo" title="undo (Ctrl Z)" onClick={() => undo(editor.current!)}>↶</button>
-          <button aria-label="redo" title="redo" onClick={() => redo(editor.current!)}>↷</button>
+          <button aria-label="undo" title="undo (Ctrl Z)" onClick={() => tools.undo(editor.current!)}>↶</button>
+          <button aria-label="redo" title="redo" onClick={() => tools.redo(editor.current!)}>↷</button>
         </span>
         <button onClick={() => setOpen({ what: "compare" })} disabled={errors.length > 0}>Compare…</button>
         <label>after <select aria-label="compile pass" value={pass} onChange={(event) => setPass(event.currentTarget.value)}>
           <option value="">no pass</option>{file.passes.map((one) => <option key={one}>{one}</option>)}
         </select></label>
-        <button onClick={() => api.format(editor.current!.state.doc.toString()).then((made) => setText(editor.current!, made.text), (error) => tell(said(error), true))} title="lay the text out as shipped specs are">Format</button>
+        <button onClick={() => api.format(editor.current!.state.doc.toString()).then((made) => tools.setText(editor.current!, made.text), (error) => tell(said(error), true))} title="lay the text out as shipped specs are">Format</button>
         <button onClick={() => setOpen({ what: "code", node: "" })} disabled={errors.length > 0}>Code</button>
         {scene && <span class="sizes">{Object.entries(scene.sizes).map(([axis, size]) => (
           <label key={axis}>{axis} <input type="number" min="1" aria-label={`size of ${axis}`} value={size} onChange={(event) => { const value = Math.round(Number(event.currentTarget.value)); if (value > 0) setSizes({ ...sizes, [axis]: value }); }} /></label>
@@ -221,14 +234,14 @@ function Studio({ first, looked }: { first: File; looked: Promise<Look> }) {
       </div>
       {outside && (
         <div class="banner" role="alert">The file changed on disk.
-          <button class="main" onClick={() => { setText(editor.current!, outside.text); setFile(outside); setSaved(outside.text); setOutside(null); }}>Take the text on disk</button>
+          <button class="main" disabled={!ready} onClick={() => { tools.setText(editor.current!, outside.text); setFile(outside); setSaved(outside.text); setOutside(null); }}>Take the text on disk</button>
           <button onClick={() => { setFile({ ...file, digest: outside.digest }); setOutside(null); }}>Keep mine</button>
         </div>
       )}
       <div class={`split${dock ? " docked" : ""}`} style={{ gridTemplateColumns: `${split}% 5px 1fr` }}>
-        <div class="left">
+        <div class="left" inert={!ready}>
           <div class="text" ref={holder} />
-          <Findings look={look} onFix={(edits) => applyFix(editor.current!, edits)} onGo={(start) => goTo(editor.current!, start)} />
+          <Findings look={look} onFix={(edits) => tools.applyFix(editor.current!, edits)} onGo={(start) => tools.goTo(editor.current!, start)} />
         </div>
         <div class="divider" role="separator" aria-orientation="vertical" tabIndex={0} aria-valuenow={Math.round(split)} aria-label="width of the text" onPointerDown={slide}
           onKeyDown={(event) => { if (event.key === "ArrowLeft") setSplit(Math.max(12, split - 3)); if (event.key === "ArrowRight") setSplit(Math.min(80, split + 3)); }} />
@@ -283,11 +296,7 @@ function Keys({ onClose }: { onClose: () => void }) {
 }
 
 const root = document.getElementById("root")!;
-api.file().then(
-  (file) => {
-    const looked = api.look({ text: file.text, key: "", sizes: {}, pass: "" }); // while the editor is made
-    looked.catch(() => {}); // the page says so when it waits for the answer
-    render(<Studio first={file} looked={looked} />, root);
-  },
+started.then(
+  ({ file, look }) => render(<Studio first={file} looked={look} />, root),
   (error) => render(<p class="empty wrong">{said(error)}</p>, root),
 );

@@ -74,6 +74,7 @@ def studio(page: Any) -> Iterator[Callable[..., Any]]:
         page.goto(f"http://127.0.0.1:{port}/#{TOKEN}")
         page.wait_for_selector("svg .box")
         page.wait_for_selector(".findings")
+        page.wait_for_function("() => 'weftEditor' in window")
         return page
 
     yield open_studio

@@ -390,3 +390,19 @@ def test_nodes_are_colored_by_measured_time(studio: Open, file: Path) -> None:
     page.wait_for_selector(".legend", state="detached")
     page.click("button:text-is('measure')")
     page.wait_for_selector(".note-bar.wrong >> text=the studio measures up to")
+
+
+def test_the_drawing_does_not_wait_for_the_code_of_the_editor(studio: Any) -> None:
+    """Most of the script is the editor; what needs it cannot be clicked before."""
+    page, held = studio("transformer-tiny"), []
+    page.route("**/studio-editor.js", lambda route: held.append(route))  # noqa: PLW0108
+    page.reload()
+    page.wait_for_selector("svg .box")
+    assert page.evaluate("typeof weftEditor") == "undefined"
+    assert page.evaluate("document.querySelector('.bar.top').inert")
+    while not held:
+        page.wait_for_timeout(20)
+    held.pop().continue_()
+    page.wait_for_function("() => 'weftEditor' in window")
+    page.wait_for_selector(".bar.top:not([inert])")
+    assert '"transformer-tiny"' in page.evaluate("weftEditor.state.doc.toString()")

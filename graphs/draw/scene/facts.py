@@ -10,6 +10,7 @@ from ....specs.findings import pointer
 from ...cost.table import CostTable, cost_table
 from ...ir.dims import evaluate
 from ...ir.graph import BlockNode, Graph, Part, RepeatNode
+from ...ir.kept import kept
 from ...ir.stand_ins import choices
 from ...ir.traverse import Visit, holds_model, in_model, visits
 from ...ir.value_type import ValueType
@@ -43,11 +44,11 @@ def facts(graph: Graph, sizes: Mapping[str, int]) -> dict[str, dict[str, Any]]:
             "source": part.block.source if part else "",
             "title": words_of(visit.part).title if visit.part is not None else "",
             "shown": line.shown,
-            "params": {name: _shown(value) for name, value in line.params.items()},
+            "params": _params(part) if part else {},
             "repeat": line.repeat,
             "inputs": texts.of(line.inputs),
             "outputs": texts.of(line.outputs),
-            "weights": {name: list(shape) for name, shape in line.weights.items()},
+            "weights": line.weights,
             "each": line.each,
             "parameters": line.parameters,
             "tied": line.tied,
@@ -91,6 +92,11 @@ def _memory(table: CostTable) -> Counter[str]:
         for line in above(node.path.partition("/")[0]):
             memory[line] += node.activation_bytes
     return memory
+
+
+@kept
+def _params(part: Part) -> Mapping[str, Any]:
+    return {name: _shown(value) for name, value in part.params.model_dump().items()}
 
 
 def _shown(value: Any) -> Any:

@@ -5,6 +5,7 @@ All lengths are in points, from the upper left corner.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from collections.abc import Callable, Sequence
@@ -68,8 +69,12 @@ def placed(pictures: Sequence[Picture], look: Look) -> list[Placed]:
     return [found.get(index) or _from_grid(picture) for index, picture in enumerate(pictures)]
 
 
+@functools.lru_cache(maxsize=16)
 def _dot(text: str) -> list[Any]:
-    """Return what dot says of one or several pictures, in one process."""
+    """Return what dot says of one or several pictures, in one process.
+
+    Most edits of a spec change no word in its picture.
+    """
     try:
         done = subprocess.run(
             ["dot", "-Tjson0"],

@@ -134,8 +134,8 @@ def _record(site: Site, entry: Value) -> Value:
     """Return the record of a scope that has one entry at a site."""
     made = entry
     for key in reversed(site):
-        made = Value(0, 0, "object", name=key, entries=[made])
-    return Value(0, 0, "object", entries=[made])
+        made = Value(0, 0, "object", name=key, inner=[made])
+    return Value(0, 0, "object", inner=[made])
 
 
 def _placed(dotted: str, at: int, value: Value) -> Value:
@@ -146,6 +146,6 @@ def _placed(dotted: str, at: int, value: Value) -> Value:
         if made is value:
             made = dataclasses.replace(value, name=key, key=span)
         else:
-            made = Value(0, 0, "object", name=key, key=span, entries=[made])
+            made = Value(0, 0, "object", name=key, key=span, inner=[made])
         end -= len(key) + 1
     return made

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.graphs.checker.params import (
     MISSING,
+    Report,
     TooManyFindingsError,
     Values,
     check_requirements,
     evaluate_params,
     holds_missing,
-    make_report,
 )
 from weft.specs.findings import MOST, Finding
 from weft.specs.load import loaded
@@ -36,7 +36,7 @@ def evaluated(
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the values of params, and the findings."""
     findings: list[Finding] = []
-    report = make_report(findings, "")
+    report = Report(findings, "")
     return evaluate_params(spec_with(params), overrides or {}, report)[0], findings
 
 
@@ -128,7 +128,7 @@ def test_requirements(require: str, found: list[str]) -> None:
     """A comparison that holds, or one finding; none if a param has no value."""
     spec = spec_with({"a": 1, "b": 2, "word": "x", "none": "=1/0"}, (require,))
     findings: list[Finding] = []
-    report = make_report(findings, "")
+    report = Report(findings, "")
     _, values = evaluate_params(spec, {}, report)
     findings.clear()
 
@@ -142,7 +142,7 @@ def test_requirements(require: str, found: list[str]) -> None:
 def test_a_requirement_without_params_can_only_be_removed() -> None:
     """It has no params to change."""
     findings: list[Finding] = []
-    report = make_report(findings, "")
+    report = Report(findings, "")
     spec = spec_with({}, ("1 > 2",))
 
     check_requirements(spec, evaluate_params(spec, {}, report)[1], report)
@@ -169,7 +169,7 @@ def test_a_missing_value_shows_as_unknown() -> None:
 def test_a_finding_is_given_once_and_findings_end() -> None:
     """Duplicates are removed, and a long list ends with a finding that says so."""
     findings: list[Finding] = []
-    report = make_report(findings, "mine.json")
+    report = Report(findings, "mine.json")
     for _ in range(2):
         for index in range(MOST):
             report(code="P01", at=f"/{index}", problem="wrong")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 
@@ -73,6 +74,28 @@ def test_the_tolerant_reader_reads_correct_texts_as_the_strict_one(path: Path) -
 def test_broken_texts_are_read_as_far_as_possible(text: str, value: object) -> None:
     """A text is broken at most keystrokes."""
     assert tree(text).json() == value
+
+
+def test_correct_parts_of_a_broken_text_are_read_as_if_token_by_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The places inside a correct object are read only if they are asked for."""
+
+    def read(text: str) -> list[object]:
+        tree.cache_clear()
+        found: list[object] = [tree(text).json()]
+        found += [(v.path, v.kind, v.key, v.start, v.end, v.closed) for v in tree(text).walk()]
+        return [*found, tree(text).json()]
+
+    chance, texts = random.Random(1), [TEXT]
+    for _ in range(60):
+        at = chance.randrange(len(TEXT))
+        cut = TEXT[:at] + chance.choice('{}[]",:\\\n 7') + TEXT[at + chance.randrange(3) :]
+        texts.append(cut if chance.random() < 0.7 else cut[: chance.randrange(len(cut))])
+    quick = [read(text) for text in texts]
+    monkeypatch.setattr("weft.runtime.language.tree.end_of", lambda *_: 0)
+    assert quick == [read(text) for text in texts]
+    tree.cache_clear()
 
 
 def test_every_prefix_of_a_spec_can_be_asked_about() -> None:

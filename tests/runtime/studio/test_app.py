@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 from weft.runtime.studio.app import make_app
 from weft.runtime.studio.files import opened
-from weft.runtime.studio.session import Session
+from weft.runtime.studio.session import MOST_READS, Session
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED
 
@@ -50,6 +50,31 @@ def test_requests_from_elsewhere_are_refused(client: TestClient, headers: dict[s
     response = client.get("/api/file", headers=headers)
     assert response.status_code == 403
     assert TEXT[:20] not in response.text
+
+
+def test_a_page_begins_with_the_file_and_the_answer_to_it(client: TestClient) -> None:
+    """One request, so that the drawing is on the screen sooner."""
+    start = client.get("/api/start").json()
+    assert start["file"] == client.get("/api/file").json()
+    assert start["look"] == client.post("/api/look", json={"text": TEXT}).json()
+    assert client.get("/api/start", headers={"authorization": ""}).status_code == 403
+
+
+def test_an_answer_is_kept_until_the_text_or_the_sizes_change(file: Path) -> None:
+    """Undo asks about a text again; another size gives other numbers."""
+    session = Session(opened(str(file)))
+    first = session.look({"text": TEXT})
+    assert session.look({"text": TEXT}) is first
+    assert session.look({"text": TEXT, "sizes": {"T": 8}})["scene"]["sizes"]["T"] == 8
+    assert session.look({"text": TEXT.replace('"layers": 4', '"layers": 3')}) != first
+    assert session.look({"text": TEXT, "key": "-encoder"})["key"] == "-encoder"
+    for turn in range(MOST_READS):
+        session.look({"text": TEXT + " " * (turn + 1)})
+    assert session.look({"text": TEXT}) == first
+    assert session.look({"text": TEXT}) is not first
+    file.write_text(TEXT + " ")
+    session.file()
+    assert not session._reads
 
 
 def test_the_page_allows_no_inline_script(client: TestClient) -> None:

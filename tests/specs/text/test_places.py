@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.specs.findings import Finding, pointer
 from weft.specs.reader import read_json
-from weft.specs.text.places import Source, part_at, parts, spot
+from weft.specs.text.places import Part, Source, part_at, parts, spot
 from weft.specs.text.scan import DEEPEST, without_comments
 
 from .test_scan import VALUES, decorated
@@ -35,6 +35,30 @@ def within(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
     keyed = enumerate(value) if isinstance(value, list) else ()
     for key, inner in value.items() if isinstance(value, dict) else keyed:
         yield from within(inner, at + pointer(key))
+
+
+def test_correct_parts_of_a_broken_text_are_read_as_if_token_by_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The places inside a correct object are read only if they are asked for."""
+
+    def read(part: Part) -> list[object]:
+        own = [(key, inner.start, inner.end, inner.key) for key, inner in part.inner.items()]
+        return [own, *(read(inner) for inner in part.inner.values())]
+
+    def places(text: str) -> list[object]:
+        parts.cache_clear()
+        return read(parts(text))
+
+    chance, whole = random.Random(1), json.dumps({"a": {"b": [1, {"c": "}"}], "d": {}}, "e": [[2]]})
+    texts = [whole, TEXT]
+    for _ in range(200):
+        at = chance.randrange(len(whole))
+        texts.append(whole[:at] + chance.choice('{}[]",:7') + whole[at + chance.randrange(3) :])
+    quick = [places(text) for text in texts]
+    monkeypatch.setattr("weft.specs.text.places.end_of", lambda *_: 0)
+    assert quick == [places(text) for text in texts]
+    parts.cache_clear()
 
 
 @pytest.mark.integration
