@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
-from os.path import commonprefix
+from itertools import combinations, takewhile
 from typing import Any
 
 from ...specs.patches.select import read_selection
@@ -12,6 +11,7 @@ from ...specs.patches.sites import Site, TooMuchError, Walk
 
 Place = tuple[str, Site]
 """A record of a spec: its template, and its site there."""
+_SEVERAL = 2
 _MOST_PLACES = 400
 """Maximum number of records for which patterns are searched."""
 
@@ -27,7 +27,7 @@ def covering(spec: Mapping[str, Any], paths: Sequence[str]) -> list[str]:
         As few selections as found; the paths themselves, if patterns reach other records.
     """
     paths = list(dict.fromkeys(paths))
-    if len(paths) < 2 or len(paths) > _MOST_PLACES or any(p.startswith("/") for p in paths):
+    if len(paths) < _SEVERAL or len(paths) > _MOST_PLACES or any(p.startswith("/") for p in paths):
         return paths
     try:
         walk = Walk(spec, [read_selection(path) for path in paths])
@@ -53,7 +53,7 @@ def _fewest(reached: Mapping[str, Collection[Place]], wanted: Collection[Place])
 
 
 def _patterns(walk: Walk, reached: Mapping[str, Collection[Place]]) -> Iterator[str]:
-    """Yield patterns that may reach exactly all of some paths, or those that have much in common."""
+    """Yield patterns that may reach exactly all of some paths, or some that are much alike."""
     uses = {path: _use(walk, places) for path, places in reached.items()}
     yield from _common([*reached], uses)
     traits = {path: _traits(path, uses[path]) for path in reached}
@@ -107,11 +107,19 @@ def _common(paths: Sequence[str], uses: Mapping[str, str]) -> Iterator[str]:
 
 
 def _globs(names: Collection[str]) -> Iterator[str]:
-    """Yield patterns of names that begin or end alike, at an underscore."""
-    if len(names) > 1:
-        begin = commonprefix([*names]).rpartition("_")[0]
-        end = commonprefix([name[::-1] for name in names])[::-1].partition("_")[2]
-        if begin:
-            yield f"{begin}_*"
-        if end:
-            yield f"*_{end}"
+    """Yield patterns of names that begin or end with the same words, between underscores."""
+    if len(names) < _SEVERAL:
+        return
+    words = [name.split("_") for name in names]
+    begin = _alike(words)
+    end = _alike([each[::-1] for each in words])[::-1]
+    if begin:
+        yield "_".join([*begin, "*"])
+    if end:
+        yield "_".join(["*", *end])
+
+
+def _alike(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Return the words with which all lists begin, without the last word of the shortest."""
+    columns = list(zip(*lists, strict=False))[: min(map(len, lists)) - 1]
+    return [each[0] for each in takewhile(lambda each: len({*each}) == 1, columns)]

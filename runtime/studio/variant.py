@@ -177,8 +177,8 @@ def _joined(
 ) -> dict[str, Any]:
     """Return a variant with as few patches as found: one selection for what changes alike.
 
-    Two ways are tried: whole patches that are equal are joined, and so are equal changes of one key,
-    after which the keys with one selection are one patch.
+    Two ways are tried: whole patches that are equal are joined, and so are equal changes of one
+    key, after which the keys with one selection are one patch.
     """
     patches = made.get("patch", [])
     found = [made]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -36,9 +37,7 @@ FEED_FORWARD = ["encoder.*.feed_forward", "decoder.*.feed_forward"]
         ([*FEED_FORWARD, "head"], ["**.feed_forward", "head"]),
     ],
 )
-def test_few_selections_reach_what_the_paths_reach(
-    paths: list[str], selections: list[str]
-) -> None:
+def test_few_selections_reach_what_the_paths_reach(paths: list[str], selections: list[str]) -> None:
     """And nothing else."""
     assert covering(SPEC, paths) == selections
 
@@ -53,7 +52,7 @@ def test_selections_reach_exactly_the_same_records(name: str) -> None:
         walk = Walk(value, [read_selection(one) for one in selections])
         return {place for found in walk.found for place in found.paths}
 
-    for some in (paths, paths[::2], paths[1::2], paths[::3], *map(list, zip(paths, paths[1:]))):
+    for some in (paths, paths[::2], paths[1::2], paths[::3], *map(list, pairwise(paths))):
         assert reached(covering(value, some)) == reached(some)
 
 
