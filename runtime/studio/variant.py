@@ -14,10 +14,10 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, SpecError
 from ...specs.form import FORMAT
 from ...specs.load import LoadedSpec, load_child
+from ...specs.patches.covering import covering
 from ...specs.text.edits import formatted
 from ...specs.text.places import parts_of
 from .reading import Read
-from .selections import covering
 from .shorter import shorter
 
 Patch = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Selections: the fewest patterns that reach exactly some records of a spec."""
+"""Cover records of a spec by selections: the fewest patterns that reach exactly these."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, takewhile
 from typing import Any
 
-from ...specs.patches.select import read_selection
-from ...specs.patches.sites import Site, TooMuchError, Walk
+from .select import read_selection
+from .sites import Site, TooMuchError, Walk
 
 Place = tuple[str, Site]
 """A record of a spec: its template, and its site there."""
