@@ -21,7 +21,7 @@ export PIP_ARGS PYTHON
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo studio page test fast test-all test-gpu measure-gpu test-parity test-rehearsal test-studio rehearsal-budgets test-export test-lowest test-docs docs docs-serve fuzz fuzz-files dist test-dist lint check golden catalogue setup clean
+.PHONY: help demo studio page vsix test fast test-all test-gpu measure-gpu test-parity test-rehearsal test-studio rehearsal-budgets test-export test-lowest test-docs docs docs-serve fuzz fuzz-files dist test-dist lint check golden catalogue setup clean
 
 help: ## print this help
 	@echo "usage: make TARGET"
@@ -37,6 +37,9 @@ studio: $(READY) ## open the studio on transformer-base in a browser
 
 page: ## rebuild graphs/draw/page/ from studio/; needs node
 	@cd studio && npm ci --no-fund --no-audit && npm run types && npm run build
+
+vsix: ## build the extension of Visual Studio Code, editors/vscode/dist/weft.vsix; needs node
+	@cd editors/vscode && npm ci --no-fund --no-audit && npm test && npm run build && npm run package
 
 test-studio: $(READY) ## drive the studio in chromium; installs the extra 'studio-tests'
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[studio-tests]'

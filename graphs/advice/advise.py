@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from ...specs.findings import Finding, did_you_mean, pointer
+from ...specs.findings import Finding, did_you_mean, pointer, respelled
+from ...specs.text.edits import removing
 from ..ir.graph import Graph
 from .losses import dropped_losses
 from .masks import unused_masks
@@ -41,17 +42,18 @@ def advise(graph: Graph) -> list[Finding]:
     for index, code in enumerate(allowed):
         if found.get(code):
             continue
-        known = code in CHECKS
+        known, at = code in CHECKS, pointer("allow", index)
         made.append(
             Finding(
                 code=IDLE_EXCEPTION,
                 level="warning",
-                at=pointer("allow", index),
+                at=at,
                 problem=f"nothing in the spec needs the exception '{code}'"
                 if known
                 else f"'{code}' is not the code of a warning",
                 help="remove it" if known else did_you_mean(code, CHECKS),
                 source=graph.source,
+                fix=removing(at, certain=True) if known else respelled(at, code, CHECKS),
             )
         )
     return made
@@ -72,4 +74,5 @@ def _findings(code: str, graph: Graph) -> Iterator[Finding]:
             evidence=remark.evidence,
             help=f"{remark.help}; if it is meant, add '{code}' to 'allow'",
             source=graph.source,
+            fix=remark.fix,
         )

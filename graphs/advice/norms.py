@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ...specs.findings import pointer
-from ..ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
+from ...specs.text.edits import Edit, Fix
+from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
 from ..ir.traverse import scopes
 from .remark import Remark
 
@@ -26,7 +28,8 @@ def _in_scope(scope: Scope, *, outermost: bool) -> Iterator[Remark]:
             continue
         for port in node.carry:
             last = node.instead.get(node.repeat - 1, node.body)
-            if not _accumulates(last, last.outputs.get(port, "")):
+            sublayer = _accumulates(last, last.outputs.get(port, ""))
+            if sublayer is None:
                 continue
             value = f"{node.name}.{port}"
             reader = next(_readers(scope, value, outermost=outermost), None)
@@ -36,19 +39,51 @@ def _in_scope(scope: Scope, *, outermost: bool) -> Iterator[Remark]:
                     problem=f"no norm follows the pre-norm stack '{node.name}'",
                     evidence=(f"its output '{port}' is read by {reader}",),
                     help=f"put a norm, such as 'layer_norm@1', between '{value}' and its readers",
+                    fix=_normed(scope, node, value, _norm(sublayer)),
                 )
 
 
-def _accumulates(scope: Scope, value: str) -> bool:
-    """Return whether a value of a scope is the sum of a residual path, without a norm after it."""
+def _accumulates(scope: Scope, value: str) -> Part | None:
+    """Return the block whose residual path a value of a scope is the sum of, without a norm."""
     node = _source(scope, value)
     if isinstance(node, BlockNode):
-        return node.part.signature.scale == "accumulated"
+        return node.part if node.part.signature.scale == "accumulated" else None
     if node is None:
-        return False
+        return None
     port = value.partition(".")[2]
     bodies = [body for _, body, _ in node.insides()]
-    return any(_accumulates(body, body.outputs.get(port, "")) for body in bodies)
+    found = (_accumulates(body, body.outputs.get(port, "")) for body in bodies)
+    return next(filter(None, found), None)
+
+
+def _norm(sublayer: Part) -> dict[str, Any]:
+    """Return the use of a norm as it stands in a residual block."""
+    kind = str(sublayer.arguments.get("norm", "layer_norm"))
+    params: dict[str, Any] = {}
+    if "eps" in sublayer.params.model_fields_set:
+        params["eps"] = sublayer.arguments["eps"]
+    if kind == "layer_norm" and sublayer.arguments.get("norm_bias") is False:
+        params["bias"] = False
+    return {"use": f"{kind}@1"} | ({"params": params} if params else {})
+
+
+def _normed(scope: Scope, node: Node, value: str, norm: dict[str, Any]) -> Fix:
+    """Return the fix that puts a norm between a value of a scope and everything that reads it."""
+    name, taken = f"{node.name}_norm", {each.name for each in scope.nodes}
+    while name in taken:
+        name += "_"
+    record = {"use": norm["use"], "in": {"x": value}, **norm}
+    nodes_at = node.at.rpartition("/")[0]
+    ports = [
+        nodes_at + pointer(each.name, "in", port)
+        for each in scope.nodes
+        for port, source in each.wires.items()
+        if source == value
+    ]
+    outputs_at = nodes_at.removesuffix("/nodes") + pointer("outputs")
+    ports += [outputs_at + pointer(p) for p, source in scope.outputs.items() if source == value]
+    edits = [Edit("replace", at, f"{name}.y") for at in ports]
+    return Fix((Edit("add", nodes_at + pointer(name), record), *edits))
 
 
 def _source(scope: Scope, value: str) -> Node | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...specs.findings import pointer
+from ...specs.text.edits import removing
 from ..ir.dims import time_axes
 from ..ir.graph import Graph, Part
 from .remark import Remark, behaviors, blocks, scores_in, vocabularies
@@ -55,6 +57,7 @@ def causal_encoders(graph: Graph) -> Iterator[Remark]:
                     "all of which are known before decoding",
                     evidence=(f"decoding is along {graph.step_axis}",),
                     help="remove 'causal'",
+                    fix=removing(at + pointer("params", "causal")),
                 )
 
 

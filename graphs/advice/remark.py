@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...specs.text.edits import Fix
 from ..ir.dims import Axis
 from ..ir.graph import BlockNode, Graph, Part
 from ..ir.traverse import scopes, uses
@@ -22,6 +23,8 @@ class Remark:
     help: str
     """The usual way, as an instruction."""
     evidence: tuple[str, ...] = ()
+    fix: Fix | None = None
+    """Edits of the merged spec that carry out `help`, if a program can make them."""
 
 
 def blocks(graph: Graph) -> Iterator[tuple[str, Part]]:

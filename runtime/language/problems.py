@@ -127,7 +127,8 @@ def _fixes(text: str, finding: Finding) -> tuple[TextFix, ...]:
         new = edited(text, finding.fix.edits)
     except EditError:
         return ()
-    title = ", ".join(map(_shown, finding.fix.edits))
+    edits = finding.fix.edits
+    title = _shown(edits[0]) if len(edits) == 1 else finding.help.partition(";")[0]
     return (TextFix(title, (smallest_edit(text, new),), finding.fix.certain),)
 
 

@@ -7,16 +7,22 @@ changed by a patch in this file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ...blocks.registry import registry
 from ...graphs.draw.scene.facts import pointers
 from ...graphs.ir.graph import BlockNode, TemplateNode
 from ...graphs.ir.traverse import Visit, visits
+from ...specs.composition.inherit import parent_of
 from ...specs.findings import InputError, pointer
+from ...specs.load import load
+from ...specs.origins import Place
+from ...specs.patches.covering import covering
 from ...specs.reader import read_json
 from ...specs.text.edits import Edit, EditError, edited
 from ...specs.text.places import Source, is_in, parts_of, value_at
+from ..language.rename.node import renamed_node
 from .menu import judge, required
 from .reading import Read, read
 
@@ -25,19 +31,19 @@ _ROUNDS = 3
 
 
 class Editor:
-    """Edits of one text: a spec without errors, or with nodes that nothing reads."""
+    """Edits of one text: a spec whose form has no mistakes, and of it the nodes without errors."""
 
     def __init__(self, one: Read) -> None:
         """Open a text.
 
         Raises:
-            InputError: it is not a valid spec.
+            InputError: it is not a spec, or its form is wrong.
         """
         if one.loaded is None or one.editable is None:
             raise InputError(
-                "a spec with errors, or a run, is edited as text only",
+                "this text cannot be edited by clicks",
                 place=one.source,
-                help="correct the errors first, or open the spec of the model",
+                help="correct its errors first; for a run, open the spec of its model",
             )
         self.one, self.loaded, self.graph = one, one.loaded, one.editable
         self.text = one.text
@@ -62,7 +68,47 @@ class Editor:
             keys: dotted keys, such as `params.heads`, to their values.
             gone: dotted keys to remove.
         """
-        at = "" if path == "/" else self.at(path)
+        return self._set("" if path == "/" else self.at(path), path, keys, gone)
+
+    def set_all(self, paths: Iterable[str], keys: Mapping[str, Any], gone: Iterable[str]) -> str:
+        """Return the text with the same keys of several records set, and others removed.
+
+        What parents write is changed by patches with as few selections as possible.
+
+        Args:
+            paths: nodes, or blocks in slots.
+            keys: as of `set`.
+            gone: dotted keys to remove, where they are written.
+        """
+        records = {self.at(path): path for path in paths}  # copies of a repeat are one record
+        late: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+        removed = set[Place]()
+        for at, path in records.items():
+            late_set = tuple(key for key in keys if not self._write(at, key, keys[key]))
+            late_gone = []
+            for key in gone:
+                there = at + pointer(*key.split("."))
+                origin = self.loaded.origin_of(there)  # a patch writes it for several records
+                if not self._in_merged(there) or origin in removed:
+                    continue
+                if self._remove(at, key):
+                    removed.add(origin)
+                else:
+                    late_gone.append(key)
+            if late_set or late_gone:
+                late.setdefault((late_set, tuple(late_gone)), []).append(path)
+        for (late_set, lost), left in late.items():
+            for select in self._selections(left):
+                self._patch(select, {key: keys[key] for key in late_set}, [*lost])
+        return self.text
+
+    def _selections(self, paths: list[str]) -> list[str]:
+        """Return the selections that reach some paths in the parent."""
+        extends = self._value().get("extends")
+        file = parent_of(str(extends), Path(self.one.source)) if extends else None
+        return covering(load(file).value(), paths) if file else paths
+
+    def _set(self, at: str, path: str, keys: Mapping[str, Any], gone: Iterable[str] = ()) -> str:
         late_set = {key: value for key, value in keys.items() if not self._write(at, key, value)}
         late_gone = [key for key in gone if not self._remove(at, key)]
         if late_set or late_gone:
@@ -233,7 +279,7 @@ class Editor:
         Raises:
             InputError: the node is a block, or there are not that many copies.
         """
-        node = self._node(path)
+        node = self.node(path)
         if isinstance(node.node, BlockNode):
             raise InputError(
                 f"'{path}' is a block, and templates are repeated",
@@ -263,7 +309,7 @@ class Editor:
         Raises:
             InputError: it has a form that cannot be left out.
         """
-        visit = self._node(path)
+        visit = self.node(path)
         wires = [*visit.node.wires.values()]
         outer, _, name = path.rpartition(".")
         scope_at = self.at(path).rpartition("/nodes/")[0]
@@ -273,7 +319,8 @@ class Editor:
         for other, record in scope.get("nodes", {}).items():
             for port, value in record.get("in", {}).items():
                 if value.partition(".")[0] == name:
-                    self.set(f"{outer}.{other}" if outer else other, {f"in.{port}": wires[0]})
+                    there = f"{outer}.{other}" if outer else other
+                    self._set(f"{scope_at}/nodes{pointer(other)}", there, {f"in.{port}": wires[0]})
         for output, value in scope.get("outputs", {}).items():
             if value.partition(".")[0] == name:
                 self._scope_set(scope_at, f"outputs.{output}", wires[0])
@@ -298,7 +345,7 @@ class Editor:
             port: its input.
             params: params of the block.
         """
-        visit = self._node(path)
+        visit = self.node(path)
         block = registry(self.loaded.blocks).get(use)
         if block is None or port not in visit.node.wires:
             raise InputError(
@@ -321,7 +368,18 @@ class Editor:
             self._patch(outer or "/", {f"nodes.{name}": record}, [])
         return self.wire(path, port, f"{name}.{signature.outputs[0].name}")
 
-    def _node(self, path: str) -> Visit:
+    def rename(self, path: str, name: str) -> str:
+        """Return the text with another name of a node, wherever this file uses it."""
+        node = self.node(path).node
+        scope = self.at(path).rpartition("/nodes/")[0]
+        return renamed_node(self.text, self.one.source, scope, node.name, name)
+
+    def node(self, path: str) -> Visit:
+        """Return a node of the graph.
+
+        Raises:
+            InputError: there is none, or the path is of a block in a slot.
+        """
         visit = self.told.get(path)
         if visit is None or visit.kind != "name":
             raise InputError(f"'{path}' is not a node", place=path, help="see 'weft show'")

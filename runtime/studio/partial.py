@@ -13,8 +13,9 @@ from ...specs.findings import Finding, WeftError
 from ...specs.load import LoadedSpec, loaded
 from ...specs.text.places import parts_of
 
-UNREAD = "W03"
+_UNREAD = "W03"
 """Finding of a node, or a template, that nothing reads."""
+_UNREAD_INPUT = "W04"
 _ROUNDS = 6
 """Maximum number of checks: without the nodes with mistakes, others may be found."""
 _WHOLE = ("tie", "step", "require", "budget", "deploy", "losses", "init", "freeze")
@@ -43,8 +44,6 @@ def partial(spec: LoadedSpec, found: Iterable[Finding]) -> Partial | None:
             value.setdefault("params", {})[name] = spec.overrides[name]
         every = [*value.get("nodes", {})]
         known = registry(spec.blocks)
-        # A node that nothing reads is drawn, with an output of its own.
-        found = [one for one in found if one.code != UNREAD or not one.at.startswith("/nodes/")]
         lost = {parts_of(at)[1] for at in spec.lost.words if at.startswith("/nodes/")}
         value = _without(value, [*found, *spec.mistakes], lost)
         for _ in range(_ROUNDS):
@@ -65,6 +64,7 @@ def partial(spec: LoadedSpec, found: Iterable[Finding]) -> Partial | None:
 def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str]) -> dict[str, Any]:
     """Return a spec without the nodes that findings are about, and those that depend on them."""
     gone = {*gone}
+    value, found = _read_out(value, found)
     unused: dict[str, set[str]] = {"params": set(), "inputs": set(), "blocks": set(), "axes": set()}
     templates: set[str] = set()
     for finding in found:
@@ -88,14 +88,15 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
     }
     read = {end for node in kept.values() for end in _values(node)}
     sources = {end.partition(".")[0] for end in [*read, *outputs.values()]}
+    # What nothing reads is drawn, with an output of its own.
     for name, node in kept.items():
         if name not in sources:
             outputs[f"{name}_"] = f"{name}.{_output(node, value)}"
     made["outputs"] = outputs
-    used = {end for end in read if "." not in end}
-    made["inputs"] = {n: t for n, t in value.get("inputs", {}).items() if n in used}
+    inputs = value.get("inputs", {})
+    outputs |= {f"{name}_": name for name in inputs if name not in {*read, *outputs.values()}}
     for key, names in unused.items():
-        if names and key in made and key != "inputs":
+        if names and key in made:
             made[key] = {n: part for n, part in made[key].items() if n not in names}
     if "blocks" in made:
         uses = templates_of(kept, blocks)
@@ -115,6 +116,67 @@ def _with_readers(gone: Iterable[str], nodes: Mapping[str, Any]) -> set[str]:
         found.update(more)
         waiting += more
     return found
+
+
+def _read_out(
+    value: Mapping[str, Any], found: Iterable[Finding]
+) -> tuple[Mapping[str, Any], list[Finding]]:
+    """Return a spec in which what findings call unread is read or gone, and the other findings.
+
+    A node of a template gets an output of the template, or is left out where the template fills a
+    slot, which takes one output. An input of a template is left out with its wires.
+    """
+    blocks = dict(value.get("blocks", {}))
+    in_slots = templates_of(list(_fillings(value)), blocks)
+    idle: dict[str, set[str]] = {}
+    rest = []
+    for finding in found:
+        way = parts_of(finding.at)
+        part = (finding.code, *way[:-1:2])
+        if way[0] != "blocks" and part in ((_UNREAD, "nodes"), (_UNREAD_INPUT, "inputs")):
+            continue  # these get an output of the spec
+        if part not in ((_UNREAD, "blocks", "nodes"), (_UNREAD_INPUT, "blocks", "inputs")):
+            rest.append(finding)
+            continue
+        _, name, kind, entry = way
+        body = {**blocks[name], kind: dict(blocks[name][kind])}
+        if kind == "inputs":
+            idle.setdefault(name, set()).add(entry)
+            del body["inputs"][entry]
+        elif name in in_slots:
+            del body["nodes"][entry]
+        else:
+            output = f"{entry}.{_output(body['nodes'][entry], value)}"
+            body["outputs"] = {**body["outputs"], f"{entry}_": output}
+        blocks[name] = body
+    made = {**value, **({"blocks": blocks} if blocks else {})}
+    if idle:
+        made["nodes"] = _without_wires(made.get("nodes", {}), idle)
+        made["blocks"] = {
+            name: {**body, "nodes": _without_wires(body["nodes"], idle)}
+            for name, body in blocks.items()
+        }
+    return made, rest
+
+
+def _fillings(record: Any) -> Iterator[Any]:
+    """Yield what fills the slots inside a JSON value, and the choices of params."""
+    if isinstance(record, Mapping):
+        for key, inner in record.items():
+            if key == "fill" or (key == "params" and isinstance(inner, Mapping)):
+                yield from (each for each in inner.values() if isinstance(each, Mapping))
+            yield from _fillings(inner)
+
+
+def _without_wires(nodes: Mapping[str, Any], idle: Mapping[str, set[str]]) -> dict[str, Any]:
+    """Return nodes without the wires to inputs of templates that are left out."""
+    made = {}
+    for name, node in nodes.items():
+        used = texts_in({key: part for key, part in node.items() if key != "in"})
+        gone = {port for template in used for port in idle.get(template, ())}
+        wires = {port: end for port, end in (node.get("in") or {}).items() if port not in gone}
+        made[name] = {**node, "in": wires} if "in" in node else node
+    return made
 
 
 def _values(node: Any) -> set[str]:

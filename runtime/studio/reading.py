@@ -17,7 +17,7 @@ from ...specs.reader import read_json
 from ...specs.text.places import Source
 from ..language.document import document
 from ..language.problems import Problem, findings
-from .partial import UNREAD, Partial, partial
+from .partial import Partial, partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,13 @@ class Read:
 
     @property
     def editable(self) -> Graph | None:
-        """The graph that clicks edit: complete, though nodes may be without a reader.
+        """The graph that clicks edit: all nodes, or those that do not depend on a mistake.
 
-        Wires are often moved one after the other, and in between something is not read.
+        It is None where the form of the spec is wrong, such as its JSON: a text is edited by keys.
         """
-        if self.loaded is None:
+        if self.loaded is None or any(finding.code[0] == "S" for finding in self.errors):
             return None
-        if self.partial is None or self.partial.missing:
-            return self.graph
-        unread = all(finding.code == UNREAD for finding in self.errors)
-        return self.partial.graph if unread else None
+        return self.graph or (self.partial.graph if self.partial else None)
 
 
 def read(text: str, source: str) -> Read:

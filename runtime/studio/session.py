@@ -137,9 +137,12 @@ class Session:
             case "swap":
                 text = editor.swap(path, _text(asked, "use"), params)
             case "set":
-                text = editor.set(path, {_text(asked, "key"): asked.get("value")})
+                keys = {_text(asked, "key"): asked.get("value")}
+                text = editor.set_all(_words(asked, "paths"), keys, [])
             case "unset":
-                text = editor.set(path, {}, [_text(asked, "key")])
+                text = editor.set_all(_words(asked, "paths"), {}, [_text(asked, "key")])
+            case "rename":
+                text = editor.rename(path, _text(asked, "name"))
             case "repeat":
                 text = editor.repeat(path, _count(asked))
             case "tie":

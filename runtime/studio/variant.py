@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ...blocks.registry import registry
 from ...graphs.checker.check import analyse
-from ...graphs.draw.outline import outline
 from ...graphs.draw.scene.facts import pointers
 from ...graphs.ir.canonical import canonical
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, SpecError
 from ...specs.form import FORMAT
 from ...specs.load import LoadedSpec, load_child
+from ...specs.patches.covering import covering
 from ...specs.text.edits import formatted
 from ...specs.text.places import parts_of
 from .reading import Read
@@ -49,9 +49,10 @@ def variant(old: Read, new: Read, extends: str, name: str) -> tuple[str, dict[st
             head["doc"] = doc
         made = {**head, **_Difference(parent, old.graph, child, whole=whole).written()}
         if _gives(parent, made, wanted):
-            made = shorter(made, parent.value(), lambda one: _gives(parent, one, wanted))
-            smaller = _joined(parent, old.graph, made, wanted)
-            return _text(smaller), smaller
+            value = parent.value()
+            made = shorter(made, value, lambda one: _gives(parent, one, wanted))
+            made = _joined(value, made, lambda one: _gives(parent, one, wanted))
+            return _text(made), made
     raise InputError(
         "the difference cannot be written as a patch",
         place=new.source,
@@ -171,53 +172,65 @@ class _Difference:
 _HEAD = {"format", "name", "doc", "extends", "patch"}
 
 
-def _joined(parent: LoadedSpec, graph: Graph, made: dict[str, Any], wanted: Any) -> dict[str, Any]:
-    """Return a variant in which equal patches are one, where a selection reaches exactly them."""
+def _joined(
+    parent: Mapping[str, Any], made: dict[str, Any], gives: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any]:
+    """Return a variant with as few patches as found: one selection for what changes alike.
+
+    Two ways are tried: whole patches that are equal are joined, and so are equal changes of one
+    key, after which the keys with one selection are one patch.
+    """
+    patches = made.get("patch", [])
+    found = [made]
+    for parts in (patches, [part for patch in patches for part in _keys_of(patch)]):
+        together = _together(_selected(parent, parts))
+        if gives({**made, "patch": together}):
+            found.append({**made, "patch": together})
+    return min(found, key=lambda one: (_text(one).count("\n"), len(_text(one))))
+
+
+def _keys_of(patch: Patch) -> list[Patch]:
+    """Return a patch for each key that one sets or removes."""
+    select = patch["select"]
+    if "set" in patch:
+        return [{"select": select, "set": {key: value}} for key, value in patch["set"].items()]
+    if isinstance(patch.get("remove"), list):
+        return [{"select": select, "remove": [key]} for key in patch["remove"]]
+    return [patch]
+
+
+def _selected(parent: Mapping[str, Any], patches: Iterable[Patch]) -> Iterator[Patch]:
+    """Yield the patches, with the fewest selections for those that are equal otherwise."""
     groups: dict[str, list[Patch]] = {}
-    for patch in made.get("patch", []):
+    for patch in patches:
         rest = {key: value for key, value in patch.items() if key != "select"}
         groups.setdefault(json.dumps(rest, sort_keys=True), []).append(patch)
-    uses = _uses(graph)
     for group in groups.values():
-        if len(group) < 2:  # noqa: PLR2004 - one patch alone
-            continue
-        for select in _selections([patch["select"] for patch in group], uses):
-            one = {**group[0], "select": select}
-            others = [patch for patch in made["patch"] if patch not in group]
-            smaller = {**made, "patch": [*others, one]}
-            if _gives(parent, smaller, wanted):
-                made = smaller
-                break
-    return made
+        for select in covering(parent, [patch["select"] for patch in group]):
+            yield {**group[0], "select": select}
 
 
-def _uses(graph: Graph) -> dict[str, str]:
-    return {line.path: line.use for line in outline(graph)}
-
-
-def _selections(paths: list[str], uses: Mapping[str, str]) -> Iterator[str]:
-    """Yield selections that may reach exactly some paths."""
-    found = {uses.get(path, "") for path in paths}
-    slots = {path.rpartition("/")[2] if "/" in path else "" for path in paths}
-    names = {path.rpartition(".")[2] for path in paths}
-    scopes = {path.partition(".")[0] for path in paths}
-    starts = ["**", *(f"{scope}.**" for scope in scopes if len(scopes) == 1)]
-    for start in starts:
-        if len(found) == 1 and len(slots) == 1:
-            [use], [slot] = found, slots
-            yield f"{start}/{slot}[use={use}]" if slot else f"{start}[use={use}]"
-        if len(names) == 1:
-            yield f"{start}.{next(iter(names))}"
-    if not any(sign in path for path in paths for sign in "./"):
-        first, *others = paths
-        ends = [first[at:] for at in range(1, len(first)) if first[at] == "_"]
-        yield from (f"*{end}" for end in ends if all(path.endswith(end) for path in others))
+def _together(patches: Iterable[Patch]) -> list[Patch]:
+    """Return the patches, with the keys that one selection sets or removes in one patch."""
+    made: dict[str, Patch] = {}
+    for patch in patches:
+        action = "set" if "set" in patch else "remove"
+        keys = patch.get(action)
+        if not isinstance(keys, dict | list):
+            made[json.dumps(patch)] = patch
+        elif isinstance(keys, dict):
+            one = made.setdefault(f"set {patch['select']}", {**patch, "set": {}})
+            one["set"] |= keys
+        else:
+            one = made.setdefault(f"remove {patch['select']}", {**patch, "remove": []})
+            one["remove"] = [*one["remove"], *keys]
+    return list(made.values())
 
 
 def _text(value: Mapping[str, Any]) -> str:
     """Return a variant as text, with an entry on a line where it fits."""
     lines = []
     for key, part in value.items():
-        written = formatted(part, "  ", wide=key != "patch")
-        lines.append(f"  {json.dumps(key)}: {written}")
+        head = f"  {json.dumps(key)}: "
+        lines.append(head + formatted(part, "  ", len(head), wide=key != "patch"))
     return "{\n" + ",\n".join(lines) + "\n}\n"

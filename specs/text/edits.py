@@ -10,8 +10,8 @@ from typing import Any, Literal
 from .places import Part, part_at, parts_of
 from .scan import blanked
 
-WIDEST = 88
-"""Maximum length of an object or a list on one line."""
+WIDEST = 100
+"""Maximum length of a line with an object or a list on it, with its comma."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,8 @@ def _edited(text: str, edit: Edit) -> str:
     part = _part(text, edit.old if edit.op == "move" else edit.path)
     if edit.op == "replace":
         indent = _indent(text, part.start)
-        return text[: part.start] + formatted(edit.value, indent) + text[part.end :]
+        before = part.start - _line_start(text, part.start)
+        return text[: part.start] + formatted(edit.value, indent, before) + text[part.end :]
     if edit.op == "remove":
         return _without(text, edit.path)
     old, new = edit.old.rpartition("/"), edit.path.rpartition("/")
@@ -132,7 +133,8 @@ def _with(text: str, edit: Edit) -> str:
         inside = text[outer.start + 1 : outer.end - 1]
         if inside.strip():  # a comment alone
             inside = inside.rstrip() + "\n" + indent
-        added = written + formatted(edit.value, indent)
+        before = outer.start - _line_start(text, outer.start) + len(written) + 1
+        added = written + formatted(edit.value, indent, before)
         return text[: outer.start + 1] + inside + added + text[outer.end - 1 :]
     last = max(outer.inner.values(), key=lambda part: part.start)
     begins = last.key[0] if last.key else last.start
@@ -140,7 +142,9 @@ def _with(text: str, edit: Edit) -> str:
     separate = "\n" in text[outer.start : begins] and not text[head:begins].strip()
     inner = text[head:begins] if separate else indent
     gap = f"\n{inner}" if separate else " "
-    return f"{text[: last.end]},{gap}{written}{formatted(edit.value, inner)}{text[last.end :]}"
+    before = len(inner if separate else text[_line_start(text, last.end) : last.end] + ", ")
+    value = formatted(edit.value, inner, before + len(written))
+    return f"{text[: last.end]},{gap}{written}{value}{text[last.end :]}"
 
 
 def _without(text: str, at: str) -> str:
@@ -190,25 +194,28 @@ def _indent(text: str, offset: int) -> str:
     return line[: len(line) - len(line.lstrip())]
 
 
-def formatted(value: Any, indent: str, *, wide: bool = True) -> str:
+def formatted(value: Any, indent: str, before: int | None = None, *, wide: bool = True) -> str:
     """Return a value as JSON: what fits on a line on one line, the rest with one entry a line.
 
     Args:
         value: a JSON value.
         indent: the spaces before the line on which it begins.
+        before: number of characters before it on that line; by default those of the indent.
         wide: whether the value itself may be on one line.
     """
     short = json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, dict | list) or not value or (wide and len(short) <= WIDEST):
+    used = (len(indent) if before is None else before) + len(",")
+    if not isinstance(value, dict | list) or not value or (wide and used + len(short) <= WIDEST):
         return short
     inner = f"{indent}  "
     if isinstance(value, list):
         entries = [formatted(each, inner) for each in value]
         opening, closing = "[]"
     else:
+        keys = [f"{json.dumps(key, ensure_ascii=False)}: " for key in value]
         entries = [
-            f"{json.dumps(key, ensure_ascii=False)}: {formatted(each, inner)}"
-            for key, each in value.items()
+            key + formatted(each, inner, len(inner + key))
+            for key, each in zip(keys, value.values(), strict=True)
         ]
         opening, closing = "{}"
     lines = ",\n".join(f"{inner}{entry}" for entry in entries)

@@ -26,7 +26,7 @@ export function Menu({ text, path, onPick, onClose }: { text: string; path: stri
   const [wrong, setWrong] = useState("");
   const [query, setQuery] = useState("");
   useEffect(() => { api.menu(text, path).then((found) => setChoices(found.choices), (error) => setWrong(said(error))); }, []);
-  const shown = (choices ?? []).filter((one) => `${one.use} ${one.doc} ${one.family}`.toLowerCase().includes(query.toLowerCase()));
+  const shown = (choices ?? []).filter((one) => matches(one, query));
   const groups: [string, Choice[]][] = [
     ["Fits", shown.filter((one) => one.fits && !Object.keys(one.proposed).length)],
     ["Fits with params", shown.filter((one) => one.fits && Object.keys(one.proposed).length > 0)],
@@ -34,7 +34,7 @@ export function Menu({ text, path, onPick, onClose }: { text: string; path: stri
   ];
   return (
     <Dialog title={`What fits at ${path}`} onClose={onClose}>
-      <input type="search" placeholder="Filter" aria-label="filter blocks" value={query} onInput={(event) => setQuery(event.currentTarget.value)} />
+      <Filter query={query} onQuery={setQuery} onEnter={() => { const first = shown.find((one) => one.fits); if (query && first) onPick(first.use, first.proposed); }} />
       {wrong && <p class="wrong">{wrong}</p>}
       {!choices && !wrong && <p>Asking the checker…</p>}
       <div class="choices">
@@ -48,6 +48,14 @@ export function Menu({ text, path, onPick, onClose }: { text: string; path: stri
     </Dialog>
   );
 }
+
+/** A field that filters choices; Enter takes the first one. */
+function Filter({ query, onQuery, onEnter }: { query: string; onQuery: (query: string) => void; onEnter: () => void }) {
+  return <input type="search" autofocus placeholder="Filter; Enter takes the first" aria-label="filter blocks" value={query} onInput={(event) => onQuery(event.currentTarget.value)} onKeyDown={(event) => { if (event.key === "Enter") { event.preventDefault(); onEnter(); } }} />;
+}
+
+const matches = (one: { use: string; doc: string; family: string }, query: string): boolean =>
+  query.toLowerCase().split(/\s+/).every((word) => `${one.use} ${one.doc} ${one.family}`.toLowerCase().includes(word));
 
 function OneChoice({ one, onPick }: { one: Choice; onPick: (use: string, params: Record<string, unknown>) => void }) {
   const names = Object.keys(one.proposed);
@@ -77,14 +85,18 @@ export function Palette({ text, path, ports, onPick, onClose }: { text: string; 
   const [port, setPort] = useState(ports[0]);
   const [pieces, setPieces] = useState<Piece[] | null>(null);
   const [wrong, setWrong] = useState("");
+  const [query, setQuery] = useState("");
+  const shown = (pieces ?? []).filter((one) => matches(one, query));
   useEffect(() => { setPieces(null); api.blocks(text, path, port).then((found) => setPieces(found.blocks), (error) => setWrong(said(error))); }, [port]);
   return (
     <Dialog title={`Put a block before ${path}`} onClose={onClose}>
       {ports.length > 1 && <label>in the wire to <select value={port} onChange={(event) => setPort(event.currentTarget.value)}>{ports.map((one) => <option key={one}>{one}</option>)}</select></label>}
+      <Filter query={query} onQuery={setQuery} onEnter={() => { if (query && shown[0]) onPick(shown[0].use, port, shown[0].proposed); }} />
       {wrong && <p class="wrong">{wrong}</p>}
       {!pieces && !wrong && <p>Asking the checker…</p>}
+      {pieces && !shown.length && <p>No block fits.</p>}
       <div class="choices">
-        {pieces?.map((one) => (
+        {shown.map((one) => (
           <div class="choice" key={one.use}>
             <button class="pick" onClick={() => onPick(one.use, port, one.proposed)}><b>{one.use}</b> <span>{one.doc.split(/[;.]/)[0]}</span></button>
             <span class="change">{signed(one.parameters)} parameters{Object.keys(one.proposed).length ? ` · ${Object.entries(one.proposed).map(([name, value]) => `${name} ${value}`).join(", ")}` : ""}</span>

@@ -11,6 +11,7 @@ const MANY = 1500;
 
 export interface Marks {
   chosen: string;
+  picked?: Set<string>;
   found: Set<string> | null;
   wrong: Map<string, string>;
   masks: boolean;
@@ -159,12 +160,12 @@ function OneBox(props: Looks & { box: Box; legible: boolean }) {
   const node = box.id.slice(box.id.indexOf("/") + 1);
   const closed = onFold && box.id.startsWith("node/") && foldable(node).includes("o");
   const wrong = marks.wrong.get(box.id);
-  const ring = wrong ? colors.wrong : box.id === marks.chosen ? colors.chosen : marks.found?.has(box.id) ? colors.found : "";
+  const ring = wrong ? colors.wrong : box.id === marks.chosen || marks.picked?.has(box.id) ? colors.chosen : marks.found?.has(box.id) ? colors.found : "";
   const change = box.fact ? facts[box.fact]?.changed : undefined;
   if (box.shape === "join") return <circle cx={x + w / 2} cy={y + h / 2} r={1.2} fill={colors.ink} opacity={opacity} />;
   return (
     <g class="box" data-id={box.id} opacity={opacity === 1 ? undefined : opacity} role="button" tabIndex={-1}
-      aria-label={labelOf(box, facts)} aria-pressed={box.id === marks.chosen}>
+      aria-label={labelOf(box, facts)} aria-pressed={box.id === marks.chosen || Boolean(marks.picked?.has(box.id))}>
       <Body {...props} />
       {closed && props.legible && <FoldButton x={x + w - 18} y={y + 3} sign="+" label={`unfold ${node}`} colors={colors} act={() => onFold!(node, "unfold")} />}
       {(ring || change) && <rect x={x - 3} y={y - 3} width={w + 6} height={h + 6} rx={8} fill="none"

@@ -1,11 +1,12 @@
 // What can be changed of the selected node.
 import { useEffect, useState } from "preact/hooks";
 import { api } from "./api";
-import { valueOf } from "./dialogs";
+import { Param } from "./params";
 import type { Box, Scene } from "./types";
 
 export interface Acts {
   edit: (edit: Record<string, unknown>) => Promise<boolean>;
+  rename: (path: string, name: string) => Promise<boolean>;
   menu: (path: string) => void;
   palette: (path: string, ports: string[]) => void;
   code: (path: string) => void;
@@ -34,11 +35,12 @@ export function Inspector({ box, scene, text, acts, editable }: { box: Box; scen
       {!path.includes("/") && ports.length > 0 && <button onClick={() => acts.palette(path, ports)}>Insert before…</button>}
       {!path.includes("/") && isBlock && ports.length > 0 && <button onClick={() => void acts.edit({ what: "remove", path })}>Remove</button>}
       <button onClick={() => acts.code(path)}>Code</button>
+      {!/[/]|\.\d[\d,-]*$/.test(path) && <Name key={path} path={path} acts={acts} />}
       {outer && scene.foldable[outer].repeat !== undefined && <Repeat key={outer} path={outer} count={scene.foldable[outer].repeat} acts={acts} />}
       {[path, ...inner].map((one) => (
         <section key={one}>
           {Object.keys(scene.facts[one].params).length > 0 && <h3>{scene.facts[one].use}</h3>}
-          {Object.entries(scene.facts[one].params).map(([name, value]) => <Param key={`${one} ${name} ${JSON.stringify(value)}`} path={one} name={name} value={value} help={scene.params[scene.facts[one].use]?.[name]} acts={acts} />)}
+          {Object.entries(scene.facts[one].params).map(([name, value]) => <Param key={`${one} ${name} ${JSON.stringify(value)}`} id={one} paths={[one]} name={name} values={[value]} help={scene.params[scene.facts[one].use]?.[name]} acts={acts} />)}
           {scene.facts[one].slots.filter((slot) => !scene.facts[`${one}/${slot}`]).map((slot) => (
             <button key={slot} class="slot-add" data-slot={`${one}/${slot}`} onClick={() => acts.menu(`${one}/${slot}`)}>+ {slot}</button>
           ))}
@@ -67,27 +69,14 @@ function Repeat({ path, count, acts }: { path: string; count: number | null; act
   );
 }
 
-function Param({ path, name, value, help, acts }: { path: string; name: string; value: unknown; help?: { doc: string; choices: unknown[] }; acts: Acts }) {
-  const first = typeof value === "string" ? value : JSON.stringify(value);
+/** The name of the node, which its wires, ties and patches follow. */
+function Name({ path, acts }: { path: string; acts: Acts }) {
+  const first = path.slice(path.lastIndexOf(".") + 1);
   const [given, setGiven] = useState(first);
-  const values = (help?.choices ?? []).map((one) => (typeof one === "string" ? one : JSON.stringify(one)));
-  if (values.includes(first)) {
-    return (
-      <label class="param" title={help?.doc}>{name}
-        <select data-param={`${path} ${name}`} value={first} onChange={(event) => {
-          const list = event.currentTarget;
-          void acts.edit({ what: "set", path, key: `params.${name}`, value: help?.choices[list.selectedIndex] }).then((done) => { if (!done) list.value = first; });
-        }}>{values.map((one) => <option key={one}>{one}</option>)}</select>
-      </label>
-    );
-  }
   return (
-    <form class="param" title={help?.doc} onSubmit={(event) => {
-      event.preventDefault();
-      if (given !== first) void acts.edit(given.trim() === "" ? { what: "unset", path, key: `params.${name}` } : { what: "set", path, key: `params.${name}`, value: valueOf(given) }).then((done) => { if (!done) setGiven(first); });
-    }}>
-      <label>{name} <input type="text" data-param={`${path} ${name}`} value={given} onInput={(event) => setGiven(event.currentTarget.value)} /></label>
-      {given !== first && <button>Set</button>}
+    <form class="param" onSubmit={(event) => { event.preventDefault(); if (given !== first) void acts.rename(path, given).then((done) => { if (!done) setGiven(first); }); }}>
+      <label>name <input type="text" data-act="name" value={given} onInput={(event) => setGiven(event.currentTarget.value)} /></label>
+      {given !== first && <button>Rename</button>}
     </form>
   );
 }

@@ -1,4 +1,5 @@
 // A small writer of PDF: the shapes and texts of a drawing as vectors, on a page of its size.
+import { Outlines } from "./glyphs";
 
 type Style = Record<"fill" | "stroke" | "stroke-width" | "stroke-dasharray" | "font-size" | "text-anchor" | "paint-order" | "stroke-linejoin", string>;
 
@@ -25,6 +26,18 @@ function codeOf(sign: string): [font: "F" | "S" | "Z", code: number] | null {
   if (sign in SYMBOLS) return ["S", SYMBOLS[sign]];
   if (point >= 0x2701 && point <= 0x275e) return ["Z", point - 0x26e0];
   return null;
+}
+
+/** A text in characters with a code, and between them texts without, which are drawn as a whole. */
+function pieces(text: string): [sign: string, code: [string, number] | null][] {
+  const found: [string, [string, number] | null][] = [];
+  for (const sign of text) {
+    const code = /^\p{M}$/u.test(sign) ? null : codeOf(sign), last = found.at(-1);
+    // A mark belongs to the letter before it.
+    if (!code && last && (!last[1] || /^\p{M}$/u.test(sign))) found[found.length - 1] = [last[0] + sign, null];
+    else found.push([sign, code]);
+  }
+  return found;
 }
 
 const round = (value: number): string => String(+value.toFixed(2));
@@ -62,8 +75,8 @@ function curve(d: string): string {
 class Writer {
   readonly lines: string[] = [];
   readonly opacities: number[] = [];
-  /** Characters that no font of the file has. */
-  readonly missing = new Set<string>();
+  /** Texts that the standard fonts do not have. */
+  readonly outlines = new Outlines();
   private readonly ruler = document.createElement("canvas").getContext("2d")!;
 
   write(element: Element, outer: Style): void {
@@ -103,28 +116,29 @@ class Writer {
     const wide = this.ruler.measureText(content).width;
     const left = x - wide * ({ start: 0, middle: 0.5, end: 1 }[style["text-anchor"]] ?? 0);
     const runs: { font: string; codes: number[]; text: string }[] = [];
-    for (const sign of content) {
-      const found = codeOf(sign);
-      if (!found) this.missing.add(sign);
-      const [font, code] = found ?? ["F", 63];
+    for (const [sign, found] of pieces(content)) {
+      const [font, code] = found ?? this.outlines.add(sign);
       if (runs.at(-1)?.font !== font) runs.push({ font, codes: [], text: "" });
       runs.at(-1)!.codes.push(code);
       runs.at(-1)!.text += sign;
     }
     let at = left;
-    const shown = runs.map(({ font, codes, text }) => {
+    const written = runs.map(({ font, codes, text }) => {
       const words = `/${font} ${round(size)} Tf 1 0 0 -1 ${round(at)} ${round(y)} Tm <${codes.map((code) => code.toString(16).padStart(2, "0")).join("")}> Tj`;
       at += this.ruler.measureText(text).width;
       return words;
-    }).join(" ");
+    });
+    const shown = written.join(" ");
     const edge = style["paint-order"] === "stroke" ? colorOf(style.stroke) : null;
-    if (edge) this.lines.push(`BT 1 Tr ${edge} RG ${style["stroke-width"]} w [] 0 d ${shown} ET`);
+    // The outlines of a Type 3 font cannot be stroked.
+    const stroked = written.filter((_, i) => !runs[i].font.startsWith("U")).join(" ");
+    if (edge && stroked) this.lines.push(`BT 1 Tr ${edge} RG ${style["stroke-width"]} w [] 0 d ${stroked} ET`);
     this.lines.push(`BT 0 Tr ${fill} rg ${shown} ET`);
   }
 }
 
 /** The bytes of a PDF with an SVG, and the characters that it could not write. */
-export async function pdfOf(svg: string, title: string): Promise<{ content: Blob; missing: string }> {
+export async function pdfOf(svg: string, title: string): Promise<Blob> {
   const root = new DOMParser().parseFromString(svg, "image/svg+xml").documentElement;
   const [x, y, w, h] = root.getAttribute("viewBox")!.split(" ").map(Number);
   const scale = Math.min(1, LARGEST / Math.max(w, h));
@@ -135,13 +149,17 @@ export async function pdfOf(svg: string, title: string): Promise<{ content: Blob
   const name = `<feff${[...title].flatMap((sign) => sign.split("")).map((unit) => unit.charCodeAt(0).toString(16).padStart(4, "0")).join("")}>`;
   const font = (base: string, more = "") => `<< /Type /Font /Subtype /Type1 /BaseFont /${base}${more} >>`;
   const states = writer.opacities.map((value, i) => `/O${i} << /ca ${round(value)} /CA ${round(value)} >>`).join(" ");
+  let next = 9;
+  const fonts = writer.outlines.fonts(next);
+  const own = fonts.map(({ name, objects }) => { const number = next; next += objects.length; return `/${name} ${number} 0 R`; }).join(" ");
   const objects: BlobPart[][] = [
     ["<< /Type /Catalog /Pages 2 0 R >>"],
     ["<< /Type /Pages /Kids [3 0 R] /Count 1 >>"],
-    [`<< /Type /Page /Parent 2 0 R /MediaBox [0 0 ${round(w * scale)} ${round(h * scale)}] /Contents 4 0 R /Resources << /Font << /F 5 0 R /S 6 0 R /Z 7 0 R >> /ExtGState << ${states} >> >> >>`],
+    [`<< /Type /Page /Parent 2 0 R /MediaBox [0 0 ${round(w * scale)} ${round(h * scale)}] /Contents 4 0 R /Resources << /Font << /F 5 0 R /S 6 0 R /Z 7 0 R ${own} >> /ExtGState << ${states} >> >> >>`],
     [`<< /Length ${packed.byteLength} /Filter /FlateDecode >>\nstream\n`, packed, "\nendstream"],
     [font("Helvetica", " /Encoding /WinAnsiEncoding")], [font("Symbol")], [font("ZapfDingbats")],
     [`<< /Title ${name} /Producer (Weft) >>`],
+    ...fonts.flatMap((one) => one.objects.map((object) => [object])),
   ];
   const parts: BlobPart[] = ["%PDF-1.4\n"];
   const places: number[] = [];
@@ -153,5 +171,5 @@ export async function pdfOf(svg: string, title: string): Promise<{ content: Blob
   });
   const table = places.map((place) => `${String(place).padStart(10, "0")} 00000 n \n`).join("");
   parts.push(`xref\n0 ${objects.length + 1}\n0000000000 65535 f \n${table}trailer\n<< /Size ${objects.length + 1} /Root 1 0 R /Info 8 0 R >>\nstartxref\n${length}\n%%EOF\n`);
-  return { content: new Blob(parts, { type: "application/pdf" }), missing: [...writer.missing].join("") };
+  return new Blob(parts, { type: "application/pdf" });
 }

@@ -5,6 +5,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks"
 import { api, Refusal, started, type File, type Look, type TextEdit, type Times } from "./api";
 import { Code, Compare, Dialog, Menu, Palette, said, Variant } from "./dialogs";
 import { Inspector, type Acts } from "./inspector";
+import { Several } from "./params";
 import { Run } from "./run";
 import type { Box, Scene } from "./types";
 import { Viewer } from "./viewer";
@@ -31,6 +32,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
   const [pass, setPass] = useState("");
   const [sizes, setSizes] = useState<Record<string, number>>({});
   const [chosen, setChosen] = useState("");
+  const [picked, setPicked] = useState<string[]>([]);
   const [dark, setDark] = useState(matchMedia("(prefers-color-scheme: dark)").matches);
   const [open, setOpen] = useState<Open>(null);
   const [note, setNote] = useState<{ text: string; wrong: boolean } | null>(null);
@@ -156,7 +158,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
     }
     return best;
   }, [scene, drawing, file]);
-  useEffect(() => { if (cursor) { const box = boxOf(cursor); if (box) setChosen(box.id); } }, [cursor]);
+  useEffect(() => { if (cursor) { const box = boxOf(cursor); if (box) { setChosen(box.id); setPicked([]); } } }, [cursor]);
   const wrong = useMemo(() => {
     const found = new Map<string, string>();
     for (const finding of look.findings) {
@@ -182,12 +184,21 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
       return true;
     } catch (error) { tell(said(error), true); return false; }
   }, []);
+  const rename = useCallback(async (path: string, name: string): Promise<boolean> => {
+    const done = await edit({ what: "rename", path, name });
+    const after = (old: string) => (old === path || old.startsWith(`${path}.`) ? path.replace(/[^.]+$/, name) + old.slice(path.length) : old);
+    if (done) {
+      setChosen(`node/${after(path)}`);
+      setKey((old) => old.split(" ").filter(Boolean).map((word) => word[0] + after(word.slice(1))).join(" "));
+    }
+    return done;
+  }, [edit]);
   const acts: Acts = useMemo(() => ({
-    edit,
+    edit, rename,
     menu: (path) => setOpen({ what: "menu", path }),
     palette: (path, ports) => setOpen({ what: "palette", path, ports }),
     code: (node) => setOpen({ what: "code", node }),
-  }), [edit]);
+  }), [edit, rename]);
   const errors = look.findings.filter((one) => one.severity === "error");
   const editable = look.editable === true && !pass;
   const wiring: Wiring | undefined = useMemo(() => (editable ? {
@@ -246,11 +257,12 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
         <div class="divider" role="separator" aria-orientation="vertical" tabIndex={0} aria-valuenow={Math.round(split)} aria-label="width of the text" onPointerDown={slide}
           onKeyDown={(event) => { if (event.key === "ArrowLeft") setSplit(Math.max(12, split - 3)); if (event.key === "ArrowRight") setSplit(Math.min(80, split + 3)); }} />
         <div class="right" style={dock ? { gridTemplateRows: `minmax(0, 1fr) 5px ${low}%` } : undefined}>
-          {scene && timed ? <Viewer scene={timed} stateKey={Object.keys(scene.states)[0]} onKey={setKey} known={null} dark={dark} onDark={setDark} chosen={chosen} onChoose={choose}
+          {scene && timed ? <Viewer scene={timed} stateKey={Object.keys(scene.states)[0]} onKey={setKey} known={null} dark={dark} onDark={setDark} chosen={chosen} onChoose={choose} picked={picked} onPick={setPicked}
+            several={(boxes) => <Several boxes={boxes} scene={timed} acts={acts} editable={editable} />}
             wrong={wrong} stale={!look.scene} onMenu={onMenu} wiring={wiring} onMeasure={errors.length || pass ? undefined : measure} measuring={measuring} measured={times?.turn ?? 0}
             inspector={(box) => <Inspector box={box} scene={timed} text={text} acts={acts} editable={editable} />} />
             : <p class="empty">{look.findings.length ? "Nothing can be drawn yet: see the findings." : "Drawing…"}</p>}
-          {look.partial && scene && !look.editable && <div class="partial" role="status">{look.missing?.length ? `Drawn up to the mistakes: without ${look.missing.join(", ")}.` : "Drawn in spite of the mistakes."}</div>}
+          {look.partial && scene && (!look.editable || look.missing?.length) && <div class="partial" role="status">{look.missing?.length ? `Drawn up to the mistakes: without ${look.missing.join(", ")}.` : "Drawn in spite of the mistakes."}</div>}
           {dock && scene && <>
             <div class="divider across" role="separator" aria-orientation="horizontal" tabIndex={0} aria-valuenow={Math.round(low)} aria-label="height of the run" onPointerDown={raise}
               onKeyDown={(event) => { if (event.key === "ArrowUp") setLow(Math.min(75, low + 3)); if (event.key === "ArrowDown") setLow(Math.max(15, low - 3)); }} />
@@ -287,6 +299,7 @@ function Findings({ look, onFix, onGo }: { look: Look; onFix: (edits: TextEdit[]
 const KEYS: [string, string][] = [
   ["↑ ↓", "go along a wire"], ["← →", "go sideways"], ["Enter", "unfold, or open the menu of the node"], ["Space", "fold or unfold what is around"],
   ["f", "fold or unfold everything"], ["/", "search"], ["h", "next heat"], ["m", "masks"], ["t", "types of wires"], ["d", "dark mode"],
+  ["Shift ← ↑ → ↓", "select one more; also Shift and a click, or a rectangle"], ["s", "select all nodes with the same blocks"], ["F2", "rename the node"],
   ["w", "draw a wire from the node: arrows choose a port, Enter wires, Esc cancels"],
   ["+ − 0", "zoom, fit"], ["Esc", "select nothing"], ["Ctrl S", "save"], ["Ctrl Z", "undo"], ["Ctrl Space", "complete, in the text"],
 ];

@@ -7,6 +7,8 @@ import { pngOf, save, svgOf } from "./export";
 import { pdfOf } from "./pdf";
 import { between, canMove, DURATION, origin, type Step } from "./motion";
 import { heatColor, palette } from "./palette";
+import { neighbor } from "./steps";
+import { alike, Marquee, spanned, toggled, within } from "./picking";
 import { keyOf, readKey, short, UNITS, type Box, type Drawing, type Frame, type Heat, type Point, type Rect, type Scene } from "./types";
 import { Outlets, outletsOf, Thread, useWiring, type Wiring } from "./wiring";
 
@@ -21,6 +23,10 @@ export interface Props {
   onDark: (dark: boolean) => void;
   chosen: string;
   onChoose: (id: string) => void;
+  /** Several nodes that are picked, of which the chosen one was the last. */
+  picked?: string[];
+  onPick?: (ids: string[]) => void;
+  several?: (boxes: Box[]) => ComponentChildren;
   wrong?: Map<string, string>;
   stale?: boolean;
   inspector?: (box: Box) => ComponentChildren;
@@ -58,6 +64,7 @@ export function Viewer(props: Props) {
   const [hover, setHover] = useState<{ box: Box; x: number; y: number } | null>(null);
   const [under, setUnder] = useState<Frame | undefined>(undefined);
   const [said, setSaid] = useState("");
+  const [marquee, setMarquee] = useState<Rect | null>(null);
   const search = useRef<HTMLInputElement>(null);
   const shown = useRef<Drawing>(target);
   const anchor = useRef<{ id: string; at: Rect } | null>(null);
@@ -158,7 +165,8 @@ export function Viewer(props: Props) {
   const drawing = step?.drawing ?? target;
   const values = useMemo(() => (heat ? target.boxes.map((box) => valueOf(scene.facts[box.fact ?? ""], heat)) : [0]), [heat, target, scene]);
   const most = values.reduce((a, b) => Math.max(a, b), 0);
-  const marks: Marks = { chosen, found: foundIds, wrong: props.wrong ?? new Map(), masks, heat, most, types };
+  const picked = useMemo(() => new Set(target.boxes.filter((box) => props.picked?.includes(box.id)).map((box) => box.id)), [target, props.picked]);
+  const marks: Marks = { chosen, picked, found: foundIds, wrong: props.wrong ?? new Map(), masks, heat, most, types };
   const pointOf = (event: PointerEvent): Point => {
     const frame = holder.current!.getBoundingClientRect();
     return [(event.clientX - frame.left - view.x) / view.k, (event.clientY - frame.top - view.y) / view.k];
@@ -177,7 +185,7 @@ export function Viewer(props: Props) {
     return [left, top, coarse(size[0] / view.k, grid) + 3 * grid, coarse(size[1] / view.k, grid) + 3 * grid];
   }, [Math.floor(-view.x / 400), Math.floor(-view.y / 400), view.k, size[0], size[1]]);
   const looks: Looks = { drawing, facts: scene.facts, colors, marks, sight, scale: view.k, foldable, onFold: fold, fade: step?.fade, wireFade: step?.wires };
-  const picture = useMemo(() => <Drawn {...looks} />, [drawing, colors, sight, view.k < 0.28, foldable, fold, step, heat, most, masks, types, chosen, foundIds, wires.lit, props.wrong, scene]);
+  const picture = useMemo(() => <Drawn {...looks} />, [drawing, colors, sight, view.k < 0.28, foldable, fold, step, heat, most, masks, types, chosen, picked, foundIds, wires.lit, props.wrong, scene]);
 
   const zoom = (factor: number, x = size[0] / 2, y = size[1] / 2) => {
     const k = Math.max(0.02, Math.min(6, view.k * factor));
@@ -189,6 +197,7 @@ export function Viewer(props: Props) {
     setCamera({ k, x: size[0] / 2 - (x + w / 2) * k, y: size[1] / 2 - (y + h / 2) * k });
   };
   const choose = (box: Box | undefined, move = false) => {
+    props.onPick?.([]);
     onChoose(box?.id ?? "");
     if (!box) return;
     setSaid(`${box.title.join(" ")}${box.fact ? `, ${box.fact}, ${short(scene.facts[box.fact].parameters)} parameters` : ""}`);
@@ -208,15 +217,24 @@ export function Viewer(props: Props) {
     return () => element.removeEventListener("wheel", wheel);
   });
 
-  const drag = useRef<{ x: number; y: number; from: Camera; moved: boolean } | null>(null);
+  const pick = (ids: string[]) => {
+    props.onPick?.(ids.length > 1 ? ids : []);
+    if (!ids.includes(chosen) || ids.length < 2) onChoose(ids.at(-1) ?? "");
+    setSaid(ids.length > 1 ? `${ids.length} nodes selected` : "");
+  };
+  const more = (box: Box | undefined) => { if (box && props.onPick) pick(toggled([...picked], chosen, box)); else choose(box); };
+
+  const drag = useRef<{ x: number; y: number; from: Camera; moved: boolean; corner: Point | null } | null>(null);
   const boxAt = (event: Event): Box | undefined => {
     const id = (event.target as Element).closest?.("[data-id]")?.getAttribute("data-id");
     return id ? target.boxes.find((box) => box.id === id) : undefined;
   };
-  const step_ = (way: "up" | "down" | "left" | "right") => {
+  const step_ = (way: "up" | "down" | "left" | "right", extend = false) => {
     const now = target.boxes.find((box) => box.id === chosen);
+    const after = now && neighbor(target, now, way);
+    if (extend && props.onPick && after) { const ids = [...new Set([...toggled([...picked].filter((id) => id !== after.id), chosen, after)])]; props.onPick(ids); onChoose(after.id); setSaid(`${ids.length} nodes selected`); return; }
     if (!now) return choose(target.boxes.find((box) => box.shape === "box") ?? target.boxes[0], true);
-    choose(neighbor(target, now, way) ?? now, true);
+    choose(after ?? now, true);
   };
   const keys = (event: KeyboardEvent) => {
     if (wires.key(event.key, event.shiftKey)) { event.preventDefault(); return; }
@@ -224,7 +242,9 @@ export function Viewer(props: Props) {
     const node = box?.id.replace(/^node\//, "") ?? "";
     const around = box ? target.frames.filter((one) => node.startsWith(`${one.path}.`)).pop()?.node : undefined;
     const acts: Record<string, () => void> = {
-      ArrowUp: () => step_("up"), ArrowDown: () => step_("down"), ArrowLeft: () => step_("left"), ArrowRight: () => step_("right"),
+      ArrowUp: () => step_("up", event.shiftKey), ArrowDown: () => step_("down", event.shiftKey), ArrowLeft: () => step_("left", event.shiftKey), ArrowRight: () => step_("right", event.shiftKey),
+      s: () => { const groups = box ? alike(scene, target, box) : []; const wider = groups.find((one) => one.ids.length > picked.size) ?? groups[0]; if (wider && props.onPick) pick(wider.ids); },
+      F2: () => { const name = holder.current!.parentElement!.querySelector<HTMLInputElement>(".inspector [data-act=name]"); name?.focus(); name?.select(); },
       "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8), "0": () => setCamera(null),
       "/": () => search.current?.focus(), m: () => setMasks(!masks), t: () => setTypes(!types), d: () => props.onDark(!dark),
       h: () => setHeat(HEATS[(HEATS.findIndex(([name]) => name === heat) + 1) % (hasTime ? 5 : 4)][0]),
@@ -232,7 +252,7 @@ export function Viewer(props: Props) {
       Enter: () => { if (foldable(node).includes("o")) fold(node, "unfold"); else if (box && props.onMenu) props.onMenu(box); },
       " ": () => { if (foldable(node).includes("o")) fold(node, "unfold"); else if (around) fold(around, opened.has(around) ? "once" : "close"); },
       w: () => { const [first] = outletsOf(scene, box, undefined); if (first) wires.begin(first, true); else setSaid("no value to draw a wire from"); },
-      Escape: () => { setQuery(""); onChoose(""); setHover(null); },
+      Escape: () => { setQuery(""); props.onPick?.([]); onChoose(""); setHover(null); },
     };
     const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : acts[event.key];
     if (act) { event.preventDefault(); act(); }
@@ -240,9 +260,7 @@ export function Viewer(props: Props) {
   const export_ = async (kind: "svg" | "png" | "pdf") => {
     const seen: Rect = camera ? [-view.x / view.k, -view.y / view.k, size[0] / view.k, size[1] / view.k] : [0, 0, target.width, target.height];
     const text = svgOf({ ...looks, drawing: target, fade: undefined, wireFade: 1 }, seen);
-    const pdf = kind === "pdf" ? await pdfOf(text, scene.name) : null;
-    if (pdf?.missing) setSaid(`fonts of a PDF do not have ${pdf.missing}: save an SVG for them`);
-    const blob = pdf?.content ?? (kind === "svg" ? new Blob([text], { type: "image/svg+xml" }) : await pngOf(text, seen[2], seen[3]));
+    const blob = kind === "pdf" ? await pdfOf(text, scene.name) : kind === "svg" ? new Blob([text], { type: "image/svg+xml" }) : await pngOf(text, seen[2], seen[3]);
     save(`${scene.name.replace(/[^\w.-]+/g, "-")}.${kind}`, blob);
   };
   const chosenBox = target.boxes.find((box) => box.id === chosen);
@@ -284,14 +302,14 @@ export function Viewer(props: Props) {
         aria-label={`drawing of ${scene.name}; arrow keys go along the wires, Enter unfolds, / searches`}
         onPointerDown={(event) => {
           if (event.button !== 0) return;
-          drag.current = { x: event.clientX, y: event.clientY, from: view, moved: false };
+          drag.current = { x: event.clientX, y: event.clientY, from: view, moved: false, corner: event.shiftKey && props.onPick ? pointOf(event) : null };
         }}
         onPointerMove={(event) => {
           const held = drag.current;
           if (held) {
             const dx = event.clientX - held.x, dy = event.clientY - held.y;
             if (!held.moved && Math.hypot(dx, dy) > 4) { held.moved = true; holder.current!.setPointerCapture(event.pointerId); }
-            if (held.moved) { setHover(null); setCamera({ ...held.from, x: held.from.x + dx, y: held.from.y + dy }); }
+            if (held.moved && held.corner) { setHover(null); setMarquee(spanned(held.corner, pointOf(event))); } else if (held.moved) { setHover(null); setCamera({ ...held.from, x: held.from.x + dx, y: held.from.y + dy }); }
             return;
           }
           if (wires.thread) return;
@@ -305,13 +323,16 @@ export function Viewer(props: Props) {
         onPointerUp={(event) => {
           const held = drag.current;
           drag.current = null;
-          if (held && !held.moved) choose(boxAt(event));
+          setMarquee(null);
+          if (held?.corner && held.moved) pick(within(target, spanned(held.corner, pointOf(event)), [...picked]));
+          else if (held && !held.moved) (held.corner ? more : choose)(boxAt(event));
         }}
         onPointerLeave={() => { setHover(null); setUnder(undefined); }}
         onDblClick={(event) => { const box = boxAt(event); if (box && props.onMenu) props.onMenu(box); }}>
         <svg width={size[0]} height={size[1]} aria-hidden={false} role="group" aria-label={scene.name}>
           <g transform={`translate(${view.x},${view.y}) scale(${view.k})`}>
             {picture}
+            {marquee && <Marquee at={marquee} colors={colors} scale={view.k} />}
             {!wires.thread && <Outlets outlets={outlets} colors={colors} scale={view.k} begin={(outlet) => { setHover(null); wires.begin(outlet, false); }} />}
             {wires.thread && <Thread thread={wires.thread} inlets={wires.inlets} colors={colors} scale={view.k} />}
           </g>
@@ -331,9 +352,16 @@ export function Viewer(props: Props) {
           <b>{scene.name}</b> {short(scene.parameters)} parameters · {short(scene.flops)} FLOPs at {Object.entries(scene.sizes).map(([axis, length]) => `${axis}=${length}`).join(" ")}
         </div>
       </div>
-      {chosenBox && (
+      {picked.size > 1 && props.several && (
+        <aside class="inspector" aria-label="selected nodes">
+          <button class="close" aria-label="close" onClick={() => choose(undefined)}>×</button>
+          {props.several(target.boxes.filter((box) => picked.has(box.id)))}
+        </aside>
+      )}
+      {chosenBox && !(picked.size > 1 && props.several) && (
         <aside class="inspector" aria-label="selected node">
           <button class="close" aria-label="close" onClick={() => onChoose("")}>×</button>
+          {props.onPick && <p class="alike">{alike(scene, target, chosenBox).map((one) => <button key={one.title} onClick={() => pick(one.ids)} title="select all of them (s)">All {one.ids.length} {one.title}</button>)}</p>}
           <Card box={chosenBox} scene={scene} pinned>{(props.inspector?.(chosenBox) ?? null) as never}</Card>
         </aside>
       )}
@@ -352,26 +380,3 @@ export function next(key: string, node: string, kind: string, first: boolean): s
   if (kind === "close") for (const some of [closed, opened]) for (const path of some) if (path.startsWith(`${node}.`)) some.delete(path);
   return keyOf(closed, opened);
 }
-
-function neighbor(drawing: Drawing, now: Box, way: "up" | "down" | "left" | "right"): Box | undefined {
-  const byId = new Map(drawing.boxes.map((box) => [box.id, box]));
-  const middle = (box: Box) => box.at[0] + box.at[2] / 2;
-  if (way === "up" || way === "down") {
-    let ends = [now.id];
-    const seen = new Set(ends);
-    // Pass through the points where wires branch.
-    for (let turn = 0; turn < 8 && ends.length; turn++) {
-      const after = drawing.wires.filter((wire) => ends.includes(way === "up" ? wire.from : wire.to)).map((wire) => (way === "up" ? wire.to : wire.from));
-      const boxes = after.map((id) => byId.get(id)!).filter((box) => box && box.shape !== "join");
-      if (boxes.length) return boxes.sort((a, b) => Math.abs(middle(a) - middle(now)) - Math.abs(middle(b) - middle(now)))[0];
-      ends = after.filter((id) => !seen.has(id) && seen.add(id));
-    }
-    return undefined;
-  }
-  const side = way === "left" ? -1 : 1;
-  return drawing.boxes
-    .filter((box) => box.shape !== "join" && (middle(box) - middle(now)) * side > 4)
-    .sort((a, b) => distance(a, now) - distance(b, now))[0];
-}
-
-const distance = (a: Box, b: Box): number => Math.abs(a.at[0] + a.at[2] / 2 - b.at[0] - b.at[2] / 2) + 3 * Math.abs(a.at[1] + a.at[3] / 2 - b.at[1] - b.at[3] / 2);

@@ -124,25 +124,73 @@ def test_what_is_seen_is_saved_as_a_pdf_of_vectors(
     assert b"/Image" not in content
 
 
-def test_signs_of_other_fonts_are_in_the_pdf(drawn: Callable[..., Any], tmp_path: Path) -> None:
-    """A snowflake and a Greek letter have a code in Zapf Dingbats and Symbol; others are named."""
-    page = drawn("transformer-base")
+def _pdf_with(page: Any, text: str, path: Path) -> bytes:
+    """Return the PDF of a drawing whose first text is another one."""
     page.evaluate(
-        "() => { const labels = document.querySelectorAll('svg .box text');"
-        " window.oldSerialize = XMLSerializer.prototype.serializeToString;"
+        "text => { const old = XMLSerializer.prototype.serializeToString;"
         " XMLSerializer.prototype.serializeToString = function (node) {"
-        "   node.querySelector('text').textContent = '\u2744 \u03b1 \u6f22';"
-        "   return window.oldSerialize.call(this, node); }; }"
+        "   node.querySelector('text').textContent = text;"
+        "   return old.call(this, node); }; }",
+        text,
     )
     with page.expect_download() as found:
         page.click("button:text-is('PDF')")
-    found.value.save_as(tmp_path / "x.pdf")
-    content = (tmp_path / "x.pdf").read_bytes()
+    found.value.save_as(path)
+    return path.read_bytes()
+
+
+def _drawing(content: bytes) -> str:
+    """Return what a PDF draws."""
     packed = content.partition(b"stream\n")[2].partition(b"\nendstream")[0]
-    drawing = zlib.decompress(packed).decode("latin-1")
+    return zlib.decompress(packed).decode("latin-1")
+
+
+def test_signs_of_other_fonts_are_in_the_pdf(drawn: Callable[..., Any], tmp_path: Path) -> None:
+    """A snowflake and a Greek letter have a code in Zapf Dingbats and Symbol."""
+    content = _pdf_with(drawn("transformer-base"), "\u2744 \u03b1", tmp_path / "x.pdf")
+    drawing = _drawing(content)
     assert re.search(r"/Z \d+ Tf [^T]*Tm <64>", drawing)
     assert re.search(r"/S [\d.]+ Tf [^T]*Tm <61>", drawing)
-    page.wait_for_selector(".said >> text=\u6f22")
+    assert b"/Type3" not in content
+
+
+def test_other_characters_are_outlines_in_the_pdf(
+    drawn: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Words of another script are glyphs that can be copied; a full block is a rectangle."""
+    texts = ["\u0441\u043b\u043e\u0439", "\u2588", "e\u0301", "\u6f22"]
+    content = _pdf_with(drawn("transformer-base"), " ".join(texts), tmp_path / "x.pdf")
+    starts = [int(line.split()[0]) for line in re.findall(rb"\d{10} 00000 n", content)]
+    objects = [content[at : content.index(b"endobj", at)].decode("latin-1") for at in starts]
+    [font] = [each for each in objects if "/Subtype /Type3" in each]
+    number = objects.index(font) + 1
+    assert f"/U0 {number} 0 R" in objects[2]
+    mapped = re.findall(r"^<(\w\w)> <(\w+)>$", objects[number], re.MULTILINE)
+    assert [bytes.fromhex(text).decode("utf-16-be") for _, text in mapped] == texts
+    codes = "".join(re.findall(r"/U0 [\d.]+ Tf [^T]*Tm <(\w+)> Tj", _drawing(content)))
+    assert codes == "".join(code for code, _ in mapped)
+    for line in objects[number:]:  # each stream has the length that it names
+        size = re.search(r"/Length (\d+) >>\nstream\n", line)
+        assert size is None or line[size.end() + int(size[1]) :].startswith("\nendstream")
+    glyphs = [each for each in objects if re.search(r" d1\n", each)]
+    assert len(glyphs) == len(texts)
+    # The outline of a full block has the area of the box around it; that of a letter does not.
+    assert _covered(glyphs[1]) == pytest.approx(1, abs=0.02)
+    assert 0.1 < _covered(glyphs[2]) < 0.8
+
+
+def _covered(glyph: str) -> float:
+    """Return the share of the box around a glyph that lies inside its outlines."""
+    lines = [line for line in glyph.split("\n") if line.endswith(" h")]
+    area, every = 0.0, []
+    for line in lines:
+        numbers = [float(word) for word in re.findall(r"-?[\d.]+", line)]
+        points = list(zip(numbers[::2], numbers[1::2], strict=True))
+        every += points
+        turned = [*points[1:], points[0]]
+        area += sum(x * v - u * y for (x, y), (u, v) in zip(points, turned, strict=True)) / 2
+    sides = [max(each) - min(each) for each in zip(*every, strict=True)]
+    return abs(area) / (sides[0] * sides[1])
 
 
 def test_a_thousand_nodes_are_drawn_and_moved(drawn: Callable[..., Any], tmp_path: Path) -> None:

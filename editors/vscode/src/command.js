@@ -23,6 +23,19 @@ function commandLine(setting, folder, more) {
 }
 
 /**
+ * Return how the client starts the server: over the standard streams.
+ *
+ * It names no transport, because the client then adds the argument `--stdio`, which weft refuses.
+ *
+ * @param {string} command the program
+ * @param {string[]} args its arguments
+ * @param {string | undefined} folder where it runs
+ */
+function executable(command, args, folder) {
+  return { command, args, options: { cwd: folder } };
+}
+
+/**
  * Return whether a text is likely a spec, a run or a study.
  *
  * @param {string} text the beginning of a file
@@ -31,4 +44,4 @@ function looksLikeSpec(text) {
   return /"format"\s*:\s*\d/.test(text) && /"(nodes|extends|objective|rows)"\s*:/.test(text);
 }
 
-module.exports = { commandLine, looksLikeSpec };
+module.exports = { commandLine, executable, looksLikeSpec };

@@ -4,7 +4,7 @@ const assert = require("node:assert");
 const path = require("node:path");
 const test = require("node:test");
 
-const { commandLine, looksLikeSpec } = require("./command");
+const { commandLine, executable, looksLikeSpec } = require("./command");
 
 test("a program on the path keeps its name", () => {
   assert.deepEqual(commandLine(["weft"], "/work", ["lsp"]), { command: "weft", args: ["lsp"] });
@@ -19,6 +19,15 @@ test("a setting that is no list of words is refused", () => {
   for (const wrong of ["weft", [], [""], [1], null]) {
     assert.throws(() => commandLine(wrong, "/work", []), /weft\.command/);
   }
+});
+
+test("the client adds no argument to those of weft", () => {
+  const options = executable("weft", ["lsp"], "/work");
+  // As LanguageClient.createMessageTransports does for an executable.
+  const TransportKind = { stdio: 0, ipc: 1, pipe: 2, socket: 3 };
+  const given = [...options.args, ...(options.transport === TransportKind.stdio ? ["--stdio"] : [])];
+  assert.deepEqual(given, ["lsp"]);
+  assert.equal(options.transport, undefined);
 });
 
 test("only specs, runs and studies get the button of the studio", () => {

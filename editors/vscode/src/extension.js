@@ -2,9 +2,9 @@
 // Starts `weft lsp` for JSON files, and `weft studio FILE` on demand.
 
 const vscode = require("vscode");
-const { LanguageClient, RevealOutputChannelOn, TransportKind } = require("vscode-languageclient/node");
+const { LanguageClient, RevealOutputChannelOn } = require("vscode-languageclient/node");
 
-const { commandLine, looksLikeSpec } = require("./command");
+const { commandLine, executable, looksLikeSpec } = require("./command");
 
 /** @type {LanguageClient | undefined} */
 let client;
@@ -21,7 +21,7 @@ async function start() {
   client = new LanguageClient(
     "weft",
     "Weft",
-    { command, args, transport: TransportKind.stdio, options: { cwd: folder } },
+    executable(command, args, folder),
     {
       documentSelector: files.flatMap((pattern) => languages.map((language) => ({ language, pattern }))),
       synchronize: { fileEvents: vscode.workspace.createFileSystemWatcher("**/*.json") },

@@ -12,6 +12,7 @@ from weft.graphs.advice.advise import CHECKS, advise
 from weft.graphs.checker.check import check
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
+from weft.specs.text.edits import edited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,3 +126,45 @@ def test_a_template_is_looked_at_once_however_often_it_is_used(
     graph = check(loaded(spec).form, registry())
 
     assert count_calls(lambda: advise(graph)) < 5_000
+
+
+@pytest.mark.parametrize(
+    "warning",
+    [each for each in WARNINGS if each["code"] in ("D04", "D06") or each["help"] == "remove it"],
+    ids=lambda warning: warning["name"],
+)
+def test_a_fix_leaves_no_warning(
+    warning: Mapping[str, Any], edit: Callable[..., dict[str, Any]]
+) -> None:
+    """Of a mask that hides what is known, a stack without a norm, and an idle exception."""
+    text = json.dumps(edit(warning.get("edit", {}), warning.get("remove", ())))
+    [found] = warnings_of(json.loads(text))
+    assert found.fix is not None
+
+    assert warnings_of(json.loads(edited(text, found.fix.edits))) == []
+
+
+def test_the_norm_of_the_fix_is_that_of_the_stack(edit: Callable[..., dict[str, Any]]) -> None:
+    """RMS norm with its own epsilon, between the stack and every reader, also an output."""
+    stack = "/blocks/decoder_layer/nodes/feed_forward/params"
+    spec = edit(
+        {
+            f"{stack}/order": "pre",
+            f"{stack}/norm": "rms_norm",
+            f"{stack}/eps": 1e-5,
+            "/outputs/states": "decoder.x",
+            "/nodes/decoder_norm": {"use": "activation@1", "in": {"x": "decoder.x"}},
+            "/nodes/head/in/x": "decoder_norm.y",
+        }
+    )
+    [found] = warnings_of(spec)
+    assert found.fix is not None
+
+    fixed = json.loads(edited(json.dumps(spec), found.fix.edits))
+
+    norm = {"use": "rms_norm@1", "in": {"x": "decoder.x"}, "params": {"eps": 1e-5}}
+    assert fixed["nodes"]["decoder_norm_"] == norm
+    assert fixed["outputs"]["states"] == "decoder_norm_.y"
+    assert fixed["nodes"]["decoder_norm"]["in"] == {"x": "decoder_norm_.y"}
+    assert fixed["nodes"]["head"] == spec["nodes"]["head"]
+    assert warnings_of(fixed) == []

@@ -204,3 +204,34 @@ def test_a_variant_inserts_and_removes_nodes_with_their_wires() -> None:
         ],
         key=str,
     )
+
+
+def test_one_key_of_several_is_joined_where_it_changes_alike() -> None:
+    """Both layers get another order, and one of them another dropout, too."""
+    value = json.loads(BASE.read_text())
+    for layer in ("encoder_layer", "decoder_layer"):
+        value["blocks"][layer]["nodes"]["feed_forward"]["params"]["order"] = "pre"
+    value["blocks"]["encoder_layer"]["nodes"]["feed_forward"]["params"]["dropout"] = 0.3
+    old, new = read(BASE.read_text(), str(BASE)), read(json.dumps(value), str(BASE))
+
+    _, made = variant(old, new, "transformer-base", "mine")
+
+    assert made["patch"] == [
+        {"select": "**.feed_forward", "set": {"params.order": "pre"}},
+        {"select": "encoder.*.feed_forward", "set": {"params.dropout": 0.3}},
+    ]
+
+
+def test_changes_that_always_come_together_are_one_patch() -> None:
+    """Two keys of the same nodes."""
+    value = json.loads(BASE.read_text())
+    for layer in ("encoder_layer", "decoder_layer"):
+        record = value["blocks"][layer]["nodes"]["feed_forward"]
+        record["params"] |= {"order": "pre", "dropout": 0.3}
+    old, new = read(BASE.read_text(), str(BASE)), read(json.dumps(value), str(BASE))
+
+    _, made = variant(old, new, "transformer-base", "mine")
+
+    assert made["patch"] == [
+        {"select": "**.feed_forward", "set": {"params.dropout": 0.3, "params.order": "pre"}}
+    ]

@@ -149,21 +149,72 @@ def test_wires_are_moved_although_a_node_is_unread_in_between() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "drawn"),
     [
-        ('"x": "target_position.y"', '"x": "target_positio.y"'),
-        ('"heads": 8', '"heads": 7'),
-        ('"x": "cross_attention.y"', '"x": "self_attention.y"'),
+        ('"x": "target_position.y"', '"x": "target_positio.y"', "encoder.*.feed_forward"),
+        ('"heads": 8', '"heads": 7', "decoder.*.cross_attention"),
+        ('"x": "cross_attention.y"', '"x": "self_attention.y"', "decoder.*.cross_attention"),
+        (', "memory": "memory", "mask": "mask"', ', "memory": "memory"', "decoder.*.feed_forward"),
+        (
+            '"x": "source_position.y", "mask"',
+            '"x": "source_embedding.y", "mask"',
+            "source_position",
+        ),
     ],
 )
-def test_other_mistakes_are_corrected_before_clicks_edit(old: str, new: str) -> None:
-    """A misspelled value, a condition, and a node of a template that nothing reads."""
+def test_clicks_edit_what_does_not_depend_on_a_mistake(old: str, new: str, drawn: str) -> None:
+    """A misspelled value, a condition, and a node and an input of a template that nothing reads."""
     one = read(BASE.read_text().replace(old, new), str(BASE))
     assert one.errors
+    shown = look(one)
+    assert shown["editable"]
+    assert f"node/{drawn}" in {box["id"] for box in shown["scene"]["states"][""]["boxes"]}
+    made = Editor(one).set(drawn, {"params.dropout": 0.25})
+    assert made.count('"dropout": 0.25') == 1
+    # The mistake stays where it is, and nothing else is reported.
+    assert {each.code for each in read(made, one.source).errors} == {e.code for e in one.errors}
+
+
+@pytest.mark.parametrize("new", ['"heads": 8,,', '"heads": 8, "heads": 8'])
+def test_a_text_that_is_no_json_is_edited_as_text_only(new: str) -> None:
+    """Its keys have no certain place."""
+    one = read(BASE.read_text().replace('"heads": 8,', new), str(BASE))
     assert one.editable is None
     assert not look(one).get("editable")
-    with pytest.raises(InputError, match="edited as text only"):
+    with pytest.raises(InputError, match="cannot be edited by clicks"):
         Editor(one)
+
+
+def test_an_unread_node_of_a_template_is_wired_again() -> None:
+    """It stays in the drawing, in a repeat and in a slot, and its wire can be drawn back."""
+    one = base()
+    moved = read(Editor(one).wire("decoder.*.feed_forward", "x", "self_attention.y"), one.source)
+    assert [each.at for each in moved.errors] == ["/blocks/decoder_layer/nodes/cross_attention"]
+    assert moved.editable is not None
+    assert moved.loaded is not None
+    [found] = ports.fitting_ports(moved.editable, moved.loaded, "decoder.*.cross_attention")
+    assert {"path": "decoder.*.feed_forward", "port": "x", "now": "self_attention.y"} in (
+        found["ports"]
+    )
+    back = Editor(moved).wire("decoder.*.feed_forward", "x", "cross_attention.y")
+    assert back == one.text
+
+
+def test_an_unread_node_of_a_template_in_a_slot_is_left_out() -> None:
+    """A slot takes one output, so it is not drawn; the rest is edited."""
+    value = json.loads(BASE.read_text())
+    body = {
+        "inputs": {"x": "f[B S d_model]"},
+        "outputs": {"y": "a.y"},
+        "nodes": {name: {"use": "activation@1", "in": {"x": "x"}} for name in ("a", "b")},
+    }
+    value["blocks"]["twice"] = body
+    layer = value["blocks"]["encoder_layer"]["nodes"]
+    layer["feed_forward"]["fill"]["f"] = {"use": "twice"}
+    one = read(json.dumps(value), str(BASE))
+    assert [each.at for each in one.errors] == ["/blocks/twice/nodes/b"]
+    assert look(one)["missing"] == []
+    assert '"repeat": 2' in Editor(one).repeat("encoder", 2)
 
 
 @pytest.mark.parametrize("path", ["nothing", "input/nothing", "head/f", "encoder.*"])
