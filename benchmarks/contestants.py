@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from peers import Fairseq, Sockeye, XTransformers
+from peers import Eole, Fairseq, Sockeye, XTransformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -129,6 +129,11 @@ def build_marian(vocab: int, size: Size = BASE) -> nn.Module:
     )
 
 
+def build_eole(vocab: int, size: Size = BASE) -> nn.Module:
+    """Build Eole's Transformer."""
+    return Eole(vocab, size.d_model, size.heads, size.d_ff, size.dropout)
+
+
 def _called(model: Any, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
     logits: Tensor = model(source, mask, target)
     return logits
@@ -162,4 +167,5 @@ CONTESTANTS = {
     "x-transformers": Contestant(XTransformers, _called, torch_loss),
     "fairseq": Contestant(Fairseq, _called, torch_loss),
     "Sockeye": Contestant(Sockeye, _called, torch_loss),
+    "Eole": Contestant(build_eole, _called, torch_loss),
 }
