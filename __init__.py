@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from .runtime.prove.report import Proof as Proof
     from .runtime.spec.check import check as check
     from .runtime.spec.findings import Findings as Findings
+    from .runtime.spec.passes import cast_weights as cast_weights
     from .runtime.spec.passes import checkpoint_activations as checkpoint_activations
     from .runtime.spec.passes import fuse_losses as fuse_losses
     from .runtime.spec.passes import unpad as unpad
@@ -148,6 +149,7 @@ __all__ = [
     "WeftError",
     "__version__",
     "build",
+    "cast_weights",
     "check",
     "checkpoint_activations",
     "compile",
@@ -220,6 +222,7 @@ _HOMES = {
     "WeftError": "specs.findings",
     "build": "runtime.codegen.build",
     "check": "runtime.spec.check",
+    "cast_weights": "runtime.spec.passes",
     "checkpoint_activations": "runtime.spec.passes",
     "compile": "runtime.compile.torch_compile:compile_model",
     "diff": "runtime.spec.views",

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from peers import BASE, Fairseq, Size, Sockeye, XTransformers
+from peers import BASE, Eole, Fairseq, Size, Sockeye, XTransformers
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -147,4 +147,5 @@ CONTESTANTS = {
     "x-transformers": Contestant(XTransformers, _called, torch_loss),
     "fairseq": Contestant(Fairseq, _called, torch_loss),
     "Sockeye": Contestant(Sockeye, _called, torch_loss),
+    "Eole": Contestant(Eole, _called, torch_loss),
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from contestants import build_marian, build_weft
-from peers import BASE
+from peers import BASE, eole_parts
 
 PAD, END, BEGIN = 0, 1, 3
 """Special ids; words begin at 4."""
@@ -168,6 +168,46 @@ def fairseq(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 
     return decode
 
 
+def eole(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+    """Make a decoder of Eole's Transformer with its own beam search."""
+    from eole.config.run import PredictConfig
+    from eole.predict import Translator
+    from eole.predict.beam_search import GNMTGlobalScorer
+
+    model, vocabs, settings = eole_parts(replace(BASE, vocab=work.vocab))
+    model = model.eval().to(work.device, torch.bfloat16 if half else torch.float32)
+    where = -1 if work.device == "cpu" else 0
+    searches: dict[int, Any] = {}
+
+    def search(beam: int) -> Any:
+        config = PredictConfig(
+            model_path="-",
+            src="-",
+            model=settings,
+            beam_size=beam,
+            min_length=work.length,
+            max_length=work.length,
+            max_length_ratio=0,
+            gpu_ranks=[] if where < 0 else [where],
+            world_size=0 if where < 0 else 1,
+        )
+        scorer = GNMTGlobalScorer.from_config(config)
+        given: dict[str, Any] = {"device_id": where, "global_scorer": scorer, "report_score": False}
+        return Translator(model, vocabs, config, settings, **given)
+
+    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
+        if beam not in searches:
+            searches[beam] = search(beam)
+        widest = max(map(len, sources))
+        ids = torch.tensor([[*row, *[PAD] * (widest - len(row))] for row in sources])
+        ids = ids.to(work.device)
+        batch = {"src": ids, "srclen": (ids != PAD).sum(1), "prefix_len": None}
+        found = searches[beam].predict_batch(batch, attn_debug=False)["predictions"]
+        return [best.tolist() for best, *_ in found]
+
+    return decode
+
+
 DECODERS: dict[str, Callable[[Work, Path], Decode]] = {
     "weft float32": lambda work, folder: weft(work, folder, half=False),
     "weft bfloat16": lambda work, folder: weft(work, folder, half=True),
@@ -175,5 +215,7 @@ DECODERS: dict[str, Callable[[Work, Path], Decode]] = {
     "Hugging Face bfloat16": lambda work, folder: marian(work, folder, half=True),
     "CTranslate2 float32": lambda work, folder: ctranslate2(work, folder, kind="float32"),
     "CTranslate2 int8": lambda work, folder: ctranslate2(work, folder, kind="int8"),
+    "Eole float32": lambda work, folder: eole(work, folder, half=False),
+    "Eole bfloat16": lambda work, folder: eole(work, folder, half=True),
     "fairseq float32": lambda work, folder: fairseq(work, folder, half=False),
 }

@@ -10,6 +10,7 @@ from weft.blocks.kernels.losses.fused_linear_cross_entropy import (
     LinearOutput,
     fused_linear_cross_entropy,
 )
+from weft.blocks.kernels.precision.casts import operand
 
 SMOOTHING = 0.1
 
@@ -36,7 +37,7 @@ def fused_loss(
         batched.expect(counts)
     last: Any = model.get_submodule(head)
     x = model(**inputs, projected=False)["logits"]
-    output = LinearOutput(x, last.weight, last.bias)
+    output = LinearOutput(x, last.weight, last.bias, operand(last, "weight"))
     loss, _ = fused_linear_cross_entropy(
         output,
         target,

@@ -5,8 +5,10 @@
 
 Each part runs in its own process with a time limit, so a part that fails does not end the others.
 The folder `--out` receives README.md, results.json and the complete output of each part.  Peers
-are compared if they are installed (`pip install transformers`): torch.nn.Transformer and Hugging
-Face Marian, both compiled on a GPU.  MFU is the share of the fastest large matrix product.
+are compared if they are installed: torch.nn.Transformer, Hugging Face Marian (`pip install
+transformers`) and Eole (`pip install --no-deps eole==0.6.4 torch-optimi pyonmttok huggingface_hub
+pyyaml`), compiled on a GPU; one that is not installed is left out, with the reason.  MFU is the
+share of the fastest large matrix product.
 """
 
 from __future__ import annotations
@@ -27,13 +29,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SHIPPED = ("torch", "triton", "transformers")
+SHIPPED = ("torch", "triton", "transformers", "eole")
 """Packages whose versions the page names."""
 TAIL = 12
 """Last lines of a failed part that the page shows."""
 
 
-ON_GPU = ("weft float32", "weft bfloat16", "Hugging Face float32", "Hugging Face bfloat16")
+ON_GPU = tuple(
+    f"{name} {precision}"
+    for name in ("weft", "Hugging Face", "Eole")
+    for precision in ("float32", "bfloat16")
+)
 """Decoders that run on a GPU."""
 
 
@@ -71,9 +77,9 @@ def parts(device: str, *, quick: bool) -> list[Part]:
     tests = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "gpu", "tests/gpu"]
     if quick:
         here += ["--sizes", "trial", "--precision", "float32", "--tokens", "128", "--rounds", "1"]
-        here += ["--only", "torch.nn.Transformer", "--forms", "shipped"]
+        here += ["--only", "torch.nn.Transformer", "Eole", "--forms", "shipped"]
         decode += ["--sentences", "2", "--length", "4", "--rounds", "1", "--beams", "1"]
-        decode += ["--threads", "1", "--only", "weft float32"]
+        decode += ["--threads", "1", "--only", "weft float32", "Eole float32"]
         start += ["--layers", "1", "--mode", "eager", "--tokens", "128"]
     else:
         here += ["--sizes", "base", "big", "--tokens", "25000", "--rounds", "8"]

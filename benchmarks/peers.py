@@ -1,4 +1,4 @@
-"""Transformer base as built by x-transformers, fairseq and Sockeye.
+"""Transformer base as built by x-transformers, fairseq, Sockeye and Eole.
 
 Only their public interfaces are used.  Each is installed in its own folder, named in PYTHONPATH;
 `train.py` leaves out a missing peer, with the reason.
@@ -149,4 +149,68 @@ class Sockeye(nn.Module):
         logits: Tensor = self.inner(
             source[..., None].int(), lengths, target[..., None].int(), (target != 0).sum(1).int()
         )[self.logits]
+        return logits
+
+
+def eole_parts(size: Size) -> Any:
+    """Return Eole's Transformer, its vocabularies, and the settings of the model.
+
+    It has biases in all maps and one embedding, as the others, but normalizes before each
+    sublayer: its decoder has no other order.  Ids of special tokens are those of `decoders.py`.
+    """
+    import pyonmttok
+    from eole.config.run import TrainConfig
+    from eole.constants import DefaultTokens as Special
+    from eole.models.model import EncoderDecoderModel
+
+    logging.disable(logging.INFO)
+    embeddings = {"word_vec_size": size.d_model, "position_encoding_type": "SinusoidalInterleaved"}
+    biased = ("add_qkvbias", "add_final_linear_bias", "add_ffnbias")
+    settings = TrainConfig(
+        src_vocab="-",
+        tgt_vocab="-",
+        share_vocab=True,
+        data={},
+        model={
+            "architecture": "transformer",
+            "layers": size.layers,
+            "hidden_size": size.d_model,
+            "heads": size.heads,
+            "transformer_ff": size.d_ff,
+            "mlp_activation_fn": "relu",
+            "embeddings": embeddings,
+            "share_embeddings": True,
+            "share_decoder_embeddings": True,
+            "generator_bias": False,
+            **dict.fromkeys(biased, True),
+        },
+        training={
+            "dropout": [size.dropout],
+            "attention_dropout": [0.0],
+            "param_init_method": "xavier_uniform",
+        },
+    )
+    special = [Special.PAD, Special.EOS, Special.UNK, Special.BOS]
+    tokens = [*special, *(f"t{index}" for index in range(len(special), size.vocab))]
+    words = pyonmttok.build_vocab_from_tokens(tokens)
+    names = dict(zip(("pad_token", "eos_token", "unk_token", "bos_token"), special, strict=True))
+    vocabs = {"src": words, "tgt": words, "specials": names, "decoder_start_token": Special.BOS}
+    model = EncoderDecoderModel.build(settings.model, vocabs, settings.training)
+    model.init_weights(settings.training)
+    return model, vocabs, settings.model
+
+
+class Eole(nn.Module):
+    """Eole's Transformer in pre-norm order."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.inner = eole_parts(size)[0]
+
+    def forward(self, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+        import torch
+
+        # Its model reads all tokens of a target but the last.
+        given = torch.cat((target, target[:, :1]), 1)
+        logits: Tensor = self.inner.generator(self.inner(source, given, mask.sum(1)).dec_out)
         return logits

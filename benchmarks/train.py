@@ -4,8 +4,8 @@
     PYTHONPATH=PEERS python benchmarks/train.py --quick    # 1 minute
     PYTHONPATH=PEERS python benchmarks/train.py --device cuda --sizes base big --tokens 25000
 
-PEERS are the folders into which transformers, x-transformers, fairseq and sockeye were installed;
-a peer that is missing is left out, with the reason.
+PEERS are the folders into which transformers, x-transformers, fairseq, sockeye and eole were
+installed; a peer that is missing is left out, with the reason.
 
 The job: 6 + 6 layers, d_model 512, vocabulary 37000, batches of sentences of similar length,
 lengths lognormal, label smoothing 0.1, dropout 0.1, Adam.  Peers run as shipped (torch's Adam as
@@ -51,7 +51,7 @@ SIZES = {
 }
 """Sizes of the paper and of small corpora (`tiny` is `transformer-tiny`); `trial` is for trying out
 the benchmark."""
-ON_GPU = ("torch.nn.Transformer", "Hugging Face Marian")
+ON_GPU = ("torch.nn.Transformer", "Hugging Face Marian", "Eole")
 """Peers that this benchmark can run on a GPU."""
 SIZED = (*ON_GPU, "x-transformers")
 """Peers that this benchmark builds in other sizes than base."""
@@ -123,7 +123,11 @@ def weft_step(
         half=how.half,
         attention_kernel="varlen" if unpadded and on_gpu else "auto",
     )
-    settings = Settings(unpad=unpadded, kernels=kernels.choice)
+    settings = Settings(
+        unpad=unpadded,
+        kernels=kernels.choice,
+        precision="bfloat16" if how.half else "float32",
+    )
     graph = leave_projection(after(graph_of(spec), settings))
     model = weft.build(graph, device=how.device).train()
     (head,) = graph.execution.left

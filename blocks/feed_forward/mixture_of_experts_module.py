@@ -7,6 +7,7 @@ E experts, K experts per position, M = K * N assignments of positions to experts
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 from ..kernels.autocast import as_autocast, uncompiled
 from ..kernels.dropout import Dropout
 from ..kernels.init import draw_linear
+from ..kernels.precision.casts import Copies, operand
 from .feed_forward_module import ACTIVATIONS
 
 
@@ -29,6 +31,11 @@ class MixtureOfExperts(nn.Module):
     Source: Shazeer et al. 2017, section 2, without noise; K = 1: Fedus et al. 2021, section
     2.2; K = 2: Lepikhin et al. 2020, section 2.2.
     """
+
+    copied: ClassVar[tuple[str, ...]] = ("inner", "gate", "outer")
+    """Weights that get low-precision copies."""
+    copies: Copies | None = None
+    """The copies, if the graph of the model has them."""
 
     def __init__(  # noqa: PLR0913 - the params of a block
         self,
@@ -122,12 +129,12 @@ class MixtureOfExperts(nn.Module):
             y_MO = self._expert_matmul(x_MI, weight_EIO, count_E)
             return y_MO if bias_EO is None else y_MO + bias_EO[sorted_M]
 
-        y = mapped(x_MD, self.inner, self.inner_bias)
+        y = mapped(x_MD, operand(self, "inner"), self.inner_bias)
         if self.gate is None:
             y = self.activation(y)
         else:
-            y = y * self.activation(mapped(x_MD, self.gate, self.gate_bias))
-        return mapped(self.dropout(y), self.outer, self.outer_bias)[order_M.argsort()]
+            y = y * self.activation(mapped(x_MD, operand(self, "gate"), self.gate_bias))
+        return mapped(self.dropout(y), operand(self, "outer"), self.outer_bias)[order_M.argsort()]
 
     def _expert_matmul(self, x_MI: Tensor, weight_EIO: Tensor, count_E: Tensor) -> Tensor:
         """Multiply each block of rows, `count_E` rows long, by the matrix of its expert."""

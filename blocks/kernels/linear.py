@@ -12,7 +12,7 @@ Axes: R rows, I input width, O output width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .bucketed_matmul import serves, summed_in_parts, times_in_parts
+from .precision.casts import Copies, operand
 
 Product = Literal["torch", "onednn"]
 """`torch`: the kernel of `F.linear`; `onednn`: torch's operator for oneDNN."""
@@ -43,6 +44,10 @@ class LinearMap(nn.Linear):
 
     product_kernel: Product = "torch"
     """Kernel of its products in float32 on the CPU."""
+    copied: ClassVar[tuple[str, ...]] = ("weight", "bias", "lora_a", "lora_b")
+    """Weights that get low-precision copies."""
+    copies: Copies | None = None
+    """The copies, if the graph of the model has them."""
 
     def __init__(
         self,
@@ -72,11 +77,11 @@ class LinearMap(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., I] to [..., O]."""
         kernel = self.product_kernel
-        y = linear(x, self.weight, self.bias, kernel)
+        y = linear(x, operand(self, "weight"), operand(self, "bias"), kernel)
         if self.lora_a is None or self.lora_b is None:
             return y
-        inner = linear(x, self.lora_a, None, kernel)
-        return y + linear(inner, self.lora_b, None, kernel) * self.lora_factor
+        inner = linear(x, operand(self, "lora_a"), None, kernel)
+        return y + linear(inner, operand(self, "lora_b"), None, kernel) * self.lora_factor
 
 
 class LoraLinear(LinearMap):
@@ -132,9 +137,9 @@ def linear_maps(x: Tensor, *maps: nn.Module) -> tuple[Tensor, ...]:
     if not together:
         return tuple(one(x) for one in maps)
     half = torch.bfloat16
-    weight_OI = torch.cat([one.weight.to(half) for one in together])
-    first: Tensor | None = together[0].bias
-    bias_O = None if first is None else torch.cat([one.bias.to(half) for one in together])
+    weight_OI = torch.cat([operand(one, "weight").to(half) for one in together])
+    biases = [bias.to(half) for one in together if (bias := operand(one, "bias")) is not None]
+    bias_O = torch.cat(biases) if biases else None
     y = linear(x, weight_OI, bias_O)
     parts: tuple[Tensor, ...] = torch.split(y, [one.out_features for one in together], -1)
     return parts

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from ..kernels.init import draw_linear
 from ..kernels.linear import LinearMap, linear
+from ..kernels.precision.casts import operand
 
 
 class SpanScore(nn.Module):
@@ -58,7 +59,8 @@ class SpanScore(nn.Module):
         back_BTE, ahead_BTE = x.chunk(2, -1)
         u_BFD = torch.cat([F.pad(back_BTE, (0, 0, 1, 0)), -F.pad(ahead_BTE, (0, 0, 0, 1))], -1)
         # Without the bias, which is added per span: it would cancel in the difference.
-        return self._spans(linear(u_BFD, self.hidden.weight, None, self.hidden.product_kernel))
+        weight = operand(self.hidden, "weight")
+        return self._spans(linear(u_BFD, weight, None, self.hidden.product_kernel))
 
     def _spans(self, u_BFH: Tensor) -> Tensor:
         """Return the scores [B, T, T, L] of all spans from the mapped boundary vectors."""

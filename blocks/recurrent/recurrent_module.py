@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from ..kernels.autocast import as_autocast, uncompiled
 from ..kernels.decode_state import Capacity, State, one_by_one
+from ..kernels.precision.casts import Copies, operand
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+_BACK = "_reverse"
 _KernelArguments = tuple[bool, int, float, bool, bool, bool]
 """has_biases, num_layers, dropout, train, bidirectional and batch_first of torch's kernels."""
 
@@ -26,6 +28,10 @@ class _Recurrent(nn.Module):
 
     gates: ClassVar[int]
     state_names: ClassVar[tuple[str, ...]] = ("hidden",)
+    copied: ClassVar[tuple[str, ...]] = (*_NAMES, *(name + _BACK for name in _NAMES))
+    """Weights that get low-precision copies."""
+    copies: Copies | None = None
+    """The copies, if the graph of the model has them."""
 
     def __init__(
         self, d_in: int, d_hidden: int, direction: str = "forward", *, bias: bool = True
@@ -37,7 +43,7 @@ class _Recurrent(nn.Module):
         shapes = [(rows, d_in), (rows, d_hidden), (rows,), (rows,)]
         self.directions = [("", direction == "backward")]
         if direction == "both":
-            self.directions.append(("_reverse", True))
+            self.directions.append((_BACK, True))
         for suffix, _ in self.directions:
             for name, shape in zip(self._names(), shapes, strict=False):
                 self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape)))
@@ -125,7 +131,7 @@ class _Recurrent(nn.Module):
 
     def _weights(self, suffix: str) -> list[Tensor]:
         """Return the weights of a direction, in the autocast dtype if autocast is enabled."""
-        return as_autocast(*(self.get_parameter(name + suffix) for name in self._names()))
+        return as_autocast(*(operand(self, name + suffix) for name in self._names()))
 
     def _kernel(
         self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: _KernelArguments

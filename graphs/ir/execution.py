@@ -14,6 +14,10 @@ from .weights.division import Division
 
 Prepacked = Literal["float32", "bfloat16"]
 """Dtype of products with prepacked matrices."""
+Precision = Literal["float32", "bfloat16", "float16"]
+"""Dtype of the products of a training."""
+LowPrecision = Literal["bfloat16", "float16"]
+"""Dtype of the products of a training in mixed precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,17 @@ class ParallelPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightCasts:
+    """How the weights of products become low-precision numbers in mixed precision."""
+
+    dtype: LowPrecision
+    """Dtype of the products."""
+    by: Literal["copies", "fsdp"] = "copies"
+    """`copies`: modules read copies, which are written once an update; `fsdp`: FSDP casts its
+    shards before it gathers them, and sums gradients in float32."""
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """How a graph is computed in training, in decoding, or in an export."""
 
@@ -134,6 +149,8 @@ class Execution:
     """The kernels of all modules, those of models inside included; None for the default ones."""
     parallel: ParallelPlan | None = None
     """How several processes train it; the training reads it.  None for a single process."""
+    casts: WeightCasts | None = None
+    """How weights are cast in training; None where every product casts them itself, if at all."""
     prepacked: Prepacked | None = None
     """Dtype of the products of linear maps if their matrices are prepacked."""
     compiled: frozenset[str] = frozenset()

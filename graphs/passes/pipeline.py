@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ..ir.execution import Execution, KernelChoice, Prepacked
+from ..ir.execution import Execution, KernelChoice, Precision, Prepacked
 from ..ir.graph import Graph
+from .casts import cast_weights
 from .checkpoint import checkpoint_activations, checkpointed
 from .decode import compile_steps, prepack
 from .forms import onnx_forms
@@ -21,11 +22,11 @@ from .unpad import unpad, unpad_decoding
 Purpose = Literal["train", "decode", "export"]
 """What a graph is computed for."""
 PassName = Literal[
-    "unpad", "fuse", "checkpoint", "kernels", "parallel", "prepack", "compile", "forms"
+    "unpad", "fuse", "checkpoint", "kernels", "parallel", "casts", "prepack", "compile", "forms"
 ]
 """Name of a pass."""
 NAMES: Mapping[Purpose, tuple[PassName, ...]] = {
-    "train": ("unpad", "fuse", "checkpoint", "kernels", "parallel"),
+    "train": ("unpad", "fuse", "checkpoint", "kernels", "parallel", "casts"),
     "decode": ("unpad", "kernels", "prepack", "compile"),
     "export": ("forms",),
 }
@@ -53,6 +54,8 @@ class Settings:
     """How groups of processes that read different batches share the weights."""
     tensor: int = 1
     """Number of processes in a group, which partitions blocks."""
+    precision: Precision = "float32"
+    """Dtype of the products of a training; below float32, weights are cast once an update."""
     prepacked: Prepacked | None = None
     """Dtype of the products of linear maps if decoding prepacks their matrices."""
     compiled: bool = False
@@ -166,6 +169,19 @@ def _planned(graph: Graph) -> list[str]:
     return found
 
 
+def _cast(graph: Graph, settings: Settings) -> Graph:
+    return graph if settings.precision == "float32" else cast_weights(graph, settings.precision)
+
+
+def _casting(graph: Graph) -> list[str]:
+    casts = graph.execution.casts
+    if casts is None:
+        return []
+    if casts.by == "fsdp":
+        return [f"fsdp gathers weights in {casts.dtype}, and sums gradients in float32"]
+    return [f"products read {casts.dtype} copies of their weights"]
+
+
 def _prepacked(graph: Graph) -> list[str]:
     dtype = graph.execution.prepacked
     return [] if dtype is None else [f"linear maps multiply in {dtype}"]
@@ -212,6 +228,11 @@ _PASSES: Mapping[PassName, _Pass] = {
     ),
     "kernels": _Pass("use the kernels that were chosen", _kernels, _chosen),
     "parallel": _Pass("spread the weights over the processes of a training", _parallel, _planned),
+    "casts": _Pass(
+        "cast weights to a lower precision once an update, not in every product",
+        _cast,
+        _casting,
+    ),
     "prepack": _Pass(
         "reorder the matrices of linear maps once, before the first step",
         lambda graph, settings: prepack(graph, settings.prepacked),

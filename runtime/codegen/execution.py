@@ -27,6 +27,8 @@ UNPAD = ".kernels.unpad"
 """Module of the functions that unpad, relative to `blocks`."""
 LINEAR_OUTPUT = ".kernels.losses.fused_linear_cross_entropy:LinearOutput"
 USE_KERNELS = ".kernels.kernel_choice:use_kernels"
+CASTS = ".kernels.precision.casts:Casts"
+OPERAND = ".kernels.precision.casts:operand"
 PREPACK = ".kernels.decoding.prepacked:prepack"
 COMPILED_STEPS = ".kernels.decoding.compiled:CompiledSteps"
 CHECKPOINT = "torch.utils.checkpoint:checkpoint"
@@ -106,6 +108,9 @@ def helpers_of(graph: Graph) -> Iterable[str]:
         yield full_path(LINEAR_OUTPUT)
     if execution.kernels is not None:
         yield full_path(USE_KERNELS)
+    if copies_weights(graph):
+        yield full_path(CASTS)
+        yield from [full_path(OPERAND)] if execution.fused else []
     if execution.prepacked is not None:
         yield full_path(PREPACK)
     if execution.compiled:
@@ -219,6 +224,9 @@ def constructor_lines(graph: Graph) -> list[str]:
         if kernels.loss != "torch":
             given += f", loss={kernels.loss!r}"
         lines.append(f"        use_kernels(self, {given})")
+    if copies_weights(graph) and execution.casts is not None:
+        lines.append(f"        self.casts = Casts(torch.{execution.casts.dtype})")
+        lines.append("        self.casts.join(self)")
     if execution.prepacked is not None:
         lines.append(f"        prepack(self, torch.{execution.prepacked})")
     if execution.compiled:
@@ -226,13 +234,18 @@ def constructor_lines(graph: Graph) -> list[str]:
     return lines
 
 
+def copies_weights(graph: Graph) -> bool:
+    """Return whether the modules of a graph read low-precision copies of their weights."""
+    return graph.execution.casts is not None and graph.execution.casts.by == "copies"
+
+
 def enter_lines(graph: Graph, names: Mapping[str, str]) -> list[str]:
-    """Return the lines of a root's `forward` that unpad its inputs in training."""
+    """Return the lines of a root's `forward` that begin training: casts, and unpadded inputs."""
     plan = graph.execution.unpad
-    if plan is None or graph.execution.decoding:
-        return []
-    lines = _start_lines(graph, plan, (), names)
-    return ["        if self.training:", *(f"    {line}" for line in lines)]
+    lines = ["        self.casts.refresh()"] if copies_weights(graph) else []
+    if plan is not None and not graph.execution.decoding:
+        lines += _start_lines(graph, plan, (), names)
+    return ["        if self.training:", *(f"    {line}" for line in lines)] if lines else []
 
 
 def begin_lines(
@@ -316,12 +329,37 @@ def leave_lines(graph: Graph, end: str) -> list[str]:
     return [lines[0], "        if self.training:", *lines[1:], "        return outputs"]
 
 
-def linear_output_line(loss: str, fused: Fused, names: Mapping[str, str]) -> str:
-    """Return the line by which a loss gets the input of a linear map, and the map, in training."""
+def linear_output_line(
+    loss: str, fused: Fused, names: Mapping[str, str], *, copied: bool = False
+) -> str:
+    """Return the line by which a loss gets the input of a linear map, and the map, in training.
+
+    Args:
+        loss: node of the loss.
+        fused: the map.
+        names: value to local variable.
+        copied: whether the loss also gets the low-precision copy of the weight.
+    """
+    if copied:
+        return _copied_line(loss, fused, names)
     value, head = names[f"{fused.model}.{fused.output}"], f"self.{fused.model}.{fused.head}"
     return (
         f"        {linear_output(loss)} = (\n"
         f"            LinearOutput({value}, {head}.weight, {head}.bias)"
         f" if self.training else {value}\n"
+        f"        )"
+    )
+
+
+def _copied_line(loss: str, fused: Fused, names: Mapping[str, str]) -> str:
+    value, head = names[f"{fused.model}.{fused.output}"], f"self.{fused.model}.{fused.head}"
+    pad = " " * 12
+    return (
+        f"        {linear_output(loss)} = (\n"
+        f"{pad}LinearOutput(\n"
+        f'{pad}    {value}, {head}.weight, {head}.bias, operand({head}, "weight")\n'
+        f"{pad})\n"
+        f"{pad}if self.training\n"
+        f"{pad}else {value}\n"
         f"        )"
     )

@@ -36,6 +36,7 @@ from .execution import (
     begin_lines,
     below,
     constructor_lines,
+    copies_weights,
     enter_lines,
     helpers_of,
     leave_lines,
@@ -389,7 +390,8 @@ def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool
     lines += enter_lines(graph, names) if root else ()
     for node in weighing_first(scope) if root else scope.nodes:
         if node.name in execution.fused:
-            lines.append(linear_output_line(node.name, execution.fused[node.name], names))
+            copied, fused = copies_weights(graph), execution.fused[node.name]
+            lines.append(linear_output_line(node.name, fused, names, copied=copied))
         lines += run_lines(node, names, " " * 8, execution)
     end = returned(scope, names, given, root=root)
     lines += leave_lines(graph, end) if root and execution.unpad else [end]

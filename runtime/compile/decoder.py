@@ -6,16 +6,14 @@ weights of the model, which itself does not change.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch import nn
 
 from ...blocks.kernels.decoding.prepacked import PackedLinear, can_pack, is_plain
+from ...blocks.kernels.precision.weight_changes import steps_made, version_of
 from ...graphs.ir.execution import PLAIN, Prepacked
 from ...graphs.passes.pipeline import Settings, after
 from ...specs.findings import InputError
@@ -165,27 +163,4 @@ def _prepacked(model: nn.Module, dtype: torch.dtype) -> Prepacked | None:
 
 def _weights(model: nn.Module) -> _Weights:
     each = model.parameters()
-    return _steps().made, tuple((id(one), one.data_ptr(), _version(one)) for one in each)
-
-
-class _OptimizerSteps:
-    """Counts the optimizer steps since its creation.
-
-    A fused step changes parameters without incrementing their version counters.
-    """
-
-    def __init__(self) -> None:
-        self.made = 0
-        register_optimizer_step_post_hook(self._count)
-
-    def _count(self, *_: Any) -> None:
-        self.made += 1
-
-
-_steps = functools.cache(_OptimizerSteps)
-"""The counter of this process, which starts with the first decoder."""
-
-
-def _version(tensor: Tensor) -> int:
-    """Return the version counter of a tensor; -1 for tensors of inference mode, which have none."""
-    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - no public name
+    return steps_made(), tuple((id(one), one.data_ptr(), version_of(one)) for one in each)

@@ -6,10 +6,13 @@ The passes themselves, from graph to graph, are in `graphs/passes/`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
+from ...graphs.ir.execution import LowPrecision
 from ...graphs.ir.graph import Graph
-from ...graphs.passes import checkpoint, fuse
+from ...graphs.passes import casts, checkpoint, fuse
 from ...graphs.passes import unpad as unpadding
+from ...specs.findings import InputError, did_you_mean
 from .check import Source, graph_of
 
 
@@ -46,6 +49,28 @@ def fuse_losses(spec: Source | Graph) -> Graph:
         SpecError: the spec has mistakes.
     """
     return fuse.fuse(graph_of(spec))
+
+
+def cast_weights(spec: Source | Graph, dtype: LowPrecision) -> Graph:
+    """Return a graph whose products read weights that are cast once an update, in training.
+
+    Linear maps, experts and recurrent networks read copies of their weights, which are written
+    before the first forward pass after an optimizer step.  Train its model inside
+    `torch.autocast` with the same dtype, which casts the activations; without autocast the copies
+    are not used.  Results are bitwise those of autocast alone.
+
+    Args:
+        spec: the result of `load`, a path, a shipped name, or a graph.
+        dtype: `bfloat16` or `float16`.
+
+    Raises:
+        InputError: the dtype is another one.
+        SpecError: the spec has mistakes.
+    """
+    if dtype not in get_args(LowPrecision):
+        help_ = did_you_mean(str(dtype), get_args(LowPrecision)) or "use 'bfloat16'"
+        raise InputError(f"weights cannot be cast to '{dtype}'", place="dtype", help=help_)
+    return casts.cast_weights(graph_of(spec), dtype)
 
 
 def checkpoint_activations(spec: Source | Graph, selections: Iterable[str]) -> Graph:

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.deterministic
 
+from ...graphs.ir.execution import Precision
 from ...specs.findings import InputError
 
 if TYPE_CHECKING:
     from .run import Run
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES: dict[Precision, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 """Dtype of each precision."""
 TENSOR_CORES = (7, 0)
 """First compute capability with fast float16 products."""
@@ -42,7 +47,7 @@ class Place:
     """Why the precision was chosen, for the log."""
 
     @property
-    def precision(self) -> str:
+    def precision(self) -> Precision:
         """Name of the precision."""
         return next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
 
@@ -79,16 +84,15 @@ def choose(run: Run) -> Place:
     device = torch.device("cuda" if found and run.device != "cpu" else "cpu")
     if run.threads is not None:
         torch.set_num_threads(run.threads)
-    if run.precision == "auto":
-        precision, reason = _fastest(device)
-    else:
-        precision, reason = run.precision, "requested"
+    precision, reason = (
+        _fastest(device) if run.precision == "auto" else (run.precision, "requested")
+    )
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = precision == "bfloat16"
     return Place(device, DTYPES[precision], reason)
 
 
-def _fastest(device: torch.device) -> tuple[str, str]:
+def _fastest(device: torch.device) -> tuple[Precision, str]:
     """Return the precision that `auto` chooses for a device, and the reason."""
     if prefers_bfloat16(device):
         return "bfloat16", f"bfloat16 is fast on this {device.type}"

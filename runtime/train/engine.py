@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from ...graphs.ir.execution import WeightCasts
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..checkpoint.checkpoint import is_sharded, set_weights, tensors_in
@@ -44,6 +45,22 @@ _NO_BUFFERS: dict[str, Any] = {
 }
 """Do not broadcast buffers before each forward pass: they never change.  torch renamed this
 option."""
+
+
+def mixed_precision(casts: WeightCasts | None) -> MixedPrecisionPolicy:
+    """Return the dtypes of FSDP: weights of the products' dtype, gradients summed in float32.
+
+    Autocast casts the inputs of products, so those of layers keep their dtype, and the losses of
+    the objective are float32 as without FSDP.
+    """
+    if casts is None:
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(
+        param_dtype=getattr(torch, casts.dtype),
+        reduce_dtype=torch.float32,
+        output_dtype=None,
+        cast_forward_inputs=False,
+    )
 
 
 class LossModule(nn.Module):
@@ -93,13 +110,17 @@ class Engine:
             self.spread_weights = True
             summary.append(f"{len(plan.blocks)} blocks partitioned over {mesh['tensor'].size()}")
         if plan.data == "fsdp":
+            casts = program_of(self.model).graph.execution.casts
+            settings: dict[str, Any] = {"mesh": mesh["data"], "mp_policy": mixed_precision(casts)}
             for path in reversed(plan.sharded):  # nested layers first
-                fully_shard(self.model.get_submodule(path), mesh=mesh["data"])
-            fully_shard(self._loss_module, mesh=mesh["data"], reshard_after_forward=False)
+                fully_shard(self.model.get_submodule(path), **settings)
+            fully_shard(self._loss_module, reshard_after_forward=False, **settings)
             self.spread_weights = True
             count = len(plan.sharded)
+            gathered = "" if casts is None else f", gathered in {casts.dtype}"
             summary.append(
-                f"fsdp over {self.world.data_parallel_size}, {count} layers sharded separately"
+                f"fsdp over {self.world.data_parallel_size}, {count} layers sharded"
+                f" separately{gathered}"
             )
         elif plan.data == "ddp":
             self._loss_module = DistributedDataParallel(

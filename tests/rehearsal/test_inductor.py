@@ -67,6 +67,15 @@ def lowered(graph: torch.fx.GraphModule, inputs: Any, monkeypatch: pytest.Monkey
     return found[0]
 
 
+def copied_weight(layer: torch.nn.Module, path: str) -> Tensor:
+    """Return a weight, in bfloat16 if its module reads a copy."""
+    holder, _, name = path.rpartition(".")
+    weight = layer.get_parameter(path).detach()
+    return (
+        weight.bfloat16() if name in getattr(layer.get_submodule(holder), "copied", ()) else weight
+    )
+
+
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_a_compiled_layer_launches_what_its_budget_says(
     side: str, monkeypatch: pytest.MonkeyPatch
@@ -92,7 +101,10 @@ def test_a_compiled_layer_launches_what_its_budget_says(
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, V.set_fake_mode(mode):
         model: Any = build_empty(graph, device="cuda").train()
         layer = next(iter(getattr(model, side).children()))
-        weights = dict(layer.named_parameters())
+        weights = {  # modules read copies of their weights, which are written before
+            name: copied_weight(layer, name).requires_grad_()
+            for name, _ in layer.named_parameters()
+        }
 
         def run(x: Tensor, memory: Tensor, mask: Tensor, *given: Tensor) -> Tensor:
             wires = {"x": x, "mask": mask} | ({"memory": memory} if side == "decoder" else {})

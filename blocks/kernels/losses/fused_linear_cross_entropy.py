@@ -55,6 +55,8 @@ class LinearOutput(NamedTuple):
     """[V, D]."""
     bias: Tensor | None = None
     """[V]."""
+    copy: Tensor | None = None
+    """[V, D]: the weight in the dtype of the products, if there is such a copy."""
 
 
 def fused_linear_cross_entropy(
@@ -95,7 +97,7 @@ def fused_linear_cross_entropy(
 
     Source: Szegedy et al. 2016, section 7, https://arxiv.org/abs/1512.00567
     """
-    x, weight_VD, bias_V = output
+    x, weight_VD, bias_V, copy_VD = output
     if x.shape[:-1] != labels.shape:
         msg = f"positions {tuple(x.shape[:-1])} do not fit labels {tuple(labels.shape)}"
         raise ValueError(msg)
@@ -113,8 +115,10 @@ def fused_linear_cross_entropy(
         # rows and a mask.  The padding id may be outside the vocabulary, such as -100.
         target_R, mask_R = target_R.masked_fill(~non_padding_R, 0), non_padding_R
     gradients = torch.is_grad_enabled() and (x_RD.requires_grad or weight_VD.requires_grad)
+    if copy_VD is not None:  # the gradient goes to the weight, without a cast
+        copy_VD = copy_VD.detach()
     loss, nll = _FusedLinearCrossEntropy.apply(
-        x_RD, weight_VD, bias_V, target_R, mask_R, mass, gradients, kernel, normalizer
+        x_RD, weight_VD, bias_V, target_R, mask_R, mass, gradients, kernel, normalizer, copy_VD
     )  # type: ignore[no-untyped-call]
     return loss, nll
 
@@ -134,9 +138,10 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         gradients: bool,  # noqa: FBT001
         kernel: Product = "torch",
         normalizer: LossKernel = "torch",
+        copy_VD: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return both sums; save the gradients for the backward pass."""
-        read_RD, weights_VD = as_autocast(x_RD, weight_VD)
+        read_RD, weights_VD = as_autocast(x_RD, weight_VD if copy_VD is None else copy_VD)
         with torch.autocast(x_RD.device.type, enabled=False):
             masked_RD = read_RD if mask_R is None else read_RD * mask_R[:, None]
             mean_D = weight_VD.float().mean(0)
@@ -180,7 +185,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
         scaled = [
             None if gradient is None else gradient.mul_(gradient_of_loss) for gradient in gradients
         ]
-        return (*scaled, None, None, None, None, None, None)
+        return (*scaled, None, None, None, None, None, None, None)
 
 
 class _Gradients:

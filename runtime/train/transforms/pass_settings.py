@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....graphs.ir.execution import KernelChoice
+from ....graphs.ir.execution import KernelChoice, Precision
 from ....graphs.passes.pipeline import Settings
 
 if TYPE_CHECKING:
@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 
 def settings_of_run(
-    run: Run, *, unpad: bool, kernels: KernelChoice | None = None, processes: int = 1
+    run: Run,
+    *,
+    unpad: bool,
+    kernels: KernelChoice | None = None,
+    processes: int = 1,
+    precision: Precision | None = None,
 ) -> Settings:
     """Return the settings of the passes of a run.
 
@@ -21,8 +26,11 @@ def settings_of_run(
         unpad: whether to unpad, which depends on the data of a run whose `padding` is `auto`.
         kernels: the kernels that a measurement chose.
         processes: number of processes that train.
+        precision: dtype of products on the device of the run; None for that of its settings,
+            float32 if these leave it to the device.
     """
     wanted = run.activation_checkpointing
+    requested: Precision = "float32" if run.precision == "auto" else run.precision
     return Settings(
         unpad=unpad and run.padding != "padded",
         strict=run.padding == "unpadded",
@@ -31,4 +39,5 @@ def settings_of_run(
         processes=processes,
         data=run.parallel.data,
         tensor=run.parallel.tensor,
+        precision=requested if precision is None else precision,
     )

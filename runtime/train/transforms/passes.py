@@ -48,7 +48,11 @@ def planned_graph(context: TrainingContext, kernels: Kernels) -> Graph:
     share = padding_of(context.corpus, run.batch, run.seed) if possible else 0.0
     unpad = run.padding == "unpadded" or share >= WORTH
     settings = settings_of_run(
-        run, unpad=unpad, kernels=kernels.choice, processes=context.world.size
+        run,
+        unpad=unpad,
+        kernels=kernels.choice,
+        processes=context.world.size,
+        precision=context.place.precision,
     )
     for step in pipeline(graph, settings):
         graph = step.graph

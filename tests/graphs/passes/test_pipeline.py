@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from weft.graphs.ir.execution import PLAIN
+from weft.graphs.ir.execution import PLAIN, WeightCasts
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.pipeline import NAMES, Settings, after, pipeline
 from weft.runtime.spec.check import graph_of
@@ -29,6 +31,7 @@ def test_passes_run_in_order_and_tell_what_they_change() -> None:
         ("S and T of model; padded for source_position, target_position",),
         ("cross_entropy computes model.head",),
         ("2 modules, from model.encoder.0",),
+        (),
         (),
         (),
     ]
@@ -67,3 +70,15 @@ def test_graphs_of_every_kind_pass_through() -> None:
         graph = objective(name)
         last = pipeline(graph, Settings())[-1].graph
         assert (last.root, last.outputs) == (graph.root, graph.outputs), name
+
+
+def test_weights_are_cast_in_the_precision_of_the_settings_by_copies_or_by_fsdp() -> None:
+    """In float32 nothing is cast; FSDP makes its own copies, DDP does not."""
+    graph = objective("translation")
+    half = Settings(precision="float16", processes=2)
+
+    assert after(graph, Settings()).execution.casts is None
+    assert after(graph, half).execution.casts == WeightCasts("float16", "copies")
+    sharded = pipeline(graph, replace(half, data="fsdp"))[-1]
+    assert sharded.graph.execution.casts == WeightCasts("float16", "fsdp")
+    assert sharded.changed == ("fsdp gathers weights in float16, and sums gradients in float32",)

@@ -28,6 +28,7 @@ def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
             *("--set", "padding=padded"),
             *("--set", "activation_checkpointing=model.decoder.*"),
             *("--set", "parallel.data=fsdp"),
+            *("--set", "precision=bfloat16"),
         )
     )
 
@@ -37,11 +38,15 @@ def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
         "checkpoint",
         "kernels",
         "parallel",
+        "casts",
     ]
-    assert [bool(row["changed"]) for row in rows] == [True, True, False, False, False]
+    assert [bool(row["changed"]) for row in rows] == [True, True, False, False, False, False]
     assert padded[0]["changed"] == []
     assert padded[2]["changed"] == ["4 modules, from model.decoder.0"]
     assert padded[4]["changed"] == ["fsdp shards 8 layers separately, from model.encoder.0"]
+    assert padded[5]["changed"] == [
+        "fsdp gathers weights in bfloat16, and sums gradients in float32"
+    ]
 
 
 def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
@@ -50,6 +55,8 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
     trained = printed(capsys, "multi30k-en-de", "--code", "--train")
     unfused = printed(capsys, "multi30k-en-de", "--code", "--train", "--without", "fuse")
     first = printed(capsys, "multi30k-en-de", "--code", "--train", "--after", "unpad")
+    half = ("multi30k-en-de", "--code", "--train", "--set", "precision=float16")
+    cast, uncast = printed(capsys, *half), printed(capsys, *half, "--without", "casts")
 
     for word in ("without_padding(", "LinearOutput("):
         assert word in trained
@@ -57,6 +64,8 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
     assert "LinearOutput(" not in unfused
     assert "without_padding(" in unfused
     assert first == unfused
+    assert "self.casts = Casts(torch.float16)" in cast
+    assert uncast == trained
     for text in (plain, trained):
         assert "class Translation(nn.Module)" in text
         assert "class TransformerTiny(nn.Module)" in text

@@ -52,6 +52,20 @@ def test_losses_equal_those_of_one_process(bench: Bench, alone: Path, way: str) 
         assert (folder / name / "weights.safetensors").is_file()
 
 
+def test_fsdp_gathers_weights_in_the_precision_of_the_run(bench: Bench) -> None:
+    """Losses agree to 2e-3 in bfloat16: FSDP also rounds embeddings, biases and norms."""
+    half = {"precision": "bfloat16"}
+    one = bench.train("half", 0, **half)
+
+    folder = bench.train("half_fsdp", 2, parallel__data="fsdp", **half)
+
+    assert [loss for *_, loss in curve(folder)] == pytest.approx(
+        [loss for *_, loss in curve(one)], abs=2e-3
+    )
+    for tensor in tensors(folder, "000012").values():
+        assert tensor.dtype == torch.float32
+
+
 def test_unpadded_rows_are_divided_between_processes(bench: Bench) -> None:
     """Losses agree for data parallelism, FSDP and tensor parallelism."""
     one = bench.train("unpadded", 0, padding="unpadded")

@@ -1,0 +1,175 @@
+"""Low-precision copies of weights, written once an update instead of at each use.
+
+Autocast converts a float32 weight whenever a module multiplies by it: in each micro-batch, again
+when activations are computed again, and in each compiled layer.  A model whose graph has copies
+writes all of them together, before its first forward pass after the weights have changed.  The
+gradient of a copy is converted and added to that of its weight, as autocast does it.
+
+Source: Micikevicius et al. 2018, section 3.1, https://arxiv.org/abs/1710.03740
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..autocast import uncompiled
+from .weight_changes import steps_made, version_of
+
+
+class _Copy(NamedTuple):
+    """A copy of a weight."""
+
+    weight: Tensor
+    state: tuple[int, int, bool]
+    """State of the weight when the copy was written."""
+    tensor: Tensor
+    """The copy; a gradient of it goes to the weight."""
+
+
+class Copies:
+    """The copies of the weights of one module."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        """Start without copies."""
+        self.dtype = dtype
+        self.held: dict[str, _Copy] = {}
+        """Name of a weight to its copy."""
+
+    def of(self, name: str, weight: Tensor) -> Tensor:
+        """Return the copy of a weight; the weight itself if autocast would not convert it.
+
+        A copy that is out of date is not used, so autocast converts the weight.
+        """
+        copy = self.held.get(name)
+        if copy is None or not _casts(weight.device.type, self.dtype):
+            return weight
+        if torch.compiler.is_compiling():  # the root has written the copies
+            return copy.tensor
+        return copy.tensor if copy.weight is weight and copy.state == _state(weight) else weight
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for copies and pickles of the model, which write their own copies."""
+        return {"dtype": self.dtype, "held": {}}
+
+
+class Casts:
+    """Writes the copies of all weights of a model."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        """Make copies of a dtype."""
+        self.dtype = dtype
+        self._modules: list[nn.Module] = []
+        self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
+        """Identity of a weight to the weight and the memory of its copy."""
+
+    def join(self, model: nn.Module) -> None:
+        """Give copies to all modules of a model whose class names weights, as `copied`."""
+        modules: Iterable[Any] = model.modules()
+        for module in modules:
+            if hasattr(type(module), "copied"):
+                module.copies = Copies(self.dtype)
+                self._modules.append(module)
+
+    @uncompiled
+    def refresh(self) -> None:
+        """Write the copies again if a weight has changed and autocast would convert it."""
+        found = list(self._weights())
+        if not found or torch.is_inference_mode_enabled():
+            return
+        if not _casts(found[0][2].device.type, self.dtype):
+            return
+        states = {id(weight): _state(weight) for _, _, weight in found}
+        stale = [
+            (copies, name, weight)
+            for copies, name, weight in found
+            if _is_stale(copies.held.get(name), weight, states[id(weight)])
+        ]
+        if not stale:
+            return
+        self._buffers = {id(w): self._memory(w) for _, _, w in found}
+        changed = {id(weight): weight for _, _, weight in stale}
+        memory = [self._buffers[key][1] for key in changed]
+        with torch.no_grad():
+            torch._foreach_copy_(memory, list(changed.values()))
+        written = {
+            key: _Linked.apply(weight, self._buffers[key][1])  # type: ignore[no-untyped-call]
+            for key, weight in changed.items()
+        }
+        for copies, name, weight in stale:
+            copies.held[name] = _Copy(weight, states[id(weight)], written[id(weight)])
+
+    def _memory(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a weight and the memory of its copy."""
+        kept = self._buffers.get(id(weight))
+        if kept is not None and kept[0] is weight and kept[1].device == weight.device:
+            return kept
+        return weight, torch.empty_like(weight, dtype=self.dtype, requires_grad=False)
+
+    def _weights(self) -> Iterator[tuple[Copies, str, Tensor]]:
+        """Yield each weight that gets a copy, a tied one under each of its names."""
+        for module in self._modules:
+            copied: Any = module
+            for name in copied.copied:
+                weight: Any = getattr(module, name, None)
+                if weight is not None and weight.dtype == torch.float32 and not _spread(weight):
+                    yield copied.copies, name, weight
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for copies and pickles of the model, without the copied weights."""
+        return {**vars(self), "_buffers": {}}
+
+
+def operand(module: nn.Module, name: str) -> Any:
+    """Return a weight as the products of a module read it: its copy, if it has a current one."""
+    weight = getattr(module, name)
+    copies: Copies | None = getattr(module, "copies", None)
+    return weight if copies is None or weight is None else copies.of(name, weight)
+
+
+def _casts(device: str, dtype: torch.dtype) -> bool:
+    """Return whether autocast converts the operands of products on a device to a dtype."""
+    return (
+        torch.amp.is_autocast_available(device)
+        and torch.is_autocast_enabled(device)
+        and torch.get_autocast_dtype(device) == dtype
+    )
+
+
+def _spread(weight: Tensor) -> bool:
+    """Return whether a weight is distributed over processes: such a weight gets no copy."""
+    return type(weight).__module__.startswith("torch.distributed")
+
+
+def _state(weight: Tensor) -> tuple[int, int, bool]:
+    """Return what changes when a weight does, or when it is frozen."""
+    return steps_made(), version_of(weight), weight.requires_grad
+
+
+def _is_stale(copy: _Copy | None, weight: Tensor, state: tuple[int, int, bool]) -> bool:
+    """Return whether a copy must be written again, or gets no gradient although it should."""
+    if copy is None or copy.weight is not weight or copy.state != state:
+        return True
+    return torch.is_grad_enabled() and weight.requires_grad and not copy.tensor.requires_grad
+
+
+class _Linked(torch.autograd.Function):
+    """The copy of a weight as a function of the weight.
+
+    It saves nothing, so every micro-batch of an update can run its backward pass through it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, copy: Tensor) -> Tensor:
+        """Return the copy."""
+        del ctx, weight
+        return copy
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient in the dtype of the weight."""
+        del ctx
+        return gradient.float(), None
