@@ -16,7 +16,6 @@ from ..ir.stand_ins import StandIn, common_signature
 from ..ir.value_type import Bound, Misfit, fit, free_names, settled, substitute
 from ..ir.weights.defaults import no_weights
 from .block_params import read_use, refuse_params, report_other_kind, template_named, validated
-from .idle_params import note_params
 from .ports import (
     Checker,
     Given,
@@ -29,6 +28,7 @@ from .ports import (
     report_unknown_ports,
     report_unwired,
 )
+from .uses.idle_params import note_params
 
 
 def infer_part(

@@ -26,7 +26,6 @@ from ..ir.graph import Graph, Scope
 from ..ir.value_type import ValueType, free_names, same_type, settled
 from .block_params import check_choice
 from .decodability import Obstacle, find_obstacles
-from .idle_params import report_idle
 from .limits import check_budgets, stand_ins, unused_templates, within_limits
 from .objectives.initial import resolved_rules
 from .objectives.objective import (
@@ -48,6 +47,7 @@ from .ports import Checker, Given
 from .reserved_names import check_names, names_read
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
 from .ties import check_ties, ties_fit, with_moved, written_out
+from .uses.idle_params import report_idle
 
 
 def check(

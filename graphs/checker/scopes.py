@@ -25,7 +25,7 @@ from ..ir.value_type import (
     substitute,
 )
 from .block_params import refuse_params, template_named
-from .known_parts import part_of
+from .blocks import infer_part
 from .limits import DEEPEST
 from .objectives.initial import resolved_rules
 from .objectives.models import infer_model, model_named
@@ -43,6 +43,7 @@ from .ports import (
     report_unwired,
 )
 from .repeats import check_outputs, copies_selected, fit_repeat, read_count
+from .uses.known_parts import part_of
 from .wiring import order_nodes, report_unknown, report_unused
 
 MOST_TYPED = 4_000
@@ -257,7 +258,7 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
             ),
             ports,
         )
-    part = part_of(checker, node, given, at)
+    part = part_of(checker, node, given, at, infer_part)
     if part is None:
         return _Typed(None, None)
     if part.block.fills:

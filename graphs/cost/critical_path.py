@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from ..ir.dims import Axis
 from ..ir.graph import BlockNode, Filling, Graph, Node, Part, RepeatNode, Scope, TemplatePart
-from ..ir.kept import kept
 from ..ir.traverse import placed
+from ..kept import kept
 from .flops import check_sizes, sizes_in
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from ...specs.findings import InputError
 from ..ir.dims import evaluate
 from ..ir.graph import Filling, Graph, Part, TemplatePart
-from ..ir.kept import kept
 from ..ir.traverse import placed
+from ..kept import kept
 
 DEFAULT_LENGTH = 32
 """Default length of every time axis."""

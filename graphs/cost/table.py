@@ -13,9 +13,9 @@ from typing import Any
 
 from ..ir.dims import evaluate
 from ..ir.graph import Graph, Part
-from ..ir.kept import kept
 from ..ir.traverse import fillings, find_weight, placed
 from ..ir.value_type import SIZED, ValueType
+from ..kept import kept
 from .critical_path import part_sequential, paths, sequential, shortest_paths
 from .flops import check_sizes, part_flops
 

@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...specs.form import Spec
+from ..kept import kept
 from .block_type import BlockType, Signature
 from .execution import PLAIN, Execution
-from .kept import kept
 from .state_tensor import Segments
 from .value_type import ValueType
 from .weights.init_rule import InitRule
@@ -40,7 +40,7 @@ class Part:
     fill: Mapping[str, Filling] = field(default_factory=dict)
     """The block or template in each slot."""
     results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Results of functions of the part; see `kept.py`."""
+    """Results of functions of the part; see `graphs/kept.py`."""
 
     @property
     def key(self) -> str:
@@ -278,7 +278,7 @@ class Scope:
     """Rules for the initial weights of its parameters, in order."""
     _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)
     results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Results of functions of the scope; see `kept.py`."""
+    """Results of functions of the scope; see `graphs/kept.py`."""
 
     def __post_init__(self) -> None:
         """Index the type of every value for `type_of`."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..kept import kept
 from .graph import (
     BlockNode,
     Filling,
@@ -29,7 +30,6 @@ from .graph import (
     TemplateNode,
     TemplatePart,
 )
-from .kept import kept
 from .weights.init_rule import InitRule
 
 Copies = Literal["folded", "weights", "each"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.graphs.checker import known_parts
+from weft.graphs.checker.uses import known_parts
 from weft.graphs.draw.scene import placed
 from weft.runtime.language.document import forget
 from weft.runtime.language.tree import tree

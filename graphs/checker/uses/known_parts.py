@@ -8,28 +8,30 @@ without mistakes are kept: everything that is reported is found anew in each che
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...specs.expressions import ExpressionError, is_expression, names_in
-from ...specs.findings import pointer
-from ...specs.form import Use
-from ..ir.graph import Part
-from .blocks import infer_part
-from .ports import Checker, Given, Reads
+from ....specs.expressions import ExpressionError, is_expression, names_in
+from ....specs.findings import pointer
+from ....specs.form import Use
+from ...ir.graph import Part
+from ..ports import Checker, Given, Reads
 
+Infer = Callable[[Checker, Use, Reads, str, str], Part | None]
+"""Types a block: (checker, use, given, at, pointer of the wires)."""
 MOST_PARTS = 4_000
 """Maximum number of parts that are kept: those of four of the largest specs."""
 
 
-def part_of(checker: Checker, use: Use, given: Reads, at: str) -> Part | None:
-    """Return the part of a node, as `infer_part` does.
+def part_of(checker: Checker, use: Use, given: Reads, at: str, infer: Infer) -> Part | None:
+    """Return the part of a node, or None if its block is unknown.
 
     Args:
         checker: the state that the scopes share.
         use: the node as written.
         given: port to the value that it reads.
         at: JSON Pointer of the node.
+        infer: `infer_part`, called if no part of a node that is alike is known.
     """
     key, reads = _key(checker, use, given, at)
     place = _place(key) if key is not None else []
@@ -39,7 +41,7 @@ def part_of(checker: Checker, use: Use, given: Reads, at: str) -> Part | None:
             checker.active_params.update(below + pointer("params", name) for name in inner.params)
         return place[0]
     before = _mistakes(checker)
-    part = infer_part(checker, use, given, at, wires_at=at + pointer("in"))
+    part = infer(checker, use, given, at, at + pointer("in"))
     if key is not None and part is not None and before == _mistakes(checker):
         unclear = checker.unsized | checker.unnamed
         if not any(below in unclear for _, below in _uses(use, at)):

@@ -7,11 +7,11 @@ from collections.abc import Collection
 
 from pydantic import BaseModel
 
-from ...specs.expressions import is_expression, words_in
-from ..ir.needs import Idle, Needs, idle_params
-from ..ir.stand_ins import StandIn
-from .block_params import Written
-from .ports import Checker
+from ....specs.expressions import is_expression, words_in
+from ...ir.needs import Idle, Needs, idle_params
+from ...ir.stand_ins import StandIn
+from ..block_params import Written
+from ..ports import Checker
 
 
 def note_params(checker: Checker, written: Written, made: StandIn, wired: Collection[str]) -> None:

@@ -1,0 +1,1 @@
+"""Uses of blocks: which params have no effect, and which uses are alike."""
