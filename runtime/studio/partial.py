@@ -133,7 +133,7 @@ def _read_out(
     for finding in found:
         way = parts_of(finding.at)
         part = (finding.code, *way[:-1:2])
-        if way[0] != "blocks" and part in ((_UNREAD, "nodes"), (_UNREAD_INPUT, "inputs")):
+        if part in ((_UNREAD, "nodes"), (_UNREAD_INPUT, "inputs")):
             continue  # these get an output of the spec
         if part not in ((_UNREAD, "blocks", "nodes"), (_UNREAD_INPUT, "blocks", "inputs")):
             rest.append(finding)
@@ -163,7 +163,7 @@ def _fillings(record: Any) -> Iterator[Any]:
     """Yield what fills the slots inside a JSON value, and the choices of params."""
     if isinstance(record, Mapping):
         for key, inner in record.items():
-            if key == "fill" or (key == "params" and isinstance(inner, Mapping)):
+            if key in {"fill", "params"} and isinstance(inner, Mapping):
                 yield from (each for each in inner.values() if isinstance(each, Mapping))
             yield from _fillings(inner)
 
