@@ -13,6 +13,9 @@ import torch
 import weft
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from weft.blocks.feed_forward.mixture_of_experts_module import MixtureOfExperts
+from weft.blocks.kernels.linear import LinearMap
+from weft.blocks.recurrent.recurrent_module import _Recurrent
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.pipeline import Settings, after
 from weft.runtime.codegen.build import build
@@ -25,6 +28,8 @@ from weft.specs.reader import shipped_names
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2}
 MODELS: dict[str, dict[str, Any]] = {
     "translation": {"spec": "transformer-tiny", "params": SMALL},
+    "experts": {"spec": "moe-transformer", "params": SMALL | {"experts": 3}},
+    "recurrent": {"spec": "gru-attention", "params": {"d_model": 16, "d_hidden": 16}},
     "language-model": {"spec": "gpt2", "params": {"d_model": 16, "heads": 2, "layers": 2}},
 }
 LOW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -32,9 +37,9 @@ BATCH, LENGTH = 3, 7
 
 
 def objective(name: str, **model: Any) -> Graph:
-    """Return a shipped objective with a small model."""
-    given = {"model": model or MODELS[name]}
-    return graph_of(load(str(shipped_names("objectives")[name]), given))
+    """Return a shipped objective, or translation, with a small model."""
+    file = shipped_names("objectives").get(name, shipped_names("objectives")["translation"])
+    return graph_of(load(str(file), {"model": model or MODELS[name]}))
 
 
 def inputs_of(graph: Graph, number: int) -> dict[str, Tensor]:
@@ -105,6 +110,30 @@ def test_losses_gradients_and_weights_are_bitwise_those_of_autocast(
     assert len(found[0]) == len(found[1]) > 6
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["experts", "recurrent"])
+def test_experts_and_recurrent_networks_cast_their_weights_once(name: str) -> None:
+    """Besides linear maps; the count is that of the matrices, each cast by the one copy."""
+    graph = objective(name)
+    model: Any = build(after(graph, Settings(precision="bfloat16"))).train()
+    owners = {MixtureOfExperts, _Recurrent}
+    kind = next(k for k in owners if any(isinstance(m, k) for m in model.modules()))
+    weights = [
+        getattr(module, weight)
+        for module in model.modules()
+        if isinstance(module, kind)
+        for weight in module.copied
+        if getattr(module, weight, None) is not None and getattr(module, weight).dim() > 1
+    ]
+    with Casts(torch.bfloat16) as casts:
+        trained(model, [[inputs_of(graph, number) for number in range(2)]], torch.bfloat16)
+
+    others = Counter(m.weight.shape for m in model.modules() if isinstance(m, LinearMap))
+    expected = Counter(weight.shape for weight in weights)
+    assert expected
+    for shape, count in expected.items():
+        assert casts.shapes[shape] <= count + others[shape]
 
 
 def test_only_the_order_of_a_sum_differs_where_a_tied_weight_has_two_gradients() -> None:
