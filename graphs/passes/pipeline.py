@@ -1,6 +1,6 @@
 """Pipelines: the passes over the graph that trains, decodes or is exported, in their order.
 
-Each pass returns a graph with the same results and the same weights.
+Each pass returns a graph with the same weights and the same results, up to rounding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from ..ir.execution import Execution, KernelChoice, Prepacked
 from ..ir.graph import Graph
 from .checkpoint import checkpoint_activations, checkpointed
-from .decode import compile_steps, prepack
+from .decode import compile_steps, prepack, quantize
 from .forms import onnx_forms
 from .fuse import fuse, fusible
 from .parallel import parallelize
@@ -21,12 +21,20 @@ from .unpad import unpad, unpad_decoding
 Purpose = Literal["train", "decode", "export"]
 """What a graph is computed for."""
 PassName = Literal[
-    "unpad", "fuse", "checkpoint", "kernels", "parallel", "prepack", "compile", "forms"
+    "unpad",
+    "fuse",
+    "checkpoint",
+    "kernels",
+    "parallel",
+    "quantize",
+    "prepack",
+    "compile",
+    "forms",
 ]
 """Name of a pass."""
 NAMES: Mapping[Purpose, tuple[PassName, ...]] = {
     "train": ("unpad", "fuse", "checkpoint", "kernels", "parallel"),
-    "decode": ("unpad", "kernels", "prepack", "compile"),
+    "decode": ("unpad", "kernels", "quantize", "prepack", "compile"),
     "export": ("forms",),
 }
 """The passes of each purpose, in their order."""
@@ -55,6 +63,8 @@ class Settings:
     """Number of processes in a group, which partitions blocks."""
     prepacked: Prepacked | None = None
     """Dtype of the products of linear maps if decoding prepacks their matrices."""
+    quantized: Prepacked | None = None
+    """Dtype of the outputs of linear maps if the large ones multiply in int8."""
     compiled: bool = False
     """Whether the steps of decoding are compiled."""
     without: Collection[PassName] = ()
@@ -171,6 +181,13 @@ def _prepacked(graph: Graph) -> list[str]:
     return [] if dtype is None else [f"linear maps multiply in {dtype}"]
 
 
+def _quantized(graph: Graph) -> list[str]:
+    dtype = graph.execution.quantized
+    if dtype is None:
+        return []
+    return [f"large linear maps multiply in int8; small ones and everything else in {dtype}"]
+
+
 def _compiled(graph: Graph) -> list[str]:
     paths = sorted(graph.execution.compiled)
     if paths == [""]:
@@ -212,6 +229,11 @@ _PASSES: Mapping[PassName, _Pass] = {
     ),
     "kernels": _Pass("use the kernels that were chosen", _kernels, _chosen),
     "parallel": _Pass("spread the weights over the processes of a training", _parallel, _planned),
+    "quantize": _Pass(
+        "round the matrices and the inputs of large linear maps to int8",
+        lambda graph, settings: quantize(graph, settings.quantized),
+        _quantized,
+    ),
     "prepack": _Pass(
         "reorder the matrices of linear maps once, before the first step",
         lambda graph, settings: prepack(graph, settings.prepacked),

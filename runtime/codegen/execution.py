@@ -28,6 +28,7 @@ UNPAD = ".kernels.unpad"
 LINEAR_OUTPUT = ".kernels.losses.fused_linear_cross_entropy:LinearOutput"
 USE_KERNELS = ".kernels.kernel_choice:use_kernels"
 PREPACK = ".kernels.decoding.prepacked:prepack"
+QUANTIZE = ".kernels.decoding.quantized:quantize"
 COMPILED_STEPS = ".kernels.decoding.compiled:CompiledSteps"
 CHECKPOINT = "torch.utils.checkpoint:checkpoint"
 
@@ -106,6 +107,8 @@ def helpers_of(graph: Graph) -> Iterable[str]:
         yield full_path(LINEAR_OUTPUT)
     if execution.kernels is not None:
         yield full_path(USE_KERNELS)
+    if execution.quantized is not None:
+        yield full_path(QUANTIZE)
     if execution.prepacked is not None:
         yield full_path(PREPACK)
     if execution.compiled:
@@ -219,6 +222,8 @@ def constructor_lines(graph: Graph) -> list[str]:
         if kernels.loss != "torch":
             given += f", loss={kernels.loss!r}"
         lines.append(f"        use_kernels(self, {given})")
+    if execution.quantized is not None:
+        lines.append(f"        quantize(self, torch.{execution.quantized})")
     if execution.prepacked is not None:
         lines.append(f"        prepack(self, torch.{execution.prepacked})")
     if execution.compiled:
