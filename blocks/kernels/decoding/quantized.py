@@ -43,7 +43,7 @@ class Int8Linear(InferenceLinear):
         scale_R1 = x_RI.abs().amax(1, keepdim=True).clamp_(min=1e-30).mul_(1 / LEVELS)
         scale_R1 = scale_R1.to(self.dtype)
         rounded_RI = (x_RI * scale_R1.float().reciprocal()).round_().to(torch.int8)
-        given = (matrix, scale_O, zero_O, None, 1.0, 0, self.dtype, "none", [], "")
+        given: tuple[Any, ...] = (matrix, scale_O, zero_O, None, 1.0, 0, self.dtype, "none", [], "")
         y_RO: Tensor = _ops().qlinear_pointwise(rounded_RI, 1.0, 0, *given)
         y_RO.mul_(scale_R1)
         if bias_O is not None:

@@ -152,6 +152,39 @@ def test_two_models_with_different_kernels_decode_beside_each_other(model: nn.Mo
 
 
 @needs_packing
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_have_few_numbers_of_rows(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """Each number is compiled and kept, so rows of zeros are added; no result depends on them."""
+    linear, packed = nn.Linear(6, 5), PackedLinear(6, 5, dtype)
+    for name, parameter in linear.named_parameters():
+        packed.register_parameter(name, parameter)
+    sizes, ops = set[int](), torch.ops.mkldnn
+
+    class Counted:
+        """The operators of torch."""
+
+        _reorder_linear_weight = ops._reorder_linear_weight  # noqa: SLF001
+
+        def _linear_pointwise(self, x: Tensor, *given: Any) -> Tensor:
+            sizes.add(x.numel() // 6)
+            found: Tensor = ops._linear_pointwise(x, *given)  # noqa: SLF001
+            return found
+
+    monkeypatch.setattr(module, "_ops", Counted)
+    with torch.no_grad():
+        for rows in (*range(301), 1000):
+            x = torch.randn(rows, 1, 6)
+            tolerance = 1e-5 if dtype == torch.float32 else 0.05
+            torch.testing.assert_close(packed(x).float(), linear(x), rtol=0, atol=tolerance)
+
+    assert sizes == {
+        *range(33), *range(34, 65, 2), *range(68, 129, 4), *range(136, 257, 8), 272, 288, 304, 1024,
+    }  # fmt: skip
+
+
+@needs_packing
 def test_shared_modules_are_prepacked_once_and_subclasses_not() -> None:
     """A shared module is prepacked once; a subclass of a linear map is not prepacked."""
     linear = nn.Linear(4, 4)
