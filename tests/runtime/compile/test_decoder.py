@@ -165,11 +165,11 @@ def test_products_have_few_numbers_of_rows(
     class Counted:
         """The operators of torch."""
 
-        _reorder_linear_weight = ops._reorder_linear_weight  # noqa: SLF001
+        _reorder_linear_weight = ops._reorder_linear_weight
 
         def _linear_pointwise(self, x: Tensor, *given: Any) -> Tensor:
             sizes.add(x.numel() // 6)
-            found: Tensor = ops._linear_pointwise(x, *given)  # noqa: SLF001
+            found: Tensor = ops._linear_pointwise(x, *given)
             return found
 
     monkeypatch.setattr(module, "_ops", Counted)
