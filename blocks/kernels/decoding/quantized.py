@@ -6,8 +6,8 @@ to 127, y = (x / s) (W / t)^T * s * t + b, summed in 32-bit integers.
 
 Measured on an Intel Xeon with AMX, one thread, CPU time of 1, 4, 64 and 256 rows relative to a
 prepacked product in bfloat16: 512 x 37,000 0.52, 0.53, 0.85 and 0.62; 512 x 2,048 0.62, 0.68,
-0.80 and 0.85; 512 x 512 1.5, 1.8, 1.4 and 1.2, which is why small matrices stay as they are; with thousands of
-rows, as in an encoder, rounding takes longer than a product of 512 x 2,048 saves.
+0.80 and 0.85; 512 x 512 1.5, 1.8, 1.4 and 1.2, which is why small matrices stay as they
+are; with thousands of rows, as in an encoder, rounding takes longer than 512 x 2,048 saves.
 
 Axes: R rows, I input width, O output width.
 """
