@@ -36,12 +36,14 @@ class Work:
     """Device of Weft and Hugging Face."""
 
 
-def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+def weft(work: Work, folder: Path, *, half: bool, quantize: bool = False) -> Decode:  # noqa: ARG001 - the contract
     """Make a decoder that works like `weft translate`."""
+    from weft.runtime.compile.decoder import Passes, use_passes
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
     from weft.runtime.decode.settings import SearchSettings
 
     model = build_weft(replace(BASE, vocab=work.vocab)).eval().to(work.device)
+    use_passes(model, Passes("int8" if quantize else "none"))
 
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
         search = SearchSettings(beam=beam, min_length=work.length, max_length=work.length)
@@ -211,6 +213,8 @@ def eole(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - t
 DECODERS: dict[str, Callable[[Work, Path], Decode]] = {
     "weft float32": lambda work, folder: weft(work, folder, half=False),
     "weft bfloat16": lambda work, folder: weft(work, folder, half=True),
+    "weft int8, float32": lambda work, folder: weft(work, folder, half=False, quantize=True),
+    "weft int8, bfloat16": lambda work, folder: weft(work, folder, half=True, quantize=True),
     "Hugging Face float32": lambda work, folder: marian(work, folder, half=False),
     "Hugging Face bfloat16": lambda work, folder: marian(work, folder, half=True),
     "CTranslate2 float32": lambda work, folder: ctranslate2(work, folder, kind="float32"),

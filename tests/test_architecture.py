@@ -142,6 +142,7 @@ def test_files_named_by_the_architecture_page_exist() -> None:
 def test_using_a_model_loads_no_code_for_training_compiling_or_plotting() -> None:
     """Each of these modules takes longer to load than all of weft."""
     slow = ("torch._dynamo", "torch.distributed.fsdp", "sympy", "matplotlib", "sacrebleu")
+    slow += ("torch._inductor", "networkx", "optuna", "graphviz", "rich")
 
     assert imports_torch("weft.runtime.api", "weft.runtime.cli.decoding", among=slow) == ""
 

@@ -1,7 +1,7 @@
 """Execution: how a graph is computed, where that differs from running its nodes one by one.
 
 The passes of `graphs/passes/` set it, and code generation writes it out.  It never changes the
-results of a graph or the names of its weights.
+names of a graph's weights, and its results only by rounding.
 """
 
 from __future__ import annotations
@@ -153,6 +153,8 @@ class Execution:
     """How weights are cast in training; None where every product casts them itself, if at all."""
     prepacked: Prepacked | None = None
     """Dtype of the products of linear maps if their matrices are prepacked."""
+    quantized: Prepacked | None = None
+    """Dtype of the outputs of linear maps if the large ones multiply in int8."""
     compiled: frozenset[str] = frozenset()
     """Paths of the modules whose `step` is compiled; an empty path is the complete model."""
     forms: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Passes of decoding: prepacked matrices, and layers whose steps are compiled."""
+"""Passes of decoding: matrices in int8 or prepacked, and layers whose steps are compiled."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ def prepack(graph: Graph, dtype: Prepacked | None) -> Graph:
         dtype: dtype of the products.
     """
     return replace(graph, execution=replace(graph.execution, prepacked=dtype))
+
+
+def quantize(graph: Graph, dtype: Prepacked | None) -> Graph:
+    """Return a graph whose large linear maps multiply in int8; with None, none does.
+
+    Args:
+        graph: a checked graph of a model that decodes.
+        dtype: dtype of the outputs of these maps.
+    """
+    return replace(graph, execution=replace(graph.execution, quantized=dtype))
 
 
 def compile_steps(graph: Graph) -> Graph:

@@ -1,6 +1,6 @@
 """Pipelines: the passes over the graph that trains, decodes or is exported, in their order.
 
-Each pass returns a graph with the same results and the same weights.
+Each pass returns a graph with the same weights and the same results, up to rounding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..ir.execution import Execution, KernelChoice, Precision, Prepacked
 from ..ir.graph import Graph
 from .casts import cast_weights
 from .checkpoint import checkpoint_activations, checkpointed
-from .decode import compile_steps, prepack
+from .decode import compile_steps, prepack, quantize
 from .forms import onnx_forms
 from .fuse import fuse, fusible
 from .parallel import parallelize
@@ -22,12 +22,21 @@ from .unpad import unpad, unpad_decoding
 Purpose = Literal["train", "decode", "export"]
 """What a graph is computed for."""
 PassName = Literal[
-    "unpad", "fuse", "checkpoint", "kernels", "parallel", "casts", "prepack", "compile", "forms"
+    "unpad",
+    "fuse",
+    "checkpoint",
+    "kernels",
+    "parallel",
+    "casts",
+    "quantize",
+    "prepack",
+    "compile",
+    "forms",
 ]
 """Name of a pass."""
 NAMES: Mapping[Purpose, tuple[PassName, ...]] = {
     "train": ("unpad", "fuse", "checkpoint", "kernels", "parallel", "casts"),
-    "decode": ("unpad", "kernels", "prepack", "compile"),
+    "decode": ("unpad", "kernels", "quantize", "prepack", "compile"),
     "export": ("forms",),
 }
 """The passes of each purpose, in their order."""
@@ -58,6 +67,8 @@ class Settings:
     """Dtype of the products of a training; below float32, weights are cast once an update."""
     prepacked: Prepacked | None = None
     """Dtype of the products of linear maps if decoding prepacks their matrices."""
+    quantized: Prepacked | None = None
+    """Dtype of the outputs of linear maps if the large ones multiply in int8."""
     compiled: bool = False
     """Whether the steps of decoding are compiled."""
     without: Collection[PassName] = ()
@@ -187,6 +198,13 @@ def _prepacked(graph: Graph) -> list[str]:
     return [] if dtype is None else [f"linear maps multiply in {dtype}"]
 
 
+def _quantized(graph: Graph) -> list[str]:
+    dtype = graph.execution.quantized
+    if dtype is None:
+        return []
+    return [f"large linear maps multiply in int8; small ones and everything else in {dtype}"]
+
+
 def _compiled(graph: Graph) -> list[str]:
     paths = sorted(graph.execution.compiled)
     if paths == [""]:
@@ -232,6 +250,11 @@ _PASSES: Mapping[PassName, _Pass] = {
         "cast weights to a lower precision once an update, not in every product",
         _cast,
         _casting,
+    ),
+    "quantize": _Pass(
+        "round the matrices and the inputs of large linear maps to int8",
+        lambda graph, settings: quantize(graph, settings.quantized),
+        _quantized,
     ),
     "prepack": _Pass(
         "reorder the matrices of linear maps once, before the first step",

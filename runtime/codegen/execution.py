@@ -30,6 +30,7 @@ USE_KERNELS = ".kernels.kernel_choice:use_kernels"
 CASTS = ".kernels.precision.casts:Casts"
 OPERAND = ".kernels.precision.casts:operand"
 PREPACK = ".kernels.decoding.prepacked:prepack"
+QUANTIZE = ".kernels.decoding.quantized:quantize"
 COMPILED_STEPS = ".kernels.decoding.compiled:CompiledSteps"
 CHECKPOINT = "torch.utils.checkpoint:checkpoint"
 
@@ -111,6 +112,8 @@ def helpers_of(graph: Graph) -> Iterable[str]:
     if copies_weights(graph):
         yield full_path(CASTS)
         yield from [full_path(OPERAND)] if execution.fused else []
+    if execution.quantized is not None:
+        yield full_path(QUANTIZE)
     if execution.prepacked is not None:
         yield full_path(PREPACK)
     if execution.compiled:
@@ -227,6 +230,8 @@ def constructor_lines(graph: Graph) -> list[str]:
     if copies_weights(graph) and execution.casts is not None:
         lines.append(f"        self.casts = Casts(torch.{execution.casts.dtype})")
         lines.append("        self.casts.join(self)")
+    if execution.quantized is not None:
+        lines.append(f"        quantize(self, torch.{execution.quantized})")
     if execution.prepacked is not None:
         lines.append(f"        prepack(self, torch.{execution.prepacked})")
     if execution.compiled:

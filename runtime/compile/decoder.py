@@ -1,18 +1,20 @@
 """Decoders: the module that decodes with the weights of a model, after the passes of decoding.
 
-It is built from the graph of the model with prepacked matrices and compiled steps, and shares the
-weights of the model, which itself does not change.
+It is built from the graph of the model with prepacked or rounded matrices and compiled steps, and
+shares the weights of the model, which itself does not change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 import torch
 from torch import nn
 
-from ...blocks.kernels.decoding.prepacked import PackedLinear, can_pack, is_plain
+from ...blocks.kernels.decoding.prepacked import InferenceLinear, can_pack, is_plain
+from ...blocks.kernels.decoding.quantized import can_quantize
 from ...blocks.kernels.precision.weight_changes import steps_made, version_of
 from ...graphs.ir.execution import PLAIN, Prepacked
 from ...graphs.passes.pipeline import Settings, after
@@ -25,6 +27,38 @@ from .decode_compile import Steps
 _DTYPES: dict[torch.dtype, Prepacked] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _Weights = tuple[int, tuple[tuple[int, int, int], ...]]
 """Optimizer steps so far, and identity, address and version of each parameter."""
+
+
+Quantize = Literal["none", "int8"]
+"""In what the products of large linear maps are computed; `none`: in the precision of the others.
+"""
+Skippable = Literal["unpad", "prepack"]
+"""Name of a pass of decoding that can be left out; the others are chosen by settings of their own.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Which passes change how a model decodes."""
+
+    quantize: Quantize = "none"
+    """In what the products of large linear maps are computed."""
+    without: frozenset[Skippable] = frozenset()
+    """Passes to leave out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a decoding module depends on, besides the model."""
+
+    prepacked: Prepacked | None
+    """Dtype of the products of linear maps with prepacked matrices."""
+    quantized: Prepacked | None
+    """Dtype of the outputs of linear maps that multiply in int8."""
+    compiled: bool
+    """Whether its steps can be compiled."""
+    unpadded: bool
+    """Whether decoding begins without the padding of its inputs."""
 
 
 @dataclass(slots=True)
@@ -45,9 +79,9 @@ class Decoder:
         """Decode with steps that are not compiled."""
         self.steps = Steps()
         """How the steps are run."""
-        self.unpads = True
-        """Whether decoding begins without the padding of its inputs, on the CPU."""
-        self._made: dict[tuple[Prepacked | None, bool, bool], _Made] = {}
+        self.passes = Passes()
+        """Which passes are used, on the CPU."""
+        self._made: dict[_Wanted, _Made] = {}
 
     def __reduce__(self) -> tuple[Callable[[], Decoder], tuple[()]]:
         """Return how to make a new one."""
@@ -61,24 +95,34 @@ class Decoder:
         Args:
             model: the model, in evaluation mode.
             dtype: dtype of the products of linear maps.
+
+        Raises:
+            InputError: products in int8 were requested, but this model, processor or version of
+                torch cannot compute them.
         """
-        compiled = self.steps.choice not in {"off", "graphs"}
-        wanted = _prepacked(model, dtype), compiled, self.unpads and _on_cpu(model)
-        if model.training or not any(wanted):
+        skipped = self.passes.without
+        quantizes = self.passes.quantize == "int8" and not model.training
+        wanted = _Wanted(
+            None if "prepack" in skipped else _prepacked(model, dtype),
+            _quantized(model, dtype) if quantizes else None,
+            self.steps.choice not in {"off", "graphs"},
+            "unpad" not in skipped and _on_cpu(model),
+        )
+        if model.training or wanted == _Wanted(None, None, compiled=False, unpadded=False):
             return model
         weights = _weights(model)
         made = self._made.get(wanted)
         if made is None:
-            module = decoding_module(
-                model, prepacked=wanted[0], compiled=wanted[1], unpadded=wanted[2]
-            )
+            module = decoding_module(model, **asdict(wanted))
             if module is None:
+                if quantizes:
+                    raise no_int8("Weft did not build this model, or its modules were replaced")
                 return model
             made = self._made[wanted] = _Made(module, weights)
         elif made.weights != weights:
             share(made.module, model)
             for one in made.module.modules():
-                if isinstance(one, PackedLinear):
+                if isinstance(one, InferenceLinear):
                     one.repack()
             made.weights = weights
         return made.module
@@ -100,8 +144,46 @@ def steps_of(model: nn.Module) -> Steps:
     return decoder_of(model).steps
 
 
+def use_passes(model: nn.Module, passes: Passes) -> None:
+    """Decode with a model through these passes from now on.
+
+    Raises:
+        InputError: a pass is set that has no effect on the model.
+    """
+    if passes != Passes() and not _on_cpu(model):
+        raise InputError(
+            "the passes of decoding are for models on the CPU",
+            place="quantize" if passes.quantize != "none" else "without",
+            help="leave the setting out, or choose the device cpu",
+        )
+    if passes.quantize == "int8":
+        graph = program_of(model).graph
+        if graph.step_axis is None:
+            raise no_int8(f"'{graph.name}' does not decode step by step")
+        if not can_quantize():
+            raise no_int8("this processor or this version of torch does not compute them exactly")
+    decoder_of(model).passes = passes
+
+
+def passes_of(model: nn.Module) -> Passes:
+    """Return the passes through which a model decodes."""
+    return decoder_of(model).passes
+
+
+def no_int8(why: str) -> InputError:
+    """Return the error that products in int8 are not possible."""
+    return InputError(
+        f"no products in int8: {why}", place="quantize", help="leave 'quantize' out, or set 'none'"
+    )
+
+
 def decoding_module(
-    model: nn.Module, *, prepacked: Prepacked | None, compiled: bool, unpadded: bool
+    model: nn.Module,
+    *,
+    prepacked: Prepacked | None,
+    compiled: bool,
+    unpadded: bool,
+    quantized: Prepacked | None = None,
 ) -> nn.Module | None:
     """Return a module with the weights of a model whose graph went through the passes of decoding.
 
@@ -110,6 +192,7 @@ def decoding_module(
         prepacked: dtype of the products of linear maps with prepacked matrices.
         compiled: whether its steps can be compiled.
         unpadded: whether decoding begins without the padding of its inputs.
+        quantized: dtype of the outputs of linear maps that multiply in int8.
 
     Returns:
         The module; None if the model was not built by Weft, or its modules were replaced since.
@@ -123,6 +206,7 @@ def decoding_module(
         purpose="decode",
         kernels=graph.execution.kernels,
         prepacked=prepacked,
+        quantized=quantized,
         compiled=compiled,
         unpad=unpadded,
     )
@@ -133,7 +217,8 @@ def decoding_module(
     theirs = dict(model.named_modules())
     ours = dict(made.named_modules())
     same = ours.keys() == theirs.keys() and all(
-        _kind(ours[path]) is _kind(one) or (isinstance(ours[path], PackedLinear) and is_plain(one))
+        _kind(ours[path]) is _kind(one)
+        or (isinstance(ours[path], InferenceLinear) and is_plain(one))
         for path, one in theirs.items()
     )
     return made if same else None
@@ -158,6 +243,23 @@ def _prepacked(model: nn.Module, dtype: torch.dtype) -> Prepacked | None:
         return None
     if torch.is_grad_enabled() or not can_pack(dtype):
         return None
+    return _DTYPES[dtype]
+
+
+def _quantized(model: nn.Module, dtype: torch.dtype) -> Prepacked:
+    """Return the dtype of the outputs of products in int8.
+
+    Raises:
+        InputError: they are not possible.
+    """
+    weights = list(model.parameters())
+    plain = all(type(one) is nn.Parameter and one.device.type == "cpu" for one in weights)
+    if not weights or not plain or weights[0].dtype != torch.float32 or dtype not in _DTYPES:
+        raise no_int8("the weights are not plain float32 tensors on the CPU")
+    if torch.is_grad_enabled():
+        raise no_int8("they have no gradients")
+    if not can_quantize():
+        raise no_int8("this processor or this version of torch does not compute them exactly")
     return _DTYPES[dtype]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,7 +14,7 @@ from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.deployed import open_deployed
 from ..codegen.build import device_named
 from ..compile.decode_compile import CompileChoice, Steps
-from ..compile.decoder import use_steps
+from ..compile.decoder import Passes, Quantize, Skippable, use_passes, use_steps
 from ..decode.settings import search_settings
 from .answering import searching_of
 from .model import Model, ready
@@ -22,13 +22,15 @@ from .model import Model, ready
 Precision = Literal["float32", "bfloat16"]
 
 
-def open_folder(
+def open_folder(  # noqa: PLR0913 - all by name but one
     folder: str | Path,
     *,
     search: Mapping[str, Any] | None = None,
     device: torch.device | str = "cpu",
     precision: Precision = "float32",
     compile_steps: CompileChoice = "off",
+    quantize: Quantize = "none",
+    without: Collection[Skippable] = (),
     blocks: Iterable[BlockType] = (),
     verify: bool = True,
 ) -> Model:
@@ -41,6 +43,9 @@ def open_folder(
         precision: precision of matrix products.
         compile_steps: whether to compile decoding steps: `off`, `on`, `auto`, which measures
             both once there is enough to decode, or `graphs`, which replays them from CUDA graphs.
+        quantize: `int8` rounds the matrices and the inputs of large linear maps to int8 while the
+            model decodes on the CPU; the weights of the model do not change.
+        without: passes of decoding to leave out, `unpad` or `prepack`.
         blocks: block types that the model uses besides the installed ones; a checkpoint never
             names code.
         verify: whether to compare the files with the checkpoint's manifest; this reads the weights
@@ -57,6 +62,8 @@ def open_folder(
     for name, value, known in (
         ("precision", precision, get_args(Precision)),
         ("compile_steps", compile_steps, get_args(CompileChoice)),
+        ("quantize", quantize, get_args(Quantize)),
+        *(("without", one, get_args(Skippable)) for one in without),
     ):
         if value not in known:
             raise InputError(
@@ -68,6 +75,7 @@ def open_folder(
         device=str(device_named(device)),
         precision=precision,
         steps=Steps(compile_steps),
+        passes=Passes(quantize, frozenset(without)),
         blocks=blocks,
         verify=verify,
     )
@@ -80,6 +88,7 @@ def open_model(
     device: str = "cpu",
     precision: str = "float32",
     steps: Steps | None = None,
+    passes: Passes | None = None,
     blocks: Iterable[BlockType] = (),
     verify: bool = True,
 ) -> Model:
@@ -91,12 +100,13 @@ def open_model(
         device: device of the model.
         precision: `float32` or `bfloat16`.
         steps: how decoding steps are run; default: not compiled.
+        passes: which passes change how the model decodes; default: all but `quantize`.
         blocks: block types that the model uses besides the installed ones.
         verify: whether to compare the files with the manifest.
 
     Raises:
         InputError: the checkpoint is incomplete or damaged, its tokenizer does not match the
-            model, or the steps need another device.
+            model, or the steps or passes need another device or model.
         SpecError: the checkpoint uses an unknown block.
     """
     if steps is not None and steps.choice == "graphs" and torch.device(device).type != "cuda":
@@ -111,6 +121,8 @@ def open_model(
     model = ready(checkpoint, settings, device, half=precision == "bfloat16")
     if steps is not None:
         use_steps(model.module, steps)
+    if passes is not None:
+        use_passes(model.module, passes)
     return model
 
 

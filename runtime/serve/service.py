@@ -22,7 +22,7 @@ from ..analysis.alignment import reading_source
 from ..codegen.build import build_sharing
 from ..codegen.generated import program_of
 from ..compile.decode_compile import Steps
-from ..compile.decoder import steps_of, use_steps
+from ..compile.decoder import passes_of, steps_of, use_passes, use_steps
 from ..decode.settings import SearchSettings
 from ..decode.translate import TranslationRequest, Translator
 from ..model.model import Model
@@ -130,6 +130,7 @@ class Service:
         sharing = [build_sharing(program_of(one).graph, one) for one in modules]
         for one, other in zip(modules, sharing, strict=True):
             use_steps(other, steps_of(one))
+            use_passes(other, passes_of(one))
             use_steps(one, Steps("off"))
         return replace(self.model, module=sharing[0], others=tuple(sharing[1:]))
 

@@ -11,9 +11,11 @@ torch's default, from 4 rows to 2,048; in bfloat16 0.75 to 0.95.
 
 from __future__ import annotations
 
+import abc
 import functools
 import itertools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,14 +25,14 @@ from torch.nn import functional as F
 from ..linear import LinearMap
 
 _LIBRARY = torch.library.Library("weft", "DEF")
-_LIBRARY.define("packed_linear(Tensor x, Tensor place, SymInt width) -> Tensor")
+_LIBRARY.define("packed_linear(Tensor x, Tensor place, SymInt width, ScalarType dtype) -> Tensor")
 """A prepacked product for torch.compile, which cannot trace a prepacked matrix."""
-_PLACES: weakref.WeakValueDictionary[int, PackedLinear] = weakref.WeakValueDictionary()
+_PLACES: weakref.WeakValueDictionary[int, InferenceLinear] = weakref.WeakValueDictionary()
 _counted = itertools.count()
 
 
-class PackedLinear(nn.Module):
-    """A linear map with a prepacked matrix, for inference only."""
+class InferenceLinear(nn.Module, abc.ABC):
+    """A linear map for inference only, with its matrix in another form besides its weights."""
 
     def __init__(self, in_features: int, out_features: int, dtype: torch.dtype) -> None:
         """Create the map; it gets its weights from another module, and packs them once.
@@ -38,7 +40,7 @@ class PackedLinear(nn.Module):
         Args:
             in_features: input width.
             out_features: output width.
-            dtype: dtype of the product.
+            dtype: dtype of the outputs.
         """
         super().__init__()
         self.in_features, self.out_features, self.dtype = in_features, out_features, dtype
@@ -46,31 +48,54 @@ class PackedLinear(nn.Module):
         self.bias: nn.Parameter | None
         self.register_parameter("weight", None)
         self.register_parameter("bias", None)
-        self._packed: tuple[Tensor, Tensor | None] | None = None
         # A tensor: a Python number would be a constant of the graph, and each layer would need its
         # own graph.
         self.place = torch.tensor(next(_counted), device="cpu")
         _PLACES[int(self.place)] = self
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x [..., I] to [..., O], in the dtype of the matrix."""
+        """Map x [..., I] to [..., O], in the dtype of the map."""
         if torch.compiler.is_compiling():
-            y: Tensor = torch.ops.weft.packed_linear(
-                x.to(self.dtype), self.place, self.out_features
-            )
+            y: Tensor = torch.ops.weft.packed_linear(x, self.place, self.out_features, self.dtype)
             return y
         return self.multiply(x)
+
+    @abc.abstractmethod
+    def multiply(self, x: Tensor) -> Tensor:
+        """Run the product; pack the matrix before the first one."""
+
+    @abc.abstractmethod
+    def repack(self) -> None:
+        """Pack the matrix again before the next product, because the weights have changed."""
+
+    def extra_repr(self) -> str:
+        """Return the sizes and the dtype for the printed module."""
+        return f"{self.in_features}, {self.out_features}, {self.dtype}"
+
+
+class PackedLinear(InferenceLinear):
+    """A linear map with a prepacked matrix, in the dtype of its outputs."""
+
+    _packed: tuple[Tensor, Tensor | None] | None = None
 
     def multiply(self, x: Tensor) -> Tensor:
         """Run the prepacked product."""
         if self._packed is None:
             self._packed = self._reordered()
         matrix, bias = self._packed
-        y: Tensor = _ops()._linear_pointwise(x.to(self.dtype), matrix, bias, "none", [], "")  # noqa: SLF001 - torch has no public API for it
-        return y
+        rows = x.numel() // self.in_features
+        padded = recurring(rows)
+        if padded == rows:
+            given = x.to(self.dtype)
+        else:
+            given = x.new_empty(padded, self.in_features, dtype=self.dtype)
+            given[:rows] = x.reshape(rows, self.in_features)
+            given[rows:] = 0.0
+        y: Tensor = _ops()._linear_pointwise(given, matrix, bias, "none", [], "")  # noqa: SLF001 - torch has no public API for it
+        return y if padded == rows else y[:rows].view(*x.shape[:-1], self.out_features)
 
     def repack(self) -> None:
-        """Reorder the matrix again before the next product, because the weights have changed."""
+        """Reorder the matrix again before the next product."""
         self._packed = None
 
     def _reordered(self) -> tuple[Tensor, Tensor | None]:
@@ -79,17 +104,23 @@ class PackedLinear(nn.Module):
         matrix = _ops()._reorder_linear_weight(self.weight.detach().to(self.dtype), None)  # noqa: SLF001
         return matrix, None if self.bias is None else self.bias.detach().to(self.dtype)
 
-    def extra_repr(self) -> str:
-        """Return the sizes and the dtype for the printed module."""
-        return f"{self.in_features}, {self.out_features}, {self.dtype}"
+
+def recurring(rows: int) -> int:
+    """Return a number of rows from 1, 2, ..., 32, 34, 36, ..., 64, 68, ..., at least as large.
+
+    oneDNN compiles a product for each number of rows, and the process keeps the code (decision
+    0022).  With 16 numbers in each octave a product has at most a sixteenth more rows.
+    """
+    unit = 1 << max(0, (rows - 1).bit_length() - 5)
+    return -(-rows // unit) * unit
 
 
-def _by_place(x: Tensor, place: Tensor, _: int) -> Tensor:
+def _by_place(x: Tensor, place: Tensor, _: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG001
     return _PLACES[int(place)].multiply(x)
 
 
-def _sized(x: Tensor, _: Tensor, width: int) -> Tensor:
-    return x.new_empty((*x.shape[:-1], width))
+def _sized(x: Tensor, _: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    return x.new_empty((*x.shape[:-1], width), dtype=dtype)
 
 
 _LIBRARY.impl("packed_linear", _by_place, "CPU")
@@ -105,12 +136,22 @@ def prepack(model: nn.Module, dtype: torch.dtype) -> None:
         model: the model; its weights are set afterwards.
         dtype: dtype of the products.
     """
+    exchange_linear(model, lambda one: PackedLinear(one.in_features, one.out_features, dtype))
+
+
+def exchange_linear(model: nn.Module, make: Callable[[nn.Linear], InferenceLinear | None]) -> None:
+    """Exchange the plain linear maps of a model under construction; shared ones stay shared.
+
+    Args:
+        model: the model.
+        make: returns the map in place of another one; None to keep that.
+    """
     made: dict[nn.Module, nn.Module] = {}
     for path, module in list(model.named_modules(remove_duplicate=False)):
         if path and is_plain(module):
             linear: Any = module
             if module not in made:
-                made[module] = PackedLinear(linear.in_features, linear.out_features, dtype)
+                made[module] = make(linear) or linear
             holder, _, name = path.rpartition(".")
             setattr(model.get_submodule(holder), name, made[module])
 

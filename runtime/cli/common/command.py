@@ -79,6 +79,8 @@ def _option(name: str, flag: str, info: FieldInfo, panel: str) -> inspect.Parame
         **reading,
     )
     base = get_args(item)[0] if get_origin(item) is Annotated else item
+    if several and get_origin(base) is Literal:
+        base = str  # typer knows no lists of choices; the parser checks each text
     annotation = list[base] | None if several else base | None  # type: ignore[valid-type]
     return _parameter(name, annotation, option)
 

@@ -37,14 +37,21 @@ class Placement(BaseModel):
     """Compile decoding steps with torch.compile; `auto` measures whether this is faster, once there
     is enough work to repay it, and reports the choice on stderr. `graphs` replays them from CUDA
     graphs instead, on a GPU only."""
+    quantize: Literal["none", "int8"] = "none"
+    """Round the matrices and the inputs of large linear maps to int8 while decoding on the CPU."""
+    without: tuple[Literal["unpad", "prepack"], ...] = ()
+    """Leave out a pass of decoding (see `weft show SPEC --passes --decode`). Repeat the option for
+    several."""
 
 
 Place = Annotated[dict[str, Any], FieldsOf(Placement, panel="Models and devices")]
 PlaceOfOne = Annotated[
     dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=("ensemble",))
 ]
+_OF_STEPS = ("compile", "quantize", "without")
+"""Settings of models that decode step by step."""
 PlaceUncompiled = Annotated[
-    dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=("compile",))
+    dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=_OF_STEPS)
 ]
 Search = Annotated[dict[str, Any], FieldsOf(SearchSettings, panel="Search", without=("sample",))]
 OfScores = Annotated[
@@ -126,6 +133,7 @@ def open_checkpoints(
     for name in _KERNEL_CACHES:
         os.environ.setdefault(name, KERNELS)
     from ...compile.decode_compile import Steps
+    from ...compile.decoder import Passes
     from ...model.opening import ensemble, open_model
 
     given = Placement(**place)
@@ -139,6 +147,7 @@ def open_checkpoints(
             precision=precision,
             verify=given.verify,
             steps=Steps(choice, work=work, log=terminal.notice),
+            passes=Passes(given.quantize, frozenset(given.without)),
         )
         for folder in (checkpoint, *given.ensemble)
     )

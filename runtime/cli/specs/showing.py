@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ....graphs.draw.outline import as_json, render
+from ....graphs.ir.execution import Prepacked
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import deployed_graph
 from ....graphs.passes.pipeline import NAMES, PassName, Purpose, Settings, Step, pipeline
@@ -54,6 +55,10 @@ def show(
     without: Annotated[
         list[PassName] | None, typer.Option("--without", help="Leave this pass out.")
     ] = None,
+    quantize: Annotated[
+        Literal["none", "int8"] | None,
+        typer.Option("--quantize", help="Products of large linear maps in decoding."),
+    ] = None,
     overrides: Overrides = None,
     json_: Json = False,
 ) -> None:
@@ -70,6 +75,10 @@ def show(
     purposes += ["export"] if export else []
     narrows = bool(after or without)
     _refuse_idle(passes=passes, code=code, purposes=purposes, json_=json_, narrows=narrows)
+    if quantize is not None and not decode:
+        raise InputError(
+            "--quantize has no effect here", place="--quantize", help="add --decode --passes"
+        )
     graph, settings = _opened(spec, overrides)
     if not (passes or code):
         print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
@@ -78,7 +87,7 @@ def show(
     left_out = tuple(without or ())
     if purpose != "train":
         graph = deployed_graph(graph)
-        settings = _settings_of(graph, purpose)
+        settings = _settings_of(graph, purpose, quantize=quantize == "int8")
     steps = _steps(graph, replace(settings, without=left_out), after)
     if passes:
         print(json.dumps(list(map(_as_json, steps)), indent=2) if json_ else _listed(steps))
@@ -131,7 +140,7 @@ def _refuse_idle(
             raise InputError(f"{option} has no effect here", place=option, help=help_)
 
 
-def _settings_of(graph: Graph, purpose: Purpose) -> Settings:
+def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool) -> Settings:
     """Return the settings of the passes of decoding or of an export.
 
     Raises:
@@ -143,7 +152,8 @@ def _settings_of(graph: Graph, purpose: Purpose) -> Settings:
             place="--decode",
             help="use --train, or a model with a 'step', such as transformer-base",
         )
-    return Settings(purpose=purpose, prepacked="float32", compiled=True)
+    quantized: Prepacked | None = "float32" if quantize else None
+    return Settings(purpose=purpose, prepacked="float32", quantized=quantized, compiled=True)
 
 
 def _steps(graph: Graph, settings: Settings, after: PassName | None) -> list[Step]:

@@ -8,7 +8,7 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.decode import compile_steps, prepack
+from weft.graphs.passes.decode import compile_steps, prepack, quantize
 from weft.graphs.passes.forms import onnx_forms
 from weft.graphs.passes.pipeline import NAMES, Settings, after, pipeline
 from weft.specs.load import load
@@ -43,6 +43,9 @@ def test_each_pass_of_decoding_changes_the_graph_by_one_record() -> None:
     assert replace(packed.execution, prepacked=None) == made.execution
     assert replace(compiled.execution, compiled=frozenset()) == made.execution
     assert packed.root is compiled.root is made.root
+    rounded = quantize(made, "bfloat16")
+    assert replace(rounded.execution, quantized=None) == made.execution
+    assert rounded.root is made.root
 
 
 def test_the_pipeline_of_decoding() -> None:

@@ -78,7 +78,8 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
         (("--decode",), "add --code or --passes"),
         (("--code", "--decode", "--train"), "give one of them"),
         (("--without", "fuse"), "add --passes"),
-        (("--code", "--decode", "--without", "fuse"), "kernels, prepack"),
+        (("--code", "--decode", "--without", "fuse"), "kernels, prepack, quantize"),
+        (("--passes", "--quantize", "int8"), "add --decode"),
         (("--code", "--passes"), "either"),
         (("--code", "--json"), "use --passes"),
         (("--passes", "--after", "fuse", "--without", "fuse"), "leave it in"),
@@ -107,8 +108,21 @@ def test_the_code_of_decoding_names_its_kernels(capsys: Capture) -> None:
         assert line in whole
         assert line not in plain
     assert "    _scan = scan" in loops
-    assert [row["pass"] for row in rows] == ["unpad", "kernels", "prepack", "compile"]
-    assert rows[3]["changed"] == ["the steps of 4 layers, from decoder.0"]
+    assert [row["pass"] for row in rows] == ["unpad", "kernels", "quantize", "prepack", "compile"]
+    assert rows[4]["changed"] == ["the steps of 4 layers, from decoder.0"]
+
+
+def test_the_code_of_decoding_in_int8(capsys: Capture) -> None:
+    """Maps are rounded before the rest is prepacked; nothing is rounded unless requested."""
+    wanted = ("--code", "--decode", "--quantize", "int8")
+    plain = printed(capsys, "transformer-base", "--code", "--decode")
+    rounded = printed(capsys, "transformer-base", *wanted)
+    without = printed(capsys, "transformer-base", *wanted, "--without", "quantize")
+
+    lines = "        quantize(self, torch.float32)\n        prepack(self, torch.float32)\n"
+    assert lines in rounded
+    assert plain == without == printed(capsys, "transformer-base", *wanted[:3], "none")
+    assert "quantize" not in plain
 
 
 def test_a_model_that_does_not_decode_has_no_code_of_decoding(capsys: Capture) -> None:

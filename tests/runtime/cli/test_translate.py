@@ -11,9 +11,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from weft.blocks.kernels.decoding import quantized
+from weft.blocks.kernels.decoding.prepacked import PackedLinear
 from weft.runtime import api
 from weft.runtime.analysis.attention_weights import recording
 from weft.runtime.cli.main import main
@@ -121,6 +124,40 @@ def test_compiled_steps_give_the_same_output_and_are_reported(
 
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("steps:")]
     assert [line.partition(";")[0] for line in told] == ["steps: compiled, requested"] * said
+
+
+def test_products_in_int8_and_passes_that_are_left_out(
+    translate: Translate, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounded products search like the others, and the checkpoint stays as it was."""
+    monkeypatch.setattr(quantized, "LEAST", {torch.float32: 1})
+    rounded, packed = list[object](), list[object]()
+    for kind, seen in ((quantized.Int8Linear, rounded), (PackedLinear, packed)):
+        multiply: Callable[..., torch.Tensor] = vars(kind)["multiply"]
+
+        def counted(
+            one: object, x: torch.Tensor, multiply: Any = multiply, seen: list[object] = seen
+        ) -> torch.Tensor:
+            seen.append(one)
+            return multiply(one, x)
+
+        monkeypatch.setattr(kind, "multiply", counted)
+    wanted = ("--beam", "3", "--nbest", "2", "--precision", "float32")
+    before = {path: path.read_bytes() for path in (folders / "000008").iterdir()}
+
+    plain = translate(*wanted)
+    assert packed
+    assert not rounded
+    packed.clear()
+    found = translate(*wanted, "--quantize", "int8", "--without", "prepack", "--without", "unpad")
+
+    assert rounded
+    assert not packed
+    assert len(found) == len(plain) == 2 * len(LINES)
+    scores = [[float(line.split("\t")[1]) for line in lines] for lines in (plain, found)]
+    assert scores[1] == pytest.approx(scores[0], abs=0.1)
+    assert {path: path.read_bytes() for path in (folders / "000008").iterdir()} == before
+    translate("--without", "compile", code=2)
 
 
 def test_alignment_and_attention_agree_with_forced_decoding(

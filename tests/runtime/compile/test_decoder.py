@@ -12,15 +12,19 @@ import torch
 from torch import Tensor, nn
 from weft.blocks.feed_forward.elementwise_module import Gate
 from weft.blocks.kernels.decoding import prepacked as module
+from weft.blocks.kernels.decoding import quantized
 from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack, prepack
+from weft.blocks.kernels.decoding.quantized import Int8Linear
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.execution import Execution, KernelChoice
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
+from weft.runtime.compile import decoder
 from weft.runtime.compile.decode_compile import Steps
-from weft.runtime.compile.decoder import decoder_of, use_steps
+from weft.runtime.compile.decoder import Passes, decoder_of, passes_of, use_passes, use_steps
 from weft.runtime.decode.stepper import ModelStepper
+from weft.specs.findings import InputError
 from weft.specs.load import load
 
 SMALL = {"vocab": 11, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 2}
@@ -148,6 +152,39 @@ def test_two_models_with_different_kernels_decode_beside_each_other(model: nn.Mo
 
 
 @needs_packing
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_have_few_numbers_of_rows(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """Each number is compiled and kept, so rows of zeros are added; no result depends on them."""
+    linear, packed = nn.Linear(6, 5), PackedLinear(6, 5, dtype)
+    for name, parameter in linear.named_parameters():
+        packed.register_parameter(name, parameter)
+    sizes, ops = set[int](), torch.ops.mkldnn
+
+    class Counted:
+        """The operators of torch."""
+
+        _reorder_linear_weight = ops._reorder_linear_weight
+
+        def _linear_pointwise(self, x: Tensor, *given: Any) -> Tensor:
+            sizes.add(x.numel() // 6)
+            found: Tensor = ops._linear_pointwise(x, *given)
+            return found
+
+    monkeypatch.setattr(module, "_ops", Counted)
+    with torch.no_grad():
+        for rows in (*range(301), 1000):
+            x = torch.randn(rows, 1, 6)
+            tolerance = 1e-5 if dtype == torch.float32 else 0.05
+            torch.testing.assert_close(packed(x).float(), linear(x), rtol=0, atol=tolerance)
+
+    assert sizes == {
+        *range(33), *range(34, 65, 2), *range(68, 129, 4), *range(136, 257, 8), 272, 288, 304, 1024,
+    }  # fmt: skip
+
+
+@needs_packing
 def test_shared_modules_are_prepacked_once_and_subclasses_not() -> None:
     """A shared module is prepacked once; a subclass of a linear map is not prepacked."""
     linear = nn.Linear(4, 4)
@@ -171,6 +208,36 @@ def test_a_model_that_is_not_as_built_decodes_itself(model: nn.Module) -> None:
         changed: Any = copy.deepcopy(model)
         changed.head = nn.Sequential(changed.head)
         assert decoding(changed) is changed
+
+
+@needs_packing
+def test_models_and_processors_that_cannot_use_int8_are_refused(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A setting without effect is an error; copies of a model start without passes."""
+    monkeypatch.setattr(quantized, "LEAST", {torch.float32: 1})
+    int8 = Passes(quantize="int8")
+    use_passes(model, int8)
+    with torch.no_grad():
+        assert any(isinstance(one, Int8Linear) for one in decoding(model).modules())
+        with pytest.raises(InputError, match="float32 tensors"):
+            decoding(model, torch.float64)
+        changed: Any = copy.deepcopy(model)
+        assert passes_of(changed) == Passes()
+        use_passes(changed, int8)
+        changed.head = nn.Sequential(changed.head)
+        with pytest.raises(InputError, match="modules were replaced"):
+            decoding(changed)
+    with pytest.raises(InputError, match="gradients"):
+        decoding(model)
+    encoder = build(check(load("bert").form, registry(), {"layers": 1, "vocab": 11, "d_model": 12}))
+    with pytest.raises(InputError, match="does not decode step by step"):
+        use_passes(encoder, int8)
+    with pytest.raises(InputError, match="on the CPU"):
+        use_passes(model.to("meta"), Passes(without=frozenset({"unpad"})))
+    monkeypatch.setattr(decoder, "can_quantize", lambda: False)
+    with pytest.raises(InputError, match="processor"):
+        use_passes(build(program_of(model).graph), int8)
 
 
 def test_an_unsupported_model_is_not_prepacked(

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity
-from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack
+from weft.blocks.kernels.decoding import quantized
+from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack, is_plain
+from weft.blocks.kernels.decoding.quantized import Int8Linear
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.pipeline import Settings, after
 from weft.runtime.codegen.build import build
@@ -68,6 +70,50 @@ def test_every_shipped_model_decodes_alike(name: str) -> None:
     assert execution.compiled
     for path in execution.compiled:
         assert type(decoding.get_submodule(path)).__name__.startswith("Compiled"), path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STEPPED)
+def test_every_shipped_model_decodes_in_int8(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every product is that of a rounded matrix and rounded inputs, in float32."""
+    monkeypatch.setattr(quantized, "LEAST", {torch.float32: 1})
+    made = small(name)
+    model, inputs = perturbed(build(made)), inputs_of(name, made)
+    decoding = decoding_module(
+        model, prepacked=None, compiled=False, unpadded=False, quantized="float32"
+    )
+    assert decoding is not None
+    multiply, checked = Int8Linear.multiply, set[nn.Module]()
+
+    def compared(self: Int8Linear, x: Tensor) -> Tensor:
+        y = multiply(self, x)
+        assert self.weight is not None
+        # Where rounding errors decide between two levels, one input may differ by a level.
+        level = float(x.abs().max() / 127 * self.weight.abs().max())
+        torch.testing.assert_close(y, by_definition(self, x), rtol=1e-5, atol=1e-5 + level)
+        checked.add(self)
+        return y
+
+    monkeypatch.setattr(Int8Linear, "multiply", compared)
+
+    found = steps(decoding, made, inputs)
+
+    assert all(bool(one.isfinite().any()) for step in found for one in step.values())
+    maps = [one for one in decoding.modules() if isinstance(one, Int8Linear)]
+    assert bool(maps) == any(map(is_plain, model.modules()))
+    assert bool(checked) == bool(maps)
+
+
+def by_definition(one: Any, x: Tensor) -> Tensor:
+    """Return the product of a rounded matrix and rounded inputs, in float32."""
+    weight = on_grid(one.weight.detach())
+    return nn.functional.linear(on_grid(x), weight, one.bias)
+
+
+def on_grid(values: Tensor) -> Tensor:
+    """Return the rows of a tensor, rounded to 127 levels on either side of zero."""
+    scale = values.abs().amax(-1, keepdim=True) / 127
+    return torch.where(scale > 0, (values / scale).round() * scale, values)
 
 
 def test_a_model_that_trains_decodes_alike() -> None:

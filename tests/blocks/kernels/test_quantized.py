@@ -1,0 +1,129 @@
+"""Linear maps in int8 compute what rounded matrices and inputs give."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.kernels.decoding import quantized
+from weft.blocks.kernels.decoding.prepacked import PackedLinear, prepack
+from weft.blocks.kernels.decoding.quantized import Int8Linear, can_quantize, quantize
+
+needs_int8 = pytest.mark.skipif(
+    not can_quantize(), reason="this torch multiplies no matrices in int8 on this processor"
+)
+
+
+def made(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> tuple[Int8Linear, nn.Linear]:
+    """Return a map in int8 and the map that it computes approximately."""
+    torch.manual_seed(1)
+    linear, rounded = nn.Linear(24, 40, bias), Int8Linear(24, 40, dtype)
+    with torch.no_grad():
+        linear.weight[3] = 0.0
+        linear.weight[4] *= 1000
+    for name, parameter in linear.named_parameters():
+        rounded.register_parameter(name, parameter)
+    return rounded, linear
+
+
+def nearest(values: Tensor) -> Tensor:
+    """Return a row with each value replaced by the nearest multiple of max / 127, in float64."""
+    step = float(values.abs().max()) / 127
+    multiples = step * torch.arange(-127, 128, dtype=torch.float64)
+    return multiples[(values.double()[:, None] - multiples).abs().argmin(1)]
+
+
+@needs_int8
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
+def test_a_product_is_that_of_rounded_operands(
+    dtype: torch.dtype, tolerance: float, *, bias: bool
+) -> None:
+    """Each row and each output channel has its own scale; the integers are at most 127."""
+    rounded, linear = made(dtype, bias=bias)
+    x = torch.randn(2, 3, 24) * torch.tensor([1e-4, 1.0, 300.0])[:, None]
+
+    with torch.no_grad():
+        found = rounded(x)
+
+    inputs = torch.stack([nearest(row) for row in x.reshape(-1, 24)])
+    weight = torch.stack([nearest(row) for row in linear.weight.detach()])
+    expected = inputs @ weight.T + (linear.bias.detach().double() if bias else 0.0)
+    assert found.dtype == dtype
+    assert found.shape == (2, 3, 40)
+    size = inputs.abs() @ weight.abs().T + 1.0
+    error = (found.double().view(6, 40) - expected).abs() / size
+    # In bfloat16 the scale of a row is rounded, so single inputs may be rounded to a neighbor.
+    assert float(error.max()) < tolerance
+
+
+@needs_int8
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_does_not_depend_on_the_others(dtype: torch.dtype) -> None:
+    """The translation of a line is the same in every batch."""
+    rounded, _ = made(dtype)
+    x = torch.randn(9, 24) * torch.logspace(-3, 3, 9)[:, None]
+
+    with torch.no_grad():
+        together, alone = rounded(x), torch.cat([rounded(row) for row in x.split(1)])
+
+    assert torch.equal(together, alone)
+
+
+@needs_int8
+def test_unusual_rows() -> None:
+    """A row of zeros gives the bias, no rows give no rows, and NaN stays in its row."""
+    rounded, linear = made()
+    x = torch.zeros(2, 24)
+    x[1, 5] = torch.nan
+
+    with torch.no_grad():
+        zero, unknown = rounded(x)
+        empty = rounded(x[:0])
+
+    assert torch.equal(zero, linear.bias)
+    assert unknown.isnan().all()
+    assert empty.shape == (0, 40)
+
+
+@needs_int8
+def test_large_maps_are_rounded_and_the_others_prepacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit depends on the precision of the others; shared maps stay shared."""
+    monkeypatch.setattr(quantized, "LEAST", {torch.float32: 32, torch.bfloat16: 1000})
+    large = nn.Linear(8, 4)
+    model = nn.ModuleDict({"a": large, "b": large, "small": nn.Linear(5, 6)})
+
+    quantize(model, torch.bfloat16)
+    assert type(model["a"]) is nn.Linear
+    quantize(model, torch.float32)
+    prepack(model, torch.float32)
+
+    assert isinstance(model["a"], Int8Linear)
+    assert model["a"] is model["b"]
+    assert isinstance(model["small"], PackedLinear)
+
+
+def test_a_processor_that_overflows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs of products that are cut off at 16 bits give other sums."""
+
+    class Saturating:
+        """Kernels that add pairs of products in 16 bits."""
+
+        def qlinear_prepack(self, matrix: Tensor, _: object) -> Tensor:
+            return matrix
+
+        def qlinear_pointwise(
+            self, x: Tensor, _: float, __: int, matrix: Tensor, scale: Tensor, *___: object
+        ) -> Tensor:
+            unsigned = x.int() + 128
+            products = unsigned[:, None, :] * matrix.int()
+            pairs = products.unflatten(2, (-1, 2)).sum(3).clamp(-32768, 32767)
+            return (pairs.sum(2) - 128 * matrix.int().sum(1)) * scale
+
+    can_quantize.cache_clear()
+    monkeypatch.setattr(quantized, "_ops", Saturating)
+    assert not can_quantize()
+    monkeypatch.setattr(quantized, "_ops", object)
+    can_quantize.cache_clear()
+    assert not can_quantize()
+    can_quantize.cache_clear()
