@@ -15,7 +15,6 @@ from typing import Any
 import networkx as nx
 import pytest
 import weft
-from weft.graphs.diff.nameless import nameless
 from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.graph import BlockNode, Graph
 from weft.runtime.language.document import document
@@ -317,35 +316,3 @@ def test_renamings_of_shipped_specs_change_nothing_else(shipped: Path, stem: str
         before = _graphs(shipped, [file.stem for file in family])
         with with_texts({file.resolve(): inner for file, inner in changed.items()}):
             assert _graphs(shipped, [file.stem for file in family]) == before
-
-
-def test_digests_do_not_depend_on_names_only() -> None:
-    """A param, a wire, a tie or a port that differs changes the digest."""
-
-    def digest(*changes: tuple[str, str]) -> str:
-        text = PARENT
-        for old, new in changes:
-            assert old in text
-            text = text.replace(old, new)
-        found = document(text, "x.json")
-        assert found.graph is not None
-        return nameless(found.graph, {"T", "L"})
-
-    plain = digest()
-    assert digest(('"first', '"up'), ('"layer"', '"level"'), ('"stack', '"body')) == plain
-    assert digest(("width", "d"), ('"T"', '"L"'), ("B T", "B L")) == plain
-    assert digest(('"d_out": 10', '"d_out": 11')) != plain
-    assert digest(('{"x": "stack.x"}', '{"x": "table.y"}')) != plain
-    assert digest(('"outputs": {"y"', '"outputs": {"scores"')) != plain
-    tie = (
-        '"nodes": {\n    "table"',
-        '"tie": [["table.weight", "head.weight"]],\n  "nodes": {\n    "table"',
-    )
-    assert digest(tie) != plain
-    start = (
-        '"nodes": {\n    "table"',
-        '"init": [{"select": "stack.0.first", "zeros": true}],\n  "nodes": {\n    "table"',
-    )
-    other = (start[0], start[1].replace("stack.0", "stack.1"))
-    assert len({plain, digest(start), digest(other)}) == 3
-    assert digest(start, ('"first', '"up'), (".first", ".up")) == digest(start)
