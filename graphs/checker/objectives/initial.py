@@ -8,6 +8,7 @@ from math import isfinite
 from ....specs.findings import InputError, pointer
 from ....specs.form import INIT_ACTIONS, Init
 from ....specs.patches.select import glob
+from ....specs.recovery.lost import scope_of
 from ...ir.graph import Scope
 from ...ir.selection import chosen_in
 from ...ir.weights.init_rule import InitRule
@@ -88,7 +89,7 @@ def _paths(checker: Checker, rule: Init, scope: Scope, at: str) -> tuple[str, ..
     """Return the parameters that a rule selects, or report that there are none."""
     if not checker.small:
         return ()
-    doubtful = checker.unplaced or checker.unsized or checker.unnamed or checker.lost.places
+    doubtful = checker.unplaced or checker.unsized or checker.unnamed or _lacks_weights(checker)
     try:
         modules = chosen_in(scope, rule.select)
     except InputError as error:
@@ -114,6 +115,14 @@ def _paths(checker: Checker, rule: Init, scope: Scope, at: str) -> tuple[str, ..
             help=f"known: {', '.join(known)}" if known else "select nodes with parameters",
         )
     return found
+
+
+def _lacks_weights(checker: Checker) -> bool:
+    """Return whether a part that could not be read may have had nodes or parameters."""
+    ways = (scope_of(at)[1] for at in checker.lost.places - checker.lost.extra)
+    return any(
+        way[:1] in ([], ["nodes"], ["blocks"], ["params"]) and "in" not in way for way in ways
+    )
 
 
 def _named(pattern: str, path: str) -> bool:
