@@ -67,6 +67,8 @@ export interface Start { file: File; look?: Look }
 
 /** What the page begins with is asked for as soon as this module is read. */
 export const started = ask<Start>("start");
+// The studio shows a refusal; without this, the browser calls it unhandled if it arrives before that.
+started.catch(() => undefined);
 
 export const api = {
   file: () => ask<File>("file"),
