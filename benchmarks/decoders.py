@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from contestants import build_marian, build_weft
-from peers import BASE, eole_parts
+from peers import BASE, Size, eole_parts
 
 PAD, END, BEGIN = 0, 1, 3
 """Special ids; words begin at 4."""
@@ -35,6 +35,11 @@ class Work:
     device: str = "cpu"
     """Device of Weft and Hugging Face."""
 
+    @property
+    def size(self) -> Size:
+        """Sizes of the model."""
+        return replace(BASE, vocab=self.vocab)
+
 
 def weft(work: Work, folder: Path, *, half: bool, quantize: bool = False) -> Decode:  # noqa: ARG001 - the contract
     """Make a decoder that works like `weft translate`."""
@@ -42,7 +47,7 @@ def weft(work: Work, folder: Path, *, half: bool, quantize: bool = False) -> Dec
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
     from weft.runtime.decode.settings import SearchSettings
 
-    model = build_weft(replace(BASE, vocab=work.vocab)).eval().to(work.device)
+    model = build_weft(work.size).eval().to(work.device)
     use_passes(model, Passes("int8" if quantize else "none"))
 
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
@@ -56,7 +61,7 @@ def weft(work: Work, folder: Path, *, half: bool, quantize: bool = False) -> Dec
 
 def marian(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
     """Make a decoder of Hugging Face Marian, with its cache."""
-    model: Any = build_marian(replace(BASE, vocab=work.vocab)).eval().to(work.device)
+    model: Any = build_marian(work.size).eval().to(work.device)
     if half:
         model = model.to(torch.bfloat16)
 
@@ -97,7 +102,7 @@ def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
         """A converter that needs no files besides the model's own."""
 
         def load_model(self, *_: Any, **__: Any) -> Any:
-            return build_marian(replace(BASE, vocab=work.vocab)).eval()
+            return build_marian(work.size).eval()
 
         def load_tokenizer(self, *_: Any, **__: Any) -> Any:
             return Words()
@@ -176,7 +181,7 @@ def eole(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - t
     from eole.predict import Translator
     from eole.predict.beam_search import GNMTGlobalScorer
 
-    model, vocabs, settings = eole_parts(replace(BASE, vocab=work.vocab))
+    model, vocabs, settings = eole_parts(work.size)
     model = model.eval().to(work.device, torch.bfloat16 if half else torch.float32)
     where = -1 if work.device == "cpu" else 0
     searches: dict[int, Any] = {}
