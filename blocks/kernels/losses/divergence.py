@@ -85,12 +85,14 @@ class _Divergence(torch.autograd.Function):
                 forward,
                 gradients=any(needed),
             )
-            left_out_r = ~counts_R[rows_r]
-            total += sums_r.masked_fill_(left_out_r, 0.0).sum()
+            computed = [part for part in (sums_r[:, None], *gradients) if part is not None]
+            if not on_cpu:
+                left_out_r1 = ~counts_R[rows_r, None]
+                for one in computed:
+                    one.masked_fill_(left_out_r1, 0.0)
+            total += sums_r.sum()
             for whole, part in zip(made, gradients, strict=True):
                 if whole is not None and part is not None:
-                    if not on_cpu:
-                        part.masked_fill_(left_out_r[:, None], 0.0)
                     whole.index_copy_(0, rows_r, part.to(whole.dtype))
         ctx.gradients = made
         return total
