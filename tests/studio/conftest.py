@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from weft.specs.reader import SHIPPED
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 TOKEN = "secret-of-the-tests"
@@ -22,6 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.studio)
             item.add_marker(pytest.mark.timeout(120))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file of a user."""
+    path = tmp_path / "mine.json"
+    path.write_text((SHIPPED / "models" / "transformer-base.json").read_text())
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -9,20 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from weft.specs.reader import SHIPPED
 
 TEXT = (SHIPPED / "models" / "transformer-base.json").read_text()
 ATTENTION = '[data-id="node/encoder.*.self_attention"]'
 Open = Callable[..., Any]
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Return a file of a user."""
-    path = tmp_path / "mine.json"
-    path.write_text(TEXT)
-    return path
 
 
 def text_of(page: Any) -> str:

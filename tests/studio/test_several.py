@@ -7,20 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from weft.specs.reader import SHIPPED
 
 TEXT = (SHIPPED / "models" / "transformer-base.json").read_text()
 ATTENTION = ("encoder.*.self_attention", "decoder.*.self_attention", "decoder.*.cross_attention")
 Open = Callable[..., Any]
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """Return a file of a user."""
-    path = tmp_path / "mine.json"
-    path.write_text(TEXT)
-    return path
 
 
 def text_of(page: Any) -> str:
