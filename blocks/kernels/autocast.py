@@ -17,9 +17,15 @@ def uncompiled(function: _Function) -> _Function:
     return cast("_Function", torch._disable_dynamo(function))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
+def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
+    """Return the autocast dtype for the device of a tensor; None if autocast is not enabled."""
+    kind = tensor.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return None
+
+
 def as_autocast(*tensors: Tensor) -> list[Tensor]:
     """Cast tensors to the autocast dtype if autocast is enabled; otherwise return them as is."""
-    kind = tensors[0].device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        return [tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors]
-    return list(tensors)
+    dtype = autocast_dtype(tensors[0])
+    return list(tensors) if dtype is None else [tensor.to(dtype) for tensor in tensors]

@@ -65,6 +65,7 @@ CROSS_ENTROPY = BlockType(
     arguments=_arguments,
     weighs=("labels", "classes", "mask", "items"),
     takes_linear_output=True,
+    logits_ports=("logits",),
     module=".losses.cross_entropy_module:CrossEntropy",
     example={"label_smoothing": 0.1},
     example_inputs={

@@ -56,6 +56,7 @@ KL_DIVERGENCE = BlockType(
     signature=_divergence_signature,
     arguments=_params_only,
     weighs=("mask", "classes"),
+    logits_ports=("logits", "target"),
     module=".losses.pairs_module:KLDivergence",
     example={"temperature": 2.0},
     example_inputs={"logits": "f[B T 11]", "target": "f[B T 11]", "mask": "mask[B T]"},

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..kernels.linear import Product
 from ..kernels.losses.divergence import Direction, divergence
 from .counting_module import counted, given
 
@@ -18,6 +19,9 @@ class KLDivergence(nn.Module):
 
     Source: Hinton et al. 2015, section 2; Liang et al. 2021, section 2.1.
     """
+
+    product_kernel: Product = "torch"
+    """Kernel of its products in float32 on the CPU, where it computes a linear map."""
 
     def __init__(self, temperature: float = 1.0, direction: Direction = "forward") -> None:
         """Set the temperature and the direction: `forward`, `reverse` or `symmetric`."""

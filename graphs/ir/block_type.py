@@ -274,6 +274,10 @@ class BlockType:
     of a graph that ends in such a map can be fused with it."""
     takes_linear_output: bool = False
     """For a loss: whether its port `logits` also takes the linear map that would compute them."""
+    logits_ports: tuple[str, ...] = ()
+    """For a loss: the ports with logits, if it is a sum over their positions, so that it can be
+    computed for a few positions at a time.  The positions that count are those where its other
+    inputs are true, or not negative."""
     weighs: tuple[str, ...] = ()
     """For a loss, whose first output is a sum over items: the ports that `weight`, a method of its
     module, takes.  It returns the number of items, by which training divides, so these ports must

@@ -95,14 +95,26 @@ class KernelChoice:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """The linear map that a loss computes itself."""
+    """A linear map that losses compute themselves."""
 
     model: str
     """Node of an objective whose model ends in the map."""
+    module: str
+    """Node whose weights it uses: itself, or the node that it shares."""
     head: str
     """Node of the map in the model."""
     output: str
     """Output of the model that the map computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedGroup:
+    """Losses that read the same linear maps, and compute them together."""
+
+    maps: tuple[Fused, ...]
+    """The maps, each of one call of a model."""
+    losses: Mapping[str, Mapping[str, int]]
+    """Node of each loss to the ports that read a map, and the number of the map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +156,9 @@ class Execution:
     left: tuple[str, ...] = ()
     """Nodes of linear maps that a caller may leave to a loss: `forward` takes `projected`."""
     fused: Mapping[str, Fused] = field(default_factory=dict)
-    """Node of a loss to the linear map that it computes in training."""
+    """Node of a loss to the linear map that it alone computes in training."""
+    groups: tuple[FusedGroup, ...] = ()
+    """Losses that compute linear maps together in training."""
     kernels: KernelChoice | None = None
     """The kernels of all modules, those of models inside included; None for the default ones."""
     parallel: ParallelPlan | None = None
@@ -161,6 +175,11 @@ class Execution:
     """Path of a module to its form for an exporter, as `method=file:function`."""
     models: Mapping[str, Execution] = field(default_factory=dict)
     """Node of an objective to the execution of its model."""
+
+    def leaves_map(self, node: str) -> bool:
+        """Return whether a call of a model leaves its last linear map to losses in training."""
+        maps = (*self.fused.values(), *(one for group in self.groups for one in group.maps))
+        return any(one.model == node for one in maps)
 
 
 PLAIN = Execution()

@@ -1,14 +1,16 @@
-"""Fuse: let a loss compute the linear map that its logits come from.
+"""Fuse: let losses compute the linear maps that their logits come from.
 
-The loss then never holds all logits (`blocks/kernels/losses/fused_linear_cross_entropy.py`).
+The losses then never hold all logits: one loss over one map is
+`blocks/kernels/losses/fused_linear_cross_entropy.py`, several over the same maps, such as those of
+R-Drop, are `blocks/kernels/losses/chunked_losses.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...specs.findings import InputError
-from ..ir.execution import PLAIN, Fused
+from ..ir.execution import PLAIN, Execution, Fused, FusedGroup
 from ..ir.graph import BlockNode, Graph, TemplateNode
 from .output_projection import head_of
 
@@ -20,20 +22,40 @@ def fuse(graph: Graph) -> Graph:
         graph: a checked graph.
 
     Raises:
-        InputError: it has no loss over a linear map that nothing else reads.
+        InputError: it has no loss over a linear map that only losses read.
     """
-    found = fusible(graph)
-    if not found:
+    groups = _groups(graph)
+    if not groups:
         raise InputError(
-            f"'{graph.name}' has no loss over a linear map that nothing else reads",
+            f"'{graph.name}' has no loss over a linear map that only losses read",
             place=graph.source,
             help="a cross_entropy@1 that reads the logits of a model directly can be fused",
         )
+    calls = [node.module for node in graph.root.nodes]
+    alone = {
+        node.name
+        for node in graph.root.nodes
+        if isinstance(node, BlockNode) and node.part.block.takes_linear_output
+    }
+    fused, together = dict[str, Fused](), list[FusedGroup]()
+    for group in groups:
+        loss, *others = group.losses
+        if not others and loss in alone and calls.count(group.maps[0].module) == 1:
+            fused[loss] = group.maps[0]
+        else:
+            together.append(group)
     models = dict(graph.execution.models)
-    for one in found.values():
-        before = models.get(one.model, PLAIN)
-        models[one.model] = replace(before, left=(*before.left, one.head))
-    return replace(graph, execution=replace(graph.execution, fused=found, models=models))
+    for one in (*fused.values(), *(map_ for group in together for map_ in group.maps)):
+        before: Execution = models.get(one.module, PLAIN)
+        if one.head not in before.left:
+            models[one.module] = replace(before, left=(*before.left, one.head))
+    execution = replace(graph.execution, fused=fused, groups=tuple(together), models=models)
+    return replace(graph, execution=execution)
+
+
+def is_fusible(graph: Graph) -> bool:
+    """Return whether losses of a graph can compute a linear map of a model."""
+    return bool(_groups(graph))
 
 
 def leave_projection(graph: Graph, output: str = "logits") -> Graph:
@@ -56,31 +78,85 @@ def leave_projection(graph: Graph, output: str = "logits") -> Graph:
     return replace(graph, execution=replace(graph.execution, left=left))
 
 
-def fusible(graph: Graph) -> dict[str, Fused]:
-    """Return the losses that can be fused with the linear map that computes their logits.
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Linear maps at the ends of models, and losses that may compute them."""
 
-    Nothing else may read the logits, and the model and the loss may be applied only once.
+    maps: dict[str, Fused]
+    """Value that a map computes to the map."""
+    losses: dict[str, tuple[str, ...]]
+    """Node of a loss to the values that it reads as logits."""
 
-    Returns:
-        Name of the loss node to the map.
+    def without_others(self, graph: Graph) -> _Candidates:
+        """Return those of which each map is read by these losses alone, and the other way round."""
+        maps, losses = self.maps, self.losses
+        while True:
+            kept = {
+                value: one
+                for value, one in maps.items()
+                if value not in graph.root.outputs.values()
+                and all(
+                    node.name in losses and wire in losses[node.name]
+                    for node in graph.root.nodes
+                    for wire in node.wires.values()
+                    if wire == value
+                )
+            }
+            read = {name: values for name, values in losses.items() if kept.keys() >= {*values}}
+            if (kept.keys(), read.keys()) == (maps.keys(), losses.keys()):
+                return _Candidates(maps, losses)
+            maps, losses = kept, read
+
+
+def _groups(graph: Graph) -> list[FusedGroup]:
+    """Return the linear maps that only losses read, together with the losses that read them.
+
+    Nothing but the objective may read the outputs of these losses, and each is applied once.
     """
-    readers: dict[str, int] = {}
-    wires = [value for node in graph.root.nodes for value in node.wires.values()]
-    for value in (*wires, *graph.root.outputs.values()):
-        readers[value] = readers.get(value, 0) + 1
-    models = {n.name: n for n in graph.root.nodes if isinstance(n, TemplateNode) and n.model}
-    calls: dict[str, int] = {}
-    for node in graph.root.nodes:
-        calls[node.module] = calls.get(node.module, 0) + 1
+    import networkx as nx  # noqa: PLC0415 - only a training needs it
+
+    found = _Candidates(_maps(graph), _losses(graph)).without_others(graph)
+    related = nx.Graph([(value, loss) for loss, values in found.losses.items() for value in values])
+    groups = []
+    for members in nx.connected_components(related):
+        values = [value for value in found.maps if value in members]
+        losses = {
+            node.name: {
+                port: values.index(node.wires[port])
+                for port in node.part.block.logits_ports
+                if port in node.wires
+            }
+            for node in graph.root.nodes
+            if isinstance(node, BlockNode) and node.name in members & found.losses.keys()
+        }
+        groups.append(FusedGroup(tuple(found.maps[value] for value in values), losses))
+    return groups
+
+
+def _maps(graph: Graph) -> dict[str, Fused]:
+    """Return the linear maps at the ends of the calls of models, by the values they compute."""
+    nodes = {node.name: node for node in graph.root.nodes}
     found = {}
     for node in graph.root.nodes:
-        if not isinstance(node, BlockNode) or not node.part.block.takes_linear_output:
+        owner = nodes.get(node.module)
+        if not isinstance(node, TemplateNode) or not isinstance(owner, TemplateNode):
             continue
-        owner, _, port = node.wires.get("logits", "").partition(".")
-        if owner not in models or readers[f"{owner}.{port}"] != 1:
+        for port in node.outputs if owner.model is not None else ():
+            head = head_of(owner.model, port) if owner.model is not None else None
+            if head is not None:
+                found[f"{node.name}.{port}"] = Fused(node.name, node.module, head, port)
+    return found
+
+
+def _losses(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Return the losses that can be computed by positions, and the values they read as logits."""
+    calls = [node.module for node in graph.root.nodes]
+    read = {wire for node in graph.root.nodes for wire in node.wires.values()}
+    found = {}
+    for node in graph.root.nodes:
+        if not isinstance(node, BlockNode) or calls.count(node.module) > 1:
             continue
-        model = models[owner].model
-        head = head_of(model, port) if model is not None and not models[owner].shares else None
-        if head is not None and calls[owner] == 1 and calls[node.name] == 1:
-            found[node.name] = Fused(owner, head, port)
+        ports = node.part.block.logits_ports
+        if ports and not read & {f"{node.name}.{port}" for port in node.outputs}:
+            found[node.name] = tuple(node.wires[port] for port in ports if port in node.wires)
     return found

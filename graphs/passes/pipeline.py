@@ -15,7 +15,7 @@ from .casts import cast_weights
 from .checkpoint import checkpoint_activations, checkpointed
 from .decode import compile_steps, prepack, quantize
 from .forms import onnx_forms
-from .fuse import fuse, fusible
+from .fuse import fuse, is_fusible
 from .parallel import parallelize
 from .unpad import unpad, unpad_decoding
 
@@ -143,8 +143,13 @@ def _unpadded(graph: Graph) -> list[str]:
 
 
 def _fused(graph: Graph) -> list[str]:
-    fused = graph.execution.fused.items()
-    return [f"{loss} computes {one.model}.{one.head}" for loss, one in fused]
+    execution = graph.execution
+    found = [f"{loss} computes {one.model}.{one.head}" for loss, one in execution.fused.items()]
+    for group in execution.groups:
+        maps = ", ".join(f"{one.model}.{one.head}" for one in group.maps)
+        verb = "computes" if len(group.losses) == 1 else "compute"
+        found.append(f"{', '.join(group.losses)} {verb} {maps}")
+    return found
 
 
 def _checkpointed(graph: Graph) -> list[str]:
@@ -236,7 +241,7 @@ _PASSES: Mapping[PassName, _Pass] = {
     "unpad": _Pass("compute non-padding tokens only", _unpad, _unpadded),
     "fuse": _Pass(
         "let losses compute the last linear map of a model",
-        lambda graph, _: fuse(graph) if fusible(graph) else graph,
+        lambda graph, _: fuse(graph) if is_fusible(graph) else graph,
         _fused,
     ),
     "checkpoint": _Pass(

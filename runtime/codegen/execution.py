@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...blocks.registry import full_path
-from ...graphs.ir.execution import Around, Fused, UnpadPlan
+from ...graphs.ir.execution import Around, UnpadPlan
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import dtype_of
-from .forward import linear_output
+from .fused import fused_helpers
 
 UNPADDED_IN_TRAINING = "self.training"
 UNPADDED_IN_DECODING = "self.batched.rows"
@@ -25,7 +25,6 @@ WORTH = 0.1
 """Fraction of padding from which `begin` leaves it out: below it, gathering takes longer."""
 UNPAD = ".kernels.unpad"
 """Module of the functions that unpad, relative to `blocks`."""
-LINEAR_OUTPUT = ".kernels.losses.fused_linear_cross_entropy:LinearOutput"
 USE_KERNELS = ".kernels.kernel_choice:use_kernels"
 CASTS = ".kernels.precision.casts:Casts"
 OPERAND = ".kernels.precision.casts:operand"
@@ -105,13 +104,12 @@ def helpers_of(graph: Graph) -> Iterable[str]:
         yield from (full_path(f"{UNPAD}:{name}") for name in sorted(names))
     if execution.checkpointed:
         yield CHECKPOINT
-    if execution.fused:
-        yield full_path(LINEAR_OUTPUT)
+    yield from fused_helpers(execution)
     if execution.kernels is not None:
         yield full_path(USE_KERNELS)
     if copies_weights(graph):
         yield full_path(CASTS)
-        yield from [full_path(OPERAND)] if execution.fused else []
+        yield from [full_path(OPERAND)] if execution.fused or execution.groups else []
     if execution.quantized is not None:
         yield full_path(QUANTIZE)
     if execution.prepacked is not None:
@@ -332,39 +330,3 @@ def leave_lines(graph: Graph, end: str) -> list[str]:
     if len(lines) == 1:
         return [end]
     return [lines[0], "        if self.training:", *lines[1:], "        return outputs"]
-
-
-def linear_output_line(
-    loss: str, fused: Fused, names: Mapping[str, str], *, copied: bool = False
-) -> str:
-    """Return the line by which a loss gets the input of a linear map, and the map, in training.
-
-    Args:
-        loss: node of the loss.
-        fused: the map.
-        names: value to local variable.
-        copied: whether the loss also gets the low-precision copy of the weight.
-    """
-    if copied:
-        return _copied_line(loss, fused, names)
-    value, head = names[f"{fused.model}.{fused.output}"], f"self.{fused.model}.{fused.head}"
-    return (
-        f"        {linear_output(loss)} = (\n"
-        f"            LinearOutput({value}, {head}.weight, {head}.bias)"
-        f" if self.training else {value}\n"
-        f"        )"
-    )
-
-
-def _copied_line(loss: str, fused: Fused, names: Mapping[str, str]) -> str:
-    value, head = names[f"{fused.model}.{fused.output}"], f"self.{fused.model}.{fused.head}"
-    pad = " " * 12
-    return (
-        f"        {linear_output(loss)} = (\n"
-        f"{pad}LinearOutput(\n"
-        f'{pad}    {value}, {head}.weight, {head}.bias, operand({head}, "weight")\n'
-        f"{pad})\n"
-        f"{pad}if self.training\n"
-        f"{pad}else {value}\n"
-        f"        )"
-    )

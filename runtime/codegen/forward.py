@@ -142,8 +142,7 @@ def run_lines(
         wires = dict(node.wires)
         if node.name in execution.fused:
             wires["logits"] = linear_output(node.name)
-        inner = execution.models.get(node.name)
-        if inner is not None and inner.left:
+        if execution.leaves_map(node.name):
             wires[PROJECTED] = "not self.training"
         text = call(f"self.{node.module}", node, names, wires)
         if node.name in execution.left:

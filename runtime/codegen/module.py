@@ -40,11 +40,11 @@ from .execution import (
     enter_lines,
     helpers_of,
     leave_lines,
-    linear_output_line,
     marked_class,
     marks_of,
 )
 from .forward import WIDTH, doc_lines, given_ports, returned, run_lines, signature_line, variables
+from .fused import fused_lines
 from .losses import weighing_first, weights_text
 
 PREFIX = "weft_generated_"
@@ -388,11 +388,11 @@ def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool
     lines = [signature_line(scope, len(given), root=root, projected=bool(execution.left))]
     lines += doc_lines(scope) if root else ()
     lines += enter_lines(graph, names) if root else ()
-    for node in weighing_first(scope) if root else scope.nodes:
-        if node.name in execution.fused:
-            copied, fused = copies_weights(graph), execution.fused[node.name]
-            lines.append(linear_output_line(node.name, fused, names, copied=copied))
-        lines += run_lines(node, names, " " * 8, execution)
+    nodes = weighing_first(scope) if root else scope.nodes
+    fused = fused_lines(graph, nodes, names, copied=copies_weights(graph)) if root else {}
+    for node in nodes:
+        found = fused.get(node.name)
+        lines += run_lines(node, names, " " * 8, execution) if found is None else found
     end = returned(scope, names, given, root=root)
     lines += leave_lines(graph, end) if root and execution.unpad else [end]
     if root and (text := weights_text(scope, names)):

@@ -98,6 +98,19 @@ class Table:
         return {name: lengths for name, lengths in found.items() if lengths is not None}
 
     @property
+    def samples(self) -> bool:
+        """Whether rows have other lengths in each epoch of training, by sub-word sampling."""
+        return any(column.samples for column in self.columns.values())
+
+    def sampled_lengths(self, rows: Rows, noise: Noise) -> dict[str, NDArray[np.int64]]:
+        """Return the `lengths` of some rows in an epoch of training, (B,)."""
+        found = {name: lengths[rows] for name, lengths in self.lengths.items()}
+        for name, column in self.columns.items():
+            lengths = column.sampled_lengths(self._arrays[name], rows, noise)
+            found |= {} if lengths is None else {name: lengths}
+        return found
+
+    @property
     def axes(self) -> dict[str, NDArray[np.int64]]:
         """The lengths, as plans of batches need them."""
         return self.lengths

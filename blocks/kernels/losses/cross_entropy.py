@@ -143,7 +143,9 @@ class _Smoothed(torch.autograd.Function):
         logits_RV, target_R, mask_R, normalizer_R = ctx.saved_tensors
         gradient_RV = torch.empty_like(logits_RV)
         full = gradient_RV.dtype == torch.float32
-        scratch_rV = logits_RV.new_empty((ctx.rows, logits_RV.size(1)), dtype=torch.float32)
+        scratch_rV = logits_RV.new_empty(
+            (0 if full else ctx.rows, logits_RV.size(1)), dtype=torch.float32
+        )
         weight_R = gradient_of_loss.float() * mask_R
         share = ctx.mass / logits_RV.size(1)
         for logits_rV, target_r, normalizer_r, weight_r, gradient_rV in zip(
@@ -167,4 +169,4 @@ class _Smoothed(torch.autograd.Function):
 def _rows_at_a_time(logits_RV: Tensor) -> int:
     """Return the number of rows per chunk, at least 1."""
     budget = CACHED if logits_RV.device.type == "cpu" else QUEUED
-    return max(1, budget // logits_RV.size(1))
+    return max(1, min(len(logits_RV), budget // logits_RV.size(1)))

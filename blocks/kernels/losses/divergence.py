@@ -110,6 +110,14 @@ def _selects_rows(x: Tensor) -> bool:
     return x.device.type == "cpu"
 
 
+def _log_probabilities(x: Tensor, temperature: float) -> Tensor:
+    """Return log softmax(x / temperature) in float32; at least `LOWEST`, without gradients."""
+    scaled = x.float() if temperature == 1.0 else x.float() / temperature
+    found = scaled.log_softmax(-1)
+    # A compiler may trace gradients through this.
+    return found.clamp(min=LOWEST) if found.requires_grad else found.clamp_(min=LOWEST)
+
+
 def _part(
     first_rV: Tensor, second_rV: Tensor, temperature: float, forward: float, *, gradients: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -129,9 +137,7 @@ def _part(
         forward: weight of KL(p || q); the other direction has the rest of 1.
         gradients: whether they are computed; they are None otherwise.
     """
-    log_q, log_p = (
-        (x.float() / temperature).log_softmax(-1).clamp(min=LOWEST) for x in (first_rV, second_rV)
-    )
+    log_q, log_p = (_log_probabilities(x, temperature) for x in (first_rV, second_rV))
     q, p, d = log_q.exp(), log_p.exp(), log_p - log_q
     of_p_r, of_q_r = (p * d).sum(-1), -(q * d).sum(-1)
     sums_r = forward * of_p_r + (1.0 - forward) * of_q_r

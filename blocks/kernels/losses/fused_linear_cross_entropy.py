@@ -152,7 +152,7 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
             if gradients:
                 made = _Gradients(masked_RD, mask_R, weight_VD, bias_V, mass, mean_D, kernel)
             loss = nll = mean_R.new_zeros(())
-            for chunk in _chunks(len(weight_VD), read_RD):
+            for chunk in row_chunks(len(weight_VD), read_RD):
                 score_rV = times_transposed(read_RD[chunk], weights_VD, kernel)
                 if bias_V is not None:
                     score_rV += bias_V.to(score_rV.dtype)
@@ -215,7 +215,6 @@ class _Gradients:
         if bias_V is not None:
             self.of_bias_V = torch.zeros_like(bias_V, dtype=torch.float32)
             self.of_bias_V -= share * (len(masked_RD) if mask_R is None else mask_R.sum())
-        self.at_once = WORDS if weight_VD.device.type == "cpu" else len(weight_VD)
 
     def add(self, chunk: slice, gradient_rV: Tensor, weight_VD: Tensor, masked_rD: Tensor) -> None:
         """Add the contribution of a chunk.
@@ -227,11 +226,7 @@ class _Gradients:
             masked_rD: input of the projection, zero at padding.
         """
         self.of_x_RD[chunk] += times_transposed(gradient_rV, weight_VD.t(), self.kernel)
-        for start in range(0, len(weight_VD), self.at_once):
-            words = slice(start, start + self.at_once)
-            self.of_weight_VD[words] += times_transposed(
-                gradient_rV[:, words].t(), masked_rD.t(), self.kernel
-            )
+        add_weight_gradient(self.of_weight_VD, gradient_rV, masked_rD, self.kernel)
         if self.of_bias_V is not None and self.mask_R is None:
             self.of_bias_V += gradient_rV.sum(0, dtype=torch.float32)
         elif self.of_bias_V is not None and self.mask_R is not None:
@@ -286,8 +281,30 @@ def _normalize(
     return torch.cat(logsumexps), right_r
 
 
-def _chunks(vocabulary: int, x_RD: Tensor) -> Iterator[slice]:
-    """Yield slices of similar length that cover all rows, at least one."""
+def add_weight_gradient(
+    of_weight_VD: Tensor, gradient_rV: Tensor, x_rD: Tensor, kernel: Product
+) -> None:
+    """Add the contribution of some positions to the gradient of the weight of a linear map.
+
+    Args:
+        of_weight_VD: the gradient, in float32.
+        gradient_rV: gradients of the outputs of the map.
+        x_rD: inputs of the map.
+        kernel: kernel of products in float32 on the CPU.
+    """
+    at_once = WORDS if of_weight_VD.device.type == "cpu" else len(of_weight_VD)
+    for start in range(0, len(of_weight_VD), at_once):
+        words = slice(start, start + at_once)
+        of_weight_VD[words] += times_transposed(gradient_rV[:, words].t(), x_rD.t(), kernel)
+
+
+def row_chunks(vocabulary: int, x_RD: Tensor) -> Iterator[slice]:
+    """Yield slices of similar length that cover all rows, at least one.
+
+    Args:
+        vocabulary: logits of a position.
+        x_RD: input of the linear map that computes them, in the dtype of the products.
+    """
     rows = len(x_RD)
     count = max(1, -(-rows * vocabulary // CHUNK))
     if x_RD.device.type == "cpu":

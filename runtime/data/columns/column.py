@@ -101,6 +101,20 @@ class Column(ABC):
         """Return the positions of each row on the column's own time axis; None without one."""
         return None
 
+    @property
+    def samples(self) -> bool:
+        """Whether each epoch of training splits the texts anew, so that lengths change."""
+        return False
+
+    def sampled_lengths(
+        self,
+        arrays: Arrays,  # noqa: ARG002
+        rows: NDArray[np.int64],  # noqa: ARG002
+        noise: Noise,  # noqa: ARG002
+    ) -> NDArray[np.int64] | None:
+        """Return the `lengths` of some rows in an epoch, (B,); None if they never change."""
+        return None
+
     def starts(self, arrays: Arrays) -> NDArray[np.bool_] | None:  # noqa: ARG002
         """Return whether each row begins a document; None if rows are not segments of documents."""
         return None

@@ -114,6 +114,20 @@ class TextColumn(Column):
         added = 0 if self.block is not None else len(self.before) + len(self.after)
         return arrays[""].lengths().astype(np.int64) + added
 
+    @property
+    def samples(self) -> bool:
+        """Whether it has sub-word sampling."""
+        return self.settings.sampling is not None
+
+    def sampled_lengths(
+        self, arrays: Arrays, rows: NDArray[np.int64], noise: Noise
+    ) -> NDArray[np.int64] | None:
+        """Return the `lengths` of some rows in an epoch with sub-word sampling, (B,)."""
+        if not self.samples:
+            return None
+        added = len(self.before) + len(self.after)
+        return np.array([len(ids) + added for ids in self._sampled(arrays, rows, noise)])
+
     def starts(self, arrays: Arrays) -> NDArray[np.bool_] | None:
         """Return whether each row begins a document: the row before ends with the end token."""
         if self.settings.segment is None:

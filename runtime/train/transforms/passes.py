@@ -25,6 +25,8 @@ LOGGED = frozenset({"kernels", "parallel"})
 """Passes whose changes are logged where they are chosen or carried out."""
 SAMPLE = 200_000
 """Maximum number of rows from which the fraction of padding is estimated."""
+SAMPLED = 2_000
+"""The same with sub-word sampling, which takes time."""
 
 
 def planned_graph(context: TrainingContext, kernels: Kernels) -> Graph:
@@ -63,14 +65,22 @@ def planned_graph(context: TrainingContext, kernels: Kernels) -> Graph:
 
 
 def padding_of(table: Table, settings: BatchSettings, seed: int) -> float:
-    """Return the fraction of padding in the batches of a table, estimated from a sample."""
+    """Return the fraction of padding in the batches of a table, estimated from a sample.
+
+    Batches are planned by the lengths without sub-word sampling, which makes rows of one batch
+    differ.
+    """
     lengths = list(table.lengths.values())
+    some = np.arange(len(table))
     if len(table) > SAMPLE:
         some = np.random.default_rng(seed).integers(len(table), size=SAMPLE)
         lengths = [each[some] for each in lengths]
-    positions = tokens = 0
-    for rows in plan_rows(lengths, settings, seed, 0, count=min(len(table), SAMPLE)):
-        for each in lengths:
-            positions += len(rows) * int(each[rows].max())
-            tokens += int(each[rows].sum())
+    positions = tokens = seen = 0
+    for rows in plan_rows(lengths, settings, seed, 0, count=len(some)):
+        for each in table.sampled_lengths(some[rows], (seed, 0)).values():
+            positions += len(rows) * int(each.max())
+            tokens += int(each.sum())
+        seen += len(rows)
+        if table.samples and seen >= SAMPLED:
+            break
     return 1.0 - tokens / max(positions, 1)

@@ -15,7 +15,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
-from weft.specs.load import load
+from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
 
 WORDS = 1000
@@ -68,10 +68,50 @@ def test_a_loss_gets_what_the_map_reads(monkeypatch: pytest.MonkeyPatch) -> None
     assert sizes == [16, WORDS]
 
 
+R_DROP = ("first", "second", "divergence")
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 5.0), (1.0, 2.0, 0.5)])
+def test_losses_over_two_passes_of_a_model_have_their_values_and_gradients(
+    weights: tuple[float, ...],
+) -> None:
+    """R-Drop, with the weights of the objective, and with others in the backward pass."""
+    plain = build(objective("r-drop-translation")).train()
+    fused = build(fuse(objective("r-drop-translation"))).train()
+    found = []
+    for model in (plain, fused):
+        outputs = model(**batch())
+        total = sum(w * outputs[n] for n, w in zip(R_DROP, weights, strict=True))
+        assert isinstance(total, Tensor)
+        found.append((outputs, torch.autograd.grad(total, list(model.parameters()))))
+
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        torch.testing.assert_close(fused.eval()(**batch()), plain.eval()(**batch()))
+
+
+def test_losses_over_the_same_maps_are_one_group() -> None:
+    """Both passes of R-Drop use the weights of `model`, and are told apart by their calls."""
+    [group] = fuse(objective("r-drop-translation")).execution.groups
+
+    assert [(one.model, one.module, one.head) for one in group.maps] == [
+        ("again", "model", "head"),
+        ("model", "model", "head"),
+    ]
+    assert group.losses == {
+        "divergence": {"logits": 1, "target": 0},
+        "first": {"logits": 1},
+        "second": {"logits": 0},
+    }
+
+
 def test_logits_that_something_else_reads_are_not_fused() -> None:
-    """R-Drop compares the logits of two passes."""
+    """An output of the objective needs all logits."""
+    value = load(str(shipped_names("objectives")["r-drop-translation"])).value()
+    value["outputs"]["logits"] = "model.logits"
+
     with pytest.raises(InputError, match="no loss over a linear map"):
-        fuse(objective("r-drop-translation"))
+        fuse(graph_of(loaded(value)))
 
 
 def test_a_model_leaves_its_last_map_to_its_caller() -> None:

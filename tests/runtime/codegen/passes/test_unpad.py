@@ -264,17 +264,45 @@ def test_positions_up_to_the_last_non_padding_token_count() -> None:
     ]
 
 
+class Lengths:
+    """A table of which only the lengths are read."""
+
+    lengths: ClassVar = {"source": np.array([2, 4]), "target": np.array([2, 2])}
+    samples = False
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return 2
+
+    def sampled_lengths(self, rows: Any, noise: tuple[int, int]) -> dict[str, Any]:
+        """Return the lengths without sampling."""
+        assert noise == (1, 0)
+        return {name: each[rows] for name, each in self.lengths.items()}
+
+
+class Sampled(Lengths):
+    """A table whose sampling makes the second target longer."""
+
+    samples = True
+
+    def sampled_lengths(self, rows: Any, noise: tuple[int, int]) -> dict[str, Any]:
+        """Return other lengths."""
+        found = super().sampled_lengths(rows, noise)
+        return {**found, "target": np.array([2, 7])[rows]}
+
+
 def test_how_much_is_padding_is_known_before_the_training() -> None:
     """By hand: with end tokens, one batch has rows of 2 and 4, and of 2 and 2."""
-
-    class Lengths(dict[str, Any]):
-        """A table of which only the lengths are read."""
-
-        lengths: ClassVar = {"source": np.array([2, 4]), "target": np.array([2, 2])}
-
-    table: Any = Lengths(rows=2, more=2)
+    table: Any = Lengths()
 
     assert padding_of(table, BatchSettings(tokens=8), 1) == pytest.approx(2 / 12)
+
+
+def test_sub_word_sampling_makes_padding() -> None:
+    """By hand: one batch has rows of 2 and 4, and of 2 and 7, in 8 + 14 positions."""
+    table: Any = Sampled()
+
+    assert padding_of(table, BatchSettings(tokens=8), 1) == pytest.approx(7 / 22)
 
 
 def test_checkpointed_layers_get_the_same_unpadded_rows() -> None:

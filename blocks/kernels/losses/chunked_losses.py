@@ -1,0 +1,272 @@
+"""Losses that read the same linear maps, which are computed with them in chunks of positions.
+
+Where one loss reads the output projection of a model once, `fused_linear_cross_entropy.py` is
+faster.  This file serves the others: two passes of a model whose distributions are compared
+(R-Drop), or a student and its teacher.  All logits of a chunk are computed, every loss reads them,
+and their gradients are multiplied back before the next chunk starts.
+
+Axes: R positions, r positions of one chunk, V vocabulary, D width of the input of a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from ..autocast import autocast_dtype
+from ..linear import Product, times_transposed
+from .fused_linear_cross_entropy import LinearOutput, add_weight_gradient, row_chunks
+
+SAME = 1e-6
+"""Relative difference up to which the gradients of losses have the expected proportion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A loss, and what it reads."""
+
+    loss: nn.Module
+    """It sums over items, and its first output is the loss."""
+    weight: float
+    """The expected gradient of the loss, relative to those of the others."""
+    given: tuple[Tensor | int, ...]
+    """Its positional arguments; an integer is the number of a linear map."""
+    named: Mapping[str, Tensor | int]
+    """Its arguments by name."""
+
+    def values(self) -> tuple[Tensor | int, ...]:
+        """Return all arguments."""
+        return (*self.given, *self.named.values())
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Reading:
+        """Return the reading with every tensor changed."""
+
+        def changed(value: Tensor | int) -> Tensor | int:
+            return change(value) if isinstance(value, Tensor) else value
+
+        named = {name: changed(value) for name, value in self.named.items()}
+        return replace(self, given=tuple(map(changed, self.given)), named=named)
+
+    def run(self, logits: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the outputs of the loss, with the logits of all maps."""
+
+        def argument(value: Tensor | int) -> Tensor:
+            return value if isinstance(value, Tensor) else logits[value]
+
+        named = {name: argument(value) for name, value in self.named.items()}
+        found = self.loss(*map(argument, self.given), **named)
+        return found if isinstance(found, tuple) else (found,)
+
+
+def reading(loss: nn.Module, weight: float, *given: Tensor | int, **named: Tensor | int) -> Reading:
+    """Return a loss with its arguments, in which integers stand for linear maps."""
+    return Reading(loss, weight, given, named)
+
+
+def losses_in_chunks(
+    maps: Sequence[LinearOutput], readings: Sequence[Reading], *, kernel: Product = "torch"
+) -> list[tuple[Tensor, ...]]:
+    """Return the outputs of losses without storing all logits that they read.
+
+    The forward pass computes the gradients, for losses with the expected weights.  If the losses
+    get other gradients than these times a common factor, the backward pass computes them again.
+    It always does on an accelerator, where the comparison would wait for the device.  On a CPU,
+    positions that no loss counts take part in no product.
+
+    Args:
+        maps: linear maps with inputs [..., D].
+        readings: the losses, whose other arguments are [...]: masks, or labels that count if
+            they are not negative.
+        kernel: kernel of products in float32 on the CPU.
+
+    Returns:
+        The outputs of each loss, of which only the first, the loss, has a gradient.
+
+    Raises:
+        ValueError: the leading axes of two values differ.
+    """
+    shape = maps[0].x.shape[:-1]
+    others = [value for one in readings for value in one.values() if isinstance(value, Tensor)]
+    for found in (*(one.x.shape[:-1] for one in maps), *(value.shape for value in others)):
+        if found != shape:
+            msg = f"a value has the leading axes {tuple(found)}, and not {tuple(shape)}"
+            raise ValueError(msg)
+    if torch.compiler.is_compiling():  # a compiler cannot trace the gradients computed in advance
+        return [one.run([F.linear(x, weight, b) for x, weight, b, _ in maps]) for one in readings]
+    inputs = [one.x.flatten(0, -2) for one in maps]
+    readings = [one.each(Tensor.flatten) for one in readings]
+    if _on_cpu(inputs[0]):
+        rows_R = _counted(readings).nonzero()[:, 0]
+        inputs = [x_RD[rows_R] for x_RD in inputs]
+        readings = [one.each(lambda value: value[rows_R]) for one in readings]
+    weights = list({id(one.weight): one.weight for one in maps}.values())
+    biases = list({id(one.bias): one.bias for one in maps if one.bias is not None}.values())
+    work = _Work(maps, readings, weights, biases, kernel, autocast_dtype(inputs[0]))
+    sums = iter(_InChunks.apply(work, torch.is_grad_enabled(), *inputs, *weights, *biases))  # type: ignore[no-untyped-call]
+    return [tuple(next(sums) for _ in range(count)) for count in work.outputs]
+
+
+def _on_cpu(x: Tensor) -> bool:
+    """Return whether reading a value of a tensor does not wait for an accelerator."""
+    return x.device.type == "cpu"
+
+
+def _counted(readings: Sequence[Reading]) -> Tensor:
+    """Return a mask of the positions that at least one loss counts, [R]."""
+    found: list[Tensor] = []
+    for one in readings:
+        values = [value for value in one.values() if isinstance(value, Tensor)]
+        valid = [value if value.dtype == torch.bool else value >= 0 for value in values]
+        found.append(torch.stack(valid).all(0))
+    return torch.stack(found).any(0)
+
+
+@dataclass(slots=True)
+class _Work:
+    """Linear maps and the losses that read them."""
+
+    maps: Sequence[LinearOutput]
+    readings: Sequence[Reading]
+    weights: Sequence[Tensor]
+    """The distinct weights of the maps."""
+    biases: Sequence[Tensor]
+    """The distinct biases."""
+    kernel: Product
+    dtype: torch.dtype | None
+    """Dtype of the products; None if it is that of the inputs.  There is no autocast in a backward
+    pass, which may run this again."""
+    outputs: list[int] = field(default_factory=list)
+    """Number of outputs of each loss, once they have run."""
+
+    def run(
+        self,
+        inputs: Sequence[Tensor],
+        factors: Sequence[Tensor | float] | None,
+        needed: Sequence[bool],
+    ) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Return the sums of the losses' outputs, and the gradients of inputs, weights and biases.
+
+        Args:
+            inputs: inputs of the maps, [R, D].
+            factors: gradient of each loss; None computes no gradients.
+            needed: which of the gradients are needed.
+        """
+        weights = [one.weight if one.copy is None else one.copy for one in self.maps]
+        cast = [
+            (x.to(self.dtype or x.dtype), weight.to(self.dtype or weight.dtype))
+            for x, weight in zip(inputs, weights, strict=True)
+        ]
+        tensors = (*inputs, *self.weights, *self.biases)
+        gradients: list[Tensor | None] = [
+            torch.zeros_like(one, dtype=torch.float32) if factors is not None and need else None
+            for one, need in zip(tensors, needed, strict=True)
+        ]
+        sums: list[Tensor] = []
+        with torch.autocast(inputs[0].device.type, enabled=False):
+            for chunk in row_chunks(sum(map(len, weights)), cast[0][0]):
+                logits = [self._logits(at, x_RD[chunk], w) for at, (x_RD, w) in enumerate(cast)]
+                found, slopes = self._read(logits, chunk, factors)
+                sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
+                for at, slope_rV in enumerate(slopes):
+                    if slope_rV is not None:
+                        x_RD, weight_VD = cast[at]
+                        self._add(gradients, at, chunk, slope_rV, x_RD[chunk], weight_VD)
+        return sums, gradients
+
+    def _logits(self, at: int, x_rD: Tensor, weight_VD: Tensor) -> Tensor:
+        """Return the logits of a map for some positions, [r, V]."""
+        logits_rV = times_transposed(x_rD, weight_VD, self.kernel)
+        bias_V = self.maps[at].bias
+        return logits_rV if bias_V is None else logits_rV.add_(bias_V.to(logits_rV.dtype))
+
+    def _read(
+        self, logits: Sequence[Tensor], chunk: slice, factors: Sequence[Tensor | float] | None
+    ) -> tuple[list[Tensor], Sequence[Tensor | None]]:
+        """Return the outputs of all losses for a chunk, and the gradients of its logits."""
+        for one, map_ in zip(logits, self.maps, strict=True):
+            one.requires_grad_(
+                factors is not None and (map_.x.requires_grad or map_.weight.requires_grad)
+            )
+        with torch.set_grad_enabled(factors is not None):
+            found = [one.each(lambda value: value[chunk]).run(logits) for one in self.readings]
+        self.outputs = [len(one) for one in found]
+        trained = [one for one in logits if one.requires_grad]
+        slopes: list[Tensor | None] = [None] * len(logits)
+        if factors is not None and trained:
+            pairs = [(one[0], f) for one, f in zip(found, factors, strict=True)]
+            learning = [(loss, f) for loss, f in pairs if loss.requires_grad]
+            scales = [torch.as_tensor(f).to(loss) for loss, f in learning]
+            losses = [loss for loss, _ in learning]
+            made = iter(torch.autograd.grad(losses, trained, scales, allow_unused=True))
+            slopes = [next(made) if one.requires_grad else None for one in logits]
+        return [value.detach() for one in found for value in one], slopes
+
+    def _add(
+        self,
+        gradients: Sequence[Tensor | None],
+        at: int,
+        chunk: slice,
+        slope_rV: Tensor,
+        x_rD: Tensor,
+        weight_VD: Tensor,
+    ) -> None:
+        """Add what the logits of a map in a chunk contribute to the gradients."""
+        map_, first = self.maps[at], len(self.maps)
+        if (of_x_RD := gradients[at]) is not None:
+            of_x_RD[chunk] += times_transposed(slope_rV, weight_VD.t(), self.kernel)
+        own = next(n for n, one in enumerate(self.weights) if one is map_.weight)
+        if (of_weight_VD := gradients[first + own]) is not None:
+            add_weight_gradient(of_weight_VD, slope_rV, x_rD, self.kernel)
+        if map_.bias is None:
+            return
+        own = next(n for n, one in enumerate(self.biases) if one is map_.bias)
+        if (of_bias_V := gradients[first + len(self.weights) + own]) is not None:
+            of_bias_V += slope_rV.sum(0, dtype=torch.float32)
+
+
+class _InChunks(torch.autograd.Function):
+    """Sums of losses over linear maps; `forward` computes the gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, work: _Work, gradients: bool, *tensors: Tensor) -> tuple[Tensor, ...]:  # noqa: FBT001 - `apply` takes no keywords
+        """Return the outputs of all losses; keep their gradients on a CPU."""
+        inputs = tensors[: len(work.maps)]
+        ctx.needed = ctx.needs_input_grad[2:]
+        ctx.expected = [one.weight for one in work.readings]
+        at_once = gradients and any(ctx.needed) and _on_cpu(inputs[0])
+        sums, made = work.run(inputs, ctx.expected if at_once else None, ctx.needed)
+        ctx.work, ctx.gradients = work, made if at_once else None
+        ctx.save_for_backward(*tensors)
+        firsts = [sum(work.outputs[:at]) for at in range(len(work.outputs))]
+        ctx.firsts = firsts
+        ctx.mark_non_differentiable(*(one for at, one in enumerate(sums) if at not in firsts))
+        return tuple(sums)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients, which are computed again if the losses' weights are others."""
+        own = [slopes[at] for at in ctx.firsts]
+        factor = None if ctx.gradients is None else _factor(own, ctx.expected)
+        if factor is None:
+            tensors = ctx.saved_tensors
+            inputs = tensors[: len(ctx.work.maps)]
+            _, found = ctx.work.run(inputs, own, ctx.needed)
+        else:
+            found = [None if one is None else one * factor for one in ctx.gradients]
+        return (None, None, *found)
+
+
+def _factor(slopes: Sequence[Tensor], expected: Sequence[float]) -> float | None:
+    """Return the factor between the gradients of losses and the expected ones; None without one."""
+    found = torch.stack(list(slopes)).tolist()
+    pairs = list(zip(found, expected, strict=True))
+    factor = next((slope / weight for slope, weight in pairs if weight), 0.0)
+    close = all(abs(s - factor * w) <= SAME * max(abs(s), abs(factor * w)) for s, w in pairs)
+    return factor if close else None
