@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from ...specs.findings import InputError, SpecError
 from ..system.lock import locked
+from .carrying import pack, unpack
 from .document.load import load_study
 from .planning.plan import plan_study
 from .planning.table import Speed
@@ -138,6 +139,31 @@ class Study:
             InputError: the study was not run.
         """
         return scores_of(study_record(self.folder))
+
+    def pack(self, out: str | Path) -> list[Path]:
+        """Write the results of each finished training to a file, `KEY.zip`, without weights.
+
+        Args:
+            out: folder of the files.
+
+        Raises:
+            InputError: the study was not run, or a file cannot be written.
+        """
+        return pack(self.folder, Path(out))
+
+    def unpack(self, sources: Iterable[str | Path]) -> tuple[list[str], list[str]]:
+        """Add finished trainings, which `run` then does not repeat.
+
+        Args:
+            sources: files from `pack`, or folders of them.
+
+        Returns:
+            Keys of the trainings that were added, and of those that were known already.
+
+        Raises:
+            InputError: a file is not that of a training, or another process uses the folder.
+        """
+        return unpack([Path(one) for one in sources], self.folder)
 
     def search(
         self, *, processes: int = 1, log: Callable[[str], None] | None = None

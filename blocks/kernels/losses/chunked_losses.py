@@ -171,12 +171,12 @@ class _Work:
         with torch.autocast(inputs[0].device.type, enabled=False):
             for chunk in row_chunks(sum(map(len, weights)), cast[0][0]):
                 logits = [self._logits(at, x_RD[chunk], w) for at, (x_RD, w) in enumerate(cast)]
-                found, slopes = self._read(logits, chunk, factors)
+                found, of_logits = self._read(logits, chunk, factors)
                 sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
-                for at, slope_rV in enumerate(slopes):
-                    if slope_rV is not None:
+                for at, gradient_rV in enumerate(of_logits):
+                    if gradient_rV is not None:
                         x_RD, weight_VD = cast[at]
-                        self._add(gradients, at, chunk, slope_rV, x_RD[chunk], weight_VD)
+                        self._add(gradients, at, chunk, gradient_rV, x_RD[chunk], weight_VD)
         return sums, gradients
 
     def _logits(self, at: int, x_rD: Tensor, weight_VD: Tensor) -> Tensor:
@@ -197,37 +197,37 @@ class _Work:
             found = [one.each(lambda value: value[chunk]).run(logits) for one in self.readings]
         self.outputs = [len(one) for one in found]
         trained = [one for one in logits if one.requires_grad]
-        slopes: list[Tensor | None] = [None] * len(logits)
+        of_logits: list[Tensor | None] = [None] * len(logits)
         if factors is not None and trained:
             pairs = [(one[0], f) for one, f in zip(found, factors, strict=True)]
             learning = [(loss, f) for loss, f in pairs if loss.requires_grad]
             scales = [torch.as_tensor(f).to(loss) for loss, f in learning]
             losses = [loss for loss, _ in learning]
             made = iter(torch.autograd.grad(losses, trained, scales, allow_unused=True))
-            slopes = [next(made) if one.requires_grad else None for one in logits]
-        return [value.detach() for one in found for value in one], slopes
+            of_logits = [next(made) if one.requires_grad else None for one in logits]
+        return [value.detach() for one in found for value in one], of_logits
 
     def _add(
         self,
         gradients: Sequence[Tensor | None],
         at: int,
         chunk: slice,
-        slope_rV: Tensor,
+        gradient_rV: Tensor,
         x_rD: Tensor,
         weight_VD: Tensor,
     ) -> None:
         """Add what the logits of a map in a chunk contribute to the gradients."""
         map_, first = self.maps[at], len(self.maps)
         if (of_x_RD := gradients[at]) is not None:
-            of_x_RD[chunk] += times_transposed(slope_rV, weight_VD.t(), self.kernel)
+            of_x_RD[chunk] += times_transposed(gradient_rV, weight_VD.t(), self.kernel)
         own = next(n for n, one in enumerate(self.weights) if one is map_.weight)
         if (of_weight_VD := gradients[first + own]) is not None:
-            add_weight_gradient(of_weight_VD, slope_rV, x_rD, self.kernel)
+            add_weight_gradient(of_weight_VD, gradient_rV, x_rD, self.kernel)
         if map_.bias is None:
             return
         own = next(n for n, one in enumerate(self.biases) if one is map_.bias)
         if (of_bias_V := gradients[first + len(self.weights) + own]) is not None:
-            of_bias_V += slope_rV.sum(0, dtype=torch.float32)
+            of_bias_V += gradient_rV.sum(0, dtype=torch.float32)
 
 
 class _InChunks(torch.autograd.Function):
@@ -250,9 +250,9 @@ class _InChunks(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients, which are computed again if the losses' weights are others."""
-        own = [slopes[at] for at in ctx.firsts]
+        own = [given[at] for at in ctx.firsts]
         factor = None if ctx.gradients is None else _factor(own, ctx.expected)
         if factor is None:
             tensors = ctx.saved_tensors
@@ -263,10 +263,10 @@ class _InChunks(torch.autograd.Function):
         return (None, None, *found)
 
 
-def _factor(slopes: Sequence[Tensor], expected: Sequence[float]) -> float | None:
+def _factor(given: Sequence[Tensor], expected: Sequence[float]) -> float | None:
     """Return the factor between the gradients of losses and the expected ones; None without one."""
-    found = torch.stack(list(slopes)).tolist()
+    found = torch.stack(list(given)).tolist()
     pairs = list(zip(found, expected, strict=True))
-    factor = next((slope / weight for slope, weight in pairs if weight), 0.0)
+    factor = next((gradient / weight for gradient, weight in pairs if weight), 0.0)
     close = all(abs(s - factor * w) <= SAME * max(abs(s), abs(factor * w)) for s, w in pairs)
     return factor if close else None

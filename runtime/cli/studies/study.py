@@ -256,6 +256,51 @@ def report(study: StudyName, *, out: Folder = None) -> None:
     _report(_study(study, None, out, None))
 
 
+@command(
+    "Commands",
+    "weft study pack my-study.json -o results",
+    note="The file of a run, KEY.zip, has scores and no weights, so that results can be published, "
+    "or brought together from several machines.",
+    of=app,
+)
+def pack(
+    study: StudyName,
+    *,
+    to: Annotated[str, out_option("Folder of the files.")],
+    folder: Annotated[
+        str | None,
+        option("--study", "Folder of the study. [default: outputs/NAME]", metavar="PATH"),
+    ] = None,
+) -> None:
+    """Write the results of each finished run to a small file.
+
+    Raises:
+        InputError: the study was not run, or a file cannot be written.
+    """
+    found = _study(study, None, folder, None)
+    paths = found.pack(to)
+    terminal.notice(f"{len(paths)} finished run{'s' * (len(paths) != 1)}, in {to}")
+
+
+@command("Commands", "weft study unpack my-study.json results", of=app)
+def unpack(
+    study: StudyName,
+    files: Annotated[
+        list[str],
+        argument("FILES", "Files of runs from weft study pack, or their folders.", complete_files),
+    ],
+    *,
+    out: Folder = None,
+) -> None:
+    """Add finished runs to a study, which does not train them again.
+
+    Raises:
+        InputError: a file is not that of a run, or the folder is in use.
+    """
+    added, known = _study(study, None, out, None).unpack(files)
+    terminal.notice(f"{len(added)} added, {len(known)} known already")
+
+
 @command("Commands", "weft study demo --processes 2", of=app)
 def demo(
     *,

@@ -81,7 +81,8 @@ def _note(folder: Path, problem: str) -> None:
 def _run(job: Job) -> Outcome:
     task, source = job.task, str(job.folder / "run.json")
     run = read_run(read_json(Path(source)), source)
-    if not (job.folder / TRAINED).is_file():
+    weights = job.folder / "train" / str(task["checkpoint"])
+    if not (job.folder / TRAINED).is_file() or not weights.is_dir():
         result = _trained(job, run, task)
         if not result.finished:
             return "SIGINT" if result.reason == "SIGINT" else "SIGTERM"

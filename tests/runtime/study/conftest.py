@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from weft.runtime.study.document.load import load_study
+from weft.runtime.study.planning.plan import plan_study
+from weft.runtime.study.planning.table import plan_record
+from weft.runtime.study.running.jobs import Job, write_jobs
+from weft.runtime.study.running.worker import run_job
 
 from ..conftest import write_toy
 
@@ -22,6 +28,7 @@ SWIGLU = {
     ]
 }
 """A row with gated feed-forward layers, which have three matrices instead of two."""
+ONE_ROW = {"swiglu": SWIGLU}
 ROWS = {"swiglu": SWIGLU, "no-smoothing": {"set": {"params.label_smoothing": 0.0}}}
 
 Writer = Callable[..., Path]
@@ -90,3 +97,30 @@ def toy_study(tmp_path: Path) -> Writer:
         return write_study(tmp_path / "study", **changes)
 
     return write
+
+
+def written(path: Path, out: Path) -> list[Job]:
+    """Write the jobs of a study file."""
+    study, source = load_study(path)
+    plan = plan_study(study, source)
+    assert plan.errors == []
+    record = plan_record(plan, lambda _: 1e9)
+    record["document"] = study.model_dump(mode="json", exclude_unset=True)
+    record |= {"source": str(path), "folder": str(out), "overrides": []}
+    return write_jobs(plan, out, record)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with `study.json` and its finished jobs in `out`."""
+    folder = tmp_path_factory.mktemp("done")
+    for job in written(write_study(folder, rows=ONE_ROW), folder / "out"):
+        assert run_job(job.folder) == "done"
+    return folder
+
+
+@pytest.fixture
+def copy(done: Path, tmp_path: Path) -> Path:
+    """Return a copy of the finished study, to change it."""
+    shutil.copytree(done / "out", tmp_path / "out", symlinks=True)
+    return tmp_path / "out"

@@ -13,49 +13,18 @@ import pytest
 import torch
 from weft.runtime.checkpoint.checkpoint import read_tensors
 from weft.runtime.cli.main import main
-from weft.runtime.study.document.load import load_study
-from weft.runtime.study.planning.plan import plan_study
-from weft.runtime.study.planning.table import plan_record
-from weft.runtime.study.running.jobs import Job, jobs_of, open_plan, write_jobs
+from weft.runtime.study.running.jobs import Job, jobs_of, open_plan
 from weft.runtime.study.running.live import status_of
 from weft.runtime.study.running.pool import Slot, slots
 from weft.runtime.study.running.speed import flops_per_second
 from weft.runtime.study.running.worker import run_job
 from weft.specs.findings import InputError
 
-from .conftest import SWIGLU, Writer, write_study
+from .conftest import ONE_ROW, SWIGLU, Writer, write_study, written
 
 pytestmark = pytest.mark.integration
 
 Capture = pytest.CaptureFixture[str]
-ONE_ROW = {"swiglu": SWIGLU}
-
-
-def written(path: Path, out: Path) -> list[Job]:
-    """Write the jobs of a study file."""
-    study, source = load_study(path)
-    plan = plan_study(study, source)
-    assert plan.errors == []
-    record = plan_record(plan, lambda _: 1e9)
-    record["document"] = study.model_dump(mode="json", exclude_unset=True)
-    record |= {"source": str(path), "folder": str(out), "overrides": []}
-    return write_jobs(plan, out, record)
-
-
-@pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with `study.json` and its finished jobs in `out`."""
-    folder = tmp_path_factory.mktemp("done")
-    for job in written(write_study(folder, rows=ONE_ROW), folder / "out"):
-        assert run_job(job.folder) == "done"
-    return folder
-
-
-@pytest.fixture
-def copy(done: Path, tmp_path: Path) -> Path:
-    """Return a copy of the finished study, to change it."""
-    shutil.copytree(done / "out", tmp_path / "out", symlinks=True)
-    return tmp_path / "out"
 
 
 def weights(job: Job) -> dict[str, Any]:

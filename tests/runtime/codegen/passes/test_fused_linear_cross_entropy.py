@@ -91,7 +91,7 @@ def test_losses_over_two_passes_of_a_model_have_their_values_and_gradients(
 
 
 def test_losses_over_the_same_maps_are_one_group() -> None:
-    """Both passes of R-Drop use the weights of `model`, and are told apart by their calls."""
+    """Both passes of R-Drop use the weights of `model`, and differ by their calls."""
     [group] = fuse(objective("r-drop-translation")).execution.groups
 
     assert [(one.model, one.module, one.head) for one in group.maps] == [

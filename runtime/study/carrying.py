@@ -1,0 +1,187 @@
+"""Carry finished runs of a study to another machine: one small file for each, without weights.
+
+The file of a run is `KEY.zip`, with what the report of a study reads:
+
+run.json, task.json, trained.json      the run, what was measured, and when training ended
+objective.json                         its objective, if it is not a shipped one
+train/metrics.jsonl                    validations, and a part of the training losses
+measured/DIGEST/                       scores, and sums of each example by test set
+
+A run is found again by its key, which follows from everything that determines the weights.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...specs.files import write_beside
+from ...specs.findings import InputError
+from ..system.lock import locked
+from .running.jobs import DIGITS, OBJECTIVE, RESULT, TASK, Job, jobs_of, open_plan
+
+LOSSES = 200
+"""Training losses that are kept, evenly spaced."""
+LARGEST = 2**26
+"""Bytes of an unpacked file, so that a damaged or hostile one cannot fill the disk."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_HISTORY = "train/metrics.jsonl"
+_KEY = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
+_MEASURED = re.compile(rf"measured/[0-9a-f]{{{DIGITS}}}/(?:{re.escape(RESULT)}|[\w.-]+\.sums\.npz)")
+_WHOLE = ("run.json", TASK, "trained.json", OBJECTIVE)
+
+
+def pack(study: Path, out: Path) -> list[Path]:
+    """Write a file for each finished run of a study; files that are the same stay as they are.
+
+    Args:
+        study: folder of the study.
+        out: folder of the files.
+
+    Returns:
+        The files.
+
+    Raises:
+        InputError: the study was not run, or a file cannot be read or written.
+    """
+    found = []
+    for job in jobs_of(open_plan(study), study):
+        if job.state() == "done":
+            path = out / f"{job.key}.zip"
+            content = _packed(job)
+            if not (path.is_file() and path.read_bytes() == content):
+                write_beside(path, content, "file of a run")
+            found.append(path)
+    return found
+
+
+def _packed(job: Job) -> bytes:
+    """Return the file of a finished run; the same run always gives the same bytes."""
+    try:
+        files = {name: job.folder / name for name in _WHOLE if (job.folder / name).is_file()}
+        measured = [job.measured / RESULT, *sorted(job.measured.glob("*.sums.npz"))]
+        files |= {path.relative_to(job.folder).as_posix(): path for path in measured}
+        contents = {name: path.read_bytes() for name, path in files.items()}
+        contents[_HISTORY] = _thinned(job.folder / _HISTORY)
+    except OSError as error:
+        problem = f"cannot read a file of run {job.key}: {error.strerror}"
+        raise InputError(problem, place=str(job.folder)) from error
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in sorted(contents.items()):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
+    return whole.getvalue()
+
+
+def _thinned(path: Path) -> bytes:
+    """Return the history of a training with at most `LOSSES` training losses."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    losses = [at for at, line in enumerate(lines) if json.loads(line).get("type") == "train"]
+    kept = set(losses)
+    if len(losses) > LOSSES:
+        kept = {losses[at] for at in np.linspace(0, len(losses) - 1, LOSSES).round().astype(int)}
+    others = set(range(len(lines))) - set(losses)
+    return b"".join(line for at, line in enumerate(lines) if at in kept | others)
+
+
+def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
+    """Add finished runs to the folder of a study, whose next `run` does not train them again.
+
+    Nothing is written if a file is wrong.
+
+    Args:
+        sources: files that `pack` has written, or folders of them.
+        study: folder of the study, which is created.
+
+    Returns:
+        Keys of the runs that were added, and of those that the study has begun already.
+
+    Raises:
+        InputError: a file is not that of a run, or another process uses the folder.
+    """
+    paths: list[Path] = []
+    for source in sources:
+        paths += sorted(source.glob("*.zip")) if source.is_dir() else [source]
+    if not paths:
+        raise InputError(
+            "there is no file of a run",
+            place=", ".join(map(str, sources)),
+            help="give the files, or the folder, that weft study pack has written",
+        )
+    runs = {path.stem: _contents(path) for path in paths}
+    added: list[str] = []
+    known: list[str] = []
+    with locked(study):
+        for key, contents in runs.items():
+            folder = study / "jobs" / key
+            begun = (folder / "trained.json").is_file() or (folder / "train").is_dir()
+            (known if begun else added).append(key)
+            if not begun:
+                _place(folder, contents)
+    return added, known
+
+
+def _contents(path: Path) -> dict[str, bytes]:
+    """Return the checked contents of the file of a run, by name.
+
+    Raises:
+        InputError: the file is damaged, or has other contents.
+    """
+
+    def wrong(problem: str) -> InputError:
+        how = "get it again, or write it again with weft study pack"
+        return InputError(f"not the file of a run: {problem}", place=str(path), help=how)
+
+    if not _KEY.fullmatch(path.stem):
+        raise wrong("its name is not the key of a run")
+    found = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                if entry.filename not in (*_WHOLE, _HISTORY) and not _MEASURED.fullmatch(
+                    entry.filename
+                ):
+                    raise wrong(f"it contains '{entry.filename}'")
+                if entry.file_size > LARGEST:
+                    raise wrong(f"'{entry.filename}' has {entry.file_size:,} bytes")
+                found[entry.filename] = archive.read(entry)
+        for name in {"run.json", TASK, "trained.json"} - found.keys():
+            raise wrong(f"it has no {name}")
+        if not any(name.endswith(f"/{RESULT}") for name in found):
+            raise wrong("it has no scores")
+        for name, content in found.items():
+            if name.endswith(".json"):
+                json.loads(content)
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise wrong(str(error)) from error
+    return found
+
+
+def _place(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write the folder of a run, completely or not at all.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        for name, content in contents.items():
+            target = temporary / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        if folder.is_dir():  # its task was written, but nothing has run
+            shutil.rmtree(folder)
+        temporary.rename(folder)
+    except OSError as error:
+        problem = f"cannot write the run: {error.strerror}"
+        raise InputError(problem, place=str(folder), help="choose another folder") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

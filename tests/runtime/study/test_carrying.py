@@ -1,0 +1,120 @@
+"""Finished runs of a study are carried to another folder, and are not trained there again."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from weft.runtime.cli.main import main
+from weft.runtime.study.carrying import pack, unpack
+from weft.runtime.study.report.record import study_record
+from weft.runtime.study.running.jobs import jobs_of, open_plan
+from weft.runtime.study.running.worker import run_job
+from weft.specs.findings import InputError
+
+from .conftest import ONE_ROW, write_study, written
+
+pytestmark = pytest.mark.integration
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def packed(done: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files of the finished runs."""
+    folder = tmp_path_factory.mktemp("packed")
+    assert len(pack(done / "out", folder)) == 4
+    return folder
+
+
+def test_a_new_folder_has_the_same_report(done: Path, packed: Path, tmp_path: Path) -> None:
+    """Every score and comparison is the same, and nothing remains to be trained."""
+    added, known = unpack([packed], tmp_path)
+    jobs = written(write_study(done, rows=ONE_ROW), tmp_path)
+
+    assert (len(added), known) == (4, [])
+    assert {job.state() for job in jobs} == {"done"}
+    found, wanted = study_record(tmp_path), study_record(done / "out")
+    assert found["rows"] == wanted["rows"]
+    assert found["tables"] == wanted["tables"]
+
+
+def test_packing_again_changes_nothing(done: Path, packed: Path) -> None:
+    """The file of a run depends on the run alone, so that repositories do not grow."""
+    before = {path.name: path.stat().st_mtime_ns for path in packed.iterdir()}
+    pack(done / "out", packed)
+    assert {path.name: path.stat().st_mtime_ns for path in packed.iterdir()} == before
+
+
+def test_what_a_study_has_begun_is_kept(packed: Path, copy: Path) -> None:
+    """Its own runs have checkpoints, which a carried run lacks."""
+    assert unpack(sorted(packed.iterdir()), copy) == ([], sorted(p.stem for p in packed.iterdir()))
+    [*jobs] = jobs_of(open_plan(copy), copy)
+    assert all((job.folder / "train/averaged").is_dir() for job in jobs)
+
+
+def test_a_carried_run_trains_where_its_weights_are_needed(
+    done: Path, packed: Path, tmp_path: Path
+) -> None:
+    """Another metric needs the model, which was not carried."""
+    unpack([packed], tmp_path)
+    path = write_study(done, rows=ONE_ROW, measure={"metrics": ["ter"]})
+    job = written(path, tmp_path)[0]
+
+    assert run_job(job.folder) == "done"
+
+    scores = json.loads((job.measured / "result.json").read_text())["splits"]["toy"]["scores"]
+    assert scores.keys() == {"ter"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("../../escaped.json", b"{}", "it contains '../../escaped.json'"),
+        ("train/checkpoints/000004/weights.safetensors", b"", "it contains 'train/checkpoints"),
+        ("run.json", b"{", "Expecting property name"),
+    ],
+)
+def test_files_with_other_contents_are_refused(
+    packed: Path, tmp_path: Path, name: str, content: bytes, problem: str
+) -> None:
+    """Also a good file beside a wrong one is not added."""
+    good = sorted(packed.iterdir())[0]
+    wrong = tmp_path / f"{'0' * 16}.zip"
+    with zipfile.ZipFile(good) as source, zipfile.ZipFile(wrong, "w") as target:
+        for entry in source.namelist():
+            if entry != name:
+                target.writestr(entry, source.read(entry))
+        target.writestr(name, content)
+
+    with pytest.raises(InputError, match="not the file of a run") as caught:
+        unpack([good, wrong], tmp_path / "study")
+
+    assert problem in str(caught.value)
+    assert not (tmp_path / "study").exists()
+
+
+def test_large_and_damaged_files_are_refused(packed: Path, tmp_path: Path) -> None:
+    """The size of an entry is known before it is read."""
+    large, damaged = tmp_path / f"{'1' * 16}.zip", tmp_path / f"{'2' * 16}.zip"
+    with zipfile.ZipFile(large, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("run.json", b" " * (2**26 + 1))
+    damaged.write_bytes(sorted(packed.iterdir())[0].read_bytes()[:-100])
+
+    for path, problem in ((large, "67,108,865 bytes"), (damaged, "not a zip file")):
+        with pytest.raises(InputError) as caught:
+            unpack([path], tmp_path / "study")
+        assert problem in str(caught.value)
+
+
+def test_the_commands(done: Path, tmp_path: Path, capsys: Capture) -> None:
+    """`pack` and `unpack` take the study and say how many runs there were."""
+    path, files = str(write_study(done, rows=ONE_ROW)), str(tmp_path / "files")
+
+    assert main(["study", "pack", path, "--study", str(done / "out"), "-o", files]) == 0
+    assert "4 finished runs" in capsys.readouterr().err
+    assert main(["study", "unpack", path, files, "-o", str(tmp_path / "out")]) == 0
+    assert "4 added, 0 known already" in capsys.readouterr().err
+    assert main(["study", "unpack", path, str(tmp_path), "-o", str(tmp_path / "out")]) == 1
+    assert "there is no file of a run" in capsys.readouterr().err
