@@ -50,7 +50,7 @@ NOT_REHEARSED = {
 }
 """Part of an error message to the reason why fake tensors cannot go on."""
 SIZES: dict[str, dict[str, int]] = {}
-for _file in sorted((Path(__file__).parents[1] / "models").glob("*.py")):
+for _file in sorted((Path(__file__).parents[1] / "runtime/models").glob("[!_]*.py")):
     _names = runpy.run_path(str(_file))
     for _name, _entry in {**_names.get("MODELS", {}), **_names.get("VARIANTS", {})}.items():
         SIZES[_name] = _entry.get("sizes", {})
