@@ -12,11 +12,12 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, cast
 
 from ..graphs.ir.block_type import BlockType, Registry, Role
 from ..specs.findings import InputError
+from .entry_points import points_of
 
 STANDARD = {
     "embedding@1": ".position.embedding:EMBEDDING",
@@ -173,7 +174,7 @@ def installed() -> Registry:
     known = {key: functools.partial(load_block, path) for key, path in STANDARD.items()}
     origins: dict[str, str] = dict.fromkeys(known, "weft")
     added = list[BlockType]()
-    for point in entry_points(group="weft.blocks"):
+    for point in points_of("weft.blocks"):
         package = point.dist.name if point.dist else "an unknown package"
         origin = f"package {package}, entry point {point.name}"
         block = _loaded(point, package, origin)

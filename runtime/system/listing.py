@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+
+from ...blocks.entry_points import points_of
 
 
 def shipped_lines(shipped: Mapping[str, str], package: str) -> Iterator[tuple[str, str]]:
@@ -33,7 +34,7 @@ def installed_lines(group: str) -> Iterator[tuple[str, str]]:
     Args:
         group: entry-point group, such as `weft.metrics`.
     """
-    for point in entry_points(group=group):
+    for point in points_of(group):
         package = point.dist.name if point.dist else "an unknown package"
         try:
             text = _sentence(point.load().__doc__)

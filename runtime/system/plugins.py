@@ -11,7 +11,7 @@ import functools
 import importlib
 import json
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -19,6 +19,7 @@ from pydantic import ValidationError as Invalid
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from ...blocks.entry_points import points_of
 from ...specs.findings import InputError, did_you_mean, pointer
 from ...specs.wording import SettingError, form_finding
 from .listing import installed_lines, shipped_lines
@@ -81,7 +82,7 @@ class Plugins(Generic[T]):
             InputError: a name is taken.
         """
         found: dict[str, EntryPoint] = {}
-        for point in entry_points(group=self.group):
+        for point in points_of(self.group):
             other = "weft" if point.name in self.shipped else ""
             if point.name in found:
                 other = _package_of(found[point.name])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, cast
 
+from ....blocks.entry_points import points_of
 from ....specs.findings import InputError, did_you_mean
 from ...system.listing import installed_lines, shipped_lines
 from .reader import Reader
@@ -60,7 +60,7 @@ def plugin(group: str, name: str, base: type) -> Any:
     Raises:
         InputError: there is no such entry point, or it does not load a subclass of `base`.
     """
-    points = {point.name: point for point in entry_points(group=group)}
+    points = {point.name: point for point in points_of(group)}
     if name not in points:
         raise InputError(
             f"no installed package adds '{name}' to '{group}'",
