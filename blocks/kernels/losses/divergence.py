@@ -51,7 +51,7 @@ def divergence(
     pair = (first.flatten(0, -2), second.flatten(0, -2))
     forward = {"forward": 1.0, "reverse": 0.0, "symmetric": 0.5}[direction]
     if torch.compiler.is_compiling():  # a compiler cannot trace the gradients computed in advance
-        sums_R, *_ = _part(pair[0], pair[1], temperature, forward, gradients=False)
+        sums_R, *_ = _part(pair[0], pair[1], temperature, forward, (False, False))
         return sums_R.masked_fill(~counts.flatten(), 0.0).sum()
     total: Tensor = _Divergence.apply(*pair, counts.flatten(), temperature, forward)  # type: ignore[no-untyped-call]
     return total
@@ -83,7 +83,7 @@ class _Divergence(torch.autograd.Function):
                 second_RV.index_select(0, rows_r),
                 temperature,
                 forward,
-                gradients=any(needed),
+                needed,
             )
             computed = [part for part in (sums_r[:, None], *gradients) if part is not None]
             if not on_cpu:
@@ -119,7 +119,11 @@ def _log_probabilities(x: Tensor, temperature: float) -> Tensor:
 
 
 def _part(
-    first_rV: Tensor, second_rV: Tensor, temperature: float, forward: float, *, gradients: bool
+    first_rV: Tensor,
+    second_rV: Tensor,
+    temperature: float,
+    forward: float,
+    needed: tuple[bool, bool],
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return the divergence of each row, and its gradients for both logits.
 
@@ -135,20 +139,20 @@ def _part(
         second_rV: logits of p.
         temperature: divides both.
         forward: weight of KL(p || q); the other direction has the rest of 1.
-        gradients: whether they are computed; they are None otherwise.
+        needed: which gradients are computed; the others are None.
     """
     log_q, log_p = (_log_probabilities(x, temperature) for x in (first_rV, second_rV))
     q, p, d = log_q.exp(), log_p.exp(), log_p - log_q
     of_p_r, of_q_r = (p * d).sum(-1), -(q * d).sum(-1)
     sums_r = forward * of_p_r + (1.0 - forward) * of_q_r
-    if not gradients:
+    if not any(needed):
         return sums_r, None, None
-    differ = (q - p).mul_(1 / temperature)
-    own_q = q.mul_((d + of_q_r[:, None]).mul_(-1 / temperature))
-    own_p = p.mul_((d - of_p_r[:, None]).mul_(1 / temperature))
-    back = 1.0 - forward
-    return (
-        sums_r,
-        own_q.mul_(back).add_(differ, alpha=forward),
-        own_p.mul_(forward).sub_(differ, alpha=back),
-    )
+    differ, back = (q - p).mul_(1 / temperature), 1.0 - forward
+    of_first = of_second = None
+    if needed[0]:
+        of_first = q.mul_((d + of_q_r[:, None]).mul_(-1 / temperature)).mul_(back)
+        of_first.add_(differ, alpha=forward)
+    if needed[1]:
+        of_second = p.mul_((d - of_p_r[:, None]).mul_(1 / temperature)).mul_(forward)
+        of_second.sub_(differ, alpha=back)
+    return sums_r, of_first, of_second
