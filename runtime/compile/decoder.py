@@ -131,7 +131,7 @@ class Decoder:
         if model.training or wanted == plain:
             return model
         if selects and not _on_cpu(model):
-            raise no_shortlist("the model is not on the CPU")
+            raise no_shortlist("the model is not on the CPU", "choose the device cpu")
         weights = _weights(model)
         made = self._made.get(wanted)
         if made is None:
@@ -183,14 +183,7 @@ def use_passes(model: nn.Module, passes: Passes) -> None:
             help="leave the setting out, or choose the device cpu",
         )
     if passes.shortlist is not None:
-        graph = program_of(model).graph
-        if graph.step_axis is None:
-            raise no_shortlist(f"'{graph.name}' does not decode step by step")
-        if head_of(graph, "logits") is None:
-            raise no_shortlist(
-                f"the logits of '{graph.name}' are not those of a linear map without LoRA that "
-                "nothing else reads"
-            )
+        refuse_shortlist(model)
     if passes.quantize == "int8":
         graph = program_of(model).graph
         if graph.step_axis is None:
@@ -198,6 +191,25 @@ def use_passes(model: nn.Module, passes: Passes) -> None:
         if not can_quantize():
             raise no_int8("this processor or this version of torch does not compute them exactly")
     decoder_of(model).passes = passes
+
+
+def refuse_shortlist(model: nn.Module) -> None:
+    """Raise an error unless a model can decode with a shortlist.
+
+    Raises:
+        InputError: it does not decode, its logits are not those of a plain linear map, or it is not
+            on the CPU.
+    """
+    graph = program_of(model).graph
+    if graph.step_axis is None:
+        raise no_shortlist(f"'{graph.name}' does not decode step by step")
+    if head_of(graph, "logits") is None:
+        raise no_shortlist(
+            f"the logits of '{graph.name}' are not those of a linear map without LoRA that nothing"
+            " else reads"
+        )
+    if not _on_cpu(model):
+        raise no_shortlist("the model is not on the CPU", "choose the device cpu")
 
 
 def passes_of(model: nn.Module) -> Passes:
@@ -212,9 +224,9 @@ def no_int8(why: str) -> InputError:
     )
 
 
-def no_shortlist(why: str) -> InputError:
+def no_shortlist(why: str, help_: str = "leave 'shortlist' out") -> InputError:
     """Return the error that a shortlist is not possible."""
-    return InputError(f"no shortlist: {why}", place="shortlist", help="leave 'shortlist' out")
+    return InputError(f"no shortlist: {why}", place="shortlist", help=help_)
 
 
 def decoding_module(
