@@ -91,7 +91,7 @@ def shortlist(
             help="Number of most frequent target tokens that every output may contain.",
             rich_help_panel=_SIZES,
         ),
-    ] = 500,
+    ] = 1000,
     each: Annotated[
         int,
         Field(ge=1, le=1_000_000),

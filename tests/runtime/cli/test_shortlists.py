@@ -128,7 +128,7 @@ def test_a_shortlist_that_loses_bleu_is_not_written(
 
     error = " ".join(capsys.readouterr().err.split())
     assert "BLEU is 29.80 with the shortlist and 30.00 without it" in error
-    assert "--each (now 7), --frequent (now 500)" in error
+    assert "--each (now 7), --frequent (now 1000)" in error
     assert not out.exists()
     scores[:] = [30.0, 29.91]
     assert main(["shortlist", folder, "-o", str(out), "--each", "7", *files]) == 0
