@@ -18,6 +18,8 @@ from peers import BASE, Size, eole_parts
 
 PAD, END, BEGIN = 0, 1, 3
 """Special ids; words begin at 4."""
+FREQUENT, EACH = 1000, 50
+"""Sizes of shortlists, the defaults of `weft shortlist`."""
 
 Sources = Sequence[Sequence[int]]
 Decode = Callable[[Sources, int], Sequence[Sequence[Any]]]
@@ -41,14 +43,36 @@ class Work:
         return replace(BASE, vocab=self.vocab)
 
 
-def weft(work: Work, folder: Path, *, half: bool, quantize: bool = False) -> Decode:  # noqa: ARG001 - the contract
+def shortlist(vocab: int) -> Any:
+    """Return a shortlist of the default sizes, with random candidates."""
+    from weft.runtime.decode.shortlist.table import FORMAT, About, Shortlist
+
+    generator = torch.Generator().manual_seed(1)
+    candidates = torch.randint(4, vocab, (vocab * EACH,), generator=generator, dtype=torch.int32)
+    return Shortlist(
+        About(format=FORMAT, source="", target="", made={}),
+        torch.arange(0, vocab * EACH + 1, EACH),
+        candidates,
+        torch.arange(4, 4 + FREQUENT, dtype=torch.int32),
+    )
+
+
+def weft(
+    work: Work,
+    folder: Path,  # noqa: ARG001 - the contract
+    *,
+    half: bool,
+    quantize: bool = False,
+    shortlisted: bool = False,
+) -> Decode:
     """Make a decoder that works like `weft translate`."""
     from weft.runtime.compile.decoder import Passes, use_passes
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
     from weft.runtime.decode.settings import SearchSettings
 
     model = build_weft(work.size).eval().to(work.device)
-    use_passes(model, Passes("int8" if quantize else "none"))
+    listed = shortlist(work.vocab) if shortlisted else None
+    use_passes(model, Passes("int8" if quantize else "none", shortlist=listed))
 
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
         search = SearchSettings(beam=beam, min_length=work.length, max_length=work.length)
@@ -220,6 +244,15 @@ DECODERS: dict[str, Callable[[Work, Path], Decode]] = {
     "weft bfloat16": lambda work, folder: weft(work, folder, half=True),
     "weft int8, float32": lambda work, folder: weft(work, folder, half=False, quantize=True),
     "weft int8, bfloat16": lambda work, folder: weft(work, folder, half=True, quantize=True),
+    "weft shortlist, float32": lambda work, folder: weft(
+        work, folder, half=False, shortlisted=True
+    ),
+    "weft shortlist, bfloat16": lambda work, folder: weft(
+        work, folder, half=True, shortlisted=True
+    ),
+    "weft shortlist, int8, bfloat16": lambda work, folder: weft(
+        work, folder, half=True, quantize=True, shortlisted=True
+    ),
     "Hugging Face float32": lambda work, folder: marian(work, folder, half=False),
     "Hugging Face bfloat16": lambda work, folder: marian(work, folder, half=True),
     "CTranslate2 float32": lambda work, folder: ctranslate2(work, folder, kind="float32"),

@@ -32,6 +32,8 @@ class Capacity(NamedTuple):
     """Device of the state."""
     first: int | None = None
     """Positions for which buffers are allocated at first, if they are enlarged later."""
+    candidates: Tensor | None = None
+    """Ids of the logits that steps compute, if the graph has a shortlist; None for all."""
 
     @property
     def rows(self) -> int:

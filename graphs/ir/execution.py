@@ -169,6 +169,9 @@ class Execution:
     """Dtype of the products of linear maps if their matrices are prepacked."""
     quantized: Prepacked | None = None
     """Dtype of the outputs of linear maps if the large ones multiply in int8."""
+    shortlisted: str = ""
+    """Node of the linear map of which decoding steps compute only the outputs that a batch may
+    need; empty if they compute all."""
     compiled: frozenset[str] = frozenset()
     """Paths of the modules whose `step` is compiled; an empty path is the complete model."""
     forms: Mapping[str, str] = field(default_factory=dict)

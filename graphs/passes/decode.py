@@ -1,4 +1,4 @@
-"""Passes of decoding: matrices in int8 or prepacked, and layers whose steps are compiled."""
+"""Passes of decoding: shortlists, matrices in int8 or prepacked, and compiled steps."""
 
 from __future__ import annotations
 
@@ -8,6 +8,21 @@ from dataclasses import replace
 from ..ir.execution import Prepacked
 from ..ir.graph import Graph, RepeatNode, Scope, TemplateNode
 from ..ir.moving import moving_ports, moving_values, root_moving
+from .output_projection import head_of
+
+
+def shortlist(graph: Graph, output: str = "logits") -> Graph:
+    """Return a graph whose steps compute only the logits that a batch may need.
+
+    Args:
+        graph: a checked graph of a model that decodes; one whose logits are not those of a linear
+            map (`head_of`) stays as it is.
+        output: the output with the logits.
+    """
+    head = head_of(graph, output) if graph.step_axis is not None else None
+    if head is None:
+        return graph
+    return replace(graph, execution=replace(graph.execution, shortlisted=head))
 
 
 def prepack(graph: Graph, dtype: Prepacked | None) -> Graph:
@@ -34,11 +49,14 @@ def compile_steps(graph: Graph) -> Graph:
     """Return a graph whose repeated layers have compiled steps, or itself if nothing is repeated.
 
     Args:
-        graph: a checked graph of a model that decodes; one that does not stays as it is.
+        graph: a checked graph of a model that decodes; one that does not stays as it is.  So does
+            one without a repeat and with a shortlist: its step would be compiled for each batch.
     """
     if graph.step_axis is None:
         return graph
     paths = frozenset(_layers(graph.root, root_moving(graph))) or frozenset([""])
+    if "" in paths and graph.execution.shortlisted:
+        return graph
     return replace(graph, execution=replace(graph.execution, compiled=paths))
 
 

@@ -13,7 +13,7 @@ from ..ir.execution import Execution, KernelChoice, Precision, Prepacked
 from ..ir.graph import Graph
 from .casts import cast_weights
 from .checkpoint import checkpoint_activations, checkpointed
-from .decode import compile_steps, prepack, quantize
+from .decode import compile_steps, prepack, quantize, shortlist
 from .forms import onnx_forms
 from .fuse import fuse, is_fusible
 from .parallel import parallelize
@@ -28,6 +28,7 @@ PassName = Literal[
     "kernels",
     "parallel",
     "casts",
+    "shortlist",
     "quantize",
     "prepack",
     "compile",
@@ -36,7 +37,7 @@ PassName = Literal[
 """Name of a pass."""
 NAMES: Mapping[Purpose, tuple[PassName, ...]] = {
     "train": ("unpad", "fuse", "checkpoint", "kernels", "parallel", "casts"),
-    "decode": ("unpad", "kernels", "quantize", "prepack", "compile"),
+    "decode": ("unpad", "kernels", "shortlist", "quantize", "prepack", "compile"),
     "export": ("forms",),
 }
 """The passes of each purpose, in their order."""
@@ -69,6 +70,8 @@ class Settings:
     """Dtype of the products of linear maps if decoding prepacks their matrices."""
     quantized: Prepacked | None = None
     """Dtype of the outputs of linear maps if the large ones multiply in int8."""
+    shortlisted: bool = False
+    """Whether decoding computes only the logits that a batch may need."""
     compiled: bool = False
     """Whether the steps of decoding are compiled."""
     without: Collection[PassName] = ()
@@ -203,6 +206,11 @@ def _prepacked(graph: Graph) -> list[str]:
     return [] if dtype is None else [f"linear maps multiply in {dtype}"]
 
 
+def _shortlisted(graph: Graph) -> list[str]:
+    head = graph.execution.shortlisted
+    return [f"{head} computes the logits of the pieces that a batch may need"] if head else []
+
+
 def _quantized(graph: Graph) -> list[str]:
     dtype = graph.execution.quantized
     if dtype is None:
@@ -255,6 +263,11 @@ _PASSES: Mapping[PassName, _Pass] = {
         "cast weights to a lower precision once an update, not in every product",
         _cast,
         _casting,
+    ),
+    "shortlist": _Pass(
+        "compute the logits of likely pieces only",
+        lambda graph, settings: shortlist(graph) if settings.shortlisted else graph,
+        _shortlisted,
     ),
     "quantize": _Pass(
         "round the matrices and the inputs of large linear maps to int8",

@@ -16,6 +16,8 @@ from ...specs.findings import InputError
 from ...specs.reader import read_file
 
 MANIFEST = "manifest.json"
+_WEIGHTS = ("weights.safetensors", "weights/")
+"""Beginnings of the paths of files with weights."""
 _PARTS = ".digests"
 """Beginning of the names of the files in which processes leave the digests of their shards."""
 
@@ -82,6 +84,18 @@ def verify(folder: Path, *, without: Iterable[str] = (), only: Collection[str] =
             raise _damaged(path, "the file is missing")
         if path.stat().st_size != wanted.get("bytes") or digest(path) != wanted:
             raise _damaged(path, "the file has changed since the checkpoint was written")
+
+
+def weights_digest(folder: Path) -> str:
+    """Return a SHA-256 digest of the weights of a checkpoint, from its manifest if it has one.
+
+    Raises:
+        DamagedError: the manifest is damaged.
+    """
+    known = _wanted(folder) if (folder / MANIFEST).is_file() else None
+    names = [name for name in known or _files(folder) if name.startswith(_WEIGHTS)]
+    files = {name: known[name] if known else digest(folder / name) for name in sorted(names)}
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def _wanted(folder: Path) -> Mapping[str, Mapping[str, Any]]:

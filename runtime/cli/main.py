@@ -29,6 +29,7 @@ COMMANDS = {
     "predicting": ("predict",),
     "decoding": ("translate", "score", "generate"),
     "evaluation": ("evaluate", "attend"),
+    "shortlists": ("shortlist",),
     "parsing": ("parse", "trees", "score-trees"),
     "checkpoints": ("average", "import", "prune", "merge"),
     "exporting": ("export", "fits", "eject"),

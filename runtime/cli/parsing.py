@@ -17,7 +17,7 @@ from .common.command import PARSING, command, wrong
 from .common.models import (
     OF_THE_RUN,
     Constrained,
-    Place,
+    PlaceOfParser,
     Sample,
     Sampling,
     Search,
@@ -91,7 +91,7 @@ def parse(
     sampling: Sampling,
     buffer: Buffer = 1000,
     progress: Progress = False,
-    place: Place,
+    place: PlaceOfParser,
 ) -> None:
     """Parse sentences line by line; an empty line gives an empty line.
 

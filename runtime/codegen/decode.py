@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ...graphs.ir.graph import Node, RepeatNode, Scope
+from ...graphs.ir.graph import Graph, Node, RepeatNode, Scope
 from ...graphs.ir.moving import fixed_outputs, moving_ports, saved_values, state_owner
+from .execution import begin_lines
 from .forward import call, given_ports, loop_lines, returned, run_lines, targets
 from .losses import weighing_first
 
@@ -33,6 +34,42 @@ def kept_value(key: str) -> tuple[str, int | None]:
     return value, int(place) if place else None
 
 
+def decoding_texts(
+    graph: Graph,
+    scope: Scope,
+    names: Mapping[str, str],
+    moving: frozenset[str],
+    moving_in: frozenset[str],
+    *,
+    root: bool,
+) -> list[str]:
+    """Return the sources of `begin` and `step`, and of `read_prompt` of a root without losses.
+
+    Args:
+        graph: the graph.
+        scope: its root or the inside of a template.
+        names: value to local variable.
+        moving: values that depend on moving inputs.
+        moving_in: the moving inputs.
+        root: whether the scope is the complete graph.
+    """
+    batches = [axis for axis, kind in graph.spec.axes.items() if kind == "batch"]
+    losses = graph.segments is not None
+    around = begin_lines(graph, moving_in, names) if root else ((), ())
+    head = graph.execution.shortlisted if root else ""
+    texts = [
+        begin_text(
+            scope, names, moving, moving_in, batches=batches, root=root, around=around, head=head
+        ),
+        step_text(
+            scope, names, moving, moving_in, batches=batches, root=root, losses=losses, head=head
+        ),
+    ]
+    if root and not losses:
+        texts.append(read_text(scope, names, moving, batches))
+    return texts
+
+
 def begin_text(
     scope: Scope,
     names: Mapping[str, str],
@@ -42,6 +79,7 @@ def begin_text(
     batches: Collection[str],
     root: bool,
     around: tuple[Iterable[str], Iterable[str]] = ((), ()),
+    head: str = "",
 ) -> str:
     """Return the source of `begin`, which computes and stores the values that do not move.
 
@@ -53,6 +91,7 @@ def begin_text(
         batches: the graph's batch axes, along which values are repeated for each beam.
         root: whether the scope is the complete graph.
         around: lines before and after the nodes that do not move.
+        head: node of the linear map that computes only some outputs; empty if there is none.
     """
     fixed = [name for name in scope.inputs if name not in moving_in]
     needed = _fixed_needed(scope, moving, root=root)
@@ -65,6 +104,9 @@ def begin_text(
             if any(f"{node.name}.{port}" in needed for port in node.outputs):
                 lines += run_lines(node, names, " " * 8)
             continue
+        if node.name == head:
+            selected = f"select_outputs(self.{node.module}, capacity.candidates)"
+            states.append(f'"{head}": {selected},')
         if not node.steps or state_owner(scope, node) != node.name:
             continue
         wires = {port: value for port, value in node.wires.items() if port not in ports}
@@ -96,6 +138,7 @@ def step_text(
     batches: Collection[str],
     root: bool,
     losses: bool = False,
+    head: str = "",
 ) -> str:
     """Return the source of `step`, which computes the next positions; args as in `begin_text`.
 
@@ -107,7 +150,7 @@ def step_text(
     for node in weighing_first(scope) if root else scope.nodes:
         ports = moving_ports(node, moving)
         if ports:
-            lines += _step_lines(scope, node, here, ports)
+            lines += _step_lines(scope, node, here, ports, selected=node.name == head)
     outputs = [
         port
         for port, value in scope.outputs.items()
@@ -175,12 +218,18 @@ def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str])
 
 
 def _step_lines(
-    scope: Scope, node: Node, names: Mapping[str, str], ports: frozenset[str]
+    scope: Scope,
+    node: Node,
+    names: Mapping[str, str],
+    ports: frozenset[str],
+    *,
+    selected: bool = False,
 ) -> Iterable[str]:
-    """Yield the lines that run a node for the next positions."""
+    """Yield the lines that run a node for the next positions; a selected one is in the state."""
     pad = " " * 8
     if not node.steps:
-        text = call(f"self.{node.module}", node, names, node.wires)
+        module = f'state["{node.name}"]' if selected else f"self.{node.module}"
+        text = call(module, node, names, node.wires)
         yield f"{pad}{targets(node, names)} = {text}"
         return
     wires = {port: value for port, value in node.wires.items() if port in ports}

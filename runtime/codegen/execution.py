@@ -3,7 +3,7 @@
 Unpadding, activation checkpointing, compiled steps and forms for an exporter change single
 modules: these are subclasses.  The inputs and outputs of an unpadded graph, and linear maps that
 a loss computes, are branches of its `forward`; kernels and prepacked matrices are calls in its
-constructor.
+constructor, and a shortlist is a call in its `begin`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ USE_KERNELS = ".kernels.kernel_choice:use_kernels"
 CASTS = ".kernels.precision.casts:Casts"
 OPERAND = ".kernels.precision.casts:operand"
 PREPACK = ".kernels.decoding.prepacked:prepack"
+SELECT_OUTPUTS = ".kernels.decoding.selected:select_outputs"
 QUANTIZE = ".kernels.decoding.quantized:quantize"
 COMPILED_STEPS = ".kernels.decoding.compiled:CompiledSteps"
 CHECKPOINT = "torch.utils.checkpoint:checkpoint"
@@ -110,6 +111,8 @@ def helpers_of(graph: Graph) -> Iterable[str]:
     if copies_weights(graph):
         yield full_path(CASTS)
         yield from [full_path(OPERAND)] if execution.fused or execution.groups else []
+    if execution.shortlisted:
+        yield full_path(SELECT_OUTPUTS)
     if execution.quantized is not None:
         yield full_path(QUANTIZE)
     if execution.prepacked is not None:

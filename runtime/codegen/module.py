@@ -29,11 +29,10 @@ from ...graphs.ir.graph import (
 from ...graphs.ir.moving import moving_ports, moving_values, root_moving
 from ...graphs.ir.traverse import holds_model, model_of
 from .constants import constants
-from .decode import begin_text, read_text, step_text
+from .decode import decoding_texts
 from .execution import (
     NO_MARKS,
     Marks,
-    begin_lines,
     below,
     constructor_lines,
     copies_weights,
@@ -218,15 +217,7 @@ def _scope_class(
         _forward(writer.graph, scope, names, root=root),
     ]
     if steps:
-        around = begin_lines(writer.graph, moving_in, names) if root else ((), ())
-        batches = [axis for axis, kind in writer.graph.spec.axes.items() if kind == "batch"]
-        losses = writer.graph.segments is not None
-        blocks += [
-            begin_text(scope, names, moving, moving_in, batches=batches, root=root, around=around),
-            step_text(scope, names, moving, moving_in, batches=batches, root=root, losses=losses),
-        ]
-        if root and not losses:
-            blocks.append(read_text(scope, names, moving, batches))
+        blocks += decoding_texts(writer.graph, scope, names, moving, moving_in, root=root)
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))
 
 

@@ -6,17 +6,18 @@ shares the weights of the model, which itself does not change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...blocks.kernels.decoding.prepacked import InferenceLinear, can_pack, is_plain
 from ...blocks.kernels.decoding.quantized import can_quantize
 from ...blocks.kernels.precision.weight_changes import steps_made, version_of
 from ...graphs.ir.execution import PLAIN, Prepacked
+from ...graphs.passes.output_projection import head_of
 from ...graphs.passes.pipeline import Settings, after
 from ...specs.findings import InputError
 from ..codegen.build import build_sharing, share
@@ -37,6 +38,18 @@ Skippable = Literal["unpad", "prepack"]
 """
 
 
+class Selection(Protocol):
+    """Which tokens the outputs of sources may need, such as a lexical shortlist."""
+
+    def allowed(self, sources: Sequence[Sequence[int]], size: int) -> Tensor:
+        """Return whether the output of each source may contain each token, [N, V].
+
+        Args:
+            sources: ids of each of the N sources.
+            size: number V of tokens.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Passes:
     """Which passes change how a model decodes."""
@@ -45,6 +58,8 @@ class Passes:
     """In what the products of large linear maps are computed."""
     without: frozenset[Skippable] = frozenset()
     """Passes to leave out."""
+    shortlist: Selection | None = None
+    """Which logits are computed; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +74,8 @@ class _Wanted:
     """Whether its steps can be compiled."""
     unpadded: bool
     """Whether decoding begins without the padding of its inputs."""
+    shortlisted: bool
+    """Whether its steps compute only the logits that a batch may need."""
 
 
 @dataclass(slots=True)
@@ -97,26 +114,34 @@ class Decoder:
             dtype: dtype of the products of linear maps.
 
         Raises:
-            InputError: products in int8 were requested, but this model, processor or version of
-                torch cannot compute them.
+            InputError: products in int8 or a shortlist were requested, but this model, processor
+                or version of torch cannot compute them.
         """
         skipped = self.passes.without
         quantizes = self.passes.quantize == "int8" and not model.training
+        selects = self.passes.shortlist is not None and not model.training
         wanted = _Wanted(
             None if "prepack" in skipped else _prepacked(model, dtype),
             _quantized(model, dtype) if quantizes else None,
             self.steps.choice not in {"off", "graphs"},
             "unpad" not in skipped and _on_cpu(model),
+            selects,
         )
-        if model.training or wanted == _Wanted(None, None, compiled=False, unpadded=False):
+        plain = _Wanted(None, None, compiled=False, unpadded=False, shortlisted=False)
+        if model.training or wanted == plain:
             return model
+        if selects and not _on_cpu(model):
+            raise no_shortlist("the model is not on the CPU", "choose the device cpu")
         weights = _weights(model)
         made = self._made.get(wanted)
         if made is None:
             module = decoding_module(model, **asdict(wanted))
             if module is None:
+                foreign = "Weft did not build this model, or its modules were replaced"
                 if quantizes:
-                    raise no_int8("Weft did not build this model, or its modules were replaced")
+                    raise no_int8(foreign)
+                if selects:
+                    raise no_shortlist(foreign)
                 return model
             made = self._made[wanted] = _Made(module, weights)
         elif made.weights != weights:
@@ -151,11 +176,14 @@ def use_passes(model: nn.Module, passes: Passes) -> None:
         InputError: a pass is set that has no effect on the model.
     """
     if passes != Passes() and not _on_cpu(model):
+        given = "quantize" if passes.quantize != "none" else "without"
         raise InputError(
             "the passes of decoding are for models on the CPU",
-            place="quantize" if passes.quantize != "none" else "without",
+            place=given if passes.shortlist is None else "shortlist",
             help="leave the setting out, or choose the device cpu",
         )
+    if passes.shortlist is not None:
+        refuse_shortlist(model)
     if passes.quantize == "int8":
         graph = program_of(model).graph
         if graph.step_axis is None:
@@ -163,6 +191,25 @@ def use_passes(model: nn.Module, passes: Passes) -> None:
         if not can_quantize():
             raise no_int8("this processor or this version of torch does not compute them exactly")
     decoder_of(model).passes = passes
+
+
+def refuse_shortlist(model: nn.Module) -> None:
+    """Raise an error unless a model can decode with a shortlist.
+
+    Raises:
+        InputError: it does not decode, its logits are not those of a plain linear map, or it is not
+            on the CPU.
+    """
+    graph = program_of(model).graph
+    if graph.step_axis is None:
+        raise no_shortlist(f"'{graph.name}' does not decode step by step")
+    if head_of(graph, "logits") is None:
+        raise no_shortlist(
+            f"the logits of '{graph.name}' are not those of a linear map without LoRA that nothing"
+            " else reads"
+        )
+    if not _on_cpu(model):
+        raise no_shortlist("the model is not on the CPU", "choose the device cpu")
 
 
 def passes_of(model: nn.Module) -> Passes:
@@ -177,6 +224,11 @@ def no_int8(why: str) -> InputError:
     )
 
 
+def no_shortlist(why: str, help_: str = "leave 'shortlist' out") -> InputError:
+    """Return the error that a shortlist is not possible."""
+    return InputError(f"no shortlist: {why}", place="shortlist", help=help_)
+
+
 def decoding_module(
     model: nn.Module,
     *,
@@ -184,6 +236,7 @@ def decoding_module(
     compiled: bool,
     unpadded: bool,
     quantized: Prepacked | None = None,
+    shortlisted: bool = False,
 ) -> nn.Module | None:
     """Return a module with the weights of a model whose graph went through the passes of decoding.
 
@@ -193,6 +246,7 @@ def decoding_module(
         compiled: whether its steps can be compiled.
         unpadded: whether decoding begins without the padding of its inputs.
         quantized: dtype of the outputs of linear maps that multiply in int8.
+        shortlisted: whether its steps compute only the logits that a batch may need.
 
     Returns:
         The module; None if the model was not built by Weft, or its modules were replaced since.
@@ -207,6 +261,7 @@ def decoding_module(
         kernels=graph.execution.kernels,
         prepacked=prepacked,
         quantized=quantized,
+        shortlisted=shortlisted,
         compiled=compiled,
         unpad=unpadded,
     )

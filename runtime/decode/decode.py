@@ -6,7 +6,7 @@ Axes: N sentences, S positions of the sources.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -31,6 +31,7 @@ from .search.logits_processors import (
 from .search.sampling import Sampler
 from .search.search import beam_search, sample
 from .settings import Hypothesis, SearchSettings
+from .shortlist.reduced import Reduced, ReducedStepper, reduced_vocabulary
 from .stepper import EnsembleStepper
 
 
@@ -96,6 +97,9 @@ def decode_ids(
         half: whether to run matrix products in bfloat16.
         cancelled: returns the sources whose outputs are not needed; the hypotheses returned for
             them are meaningless.
+
+    Raises:
+        InputError: the models have different shortlists.
     """
     device = next(models[0].parameters()).device
     rows = [torch.tensor(one.source, dtype=torch.long, device=device) for one in requests]
@@ -104,14 +108,21 @@ def decode_ids(
     mask_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
     limits_N = _limits(lengths_N, requests, search)
     own = [] if constraint is None else [constraint(limits_N.tolist())]
-    processor = _processor(requests, limits_N, search, avoidance, own)
+    if avoidance is not None:
+        own.append(avoidance.processor(limits_N.repeat_interleave(search.beam)))
+    reduced = _reduced(models, requests, special_tokens)
+    if reduced is not None:
+        # From here to the hypotheses, tokens of outputs are places in the reduced vocabulary.
+        requests, special_tokens = _placed(requests, special_tokens, reduced)
+        own = [reduced.widened(one) for one in own]
+    processor = _processor(requests, search, own)
     include = _inclusion(requests, limits_N, search, special_tokens.end)
     ids = {"bos": special_tokens.begin, "eos": special_tokens.end, "pad": special_tokens.pad}
     never = special_tokens.never
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         fixed = {"source": source_NS, "source_mask": mask_NS}
         length = int(limits_N.max())
-        steppers = [stepper_of(one, fixed, beams=search.beam, length=length) for one in models]
+        steppers = [_stepper(one, fixed, search.beam, length, reduced) for one in models]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
         # Other logits processors may ban tokens of the prefix, so it is then fed step by step.
@@ -119,6 +130,7 @@ def decode_ids(
         if free and (many := common([one.begin for one in requests], {*ids.values(), *never})):
             first = [[special_tokens.begin, *one.begin[:many]] for one in requests]
             vocabulary = int(program_of(models[0]).graph.inputs["target"].size or 0)
+            vocabulary = vocabulary if reduced is None else len(reduced.ids)
             stepper = ForcedPrefix(
                 reading,
                 torch.tensor(first, device=device),
@@ -126,7 +138,7 @@ def decode_ids(
                 vocabulary=vocabulary,
             )
         if search.sample is None:
-            return beam_search(
+            found = beam_search(
                 stepper,
                 settings=search,
                 max_lengths_N=limits_N,
@@ -136,16 +148,59 @@ def decode_ids(
                 cancelled=cancelled,
                 **ids,
             )
-        return sample(
-            stepper,
-            sampler=Sampler(search.sample, [one.source for one in requests], search.beam),
-            settings=search,
-            max_lengths_N=limits_N,
-            processor=chained([one for one in (processor, include) if one is not None]),
-            never=never,
-            cancelled=cancelled,
-            **ids,
+        else:
+            among = None if reduced is None else (reduced.ids, reduced.size)
+            sources = [one.source for one in requests]
+            found = sample(
+                stepper,
+                sampler=Sampler(search.sample, sources, search.beam, among=among),
+                settings=search,
+                max_lengths_N=limits_N,
+                processor=chained([one for one in (processor, include) if one is not None]),
+                never=never,
+                cancelled=cancelled,
+                **ids,
+            )
+    return found if reduced is None else reduced.hypotheses(found)
+
+
+def _reduced(
+    models: Sequence[nn.Module], requests: Sequence[Request], special_tokens: SpecialTokens
+) -> Reduced | None:
+    """Return the reduced vocabulary of a batch, with the tokens that its search needs."""
+    forced = [
+        [*one.begin, *(token for phrase in one.include for token in phrase)] for one in requests
+    ]
+    always = [*special_tokens[:3], *special_tokens.never]
+    return reduced_vocabulary(models, [one.source for one in requests], forced, always)
+
+
+def _placed(
+    requests: Sequence[Request], special_tokens: SpecialTokens, reduced: Reduced
+) -> tuple[list[Request], SpecialTokens]:
+    """Return requests and special tokens in a reduced vocabulary; sources keep their ids."""
+    placed = [
+        replace(
+            one,
+            begin=reduced.places(one.begin),
+            include=[reduced.places(phrase) for phrase in one.include],
         )
+        for one in requests
+    ]
+    begin, end, pad = reduced.places(special_tokens[:3])
+    never = frozenset(reduced.places(sorted(special_tokens.never)))
+    return placed, SpecialTokens(begin, end, pad, never)
+
+
+def _stepper(
+    model: nn.Module, fixed: dict[str, Tensor], beams: int, length: int, reduced: Reduced | None
+) -> Reading:
+    """Return the stepper of a model, over the reduced vocabulary if there is one."""
+    if reduced is None:
+        return stepper_of(model, fixed, beams=beams, length=length)
+    ids_C = reduced.ids
+    stepper = stepper_of(model, fixed, beams=beams, length=length, candidates=ids_C)
+    return ReducedStepper(stepper, reduced, beams)
 
 
 def _limits(lengths_N: Tensor, requests: Sequence[Request], search: SearchSettings) -> Tensor:
@@ -160,21 +215,14 @@ def _limits(lengths_N: Tensor, requests: Sequence[Request], search: SearchSettin
 
 
 def _processor(
-    requests: Sequence[Request],
-    limits_N: Tensor,
-    search: SearchSettings,
-    avoidance: Avoidance | None,
-    own: Sequence[LogitsProcessor],
+    requests: Sequence[Request], search: SearchSettings, own: Sequence[LogitsProcessor]
 ) -> LogitsProcessor | None:
     """Return one logits processor for settings, requests and the task; None if none is needed."""
     processors = list[LogitsProcessor](own)
-    limits_R = limits_N.repeat_interleave(search.beam)
     if search.repetition_penalty > 1:
         processors.append(repetition_penalty(search.repetition_penalty))
     if search.no_repeat:
         processors.append(no_repeat(search.no_repeat))
-    if avoidance is not None:
-        processors.append(avoidance.processor(limits_R))
     if any(one.begin for one in requests):
         processors.append(Beginning([one.begin for one in requests], search.beam))
     return chained(processors)

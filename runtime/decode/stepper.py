@@ -16,6 +16,7 @@ from ...blocks.kernels.decode_state import Capacity, State
 from ..codegen.decode import KEPT, kept_value
 from ..compile.decoder import decoder_of
 from .active_rows import rows_of
+from .forced_prefix import Reading
 
 READ_AT_ONCE = 512
 """Prompt tokens that are read in one call; memory grows with the square of this number."""
@@ -30,7 +31,7 @@ class ModelStepper:
     first_buffer: int | None = 16
     """Positions for which buffers are allocated at first; they are doubled.  None for all."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all by name but two
         self,
         model: nn.Module,
         fixed: Mapping[str, Tensor],
@@ -41,6 +42,7 @@ class ModelStepper:
         output: str = "logits",
         mask: str | None = None,
         sentences: int | None = None,
+        candidates: Tensor | None = None,
     ) -> None:
         """Run the parts that do not depend on the output once, and allocate the decoding state.
 
@@ -53,6 +55,7 @@ class ModelStepper:
             output: the output with the logits of the next token, [.., V].
             mask: mask input with the step axis; it is true everywhere.
             sentences: number of sentences, if there are no fixed inputs.
+            candidates: ids of the logits to compute, if the model has a shortlist; None for all.
         """
         parameter = next(model.parameters())
         device = next((value.device for value in fixed.values()), parameter.device)
@@ -60,7 +63,9 @@ class ModelStepper:
         half = torch.is_autocast_enabled(kind)
         dtype = torch.get_autocast_dtype(kind) if half else parameter.dtype
         rows = next((value.size(0) for value in fixed.values()), sentences or 1)
-        capacity = Capacity(rows, beams, length, dtype, device, first=self.first_buffer)
+        capacity = Capacity(
+            rows, beams, length, dtype, device, first=self.first_buffer, candidates=candidates
+        )
         decoder = decoder_of(model)
         self._steps = decoder.steps
         made: Any = decoder.module(model, dtype)
@@ -134,7 +139,7 @@ class EnsembleStepper:
     Source: Sutskever et al. 2014, section 3.6.
     """
 
-    def __init__(self, steppers: Sequence[ModelStepper]) -> None:
+    def __init__(self, steppers: Sequence[Reading]) -> None:
         """Combine steppers over the same sentences."""
         self._steppers = steppers
         self.rows = steppers[0].rows

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
 from ...graphs.ir.block_type import BlockType
 from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.deployed import open_deployed
+from ..checkpoint.manifest import weights_digest
 from ..codegen.build import device_named
 from ..compile.decode_compile import CompileChoice, Steps
 from ..compile.decoder import Passes, Quantize, Skippable, use_passes, use_steps
 from ..decode.settings import search_settings
 from .answering import searching_of
 from .model import Model, ready
+
+if TYPE_CHECKING:
+    from ..decode.shortlist.table import Shortlist
 
 Precision = Literal["float32", "bfloat16"]
 
@@ -31,6 +35,7 @@ def open_folder(  # noqa: PLR0913 - all by name but one
     compile_steps: CompileChoice = "off",
     quantize: Quantize = "none",
     without: Collection[Skippable] = (),
+    shortlist: str | Path | None = None,
     blocks: Iterable[BlockType] = (),
     verify: bool = True,
 ) -> Model:
@@ -46,6 +51,8 @@ def open_folder(  # noqa: PLR0913 - all by name but one
         quantize: `int8` rounds the matrices and the inputs of large linear maps to int8 while the
             model decodes on the CPU; the weights of the model do not change.
         without: passes of decoding to leave out, `unpad` or `prepack`.
+        shortlist: a file written by `weft shortlist` for this checkpoint; decoding then computes
+            the logits of likely tokens only.
         blocks: block types that the model uses besides the installed ones; a checkpoint never
             names code.
         verify: whether to compare the files with the checkpoint's manifest; this reads the weights
@@ -55,8 +62,8 @@ def open_folder(  # noqa: PLR0913 - all by name but one
         The model; `translate` translates lines, and `parse` of a parser returns trees.
 
     Raises:
-        InputError: the checkpoint is incomplete, its tokenizer does not match the model, or an
-            argument is invalid.
+        InputError: the checkpoint is incomplete, its tokenizer does not match the model, the
+            shortlist is that of another model or was not measured, or an argument is invalid.
         SpecError: the checkpoint uses an unknown block.
     """
     for name, value, known in (
@@ -76,12 +83,13 @@ def open_folder(  # noqa: PLR0913 - all by name but one
         precision=precision,
         steps=Steps(compile_steps),
         passes=Passes(quantize, frozenset(without)),
+        shortlist=shortlist,
         blocks=blocks,
         verify=verify,
     )
 
 
-def open_model(
+def open_model(  # noqa: PLR0913 - all by name but one
     folder: Path | str,
     *,
     search: Mapping[str, Any] | None = None,
@@ -89,6 +97,7 @@ def open_model(
     precision: str = "float32",
     steps: Steps | None = None,
     passes: Passes | None = None,
+    shortlist: str | Path | None = None,
     blocks: Iterable[BlockType] = (),
     verify: bool = True,
 ) -> Model:
@@ -101,12 +110,14 @@ def open_model(
         precision: `float32` or `bfloat16`.
         steps: how decoding steps are run; default: not compiled.
         passes: which passes change how the model decodes; default: all but `quantize`.
+        shortlist: a file of the tokens whose logits are computed; None for all tokens.
         blocks: block types that the model uses besides the installed ones.
         verify: whether to compare the files with the manifest.
 
     Raises:
         InputError: the checkpoint is incomplete or damaged, its tokenizer does not match the
-            model, or the steps or passes need another device or model.
+            model, the steps or passes need another device or model, or the shortlist is that of
+            another model or was not measured.
         SpecError: the checkpoint uses an unknown block.
     """
     if steps is not None and steps.choice == "graphs" and torch.device(device).type != "cuda":
@@ -121,9 +132,26 @@ def open_model(
     model = ready(checkpoint, settings, device, half=precision == "bfloat16")
     if steps is not None:
         use_steps(model.module, steps)
+    if shortlist is not None:
+        passes = replace(passes or Passes(), shortlist=_shortlist_for(model, shortlist))
     if passes is not None:
         use_passes(model.module, passes)
     return model
+
+
+def _shortlist_for(model: Model, path: str | Path) -> Shortlist:
+    """Return the shortlist in a file, after checking that it is one for a model.
+
+    Raises:
+        InputError: it is that of another model or was not measured, or the model does not
+            translate.
+    """
+    from ..decode.shortlist.table import open_shortlist
+
+    reader, found = model.translator, open_shortlist(path)
+    weights = weights_digest(model.checkpoint.folder)
+    found.refuse_other(str(path), reader.source, reader.target, weights)
+    return found
 
 
 def ensemble(first: Model, others: Sequence[Model]) -> Model:

@@ -39,6 +39,9 @@ class Placement(BaseModel):
     graphs instead, on a GPU only."""
     quantize: Literal["none", "int8"] = "none"
     """Round the matrices and the inputs of large linear maps to int8 while decoding on the CPU."""
+    shortlist: str | None = None
+    """File of `weft shortlist` for the checkpoint: compute the logits of likely tokens only, on the
+    CPU."""
     without: tuple[Literal["unpad", "prepack"], ...] = ()
     """Leave out a pass of decoding (see `weft show SPEC --passes --decode`). Repeat the option for
     several."""
@@ -46,9 +49,13 @@ class Placement(BaseModel):
 
 Place = Annotated[dict[str, Any], FieldsOf(Placement, panel="Models and devices")]
 PlaceOfOne = Annotated[
-    dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=("ensemble",))
+    dict[str, Any],
+    FieldsOf(Placement, panel="Models and devices", without=("ensemble", "shortlist")),
 ]
-_OF_STEPS = ("compile", "quantize", "without")
+PlaceOfParser = Annotated[
+    dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=("shortlist",))
+]
+_OF_STEPS = ("compile", "quantize", "shortlist", "without")
 """Settings of models that decode step by step."""
 PlaceUncompiled = Annotated[
     dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=_OF_STEPS)
@@ -148,6 +155,7 @@ def open_checkpoints(
             verify=given.verify,
             steps=Steps(choice, work=work, log=terminal.notice),
             passes=Passes(given.quantize, frozenset(given.without)),
+            shortlist=given.shortlist,
         )
         for folder in (checkpoint, *given.ensemble)
     )

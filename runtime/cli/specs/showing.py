@@ -59,6 +59,9 @@ def show(
         Literal["none", "int8"] | None,
         typer.Option("--quantize", help="Products of large linear maps in decoding."),
     ] = None,
+    shortlist: Annotated[
+        bool, typer.Option("--shortlist", help="Compute the logits of a shortlist in decoding.")
+    ] = False,
     overrides: Overrides = None,
     json_: Json = False,
 ) -> None:
@@ -75,10 +78,10 @@ def show(
     purposes += ["export"] if export else []
     narrows = bool(after or without)
     _refuse_idle(passes=passes, code=code, purposes=purposes, json_=json_, narrows=narrows)
-    if quantize is not None and not decode:
-        raise InputError(
-            "--quantize has no effect here", place="--quantize", help="add --decode --passes"
-        )
+    for option, given in (("--quantize", quantize is not None), ("--shortlist", shortlist)):
+        if given and not decode:
+            problem = f"{option} has no effect here"
+            raise InputError(problem, place=option, help="add --decode --passes")
     graph, settings = _opened(spec, overrides)
     if not (passes or code):
         print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
@@ -87,7 +90,7 @@ def show(
     left_out = tuple(without or ())
     if purpose != "train":
         graph = deployed_graph(graph)
-        settings = _settings_of(graph, purpose, quantize=quantize == "int8")
+        settings = _settings_of(graph, purpose, quantize=quantize == "int8", shortlisted=shortlist)
     steps = _steps(graph, replace(settings, without=left_out), after)
     if passes:
         print(json.dumps(list(map(_as_json, steps)), indent=2) if json_ else _listed(steps))
@@ -140,7 +143,7 @@ def _refuse_idle(
             raise InputError(f"{option} has no effect here", place=option, help=help_)
 
 
-def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool) -> Settings:
+def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool, shortlisted: bool) -> Settings:
     """Return the settings of the passes of decoding or of an export.
 
     Raises:
@@ -153,7 +156,13 @@ def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool) -> Settings:
             help="use --train, or a model with a 'step', such as transformer-base",
         )
     quantized: Prepacked | None = "float32" if quantize else None
-    return Settings(purpose=purpose, prepacked="float32", quantized=quantized, compiled=True)
+    return Settings(
+        purpose=purpose,
+        prepacked="float32",
+        quantized=quantized,
+        shortlisted=shortlisted,
+        compiled=True,
+    )
 
 
 def _steps(graph: Graph, settings: Settings, after: PassName | None) -> list[Step]:

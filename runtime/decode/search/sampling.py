@@ -51,10 +51,23 @@ class Sampler:
     """Random number generators of all rows, seeded with seed, source and sample number."""
 
     def __init__(
-        self, settings: SampleSettings, sources: Sequence[Sequence[int]], samples: int
+        self,
+        settings: SampleSettings,
+        sources: Sequence[Sequence[int]],
+        samples: int,
+        *,
+        among: tuple[Tensor, int] | None = None,
     ) -> None:
-        """Seed the generators of `samples` rows of each source."""
-        self.settings = settings
+        """Seed the generators of `samples` rows of each source.
+
+        Args:
+            settings: temperature, truncation and seed.
+            sources: ids of each source.
+            samples: rows of each source.
+            among: the tokens V that are drawn from, ascending, and how many the vocabulary has; a
+                token gets the same random numbers whichever others there are.  None for all.
+        """
+        self.settings, self._among = settings, among
         self._generators = [
             torch.Generator().manual_seed(_seed(settings.seed, source, sample))
             for source in sources
@@ -73,12 +86,19 @@ class Sampler:
         size, none = scores_RV.size(1), torch.full(scores_RV.shape[1:], 0.5)
         uniform_RV = torch.stack(
             [
-                torch.rand(size, generator=one) if rows is None or rows[row] else none
+                self._uniform(size, one) if rows is None or rows[row] else none
                 for row, one in enumerate(self._generators)
             ]
         )
         noise_RV = -torch.log(-torch.log(uniform_RV.clamp(1e-20, 1 - 1e-7)))
         return (scores_RV + noise_RV.to(scores_RV.device)).argmax(-1)
+
+    def _uniform(self, size: int, generator: torch.Generator) -> Tensor:
+        """Return a number from 0 to 1 for each token that is drawn from."""
+        if self._among is None:
+            return torch.rand(size, generator=generator)
+        tokens_V, vocabulary = self._among
+        return torch.rand(vocabulary, generator=generator)[tokens_V]
 
 
 def _seed(seed: int, source: Sequence[int], sample: int) -> int:

@@ -8,7 +8,7 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.decode import compile_steps, prepack, quantize
+from weft.graphs.passes.decode import compile_steps, prepack, quantize, shortlist
 from weft.graphs.passes.forms import onnx_forms
 from weft.graphs.passes.pipeline import NAMES, Settings, after, pipeline
 from weft.specs.load import load
@@ -46,6 +46,26 @@ def test_each_pass_of_decoding_changes_the_graph_by_one_record() -> None:
     rounded = quantize(made, "bfloat16")
     assert replace(rounded.execution, quantized=None) == made.execution
     assert rounded.root is made.root
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [("transformer-base", "head"), ("parsing-pointer", ""), ("bert", ""), ("gpt2", "head")],
+)
+def test_a_shortlist_is_one_of_the_output_projection(name: str, head: str) -> None:
+    """Where logits are not those of a linear map, or nothing decodes, the graph stays as it is."""
+    made = graph(name)
+
+    found = shortlist(made)
+
+    assert found.execution == replace(made.execution, shortlisted=head)
+    assert found.root is made.root
+
+
+def test_a_step_with_a_shortlist_is_not_compiled_as_a_whole() -> None:
+    """It calls another map in every batch; layers do not."""
+    assert compile_steps(shortlist(graph("gru-attention"))).execution.compiled == frozenset()
+    assert compile_steps(shortlist(graph("gpt2", layers=1))).execution.compiled == {"decoder.0"}
 
 
 def test_the_pipeline_of_decoding() -> None:

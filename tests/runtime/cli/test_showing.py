@@ -78,8 +78,9 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
         (("--decode",), "add --code or --passes"),
         (("--code", "--decode", "--train"), "give one of them"),
         (("--without", "fuse"), "add --passes"),
-        (("--code", "--decode", "--without", "fuse"), "kernels, prepack, quantize"),
+        (("--code", "--decode", "--without", "fuse"), "kernels, prepack, quantize, shortlist"),
         (("--passes", "--quantize", "int8"), "add --decode"),
+        (("--passes", "--shortlist"), "add --decode"),
         (("--code", "--passes"), "either"),
         (("--code", "--json"), "use --passes"),
         (("--passes", "--after", "fuse", "--without", "fuse"), "leave it in"),
@@ -108,8 +109,9 @@ def test_the_code_of_decoding_names_its_kernels(capsys: Capture) -> None:
         assert line in whole
         assert line not in plain
     assert "    _scan = scan" in loops
-    assert [row["pass"] for row in rows] == ["unpad", "kernels", "quantize", "prepack", "compile"]
-    assert rows[4]["changed"] == ["the steps of 4 layers, from decoder.0"]
+    names = ["unpad", "kernels", "shortlist", "quantize", "prepack", "compile"]
+    assert [row["pass"] for row in rows] == names
+    assert rows[5]["changed"] == ["the steps of 4 layers, from decoder.0"]
 
 
 def test_the_code_of_decoding_in_int8(capsys: Capture) -> None:
@@ -123,6 +125,20 @@ def test_the_code_of_decoding_in_int8(capsys: Capture) -> None:
     assert lines in rounded
     assert plain == without == printed(capsys, "transformer-base", *wanted[:3], "none")
     assert "quantize" not in plain
+
+
+def test_the_code_of_decoding_with_a_shortlist(capsys: Capture) -> None:
+    """`begin` selects the rows of the output projection, and `step` calls the smaller map."""
+    wanted = ("transformer-base", "--decode", "--shortlist")
+    code = printed(capsys, *wanted, "--code")
+    plain = printed(capsys, *wanted, "--code", "--without", "shortlist")
+    passes = printed(capsys, *wanted, "--passes")
+
+    assert '            "head": select_outputs(self.head, capacity.candidates),\n' in code
+    assert '        head = state["head"](decoder)\n' in code
+    assert plain == printed(capsys, "transformer-base", "--decode", "--code")
+    assert "select_outputs" not in plain
+    assert "head computes the logits of the pieces that a batch may need" in passes
 
 
 def test_a_model_that_does_not_decode_has_no_code_of_decoding(capsys: Capture) -> None:

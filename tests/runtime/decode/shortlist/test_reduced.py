@@ -1,0 +1,350 @@
+"""Searching in a reduced vocabulary gives what a search gives whose other logits are -inf.
+
+The other search is independent of shortlists: it decodes one sentence at a time over all tokens,
+and a hook on the output projection sets the logits outside of the sentence's list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.kernels.decode_state import Capacity
+from weft.blocks.kernels.decoding import quantized
+from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack
+from weft.blocks.kernels.decoding.quantized import Int8Linear, can_quantize
+from weft.blocks.kernels.decoding.selected import select_outputs
+from weft.blocks.kernels.linear import LinearMap
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.codegen.build import build, build_empty
+from weft.runtime.compile.decode_compile import Steps
+from weft.runtime.compile.decoder import Passes, decoder_of, use_passes, use_steps
+from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
+from weft.runtime.decode.search.constraints import Avoidance
+from weft.runtime.decode.settings import Hypothesis, SampleSettings, SearchSettings
+from weft.runtime.decode.shortlist.reduced import recurring, reduced_to
+from weft.specs.findings import InputError
+from weft.specs.load import load
+
+VOCAB = 50
+PAD, END, UNKNOWN, BEGIN = range(4)
+SPECIAL = SpecialTokens(BEGIN, END, PAD, frozenset({UNKNOWN}))
+SMALL = {"vocab": VOCAB, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 2}
+TEXTS = ["", "", "", "", *(f" w{number}" for number in range(4, VOCAB))]
+
+
+class Listed:
+    """A list of tokens for each first token of a source."""
+
+    def __init__(self, lists: dict[int, set[int]]) -> None:
+        """Store the lists; a source with another first token has all tokens."""
+        self.lists = lists
+
+    def allowed(self, sources: Sequence[Sequence[int]], size: int) -> Tensor:
+        """Return whether the output of each source may contain each token."""
+        known = [self.lists.get(ids[0], set(range(size))) for ids in sources]
+        return torch.tensor([[token in one for token in range(size)] for one in known])
+
+
+LISTS = Listed(
+    {
+        10: {*range(4, 20)},
+        11: {*range(15, 25), 49},
+        12: {7, 30, 31, 32, 40},
+    }
+)
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    """Return a small Transformer with clearly different logits."""
+    made = build(check(load("transformer-tiny").form, registry(), SMALL)).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    return made
+
+
+def requests() -> list[Request]:
+    """Return sources of different lengths, one of which has all tokens."""
+    return [
+        Request([10, 5, 6, 7, 1]),
+        Request([11, 9, 1]),
+        Request([12, 22, 23, 24, 25, 26, 1]),
+        Request([13, 40, 41, 1]),
+    ]
+
+
+def found_in(
+    models: Sequence[nn.Module], given: Sequence[Request], settings: SearchSettings
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of requests."""
+    avoidance = Avoidance(settings.avoid, TEXTS, END) if settings.avoid else None
+    return decode_ids(models, given, SPECIAL, settings, avoidance=avoidance)
+
+
+def by_definition(
+    models: Sequence[nn.Module], given: Sequence[Request], settings: SearchSettings
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of searches whose other logits are minus infinity."""
+    found = []
+    for one in given:
+        allowed_V = LISTS.allowed([one.source], VOCAB)[0]
+        forced = [*one.begin, *(token for phrase in one.include for token in phrase)]
+        allowed_V[[*SPECIAL[:3], *SPECIAL.never, *forced]] = True
+
+        def hook(_: nn.Module, __: Any, logits: Tensor, allowed_V: Tensor = allowed_V) -> Tensor:
+            return logits.masked_fill(~allowed_V, -torch.inf)
+
+        hooks = [model.get_submodule("head").register_forward_hook(hook) for model in models]
+        for model in models:
+            vars(model).pop("_decoder", None)
+        found += found_in(models, [one], settings)
+        for handle in hooks:
+            handle.remove()
+    for model in models:
+        vars(model).pop("_decoder", None)
+    return found
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    """Check that tokens are equal, and scores up to rounding."""
+    assert [[one.tokens for one in row] for row in found] == [
+        [one.tokens for one in row] for row in expected
+    ]
+    numbers, wanted = (
+        [each for row in rows for one in row for each in (one.score, one.log_probability)]
+        for rows in (found, expected)
+    )
+    assert numbers == pytest.approx(wanted, abs=1e-4)
+
+
+SEARCHES = pytest.mark.parametrize(
+    "search",
+    [
+        {"beam": 1, "nbest": 1},
+        {"beam": 4, "nbest": 4},
+        {"beam": 4, "groups": 2, "nbest": 3},
+        {"beam": 3, "ends": "best", "min_length": 4},
+        {"beam": 2, "no_repeat": 1, "repetition_penalty": 1.2},
+        {"beam": 3, "avoid": ("w16", "w31", "w5 w6")},
+        {"beam": 3, "sample": SampleSettings(temperature=1.5)},
+        {"beam": 2, "sample": SampleSettings(top_k=3, top_p=0.9)},
+    ],
+    ids=["greedy", "beam", "groups", "best", "repeats", "avoid", "sample", "truncated"],
+)
+
+
+@SEARCHES
+def test_every_search_in_a_list_is_one_with_infinite_logits_outside(
+    model: nn.Module, search: dict[str, Any]
+) -> None:
+    """Four sentences with lists of their own, decoded together, one of them with all tokens."""
+    settings = SearchSettings(**{"nbest": 2, "max_extra": 3, **search})
+    expected = by_definition([model], requests(), settings)
+    plain = found_in([model], requests(), settings)
+
+    use_passes(model, Passes(shortlist=LISTS))
+    found = found_in([model], requests(), settings)
+
+    assert_same(found, expected)
+    assert [row[0].tokens for row in found[:3]] != [row[0].tokens for row in plain[:3]]
+    assert_same(found[3:], plain[3:])
+
+
+@SEARCHES
+def test_a_list_of_all_tokens_changes_nothing(model: nn.Module, search: dict[str, Any]) -> None:
+    """Every number is the same, to the last bit."""
+    settings = SearchSettings(**{"nbest": 2, "max_extra": 3, **search})
+    plain = found_in([model], requests(), settings)
+
+    use_passes(model, Passes(shortlist=Listed({})))
+
+    assert found_in([model], requests(), settings) == plain
+
+
+@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 4}, {"sample": SampleSettings()}])
+def test_tokens_that_a_request_forces_are_in_its_list(
+    model: nn.Module, search: dict[str, Any]
+) -> None:
+    """Prefixes and phrases of tokens outside of the lists are written as without a shortlist."""
+    settings = SearchSettings(**{"max_extra": 6, **search})
+    begun = [Request([10, 5, 6, 7, 1], begin=[33, 5]), Request([11, 9, 1], begin=[48])]
+    holding = [
+        Request([12, 22, 23, 1], begin=[7], include=[[44, 45]]),
+        Request([10, 8, 1], include=[[33], [6, 34]]),
+    ]
+    expected = [by_definition([model], given, settings) for given in (begun, holding)]
+
+    use_passes(model, Passes(shortlist=LISTS))
+    found = [found_in([model], given, settings) for given in (begun, holding)]
+
+    assert_same(found[0], expected[0])
+    assert_same(found[1], expected[1])
+    assert found[0][0][0].tokens[:2] == (33, 5)
+    assert {33, 6, 34} <= {*found[1][1][0].tokens}
+
+
+def test_models_of_an_ensemble_share_a_list(model: nn.Module) -> None:
+    """Each model's probabilities are normalized over the list, and then averaged."""
+    other = build(check(load("transformer-tiny").form, registry(), SMALL), seed=2).eval()
+    settings = SearchSettings(beam=2, max_extra=3)
+    expected = by_definition([model, other], requests(), settings)
+
+    use_passes(model, Passes(shortlist=LISTS))
+    with pytest.raises(InputError, match="different shortlists"):
+        found_in([model, other], requests(), settings)
+    use_passes(other, Passes(shortlist=LISTS))
+
+    assert_same(found_in([model, other], requests(), settings), expected)
+
+
+def test_an_output_does_not_depend_on_the_batch(model: nn.Module) -> None:
+    """Each sentence has its own list, whatever the others need."""
+    use_passes(model, Passes(shortlist=LISTS))
+    settings = SearchSettings(beam=3, nbest=3, max_extra=3)
+
+    together = found_in([model], requests(), settings)
+
+    assert_same(together, [found_in([model], [one], settings)[0] for one in requests()])
+
+
+def test_only_the_selected_rows_are_multiplied(
+    model: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step computes as many logits as the list has tokens, and the matrix is packed once."""
+    if not can_pack(torch.float32):
+        pytest.skip("this torch packs no matrices on this processor")
+    widths, packed = list[int](), list[int]()
+    multiply, reordered = PackedLinear.multiply, PackedLinear._reordered
+
+    def counted(self: PackedLinear, x: Tensor) -> Tensor:
+        widths.append(self.out_features)
+        return multiply(self, x)
+
+    def counted_packing(self: PackedLinear) -> Any:
+        packed.append(self.out_features)
+        return reordered(self)
+
+    monkeypatch.setattr(PackedLinear, "multiply", counted)
+    monkeypatch.setattr(PackedLinear, "_reordered", counted_packing)
+    use_passes(model, Passes(shortlist=LISTS))
+
+    found_in([model], requests()[2:3], SearchSettings(beam=2, max_extra=3, min_length=4))
+
+    # Five tokens, four special ones and one that makes the size recur: ten.
+    assert widths.count(10) >= 5
+    assert packed.count(10) == 1
+    assert VOCAB not in widths + packed
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "passes",
+    [{}, {"without": frozenset({"prepack"})}, {"quantize": "int8"}],
+    ids=["prepacked", "plain", "int8"],
+)
+def test_every_kind_of_output_projection_selects_its_rows(
+    model: nn.Module, passes: dict[str, Any], half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logits are those of the complete product, in every precision."""
+    if passes.get("quantize") == "int8" and not can_quantize():
+        pytest.skip("this torch multiplies in float only on this processor")
+    monkeypatch.setattr(quantized, "LEAST", dict.fromkeys(quantized.LEAST, 1))
+    use_passes(model, Passes(shortlist=LISTS, **passes))
+    dtype = torch.bfloat16 if half else torch.float32
+    ids = torch.tensor([0, 1, 3, 9, 33, 49])
+    source = torch.tensor([[10, 5, 6, 1]])
+    fixed = {"source": source, "source_mask": source > 0}
+    target = torch.tensor([[3, 7, 8]])
+
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        made: Any = decoder_of(model).module(model, dtype)
+        found = []
+        for candidates in (None, ids):
+            place = Capacity(1, 1, 3, dtype, torch.device("cpu"), candidates=candidates)
+            state = made.begin(place, **fixed)
+            found.append(made.step(target=target, state=state, position=0)["logits"])
+
+    assert found[0].shape == (1, 3, VOCAB)
+    torch.testing.assert_close(found[1], found[0][..., ids], rtol=1e-2 if half else 1e-5, atol=1e-5)
+    head = made.get_submodule("head")
+    kind = {"int8": Int8Linear, "none": PackedLinear}[passes.get("quantize", "none")]
+    assert isinstance(head, LinearMap if "without" in passes else kind)
+
+
+def test_a_bias_is_selected_with_its_rows() -> None:
+    """By the definition of a linear map, in float64."""
+    whole = LinearMap(3, 4).double()
+    ids, x = torch.tensor([3, 1]), torch.rand(2, 3, dtype=torch.float64)
+
+    with torch.no_grad():
+        found = select_outputs(whole, ids)(x)
+        expected = torch.stack([x @ whole.weight[i] + whole.bias[i] for i in (3, 1)], 1)
+
+    torch.testing.assert_close(found, expected)
+    assert select_outputs(whole, None) is whole
+
+
+def test_compiled_steps_are_not_compiled_again_for_each_batch(model: nn.Module) -> None:
+    """The pass compiles layers, which have nothing of the shortlist."""
+    use_steps(model, Steps("on"))
+    use_passes(model, Passes(shortlist=LISTS))
+
+    with torch.inference_mode():
+        made = decoder_of(model).module(model, torch.float32)
+
+    assert [path for path, one in made.named_modules() if hasattr(one, "_compiled_steps")]
+    assert not type(made).__name__.startswith("Compiled")
+
+
+def test_the_reduced_vocabulary_has_a_size_that_recurs() -> None:
+    """The union of the lists, and unused tokens up to a size of which an octave has four."""
+    own_NV = torch.zeros(2, 30, dtype=torch.bool)
+    own_NV[0, [3, 20]] = True
+    own_NV[1, [3, 5, 7, 11, 13, 17, 19, 29]] = True
+
+    reduced = reduced_to(own_NV)
+
+    assert reduced.ids.tolist() == [0, 3, 5, 7, 11, 13, 17, 19, 20, 29]
+    assert reduced.own is not None
+    assert reduced.own[0].nonzero()[:, 0].tolist() == [1, 8]
+    assert reduced.own[1].nonzero()[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 9]
+    assert [recurring(count, 9999) for count in (1, 8, 9, 11, 16, 17, 1025)] == [
+        1, 8, 10, 12, 16, 20, 1280,
+    ]  # fmt: skip
+    assert recurring(1025, 1100) == 1100
+
+
+def test_a_model_in_training_has_no_shortlist(model: nn.Module) -> None:
+    """As it has no other pass of decoding."""
+    settings = SearchSettings(beam=2, max_extra=3)
+    model.train()
+    torch.manual_seed(1)
+    plain = found_in([model], requests(), settings)
+    use_passes(model, Passes(shortlist=LISTS))
+    torch.manual_seed(1)
+
+    assert found_in([model], requests(), settings) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("vit", "does not decode step by step"),
+        ("parsing-pointer", "not those of a linear map"),
+        ("transformer-tiny", "are for models on the CPU"),
+    ],
+)
+def test_models_that_cannot_have_a_shortlist_are_refused(name: str, problem: str) -> None:
+    """One without steps, one whose logits are no linear map, and one on another device."""
+    device = "meta" if name == "transformer-tiny" else "cpu"
+    model = build_empty(check(load(name).form, registry()), device=device)
+
+    with pytest.raises(InputError, match=problem):
+        use_passes(model, Passes(shortlist=LISTS))
