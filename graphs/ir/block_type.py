@@ -270,14 +270,12 @@ class BlockType:
     which takes the module and the method's arguments and which torch's exporter can trace; `file`
     as in `module`."""
     is_linear_map: bool = False
-    """Whether it computes x W^T + b of its only port, from `weight` and `bias` (or None): the loss
-    of a graph that ends in such a map can be fused with it."""
+    """Whether it computes x W^T + b of its only port, from `weight` and `bias` (or None)."""
     takes_linear_output: bool = False
     """For a loss: whether its port `logits` also takes the linear map that would compute them."""
     logits_ports: tuple[str, ...] = ()
-    """For a loss: the ports with logits, if it is a sum over their positions, so that it can be
-    computed for a few positions at a time.  The positions that count are those where its other
-    inputs are true, or not negative."""
+    """For a loss that is a sum over positions: its ports with logits.  The positions that count are
+    those where its other inputs are true, or not negative."""
     weighs: tuple[str, ...] = ()
     """For a loss, whose first output is a sum over items: the ports that `weight`, a method of its
     module, takes.  It returns the number of items, by which training divides, so these ports must

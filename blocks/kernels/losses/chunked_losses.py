@@ -193,7 +193,7 @@ class _Work:
             one.requires_grad_(
                 factors is not None and (map_.x.requires_grad or map_.weight.requires_grad)
             )
-        with torch.set_grad_enabled(factors is not None):
+        with torch.no_grad() if factors is None else torch.enable_grad():
             found = [one.each(lambda value: value[chunk]).run(logits) for one in self.readings]
         self.outputs = [len(one) for one in found]
         trained = [one for one in logits if one.requires_grad]
