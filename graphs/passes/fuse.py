@@ -139,10 +139,11 @@ def _maps(graph: Graph) -> dict[str, Fused]:
     found = {}
     for node in graph.root.nodes:
         owner = nodes.get(node.module)
-        if not isinstance(node, TemplateNode) or not isinstance(owner, TemplateNode):
+        model = owner.model if isinstance(owner, TemplateNode) else None
+        if not isinstance(node, TemplateNode) or model is None:
             continue
-        for port in node.outputs if owner.model is not None else ():
-            head = head_of(owner.model, port) if owner.model is not None else None
+        for port in node.outputs:
+            head = head_of(model, port)
             if head is not None:
                 found[f"{node.name}.{port}"] = Fused(node.name, node.module, head, port)
     return found

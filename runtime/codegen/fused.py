@@ -58,17 +58,18 @@ def linear_output_line(
         names: value to local variable.
         copied: whether the loss also gets the low-precision copy of the weight.
     """
-    value, output = names[f"{fused.model}.{fused.output}"], _linear_output(fused, names, copied)
-    pad = " " * 12
+    value, pad = names[f"{fused.model}.{fused.output}"], " " * 12
+    arguments = _map_arguments(fused, names, copied)
     if not copied:
         return (
             f"        {linear_output(loss)} = (\n"
-            f"{pad}{output} if self.training else {value}\n"
+            f"{pad}LinearOutput({arguments}) if self.training else {value}\n"
             f"        )"
         )
     return (
         f"        {linear_output(loss)} = (\n"
-        f"{pad}{output.replace('(', f'({chr(10)}{pad}    ', 1)[:-1]}\n"
+        f"{pad}LinearOutput(\n"
+        f"{pad}    {arguments}\n"
         f"{pad})\n"
         f"{pad}if self.training\n"
         f"{pad}else {value}\n"
@@ -76,11 +77,11 @@ def linear_output_line(
     )
 
 
-def _linear_output(fused: Fused, names: Mapping[str, str], copied: bool) -> str:  # noqa: FBT001
-    """Return the expression of a map that was not computed."""
+def _map_arguments(fused: Fused, names: Mapping[str, str], copied: bool) -> str:  # noqa: FBT001
+    """Return the arguments of `LinearOutput` for a map."""
     value, head = names[f"{fused.model}.{fused.output}"], f"self.{fused.module}.{fused.head}"
     copy = f', operand({head}, "weight")' if copied else ""
-    return f"LinearOutput({value}, {head}.weight, {head}.bias{copy})"
+    return f"{value}, {head}.weight, {head}.bias{copy}"
 
 
 def _group_lines(
@@ -100,7 +101,9 @@ def _group_lines(
         f"{pad}{', '.join(left)}{',' * (len(left) == 1)} = losses_in_chunks(",
     ]
     lines.append(f"{pad}    [")
-    lines += [f"{pad}        {_linear_output(one, names, copied)}," for one in group.maps]
+    lines += [
+        f"{pad}        LinearOutput({_map_arguments(one, names, copied)})," for one in group.maps
+    ]
     lines += [f"{pad}    ],", f"{pad}    ["]
     for node in losses:
         ports = group.losses[node.name]

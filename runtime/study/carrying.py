@@ -25,6 +25,7 @@ import numpy as np
 
 from ...specs.files import write_beside
 from ...specs.findings import InputError
+from ..checkpoint.saving import replace_folder
 from ..system.lock import locked
 from .running.jobs import DIGITS, OBJECTIVE, RESULT, TASK, Job, jobs_of, open_plan
 
@@ -112,7 +113,7 @@ def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
         paths += sorted(source.glob("*.zip")) if source.is_dir() else [source]
     if not paths:
         raise InputError(
-            "there is no file of a run",
+            "no results of runs found",
             place=", ".join(map(str, sources)),
             help="give the files, or the folder, that weft study pack has written",
         )
@@ -177,9 +178,7 @@ def _place(folder: Path, contents: dict[str, bytes]) -> None:
             target = temporary / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-        if folder.is_dir():  # its task was written, but nothing has run
-            shutil.rmtree(folder)
-        temporary.rename(folder)
+        replace_folder(temporary, folder)  # its task may be there, but nothing has run
     except OSError as error:
         problem = f"cannot write the run: {error.strerror}"
         raise InputError(problem, place=str(folder), help="choose another folder") from error

@@ -117,4 +117,4 @@ def test_the_commands(done: Path, tmp_path: Path, capsys: Capture) -> None:
     assert main(["study", "unpack", path, files, "-o", str(tmp_path / "out")]) == 0
     assert "4 added, 0 known already" in capsys.readouterr().err
     assert main(["study", "unpack", path, str(tmp_path), "-o", str(tmp_path / "out")]) == 1
-    assert "there is no file of a run" in capsys.readouterr().err
+    assert "no results of runs found" in capsys.readouterr().err

@@ -30,6 +30,8 @@ from weft.runtime.decode.shortlist.reduced import recurring, reduced_to
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
+from ..test_active_rows import assert_same
+
 VOCAB = 50
 PAD, END, UNKNOWN, BEGIN = range(4)
 SPECIAL = SpecialTokens(BEGIN, END, PAD, frozenset({UNKNOWN}))
@@ -110,18 +112,6 @@ def by_definition(
     for model in models:
         vars(model).pop("_decoder", None)
     return found
-
-
-def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    """Check that tokens are equal, and scores up to rounding."""
-    assert [[one.tokens for one in row] for row in found] == [
-        [one.tokens for one in row] for row in expected
-    ]
-    numbers, wanted = (
-        [each for row in rows for one in row for each in (one.score, one.log_probability)]
-        for rows in (found, expected)
-    )
-    assert numbers == pytest.approx(wanted, abs=1e-4)
 
 
 SEARCHES = pytest.mark.parametrize(
