@@ -2,12 +2,15 @@
 
     python benchmarks/decode.py --rounds 5 --threads 2
     python benchmarks/decode.py --device cuda --only "weft bfloat16" "Hugging Face bfloat16"
+    python benchmarks/decode.py --generate --sentences 1 --length 64
 
 64 sources of 32 tokens, vocabulary 37,000, random weights, outputs of exactly 32 tokens.  Every
 contestant runs in its own process and decodes all sentences in one batch; contestants take turns,
 so that noise of the machine affects all of them.  Medians and ratios to CTranslate2 in float32
 are reported.  A peer that is not installed is left out, with the reason.  At the end, the size of
 Weft's decoding state is compared with `weft cost`.
+
+`--generate` measures GPT-2 small instead, whose sources are prompts and which decodes greedily.
 """
 
 from __future__ import annotations
@@ -19,13 +22,14 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
-from decoders import DECODERS, Work
+from decoders import DECODERS, Decode, Work
+from generators import GENERATORS
 
 VOCAB = 37_000
 YARDSTICK = "CTranslate2 float32"
@@ -53,6 +57,11 @@ def megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def contestants(options: argparse.Namespace) -> Mapping[str, Callable[[Work, Path], Decode]]:
+    """Return the contestants by name."""
+    return GENERATORS if options.generate else DECODERS
+
+
 def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
     """Build one contestant, and decode on each request from the pipe."""
     torch.set_num_threads(options.threads)
@@ -60,7 +69,7 @@ def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             work = Work(VOCAB, options.length, options.threads, options.device)
-            decode = DECODERS[name](work, Path(folder))
+            decode = contestants(options)[name](work, Path(folder))
             decode(sources[:2], 2)
         except Exception as error:  # noqa: BLE001 - a peer that raises anything cannot take part
             pipe.send(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
@@ -81,7 +90,7 @@ def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
 def started(options: argparse.Namespace) -> Iterator[tuple[str, Connection]]:
     """Start a process for each contestant that can take part."""
     context = multiprocessing.get_context("spawn")
-    for name in options.only:
+    for name in options.only or contestants(options):
         here, there = context.Pipe()
         context.Process(target=serve, args=(there, name, options), daemon=True).start()
         reason = here.recv()
@@ -134,8 +143,8 @@ def report(rows: list[dict[str, Any]], sentences: int) -> None:
             slow, fast = max(row["seconds"]), min(row["seconds"])
             median = medians[row["name"]]
             print(
-                f"| {row['name']} | {sentences / median:.1f} "
-                f"| {sentences / slow:.1f} to {sentences / fast:.1f} "
+                f"| {row['name']} | {sentences / median:.2f} "
+                f"| {sentences / slow:.2f} to {sentences / fast:.2f} "
                 f"| {yard / median:.2f} | {statistics.median(row['cpu']):.2f} "
                 f"| {row['peak']:.0f} |"
             )
@@ -179,6 +188,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--beams", type=int, nargs="*", default=[1, 4])
+    parser.add_argument("--generate", action="store_true", help="measure GPT-2 small, greedy")
     parser.add_argument(
         "--rounds", type=int, default=5, help="measured turns per contestant (default: %(default)s)"
     )
@@ -199,8 +209,14 @@ def main() -> None:
         default=0,
         help="source lengths vary by up to this many tokens (default: %(default)s)",
     )
-    parser.add_argument("--only", nargs="*", default=list(DECODERS), choices=list(DECODERS))
+    parser.add_argument(
+        "--only", nargs="*", metavar="NAME", help="contestants, such as 'weft bfloat16'"
+    )
     options = parser.parse_args()
+    options.beams = [1] if options.generate else options.beams
+    unknown = set(options.only or ()) - set(contestants(options))
+    if unknown:
+        parser.error(f"--only: no {', '.join(sorted(unknown))}; {', '.join(contestants(options))}")
     lengths = f"{options.length} +- {options.spread}" if options.spread else str(options.length)
     machine = torch.cuda.get_device_name() if options.device == "cuda" else processor_name()
     print(
@@ -210,7 +226,8 @@ def main() -> None:
     )
     rows = race(options)
     report(rows, options.sentences)
-    remembered(options)
+    if not options.generate:
+        remembered(options)
     print(json.dumps(rows))
 
 

@@ -1,0 +1,122 @@
+"""Generators of GPT-2 small by Weft and its peers, for the same job.
+
+`GENERATORS[name](work, folder)` makes a decoder as `decoders.py` does, whose sources are prompts.
+Sizes are those of Radford et al. 2019 and weights are random.  No token ends an output, so that
+every output has exactly the maximal number of tokens.  Search is greedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from decoders import Decode, Sources, Work
+
+
+def config(work: Work) -> Any:
+    """Return the configuration of GPT-2 small in Hugging Face, without an end token."""
+    from transformers import GPT2Config
+
+    return GPT2Config(vocab_size=work.vocab, bos_token_id=None, eos_token_id=None)
+
+
+def weft(work: Work, folder: Path, *, half: bool, quantize: bool = False) -> Decode:  # noqa: ARG001 - the contract
+    """Make a generator that works like `weft generate`."""
+    import weft
+    from weft.runtime.codegen.generated import program_of
+    from weft.runtime.compile.decoder import Passes, use_passes
+    from weft.runtime.decode.generate import generate_with
+    from weft.runtime.decode.settings import GenerateSettings
+
+    model: Any = weft.build(weft.load("gpt2", vocab=work.vocab)).eval().to(work.device)
+    use_passes(model, Passes("int8" if quantize else "none"))
+    graph = program_of(model).graph
+    settings = GenerateSettings(max_new=work.length)
+
+    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:  # noqa: ARG001 - the contract
+        return [one.tokens for one in generate_with(model, graph, sources, settings, half=half)]
+
+    return decode
+
+
+def hugging_face(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+    """Make a generator of GPT2LMHeadModel, with its cache."""
+    from transformers import GPT2LMHeadModel
+
+    model: Any = GPT2LMHeadModel(config(work)).eval().to(work.device)
+    if half:
+        model = model.to(torch.bfloat16)
+
+    @torch.inference_mode()
+    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:  # noqa: ARG001 - the contract
+        ids = torch.tensor(sources, device=work.device)
+        found = model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            min_new_tokens=work.length,
+            max_new_tokens=work.length,
+            pad_token_id=0,
+            use_cache=True,
+        )
+        return [row[ids.size(1) :] for row in found.tolist()]
+
+    return decode
+
+
+def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
+    """Make a generator of CTranslate2, converted from GPT2LMHeadModel."""
+    import ctranslate2 as engine
+    from ctranslate2.converters import TransformersConverter
+    from transformers import GPT2LMHeadModel
+
+    class Words:
+        """The tokenizer interface that the converter needs."""
+
+        bos_token = eos_token = unk_token = "t0"
+
+        def get_vocab(self) -> dict[str, int]:
+            return {f"t{i}": i for i in range(work.vocab)}
+
+    class Converter(TransformersConverter):
+        """A converter that needs no files besides the configuration."""
+
+        def load_model(self, *_: Any, **__: Any) -> Any:
+            return GPT2LMHeadModel(config(work)).eval()
+
+        def load_tokenizer(self, *_: Any, **__: Any) -> Any:
+            return Words()
+
+    config(work).save_pretrained(folder / "hf")
+    made = Converter(str(folder / "hf")).convert(str(folder / "made"), quantization=kind)
+    generator = engine.Generator(
+        made, compute_type=kind, inter_threads=1, intra_threads=work.threads
+    )
+
+    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
+        found = generator.generate_batch(
+            [[f"t{i}" for i in source] for source in sources],
+            beam_size=beam,
+            min_length=work.length,
+            max_length=work.length,
+            max_batch_size=len(sources),
+            include_prompt_in_result=False,
+        )
+        return [one.sequences_ids[0] for one in found]
+
+    return decode
+
+
+GENERATORS: dict[str, Callable[[Work, Path], Decode]] = {
+    "weft float32": lambda work, folder: weft(work, folder, half=False),
+    "weft bfloat16": lambda work, folder: weft(work, folder, half=True),
+    "weft int8, float32": lambda work, folder: weft(work, folder, half=False, quantize=True),
+    "weft int8, bfloat16": lambda work, folder: weft(work, folder, half=True, quantize=True),
+    "Hugging Face float32": lambda work, folder: hugging_face(work, folder, half=False),
+    "Hugging Face bfloat16": lambda work, folder: hugging_face(work, folder, half=True),
+    "CTranslate2 float32": lambda work, folder: ctranslate2(work, folder, kind="float32"),
+    "CTranslate2 bfloat16": lambda work, folder: ctranslate2(work, folder, kind="bfloat16"),
+    "CTranslate2 int8": lambda work, folder: ctranslate2(work, folder, kind="int8"),
+}
