@@ -315,6 +315,7 @@ def test_activation_checkpointing_changes_no_bit(objective_run: Writer, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Dynamo and Inductor, about themselves
 def test_a_compiled_run_has_the_same_losses(objective_run: Writer, tmp_path: Path) -> None:
     """The layers of a model in an objective are compiled; only rounding differs."""
     still = {"model": {"spec": "transformer-tiny", "params": {**SMALL, "dropout": 0.0}}}
