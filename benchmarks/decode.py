@@ -187,7 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--beams", type=int, nargs="*", default=[1, 4])
+    parser.add_argument("--beams", type=int, nargs="*", help="widths of beams (default: 1 4)")
     parser.add_argument("--generate", action="store_true", help="measure GPT-2 small, greedy")
     parser.add_argument(
         "--rounds", type=int, default=5, help="measured turns per contestant (default: %(default)s)"
@@ -213,7 +213,9 @@ def main() -> None:
         "--only", nargs="*", metavar="NAME", help="contestants, such as 'weft bfloat16'"
     )
     options = parser.parse_args()
-    options.beams = [1] if options.generate else options.beams
+    if options.generate and options.beams:
+        parser.error("--beams: --generate decodes greedily; leave it out")
+    options.beams = [1] if options.generate else options.beams or [1, 4]
     unknown = set(options.only or ()) - set(contestants(options))
     if unknown:
         parser.error(f"--only: no {', '.join(sorted(unknown))}; {', '.join(contestants(options))}")

@@ -7,9 +7,10 @@ suppressed, so that every output has exactly the maximal number of tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -59,7 +60,6 @@ def shortlist(vocab: int) -> Any:
 
 def weft(
     work: Work,
-    folder: Path,  # noqa: ARG001 - the contract
     *,
     half: bool,
     quantize: bool = False,
@@ -83,7 +83,7 @@ def weft(
     return decode
 
 
-def marian(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+def marian(work: Work, *, half: bool) -> Decode:
     """Make a decoder of Hugging Face Marian, with its cache."""
     model: Any = build_marian(work.size).eval().to(work.device)
     if half:
@@ -108,33 +108,51 @@ def marian(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 -
     return decode
 
 
+def converted(
+    folder: Path,
+    config: Any,
+    build: Callable[[], Any],
+    words: Sequence[str],
+    special: Mapping[str, str],
+    kind: str,
+) -> str:
+    """Convert a model of Hugging Face for CTranslate2, and return its folder.
+
+    Args:
+        folder: where to write.
+        config: configuration of the model.
+        build: makes the model.
+        words: the vocabulary, by id.
+        special: special tokens, by the name of the tokenizer's attribute.
+        kind: in what the weights are stored.
+    """
+    from ctranslate2.converters import TransformersConverter
+
+    vocab = {word: i for i, word in enumerate(words)}
+
+    class Converter(TransformersConverter):
+        """A converter that needs no files besides the configuration."""
+
+        def load_model(self, *_: Any, **__: Any) -> Any:
+            return build().eval()
+
+        def load_tokenizer(self, *_: Any, **__: Any) -> Any:
+            return SimpleNamespace(get_vocab=lambda: vocab, **special)
+
+    config.save_pretrained(folder / "hf")
+    made: str = Converter(str(folder / "hf")).convert(str(folder / "made"), quantization=kind)
+    return made
+
+
 def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
     """Make a decoder of CTranslate2, converted from Hugging Face Marian."""
     import ctranslate2 as engine
-    from ctranslate2.converters import TransformersConverter
     from transformers import MarianConfig
 
-    class Words:
-        """The tokenizer interface that the converter needs."""
-
-        eos_token, unk_token = "t1", "t2"
-
-        def get_vocab(self) -> dict[str, int]:
-            return {f"t{i}": i for i in range(work.vocab - 1)} | {"<pad>": work.vocab - 1}
-
-    class Converter(TransformersConverter):
-        """A converter that needs no files besides the model's own."""
-
-        def load_model(self, *_: Any, **__: Any) -> Any:
-            return build_marian(work.size).eval()
-
-        def load_tokenizer(self, *_: Any, **__: Any) -> Any:
-            return Words()
-
-    MarianConfig(
-        vocab_size=work.vocab, pad_token_id=PAD, decoder_start_token_id=BEGIN
-    ).save_pretrained(folder / "hf")
-    made = Converter(str(folder / "hf")).convert(str(folder / "made"), quantization=kind)
+    config = MarianConfig(vocab_size=work.vocab, pad_token_id=PAD, decoder_start_token_id=BEGIN)
+    words = [*(f"t{i}" for i in range(work.vocab - 1)), "<pad>"]
+    special = {"eos_token": "t1", "unk_token": "t2"}
+    made = converted(folder, config, lambda: build_marian(work.size), words, special, kind)
     translator = engine.Translator(
         made, compute_type=kind, inter_threads=1, intra_threads=work.threads
     )
@@ -152,7 +170,7 @@ def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
     return decode
 
 
-def fairseq(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+def fairseq(work: Work, *, half: bool) -> Decode:
     """Make a decoder of fairseq's `transformer` with its own beam search."""
     import dataclasses
 
@@ -199,7 +217,7 @@ def fairseq(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 
     return decode
 
 
-def eole(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+def eole(work: Work, *, half: bool) -> Decode:
     """Make a decoder of Eole's Transformer with its own beam search."""
     from eole.config.run import PredictConfig
     from eole.predict import Translator
@@ -240,24 +258,20 @@ def eole(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - t
 
 
 DECODERS: dict[str, Callable[[Work, Path], Decode]] = {
-    "weft float32": lambda work, folder: weft(work, folder, half=False),
-    "weft bfloat16": lambda work, folder: weft(work, folder, half=True),
-    "weft int8, float32": lambda work, folder: weft(work, folder, half=False, quantize=True),
-    "weft int8, bfloat16": lambda work, folder: weft(work, folder, half=True, quantize=True),
-    "weft shortlist, float32": lambda work, folder: weft(
-        work, folder, half=False, shortlisted=True
+    "weft float32": lambda work, _: weft(work, half=False),
+    "weft bfloat16": lambda work, _: weft(work, half=True),
+    "weft int8, float32": lambda work, _: weft(work, half=False, quantize=True),
+    "weft int8, bfloat16": lambda work, _: weft(work, half=True, quantize=True),
+    "weft shortlist, float32": lambda work, _: weft(work, half=False, shortlisted=True),
+    "weft shortlist, bfloat16": lambda work, _: weft(work, half=True, shortlisted=True),
+    "weft shortlist, int8, bfloat16": lambda work, _: weft(
+        work, half=True, quantize=True, shortlisted=True
     ),
-    "weft shortlist, bfloat16": lambda work, folder: weft(
-        work, folder, half=True, shortlisted=True
-    ),
-    "weft shortlist, int8, bfloat16": lambda work, folder: weft(
-        work, folder, half=True, quantize=True, shortlisted=True
-    ),
-    "Hugging Face float32": lambda work, folder: marian(work, folder, half=False),
-    "Hugging Face bfloat16": lambda work, folder: marian(work, folder, half=True),
+    "Hugging Face float32": lambda work, _: marian(work, half=False),
+    "Hugging Face bfloat16": lambda work, _: marian(work, half=True),
     "CTranslate2 float32": lambda work, folder: ctranslate2(work, folder, kind="float32"),
     "CTranslate2 int8": lambda work, folder: ctranslate2(work, folder, kind="int8"),
-    "Eole float32": lambda work, folder: eole(work, folder, half=False),
-    "Eole bfloat16": lambda work, folder: eole(work, folder, half=True),
-    "fairseq float32": lambda work, folder: fairseq(work, folder, half=False),
+    "Eole float32": lambda work, _: eole(work, half=False),
+    "Eole bfloat16": lambda work, _: eole(work, half=True),
+    "fairseq float32": lambda work, _: fairseq(work, half=False),
 }

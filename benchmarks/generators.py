@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decoders import Decode, Sources, Work
+from decoders import Decode, Sources, Work, converted
 
 
 def config(work: Work) -> Any:
@@ -22,7 +22,7 @@ def config(work: Work) -> Any:
     return GPT2Config(vocab_size=work.vocab, bos_token_id=None, eos_token_id=None)
 
 
-def weft(work: Work, folder: Path, *, half: bool, quantize: bool = False) -> Decode:  # noqa: ARG001 - the contract
+def weft(work: Work, *, half: bool, quantize: bool = False) -> Decode:
     """Make a generator that works like `weft generate`."""
     import weft
     from weft.runtime.codegen.generated import program_of
@@ -35,13 +35,13 @@ def weft(work: Work, folder: Path, *, half: bool, quantize: bool = False) -> Dec
     graph = program_of(model).graph
     settings = GenerateSettings(max_new=work.length)
 
-    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:  # noqa: ARG001 - the contract
+    def decode(sources: Sources, _: int) -> Sequence[Sequence[int]]:
         return [one.tokens for one in generate_with(model, graph, sources, settings, half=half)]
 
     return decode
 
 
-def hugging_face(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+def hugging_face(work: Work, *, half: bool) -> Decode:
     """Make a generator of GPT2LMHeadModel, with its cache."""
     from transformers import GPT2LMHeadModel
 
@@ -50,7 +50,7 @@ def hugging_face(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: AR
         model = model.to(torch.bfloat16)
 
     @torch.inference_mode()
-    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:  # noqa: ARG001 - the contract
+    def decode(sources: Sources, _: int) -> Sequence[Sequence[int]]:
         ids = torch.tensor(sources, device=work.device)
         found = model.generate(
             input_ids=ids,
@@ -69,28 +69,13 @@ def hugging_face(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: AR
 def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
     """Make a generator of CTranslate2, converted from GPT2LMHeadModel."""
     import ctranslate2 as engine
-    from ctranslate2.converters import TransformersConverter
     from transformers import GPT2LMHeadModel
 
-    class Words:
-        """The tokenizer interface that the converter needs."""
-
-        bos_token = eos_token = unk_token = "t0"
-
-        def get_vocab(self) -> dict[str, int]:
-            return {f"t{i}": i for i in range(work.vocab)}
-
-    class Converter(TransformersConverter):
-        """A converter that needs no files besides the configuration."""
-
-        def load_model(self, *_: Any, **__: Any) -> Any:
-            return GPT2LMHeadModel(config(work)).eval()
-
-        def load_tokenizer(self, *_: Any, **__: Any) -> Any:
-            return Words()
-
-    config(work).save_pretrained(folder / "hf")
-    made = Converter(str(folder / "hf")).convert(str(folder / "made"), quantization=kind)
+    words = [f"t{i}" for i in range(work.vocab)]
+    special = dict.fromkeys(("bos_token", "eos_token", "unk_token"), words[0])
+    made = converted(
+        folder, config(work), lambda: GPT2LMHeadModel(config(work)), words, special, kind
+    )
     generator = engine.Generator(
         made, compute_type=kind, inter_threads=1, intra_threads=work.threads
     )
@@ -110,12 +95,12 @@ def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
 
 
 GENERATORS: dict[str, Callable[[Work, Path], Decode]] = {
-    "weft float32": lambda work, folder: weft(work, folder, half=False),
-    "weft bfloat16": lambda work, folder: weft(work, folder, half=True),
-    "weft int8, float32": lambda work, folder: weft(work, folder, half=False, quantize=True),
-    "weft int8, bfloat16": lambda work, folder: weft(work, folder, half=True, quantize=True),
-    "Hugging Face float32": lambda work, folder: hugging_face(work, folder, half=False),
-    "Hugging Face bfloat16": lambda work, folder: hugging_face(work, folder, half=True),
+    "weft float32": lambda work, _: weft(work, half=False),
+    "weft bfloat16": lambda work, _: weft(work, half=True),
+    "weft int8, float32": lambda work, _: weft(work, half=False, quantize=True),
+    "weft int8, bfloat16": lambda work, _: weft(work, half=True, quantize=True),
+    "Hugging Face float32": lambda work, _: hugging_face(work, half=False),
+    "Hugging Face bfloat16": lambda work, _: hugging_face(work, half=True),
     "CTranslate2 float32": lambda work, folder: ctranslate2(work, folder, kind="float32"),
     "CTranslate2 bfloat16": lambda work, folder: ctranslate2(work, folder, kind="bfloat16"),
     "CTranslate2 int8": lambda work, folder: ctranslate2(work, folder, kind="int8"),

@@ -59,7 +59,7 @@ def linear_output_line(
         copied: whether the loss also gets the low-precision copy of the weight.
     """
     value, pad = names[f"{fused.model}.{fused.output}"], " " * 12
-    arguments = _map_arguments(fused, names, copied)
+    arguments = _map_arguments(fused, names, copied=copied)
     if not copied:
         return (
             f"        {linear_output(loss)} = (\n"
@@ -77,7 +77,7 @@ def linear_output_line(
     )
 
 
-def _map_arguments(fused: Fused, names: Mapping[str, str], copied: bool) -> str:  # noqa: FBT001
+def _map_arguments(fused: Fused, names: Mapping[str, str], *, copied: bool) -> str:
     """Return the arguments of `LinearOutput` for a map."""
     value, head = names[f"{fused.model}.{fused.output}"], f"self.{fused.module}.{fused.head}"
     copy = f', operand({head}, "weight")' if copied else ""
@@ -102,7 +102,8 @@ def _group_lines(
     ]
     lines.append(f"{pad}    [")
     lines += [
-        f"{pad}        LinearOutput({_map_arguments(one, names, copied)})," for one in group.maps
+        f"{pad}        LinearOutput({_map_arguments(one, names, copied=copied)}),"
+        for one in group.maps
     ]
     lines += [f"{pad}    ],", f"{pad}    ["]
     for node in losses:

@@ -28,7 +28,7 @@ LEVELS: Final = 127
 """The largest integer."""
 ZERO: Final = 128
 """The unsigned integer that stands for 0 in inputs."""
-TINY: Final = torch.tensor(1e-30)
+TINY: Final = 1e-30
 """Added to the scale of a row, which may consist of zeros."""
 LEAST: Mapping[torch.dtype, int] = {torch.float32: 1 << 16, torch.bfloat16: 1 << 21}
 """Smallest number of weights of a matrix that is multiplied in int8, by the dtype of the others."""
@@ -46,8 +46,7 @@ class Int8Linear(InferenceLinear):
         matrix, scale_O, zero_O, bias_O = self._packed
         x_RI = x.reshape(-1, self.in_features).float()
         # A scale in the dtype of the outputs, with which these are multiplied; not 0.
-        largest_R1 = x_RI.abs().amax(1, keepdim=True)
-        scale_R1 = torch.add(TINY, largest_R1, alpha=1 / LEVELS).to(self.dtype)
+        scale_R1 = x_RI.abs().amax(1, keepdim=True).mul_(1 / LEVELS).add_(TINY).to(self.dtype)
         signed_RI = (x_RI / scale_R1).round_().to(torch.int8)
         # Adds ZERO: oneDNN multiplies signed inputs by its reference loop if there is no AMX.
         rounded_RI = signed_RI.view(torch.uint8).bitwise_xor_(ZERO)
