@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from filelock import FileLock, Timeout
+
 from ....specs.files import write_beside
 from ....specs.findings import InputError
 from ....specs.form import holds_spec
@@ -40,9 +42,11 @@ SEARCH_TASK = "search.json"
 RESULT = "result.json"
 ERROR = "error.json"
 OBJECTIVE = "objective.json"
+LOCK = ".job.lock"
+"""Lock file of a job, held by the process that trains or measures it."""
 DIGITS = 16
 
-State = Literal["done", "failed", "stopped", "waiting"]
+State = Literal["done", "running", "failed", "stopped", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,26 @@ class Job:
         return self.folder / "measured" / str(self.task["measured"])
 
     def state(self) -> State:
-        """Return how far the job is, by the files in its folder."""
+        """Return how far the job is, by the files in its folder and their lock."""
         if (self.measured / RESULT).is_file():
             return "done"
+        if self.locked():
+            return "running"
         if (self.folder / ERROR).is_file():
             return "failed"
         return "stopped" if any((self.folder / "train/checkpoints").glob("[0-9]*")) else "waiting"
+
+    def locked(self) -> bool:
+        """Return whether a process, which may belong to another call, works on the job."""
+        if not (self.folder / LOCK).is_file():
+            return False
+        try:
+            with FileLock(self.folder / LOCK, timeout=0):
+                return False
+        except Timeout:
+            return True
+        except OSError:  # a folder that can only be read
+            return False
 
     def progress(self) -> dict[str, Any]:
         """Return the newest events of the training: `train` and `valid`, as far as there are."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,28 +47,64 @@ def status_table(record: dict[str, Any], out: Path, work: Work | None = None) ->
     """
     from rich.table import Table  # noqa: PLC0415 - slow to load, and needed only for people
 
-    table = Table(title=record["study"], title_justify="left")
+    table = Table(
+        title=record["study"], title_justify="left", caption_justify="left", caption_style=""
+    )
     for name in ("row", "seed", "state", "update", "loss", "valid loss", "time"):
         table.add_column(name, justify="left" if name in ("row", "state") else "right")
-    updates = {key: r["costs"]["updates"] for r in record["rows"] for key in r["jobs"].values()}
+    costs = {key: row["costs"] for row in record["rows"] for key in row["jobs"].values()}
+    rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for job in jobs_of(record, out):
-        found, total = status_of(job), updates[job.key]
-        state = "running" if work is not None and job.key in work.running else found["state"]
+        found, cost = status_of(job), costs[job.key]
+        if work is not None and job.key in work.running:
+            found["state"] = "running"
         if work is not None and job.key in work.failed:
-            state, found["error"] = "failed", work.failed[job.key]
-        style = _STYLES.get(state, "")
+            found |= {"state": "failed", "error": work.failed[job.key]}
+        rows.append((found, cost))
+        state, style = found["state"], _STYLES.get(found["state"], "")
         table.add_row(
             job.row,
             str(job.seed),
             f"[{style}]{state}[/]" if style else state,
-            f"{found['update']:,}/{total:,}",
+            f"{found['update']:,}/{cost['updates']:,}",
             f"{found['loss']:.3f}" if "loss" in found else "",
             f"{found['valid']:.3f}" if "valid" in found else "",
             duration(found["seconds"]) if "seconds" in found else "",
         )
         if found.get("error"):
             table.add_row("", "", f"[red]{found['error'][:80]}[/]")
+    table.caption = summary(rows)
     return table
+
+
+def summary(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
+    """Return how many jobs are done and how long the others will take, on one line.
+
+    The time is that of the updates that are left, at the speed of those that were trained.
+
+    Args:
+        rows: the status and the costs of each job, as of `status_of` and of a plan.
+    """
+    states = Counter(found["state"] for found, _ in rows)
+    parts = [f"{states['done']} of {len(rows)} done"]
+    parts += [f"{states[name]} {name}" for name in ("running", "failed") if states[name]]
+    trained = left = seconds = 0.0
+    for found, cost in rows:
+        work = cost["training_flops"] * found["update"] / cost["updates"]
+        if "seconds" in found:
+            trained, seconds = trained + work, seconds + found["seconds"]
+        if found["state"] != "done":
+            left += cost["training_flops"] - work
+    line = ", ".join(parts)
+    if not left or not trained:
+        return line
+    rest = left / trained * seconds
+    running = states["running"]
+    return (
+        f"{line}; about {duration(rest / running)} left"
+        if running
+        else (f"{line}; about {duration(rest)} of training left")
+    )
 
 
 @contextmanager

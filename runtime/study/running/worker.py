@@ -18,7 +18,7 @@ from ...data.preparing.prepare import prepare
 from ...train.context import Progress, Result
 from ...train.resuming.retention import checkpoints
 from ..planning.base import Run, read_run
-from .jobs import ERROR, RESULT, TASK, Job, read_json, write_json
+from .jobs import ERROR, LOCK, RESULT, TASK, Job, read_json, write_json
 from .measuring import measure
 
 TRAINED = "trained.json"
@@ -49,7 +49,7 @@ def run_job(folder: Path, *, parent: int | None = None, kind: str = TASK) -> Out
         OSError: a file cannot be written.
     """
     job = Job(folder, "", 0, kind)
-    with FileLock(folder / ".job.lock"):
+    with FileLock(folder / LOCK):
         if parent is not None:
             _stop_with(parent)
         (folder / ERROR).unlink(missing_ok=True)

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 from weft.runtime.checkpoint.checkpoint import read_tensors
 from weft.runtime.cli.main import main
-from weft.runtime.study.running.jobs import Job, jobs_of, open_plan
-from weft.runtime.study.running.live import status_of
+from weft.runtime.study.running.jobs import LOCK, Job, jobs_of, open_plan
+from weft.runtime.study.running.live import status_of, summary
 from weft.runtime.study.running.pool import Slot, slots
 from weft.runtime.study.running.speed import flops_per_second
 from weft.runtime.study.running.worker import run_job
@@ -103,6 +104,37 @@ def test_a_stopped_job_continues_to_the_same_weights(done: Path, copy: Path) -> 
     assert run_job(job.folder) == "done"
 
     assert same(weights(job), whole)
+
+
+def test_a_job_that_another_process_trains_is_running(done: Path, copy: Path) -> None:
+    """The state follows the lock, and the lock does not hide a result."""
+    jobs = written(write_study(done, rows=ONE_ROW), copy)
+    shutil.rmtree(jobs[0].measured)
+
+    with FileLock(jobs[0].folder / LOCK), FileLock(jobs[1].folder / LOCK):
+        assert [job.state() for job in jobs] == ["running", "done", "done", "done"]
+
+    assert jobs[0].state() == "stopped"
+
+
+def test_the_time_that_is_left_follows_the_speed_of_what_was_trained() -> None:
+    """Two GFLOP took 2 s + 2 s; three are left, which two processes share."""
+    cost = {"training_flops": 2e9, "updates": 10}
+    done = ({"state": "done", "update": 10, "seconds": 2.0}, {"training_flops": 1e9, "updates": 10})
+    half = ({"state": "running", "update": 5, "seconds": 2.0}, cost)
+    new = {"update": 0}
+
+    assert summary([done, half, ({"state": "running", **new}, cost)]) == (
+        "1 of 3 done, 2 running; about 3 s left"
+    )
+    assert summary([done, half, ({"state": "failed", **new}, cost)]) == (
+        "1 of 3 done, 1 running, 1 failed; about 6 s left"
+    )
+    assert summary([done]) == "1 of 1 done"
+    assert summary([({"state": "waiting", **new}, cost)]) == "0 of 1 done"
+    assert summary([done, ({"state": "stopped", **new}, cost)]) == (
+        "1 of 2 done; about 4 s of training left"
+    )
 
 
 def test_the_failure_of_a_job_is_kept_and_repaired_by_the_next_attempt(
