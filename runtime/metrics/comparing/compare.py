@@ -13,6 +13,9 @@ pair vary more over seeds than the others, by an F test at `UNEQUAL`, their own 
 
 With one seed for each system, the spread over seeds is unknown.  The test is then sacreBLEU's
 approximate randomization, and its conclusion is about the two trained models.
+
+A system with a value that is not finite, such as the perplexity of a training that diverged, is not
+tested, and does not count in the pooled variance of the others.
 """
 
 from __future__ import annotations
@@ -137,10 +140,14 @@ def summaries(
     Raises:
         InputError: systems were measured on different examples.
     """
-    pool, found = _pooled(systems), []
-    means = _resampled_means(systems, value_of, samples, seed)
+    finite, found = _finite(systems), []
+    names = {system.name for system in finite}
+    pool, means = _own(*finite), _resampled_means(finite, value_of, samples, seed)
     for system in systems:
         mean = float(np.mean(system.values))
+        if system.name not in names:
+            found.append(Summary(name=system.name, mean=mean, spread=None, low=None, high=None))
+            continue
         own = _own(system)
         spread = math.sqrt(own.variance) if own.degrees else None
         low = high = None
@@ -182,10 +189,14 @@ def compare(
         InputError: systems were measured on different examples.
     """
     known = {system.name: system for system in systems}
-    pool, means = _pooled(systems), _resampled_means(systems, value_of, samples, seed)
-    first = (1 - level) / max(1, len(pairs))
+    finite = {system.name: system for system in _finite(systems)}
+    pool = _own(*finite.values())
+    means = _resampled_means([*finite.values()], value_of, samples, seed)
+    first = (1 - level) / max(1, sum(a in finite and b in finite for a, b in pairs))
     found = [
         _pair(known[a], known[b], pool, means, value_of, (level, first, power, seed))
+        if a in finite and b in finite
+        else _untested(known[a], known[b])
         for a, b in pairs
     ]
     adjusted = holm([one.p for one in found])
@@ -239,8 +250,9 @@ def _own(*systems: System) -> _Spread:
     return _Spread(squares / degrees if degrees else 0.0, degrees)
 
 
-def _pooled(systems: Sequence[System]) -> _Spread:
-    return _own(*systems)
+def _finite(systems: Sequence[System]) -> list[System]:
+    """Return the systems of which every value is finite."""
+    return [system for system in systems if all(map(math.isfinite, system.values))]
 
 
 def _spread(pool: _Spread, own: _Spread) -> _Spread:
@@ -259,7 +271,7 @@ def _resampled_means(
     systems: Sequence[System], value_of: Value | None, samples: int, seed: int
 ) -> dict[str, _Drawn]:
     """Return the mean over seeds of each system on resampled examples; empty without sums."""
-    if value_of is None or not all(system.sums for system in systems):
+    if value_of is None or not systems or not all(system.sums for system in systems):
         return {}
     flat = [one for system in systems for one in system.sums]
     values = resampled(flat, value_of, samples=samples, seed=seed)
@@ -333,6 +345,22 @@ def _pair(
         verdict="not tested",
         detectable=detectable,
         test=test,
+    )
+
+
+def _untested(baseline: System, other: System) -> Comparison:
+    """Return the comparison of a pair of which a value is not finite."""
+    return Comparison(
+        baseline=baseline.name,
+        other=other.name,
+        difference=float(np.mean(other.values)) - float(np.mean(baseline.values)),
+        low=None,
+        high=None,
+        p=None,
+        adjusted=None,
+        verdict="not tested",
+        detectable=None,
+        test="none: a value is not finite",
     )
 
 

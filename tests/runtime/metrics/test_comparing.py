@@ -148,6 +148,22 @@ def test_lower_may_be_better_and_one_value_cannot_be_tested() -> None:
     assert (untested.verdict, untested.p, untested.low) == ("not tested", None, None)
 
 
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_value_that_is_not_finite_hides_no_other_difference(value: float) -> None:
+    """The other pair is compared as if the diverged system were not there."""
+    good = [System(name=name, values=own) for name, own in (("a", (1.0, 2.0)), ("b", (8.0, 9.0)))]
+    diverged = System(name="c", values=(value, 3.0))
+    [expected] = compare(good, [("a", "b")], None)
+
+    alone, other = compare([*good, diverged], [("a", "b"), ("a", "c")], None)
+
+    assert alone == expected
+    assert alone.p == pytest.approx(two_sided(7 / math.sqrt(0.5), 2))
+    assert (other.p, other.adjusted, other.verdict, other.low) == (None, None, "not tested", None)
+    assert summaries([*good, diverged], None)[:2] == summaries(good, None)
+    assert summaries([diverged], None)[0].spread is None
+
+
 def test_intervals_contain_examples_and_seeds() -> None:
     """By hand: values 50 and 100 differ over seeds, so the interval is that of two seeds."""
     sums = rows([[1, 0] * 50, [1] * 100])
