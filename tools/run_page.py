@@ -17,12 +17,15 @@ from weft.specs.files import write_beside
 from weft.specs.reader import FOR_EDITORS
 
 PAGE = "runs.md"
+FEW = 8
+"""Number of settings up to which a table repeats those of another one."""
 Schema = Mapping[str, Any]
 
 HEAD = """# Settings of a run
 
-Written by `make catalogue`; `tests/tools/test_run_page.py` fails when this page is out of date.
-A run file is a JSON object with the settings below; required settings have no default.
+`make catalogue` writes this page; `tests/tools/test_run_page.py` fails when it is out of date.
+A run file is a JSON object with the settings below; required settings have no default
+([a complete example](objectives.md#from-a-file-to-a-classifier)).
 `weft train RUN` takes a file or the name of a shipped run, and `--set` changes any setting by path:
 
 ```
@@ -30,8 +33,8 @@ weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set sche
 weft schema --run -o run.schema.json     # for editors: "$schema": "run.schema.json" in the file
 ```
 
-The 'values' column lists the allowed values. Unknown names are refused. Files of format 1 and 2 are
-upgraded when they are read; `weft migrate` writes them in format 3.
+The column 'values' lists the allowed values. An unknown name is an error. Weft upgrades files of
+format 1 and 2 when it reads them; `weft migrate` writes them in format 3.
 """
 
 
@@ -80,6 +83,8 @@ class _Page:
         self._paths: dict[str, str] = {}
         """Name of a record to the path that titles its table."""
         self._waiting: list[tuple[str, str, Any]] = []
+        self._written: list[str] = []
+        """Names of the records whose tables are complete."""
 
     def text(self, schema: Schema) -> str:
         """Return the page of a record, with a table for each record in it."""
@@ -88,9 +93,39 @@ class _Page:
             path, name, default = self._waiting.pop(0)
             record = self._defs[name]
             lead = "\n\n".join(map(_flowing, record.get("description", "").split("\n\n")))
+            base = self._base(record)
+            if base is None:
+                self._written.append(name)
+            else:
+                record, lead = self._without(record, base), f"{lead}\n\n{self._see(base)}"
             title = f"\n## {self._paths[name]}\n\n{lead}\n"
             parts += [title, "\n".join(self._table(record, path, default))]
         return "\n".join(parts) + "\n"
+
+    def _base(self, record: Schema) -> str | None:
+        """Return the record above whose settings, of more than a few, the record repeats."""
+        fields = record["properties"]
+        for name in self._written:
+            own = self._own(name)
+            if len(own) > FEW and all(fields.get(key) == field for key, field in own.items()):
+                return name
+        return None
+
+    def _own(self, name: str) -> Schema:
+        """Return the settings of a record, except for the one that selects it."""
+        fields = self._defs[name]["properties"]
+        return {key: field for key, field in fields.items() if key != "type"}
+
+    def _without(self, record: Schema, base: str) -> Schema:
+        """Return a record without the settings of another one."""
+        own = self._own(base)
+        rest = {key: field for key, field in record["properties"].items() if key not in own}
+        return {**record, "properties": rest}
+
+    def _see(self, base: str) -> str:
+        """Return the sentence that replaces the settings of another record."""
+        title = self._paths[base]
+        return f"It has the settings of [{title}](#{_slug(title)}), except for `type`, and these:"
 
     def _table(self, record: Schema, path: str, default: Any) -> Iterator[str]:
         """Yield the lines of a table; queue tables for the records in it."""
@@ -133,14 +168,19 @@ class _Page:
             self._paths[name] = own + "" * (own in self._paths.values())
             self._waiting.append((own, name, default if not many else None))
         title = self._paths[name]
-        slug = "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
-        return f"{before}[{title}](#{slug})"
+        return f"{before}[{title}](#{_slug(title)})"
 
     def _about(self, inner: list[str]) -> str:
         """Return the first sentence of a record's description."""
         if len(inner) != 1:
             return ""
-        return _flowing(self._defs[inner[0]].get("description", "")).partition(". ")[0]
+        first = self._defs[inner[0]].get("description", "").partition("\n\n")[0]
+        return _flowing(first).partition(". ")[0].rstrip(".") + "." * bool(first)
+
+
+def _slug(title: str) -> str:
+    """Return the anchor of a heading, as GitHub makes it."""
+    return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
 def _values(field: Schema) -> str:

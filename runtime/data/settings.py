@@ -129,7 +129,7 @@ AnyTokenizer = Annotated[
 
 
 class FilterSettings(Settings):
-    """Which training rows are dropped by their texts; rows with an empty text always are."""
+    """Rules that drop training rows by their texts; rows with an empty text are always dropped."""
 
     max_length: int | None = Field(default=None, ge=1)
     """Maximum number of tokens of each text, excluding begin and end tokens; None means no
