@@ -61,24 +61,6 @@ class Computes(Protocol):
         """Compute attention; arguments as of `plain_attend`."""
 
 
-def core_for(cores: Cores, query_BHTK: Tensor, key_BGSK: Tensor) -> Core:
-    """Return the backend for the given queries and keys.
-
-    Compiled graphs must not depend on lengths, so they use one backend for all lengths.
-    """
-    special = [backend for backend in cores.values() if backend not in COMPARED]
-    if special:
-        return special[0]
-    if not cores or torch.compiler.is_compiling():
-        # In bfloat16 on the CPU, the fused backward is several times slower than plain products.
-        plain = query_BHTK.device.type == "cpu" and query_BHTK.dtype == torch.bfloat16
-        return "plain" if plain else "fused"
-    length = max(query_BHTK.size(2), key_BGSK.size(2))
-    limits = sorted(int(limit) for limit in cores if limit != "*")
-    fitting = next((str(limit) for limit in limits if length <= limit), "*")
-    return cores.get(fitting, "fused")
-
-
 def by_name(core: Core) -> Computes:
     """Return the function of a backend from `COMPARED`; `fused_attend` for any other."""
     return plain_attend if core == "plain" else fused_attend
@@ -172,10 +154,7 @@ def plain_weights(
     those to which the bias is added.
     """
     factor = query_BHTK.size(-1) ** -0.5 if scale is None else scale
-    if query_BHTK.size(-2) == 1:  # matrix times vector: the keys need no transposed copy
-        score_BHTS = (key_BHSK @ query_BHTK.transpose(-2, -1)).transpose(-2, -1) * factor
-    else:
-        score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * factor
+    score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * factor
     if score is not None:
         score_BHTS = score(score_BHTS)
     if causal:
@@ -185,10 +164,11 @@ def plain_weights(
         score_BHTS = score_BHTS + bias
         allowed = bias > float("-inf")
         mask = allowed if mask is None else mask & allowed
-    if mask is not None:
-        score_BHTS = score_BHTS.masked_fill(~mask, float("-inf"))
-    weight_BHTS = score_BHTS.softmax(-1)
-    return weight_BHTS if mask is None else weight_BHTS.masked_fill(~mask, 0.0)
+    if mask is None:
+        return score_BHTS.softmax(-1)
+    masked = ~mask
+    weight_BHTS = score_BHTS.masked_fill(masked, float("-inf")).softmax(-1)
+    return weight_BHTS.masked_fill(masked, 0.0)
 
 
 def flex_serves(query_BHTK: Tensor, *, dropout: float) -> bool:

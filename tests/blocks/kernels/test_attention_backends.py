@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 from weft.blocks.kernels import attention_backends as backends
-from weft.blocks.kernels.attention_backends import BY_RULE, Core, core_for
-from weft.blocks.kernels.attention_dispatch import attend, weigh
+from weft.blocks.kernels.attention_backends import BY_RULE, Core
+from weft.blocks.kernels.attention_dispatch import attend, core_for, weigh
 
 FLEX: dict[str, Core] = {"*": "flex"}
 MASK = torch.tensor([[True, False, True, True], [True, True, True, False]])
@@ -206,6 +206,28 @@ def test_without_a_choice_a_rule_decides() -> None:
     half = full.to(torch.bfloat16)
 
     assert [core_for(BY_RULE, one, one) for one in (full, half)] == ["fused", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("queries", "rows", "gradients", "expected"),
+    [
+        (1, 128, False, "plain"),
+        (16, 128, False, "plain"),
+        (17, 128, False, "fused"),
+        (1, 127, False, "fused"),
+        (1, 128, True, "fused"),
+    ],
+)
+def test_steps_of_many_rows_are_two_products(
+    queries: int,
+    rows: int,
+    gradients: bool,
+    expected: str,
+) -> None:
+    """In float32 with 16 queries or fewer and 65,536 values of keys or more, to decode."""
+    key = torch.empty(1, 1, 1, 1).expand(rows, 8, 8, 8)
+    with torch.set_grad_enabled(gradients):
+        assert core_for(BY_RULE, key[:, :, :1].expand(-1, -1, queries, -1), key) == expected
 
 
 def test_the_kernel_of_cudnn_is_left_out_on_a_gpu_only() -> None:
