@@ -69,7 +69,9 @@ def weft(
     from weft.runtime.compile.decoder import Passes, use_passes
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
     from weft.runtime.decode.settings import SearchSettings
+    from weft.runtime.system.memory import WHILE_DECODING, keep_freed_memory
 
+    keep_freed_memory(WHILE_DECODING)
     model = build_weft(work.size).eval().to(work.device)
     listed = shortlist(work.vocab) if shortlisted else None
     use_passes(model, Passes("int8" if quantize else "none", shortlist=listed))
@@ -264,8 +266,8 @@ DECODERS: dict[str, Callable[[Work, Path], Decode]] = {
     "weft int8, bfloat16": lambda work, _: weft(work, half=True, quantize=True),
     "weft shortlist, float32": lambda work, _: weft(work, half=False, shortlisted=True),
     "weft shortlist, bfloat16": lambda work, _: weft(work, half=True, shortlisted=True),
-    "weft shortlist, int8, bfloat16": lambda work, _: weft(
-        work, half=True, quantize=True, shortlisted=True
+    "weft shortlist, int8, float32": lambda work, _: weft(
+        work, half=False, quantize=True, shortlisted=True
     ),
     "Hugging Face float32": lambda work, _: marian(work, half=False),
     "Hugging Face bfloat16": lambda work, _: marian(work, half=True),

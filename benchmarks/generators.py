@@ -29,7 +29,9 @@ def weft(work: Work, *, half: bool, quantize: bool = False) -> Decode:
     from weft.runtime.compile.decoder import Passes, use_passes
     from weft.runtime.decode.generate import generate_with
     from weft.runtime.decode.settings import GenerateSettings
+    from weft.runtime.system.memory import WHILE_DECODING, keep_freed_memory
 
+    keep_freed_memory(WHILE_DECODING)
     model: Any = weft.build(weft.load("gpt2", vocab=work.vocab)).eval().to(work.device)
     use_passes(model, Passes("int8" if quantize else "none"))
     graph = program_of(model).graph

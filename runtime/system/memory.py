@@ -13,6 +13,8 @@ _TRIM_THRESHOLD = -1
 _TOP_PAD = -2
 _KEPT = 2**31 - 1
 _AHEAD = 64 * 2**20
+WHILE_DECODING = 128 * 2**20
+"""Bytes that decoding commands keep: more than the logits of a step with a large vocabulary."""
 EVERY = 50
 """Updates between two checks of the resident memory."""
 GROWN = 1.25
@@ -22,13 +24,17 @@ _kept: list[ctypes.CDLL] = []
 """The C library, once `keep_freed_memory` has configured it for this process."""
 
 
-def keep_freed_memory() -> bool:
+def keep_freed_memory(most: int = _KEPT) -> bool:
     """Keep freed memory for the next step instead of returning it to the system.
 
     By default glibc maps each large tensor anew and unmaps it when it is freed, so that the
     system allocates and clears every page in every step: a fifth of the time of a step of
     Transformer base on the CPU.  The setting applies to the entire process, so only commands
     that own their process should call this.
+
+    Args:
+        most: bytes at the end of the heap that are kept; memory between blocks in use always is,
+            and `Growth` returns it only without a limit.
 
     Returns:
         Whether the setting was applied; False without glibc.
@@ -39,9 +45,9 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(libc, "mallopt", None)
     if mallopt is None:
         return False
-    settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _KEPT), (_TOP_PAD, _AHEAD))
+    settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, most), (_TOP_PAD, min(_AHEAD, most // 2)))
     done = all(mallopt(name, value) == 1 for name, value in settings)
-    if done and hasattr(libc, "malloc_trim"):
+    if done and most == _KEPT and hasattr(libc, "malloc_trim"):
         _kept[:] = [libc]
     return done
 

@@ -32,7 +32,8 @@ class Placement(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to compute on; `auto` is cuda if it is available, else cpu."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of matrix products; `auto` is bfloat16 where it is fast."""
+    """Precision of matrix products; `auto` is bfloat16 where it is fast, except with int8 on a
+    processor without AMX, where float32 is faster."""
     compile: Literal["auto", "on", "off", "graphs"] = "auto"
     """Compile decoding steps with torch.compile; `auto` measures whether this is faster, once there
     is enough work to repay it, and reports the choice on stderr. `graphs` replays them from CUDA
@@ -88,7 +89,7 @@ Constrained = Annotated[
         panel="Parsers",
     ),
 ]
-KERNELS = "64"
+KERNELS = "16"
 """Matrix products that are kept compiled; each takes half a megabyte."""
 _KERNEL_CACHES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 """Settings of oneDNN and of torch, which both keep them, 1,024 each by default.
@@ -142,9 +143,10 @@ def open_checkpoints(
     from ...compile.decode_compile import Steps
     from ...compile.decoder import Passes
     from ...model.opening import ensemble, open_model
+    from ...system.memory import WHILE_DECODING, keep_freed_memory
 
     given = Placement(**place)
-    device, precision = placed(given.device, given.precision)
+    device, precision = placed(given.device, given.precision, given.quantize)
     choice = given.compile if compiled else "off"
     first, *others = (
         open_model(
@@ -159,22 +161,31 @@ def open_checkpoints(
         )
         for folder in (checkpoint, *given.ensemble)
     )
+    keep_freed_memory(WHILE_DECODING)  # not of the files' contents
     return ensemble(first, others) if others else first
 
 
-def placed(device: str, precision: str) -> tuple[str, str]:
+def placed(device: str, precision: str, quantize: str = "none") -> tuple[str, str]:
     """Return device and precision, with `auto` resolved.
+
+    Args:
+        device: `auto`, `cpu` or `cuda`.
+        precision: `auto` or a precision.
+        quantize: `none`, or `int8` if the products of large matrices are in int8.
 
     Raises:
         InputError: the device is not available.
     """
     import torch
 
+    from ....blocks.kernels.decoding.quantized import suits_float32
     from ...train.device import prefers_bfloat16
 
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if chosen == "cuda" and not torch.cuda.is_available():
         raise InputError("no CUDA device is available", place="--device", help="use --device cpu")
     if precision == "auto":
-        precision = "bfloat16" if prefers_bfloat16(torch.device(chosen)) else "float32"
+        half = prefers_bfloat16(torch.device(chosen))
+        half = half and not (quantize == "int8" and suits_float32())
+        precision = "bfloat16" if half else "float32"
     return chosen, precision

@@ -73,3 +73,32 @@ def test_freed_memory_is_returned_to_the_system() -> None:
     kept, left = map(int, done.stdout.split())
     assert kept > 90 * 2**20
     assert left < 10 * 2**20
+
+
+LIMITED = """
+import ctypes
+from weft.runtime.system import memory
+assert memory.keep_freed_memory(128 * 2**20)
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+before = memory.resident()
+for megabytes in (40, 320):
+    block = libc.malloc(megabytes * 2**20)
+    libc.memset(block, 1, megabytes * 2**20)
+    libc.free(block)
+    print(memory.resident() - before)
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallopt") or not resident(), reason="needs glibc and Linux"
+)
+def test_a_limited_amount_of_freed_memory_is_kept() -> None:
+    """A freed block of 40 MB stays, which glibc would have mapped; one of 320 MB does not."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True, timeout=60
+    )
+    kept, left = map(int, done.stdout.split())
+    assert kept > 38 * 2**20
+    assert left < 140 * 2**20
