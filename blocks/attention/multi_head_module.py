@@ -258,19 +258,22 @@ class Attention(Projected):
             wires,
             {**repeated(own.fixed, x.size(0), ("key", "value", "mask")), **wires},
         )
-        query_RHTK = self._queries(self.query(x), wires, states, position)
         if "key" in own.fixed:
+            query_RHTK = self._queries(self.query(x), wires, states, position)
             y_RHTV = self._attend_fixed(query_RHTK, own.fixed, bias, wires)
             return self._merge(y_RHTV, wires, states=states, position=position)
         end = position + x.size(1)
         reach = None if self.mask is None else self.mask.reach
         first = 0 if reach is None else max(0, position - reach)
-        source = x if memory is None else memory
         if self.stores_inputs:
+            query_RHTK = self._queries(self.query(x), wires, states, position)
             query_RHTK = self._rotated(query_RHTK, position)
+            source = x if memory is None else memory
             key, value = self._projected_again(source, own, wires, (position, first, end))
         else:
-            key, value = self._keys_values(source, wires, None, states, position)
+            query, key, value = self._projected(x, memory)
+            query_RHTK = self._queries(query, wires, states, position)
+            key, value = self._heads_of(key, value, wires, None, states, position)
             query_RHTK, key = self._rotate(query_RHTK, key, position)
             for name, new in (("key", key), ("value", value)):
                 own.appended[name][:, :, position:end] = new

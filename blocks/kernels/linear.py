@@ -120,11 +120,20 @@ def linear(
     return y
 
 
-def linear_maps(x: Tensor, *maps: nn.Module) -> tuple[Tensor, ...]:
+class JoinableMap:
+    """A linear map that can be one product with others of the same input."""
+
+    def joined(self, x: Tensor, maps: Sequence[Any]) -> Sequence[Tensor]:
+        """Apply maps of the same class to x [..., I], of which this is the first."""
+        raise NotImplementedError
+
+
+def linear_maps(x: Tensor, *maps: nn.Module) -> Sequence[Tensor]:
     """Apply linear maps to the same x [..., I], as one product where that is faster.
 
     That is in training in bfloat16 on the CPU: x is then cast once, and its gradient is one
-    product that sums in float32.  Maps with LoRA, or of another class, are applied one by one.
+    product that sums in float32.  It is also in decoding with a class of `JoinableMap`.  Maps with
+    LoRA, or of another class, are applied one by one.
 
     Args:
         x: the input of all maps.
@@ -133,6 +142,9 @@ def linear_maps(x: Tensor, *maps: nn.Module) -> tuple[Tensor, ...]:
     Returns:
         The outputs of the maps; views of one tensor if they were computed together.
     """
+    first = maps[0]
+    if isinstance(first, JoinableMap) and all(type(one) is type(first) for one in maps):
+        return first.joined(x, maps)
     together = _together(x, maps)
     if not together:
         return tuple(one(x) for one in maps)

@@ -4,76 +4,98 @@ Each output channel of a matrix has one scale, and so has each row of an input, 
 arrives: a row's result depends on no other row.  With w and x rounded to integers from -127
 to 127, y = (x / s) (W / t)^T * s * t + b, summed in 32-bit integers.
 
-Measured on an Intel Xeon with AMX, one thread, CPU time of 1, 4, 64 and 256 rows relative to a
-prepacked product in bfloat16: 512 x 37,000 0.52, 0.53, 0.85 and 0.62; 512 x 2,048 0.62, 0.68,
-0.80 and 0.85; 512 x 512 1.5, 1.8, 1.4 and 1.2, which is why small matrices stay as they
-are; with thousands of rows, as in an encoder, rounding takes longer than 512 x 2,048 saves.  On
-an AMD EPYC without AMX: 512 x 37,000 0.77, 0.75, 0.67 and 0.75; 512 x 2,048 1.5, 1.4, 0.75, 0.71.
+Small matrices stay as they are, since finding the scales takes longer than their products save.
+With FBGEMM (`int8_products`), 256 x 256 takes as long as in bfloat16, and everything larger is
+faster.  With oneDNN on an Intel Xeon with AMX, one thread, CPU time of 1, 4, 64 and 256 rows
+relative to a prepacked product in bfloat16: 512 x 37,000 0.52, 0.53, 0.85 and 0.62; 512 x 2,048
+0.62, 0.68, 0.80 and 0.85; 512 x 512 1.5, 1.8, 1.4 and 1.2.
 
 Axes: R rows, I input width, O output width.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
+from ..linear import JoinableMap
+from . import int8_products
+from .int8_products import LEVELS, Product
 from .prepacked import InferenceLinear, exchange_linear
 
-LEVELS: Final = 127
-"""The largest integer."""
-ZERO: Final = 128
-"""The unsigned integer that stands for 0 in inputs."""
 TINY: Final = 1e-30
-"""Added to the scale of a row, which may consist of zeros."""
-LEAST: Mapping[torch.dtype, int] = {torch.float32: 1 << 16, torch.bfloat16: 1 << 21}
-"""Smallest number of weights of a matrix that is multiplied in int8, by the dtype of the others."""
+"""The least scale; a row, or a channel, may consist of zeros."""
+LEAST: Mapping[tuple[str, torch.dtype], int] = {
+    ("by_rows", torch.float32): 1 << 16,
+    ("by_rows", torch.bfloat16): 1 << 18,
+    ("fbgemm", torch.float32): 1 << 16,
+    ("fbgemm", torch.bfloat16): 1 << 18,
+    ("onednn", torch.float32): 1 << 16,
+    ("onednn", torch.bfloat16): 1 << 21,
+}
+"""Smallest number of weights of a matrix that is multiplied in int8, by its product and the dtype
+of the other matrices."""
+_Packed = tuple[Product, Tensor]
+"""A product with a rounded matrix, and the bias, [O], in float32."""
 
 
-class Int8Linear(InferenceLinear):
+class Int8Linear(InferenceLinear, JoinableMap):
     """A linear map that rounds its matrix and its inputs to int8."""
 
-    _packed: tuple[Tensor, Tensor, Tensor, Tensor | None] | None = None
+    _packed: _Packed | None = None
+    _joined: _Packed | None = None
+    """This map and those that are one product with it."""
 
     def multiply(self, x: Tensor) -> Tensor:
         """Run the product of the rounded operands."""
         if self._packed is None:
-            self._packed = self._rounded()
-        matrix, scale_O, zero_O, bias_O = self._packed
-        x_RI = x.reshape(-1, self.in_features).float()
-        # A scale in the dtype of the outputs, with which these are multiplied; not 0.
-        scale_R1 = x_RI.abs().amax(1, keepdim=True).mul_(1 / LEVELS).add_(TINY).to(self.dtype)
-        signed_RI = (x_RI / scale_R1).round_().to(torch.int8)
-        # Adds ZERO: oneDNN multiplies signed inputs by its reference loop if there is no AMX.
-        rounded_RI = signed_RI.view(torch.uint8).bitwise_xor_(ZERO)
-        given: tuple[Any, ...] = (matrix, scale_O, zero_O, None, 1.0, 0, self.dtype, "none", [], "")
-        y_RO: Tensor = _ops().qlinear_pointwise(rounded_RI, 1.0, ZERO, *given)
-        y_RO.mul_(scale_R1)
-        if bias_O is not None:
-            y_RO.add_(bias_O)
-        return y_RO.view(*x.shape[:-1], self.out_features)
+            self._packed = _pack([self])
+        return _multiply(x, self._packed, self.dtype)
+
+    def joined(self, x: Tensor, maps: Sequence[Int8Linear]) -> Sequence[Tensor]:
+        """Run one product for several maps, which are the same at each call.
+
+        Its inputs are rounded once, and a product of few rows takes little longer than one third
+        of it.
+        """
+        if torch.compiler.is_compiling():
+            return tuple(one(x) for one in maps)
+        if self._joined is None:
+            self._joined = _pack(maps)
+        y = _multiply(x, self._joined, self.dtype)
+        return torch.split(y, [one.out_features for one in maps], -1)
 
     def repack(self) -> None:
         """Round the matrix again before the next product."""
-        self._packed = None
+        self._packed = self._joined = None
 
-    def _rounded(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return the packed matrix, its scales and zero points by channel, and the bias."""
-        assert self.weight is not None  # noqa: S101 - set with the weights of the model
-        rounded_OI, scale_O = rounded(self.weight.detach())
-        zero_O = torch.zeros(self.out_features, dtype=torch.int32)
-        matrix = _ops().qlinear_prepack(rounded_OI, None)
-        bias_O = None if self.bias is None else self.bias.detach().to(self.dtype)
-        return matrix, scale_O, zero_O, bias_O
+
+def _pack(maps: Sequence[Int8Linear]) -> _Packed:
+    """Return the product with the rounded matrices of maps of the same input, and the biases."""
+    pack = int8_products.packer()
+    weights = [one.weight.detach() for one in maps if one.weight is not None]
+    assert pack is not None and len(weights) == len(maps)  # noqa: S101, PT018 - see `quantize`
+    each = ((one.bias, one.out_features) for one in maps)
+    biases = [torch.zeros(width) if bias is None else bias.detach().float() for bias, width in each]
+    return pack(*rounded(torch.cat(weights))), torch.cat(biases)
+
+
+def _multiply(x: Tensor, packed: _Packed, dtype: torch.dtype) -> Tensor:
+    """Return the product of x [..., I], rounded, and a packed matrix, [..., O]."""
+    product, bias_O = packed
+    x_RI = x.reshape(-1, x.size(-1)).float()
+    scale_R1 = x_RI.abs().amax(1, keepdim=True).mul_(1 / LEVELS).clamp_(min=TINY)
+    sum_RO = product(x_RI / scale_R1)
+    y_RO = torch.addcmul(bias_O, sum_RO, scale_R1, out=sum_RO).to(dtype)
+    return y_RO.view(*x.shape[:-1], bias_O.size(0))
 
 
 def rounded(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
     """Return a matrix [O, I] rounded to int8, and the scale of each output channel [O]."""
-    scale_O = weight_OI.abs().amax(1).clamp(min=1e-30) / LEVELS
+    scale_O = weight_OI.abs().amax(1).clamp(min=TINY) / LEVELS
     return (weight_OI / scale_O[:, None]).round().to(torch.int8), scale_O
 
 
@@ -86,34 +108,25 @@ def quantize(model: nn.Module, dtype: torch.dtype) -> None:
         model: the model; its weights are set afterwards.
         dtype: dtype of the outputs, and of the products of the other maps.
     """
+    pack = int8_products.packer()
+    assert pack is not None  # noqa: S101 - see `can_quantize`
+    least = LEAST[pack.__name__, dtype]
 
     def made(one: nn.Linear) -> Int8Linear | None:
-        large = one.in_features * one.out_features >= LEAST[dtype]
+        large = one.in_features * one.out_features >= least
         return Int8Linear(one.in_features, one.out_features, dtype) if large else None
 
     exchange_linear(model, made)
 
 
-@functools.cache
 def can_quantize() -> bool:
-    """Return whether this torch multiplies in int8 on this processor, exactly.
+    """Return whether this torch multiplies in int8 on this processor, exactly."""
+    return int8_products.packer() is not None
 
-    Processors without VNNI add pairs of products in 16 bits, which the largest integers would
-    exceed; the product tried here consists of these.
+
+def suits_float32() -> bool:
+    """Return whether decoding in int8 is faster with the rest in float32 than in bfloat16.
+
+    FBGEMM rounds from float32 and returns it, and multiplies all but the smallest matrices.
     """
-    linear = Int8Linear(96, 48, torch.float32)
-    signs = torch.where(torch.arange(48) % 3 > 0, 1.0, -1.0)
-    linear.register_parameter("weight", nn.Parameter(signs[:, None].expand(48, 96).contiguous()))
-    x = torch.stack([torch.ones(96), torch.full((96,), -0.5), torch.linspace(-1, 1, 96)])
-    with torch.no_grad():
-        try:
-            found = linear.multiply(x)
-        except (AttributeError, RuntimeError):  # another torch version, or one without oneDNN
-            return False
-        scale = x.abs().amax(1, keepdim=True) / LEVELS
-        expected = ((x / scale).round() * scale).sum(1, keepdim=True) * signs
-    return bool((found - expected).abs().max() < 1e-3)  # noqa: PLR2004 - sums of 96 values
-
-
-def _ops() -> Any:
-    return torch.ops.onednn
+    return int8_products.packer() in (int8_products.fbgemm, int8_products.by_rows)

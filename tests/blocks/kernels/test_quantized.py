@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.kernels.decoding import quantized
+from weft.blocks.kernels.decoding import int8_products, quantized
+from weft.blocks.kernels.decoding.int8_products import Packer, is_exact
 from weft.blocks.kernels.decoding.prepacked import PackedLinear, prepack
-from weft.blocks.kernels.decoding.quantized import Int8Linear, can_quantize, quantize
+from weft.blocks.kernels.decoding.quantized import Int8Linear, quantize
+from weft.blocks.kernels.linear import linear_maps
 
-needs_int8 = pytest.mark.skipif(
-    not can_quantize(), reason="this torch multiplies no matrices in int8 on this processor"
-)
+
+@pytest.fixture(params=["fbgemm", "onednn", "by_rows"], autouse=True)
+def pack(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Packer:
+    """Multiply with each of the two libraries."""
+    chosen: Packer = getattr(int8_products, request.param)
+    if not is_exact(chosen):
+        pytest.skip(f"{request.param} does not multiply exactly in int8 on this processor")
+    monkeypatch.setattr(int8_products, "packer", lambda: chosen)
+    return chosen
 
 
 def made(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> tuple[Int8Linear, nn.Linear]:
@@ -35,7 +41,6 @@ def nearest(values: Tensor) -> Tensor:
     return multiples[(values.double()[:, None] - multiples).abs().argmin(1)]
 
 
-@needs_int8
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
 def test_a_product_is_that_of_rounded_operands(
@@ -59,7 +64,6 @@ def test_a_product_is_that_of_rounded_operands(
     assert float(error.max()) < tolerance
 
 
-@needs_int8
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_row_does_not_depend_on_the_others(dtype: torch.dtype) -> None:
     """The translation of a line is the same in every batch."""
@@ -72,7 +76,6 @@ def test_a_row_does_not_depend_on_the_others(dtype: torch.dtype) -> None:
     assert torch.equal(together, alone)
 
 
-@needs_int8
 def test_unusual_rows() -> None:
     """A row of zeros gives the bias, no rows give no rows, and NaN stays in its row."""
     rounded, linear = made()
@@ -88,10 +91,15 @@ def test_unusual_rows() -> None:
     assert empty.shape == (0, 40)
 
 
-@needs_int8
 def test_large_maps_are_rounded_and_the_others_prepacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit depends on the precision of the others; shared maps stay shared."""
-    monkeypatch.setattr(quantized, "LEAST", {torch.float32: 32, torch.bfloat16: 1000})
+    limits = {torch.float32: 32, torch.bfloat16: 1000}
+    either = {
+        (name, kind): limit
+        for name in ("fbgemm", "onednn", "by_rows")
+        for kind, limit in limits.items()
+    }
+    monkeypatch.setattr(quantized, "LEAST", either)
     large = nn.Linear(8, 4)
     model = nn.ModuleDict({"a": large, "b": large, "small": nn.Linear(5, 6)})
 
@@ -105,51 +113,17 @@ def test_large_maps_are_rounded_and_the_others_prepacked(monkeypatch: pytest.Mon
     assert isinstance(model["small"], PackedLinear)
 
 
-@needs_int8
-def test_inputs_are_unsigned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Signed ones take a loop that is 200 times slower where a processor has VNNI but no AMX."""
-    given: list[tuple[torch.dtype, int]] = []
-    ops = torch.ops.onednn
-
-    class Recording:
-        """The kernels of oneDNN, whose inputs are noted."""
-
-        qlinear_prepack = ops.qlinear_prepack
-
-        def qlinear_pointwise(self, x: Tensor, scale: float, zero: int, *rest: Any) -> Tensor:
-            given.append((x.dtype, zero))
-            result: Tensor = ops.qlinear_pointwise(x, scale, zero, *rest)
-            return result
-
-    rounded, _ = made()
-    monkeypatch.setattr(quantized, "_ops", Recording)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_maps_of_one_input_are_one_product(dtype: torch.dtype) -> None:
+    """Joined maps give the results of the single ones, also after their weights have changed."""
+    maps = [made(dtype, bias=bias)[0] for bias in (True, False, True)]
+    x = torch.randn(2, 3, 24)
 
     with torch.no_grad():
-        rounded(torch.randn(2, 24))
-
-    assert given == [(torch.uint8, 128)]
-
-
-def test_a_processor_that_overflows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pairs of products that are cut off at 16 bits give other sums."""
-
-    class Saturating:
-        """Kernels that add pairs of products in 16 bits."""
-
-        def qlinear_prepack(self, matrix: Tensor, _: object) -> Tensor:
-            return matrix
-
-        def qlinear_pointwise(
-            self, x: Tensor, _: float, __: int, matrix: Tensor, scale: Tensor, *___: object
-        ) -> Tensor:
-            products = x.int()[:, None, :] * matrix.int()
-            pairs = products.unflatten(2, (-1, 2)).sum(3).clamp(-32768, 32767)
-            return (pairs.sum(2) - 128 * matrix.int().sum(1)) * scale
-
-    can_quantize.cache_clear()
-    monkeypatch.setattr(quantized, "_ops", Saturating)
-    assert not can_quantize()
-    monkeypatch.setattr(quantized, "_ops", object)
-    can_quantize.cache_clear()
-    assert not can_quantize()
-    can_quantize.cache_clear()
+        for _ in range(2):
+            for found, one in zip(linear_maps(x, *maps), maps, strict=True):
+                assert torch.equal(found, one(x))
+            for index, one in enumerate(maps):
+                assert one.weight is not None
+                one.weight.mul_(index - 3.0)
+                one.repack()

@@ -130,7 +130,7 @@ def test_products_in_int8_and_passes_that_are_left_out(
     translate: Translate, folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rounded products search like the others, and the checkpoint stays as it was."""
-    monkeypatch.setattr(quantized, "LEAST", {torch.float32: 1})
+    monkeypatch.setattr(quantized, "LEAST", dict.fromkeys(quantized.LEAST, 1))
     rounded, packed = list[object](), list[object]()
     for kind, seen in ((quantized.Int8Linear, rounded), (PackedLinear, packed)):
         multiply: Callable[..., torch.Tensor] = vars(kind)["multiply"]

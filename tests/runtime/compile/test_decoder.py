@@ -215,7 +215,7 @@ def test_models_and_processors_that_cannot_use_int8_are_refused(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A setting without effect is an error; copies of a model start without passes."""
-    monkeypatch.setattr(quantized, "LEAST", {torch.float32: 1})
+    monkeypatch.setattr(quantized, "LEAST", dict.fromkeys(quantized.LEAST, 1))
     int8 = Passes(quantize="int8")
     use_passes(model, int8)
     with torch.no_grad():

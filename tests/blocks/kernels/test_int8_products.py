@@ -1,0 +1,137 @@
+"""Products in int8 are exact, and a library that is not exact is not used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from weft.blocks.kernels.decoding import int8_products
+from weft.blocks.kernels.decoding.int8_products import (
+    Packer,
+    Product,
+    by_rows,
+    fbgemm,
+    is_exact,
+    onednn,
+    packer,
+)
+from weft.blocks.kernels.decoding.quantized import can_quantize, suits_float32
+
+
+@pytest.fixture(autouse=True)
+def _choose_again() -> Any:
+    """Choose the library anew in the test, and after it."""
+    packer.cache_clear()
+    yield
+    packer.cache_clear()
+
+
+@pytest.mark.parametrize("pack", [fbgemm, onednn])
+def test_a_product_is_that_of_the_integers(pack: Packer) -> None:
+    """Inputs are rounded to the nearest of 255 integers; sums are exact."""
+    if not is_exact(pack):
+        pytest.skip("this library does not multiply exactly in int8 on this processor")
+    torch.manual_seed(1)
+    rounded_OI = torch.randint(-127, 128, (33, 70), dtype=torch.int8)
+    scale_O = torch.rand(33) + 0.5
+    integers_RI = torch.randint(-127, 128, (9, 70))
+
+    found_RO = pack(rounded_OI, scale_O)(integers_RI + torch.rand(9, 70) * 0.8 - 0.4)
+
+    expected_RO = (integers_RI @ rounded_OI.long().T).double() * scale_O.double()
+    torch.testing.assert_close(found_RO.double(), expected_RO, rtol=1e-6, atol=1e-4)
+
+
+def test_products_of_few_and_of_many_rows_have_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A translation does not depend on the number of rows; wide products switch libraries."""
+    if not (is_exact(fbgemm) and is_exact(onednn)):
+        pytest.skip("only one library multiplies exactly in int8 on this processor")
+    monkeypatch.setattr(int8_products, "WIDE", 40)
+    monkeypatch.setattr(int8_products, "MANY", 5)
+    torch.manual_seed(1)
+    rounded_OI, scale_O = torch.randint(-127, 128, (40, 600), dtype=torch.int8), torch.rand(40)
+    x_RI = torch.rand(300, 600) * 254 - 127
+
+    product = by_rows(rounded_OI, scale_O)
+
+    together = product(x_RI)
+    assert torch.equal(together, torch.cat([product(few) for few in x_RI.split(3)]))
+    assert torch.equal(together, onednn(rounded_OI, scale_O)(x_RI))
+    assert torch.equal(together, fbgemm(rounded_OI, scale_O)(x_RI))
+
+
+def _saturating(rounded_OI: Tensor, scale_O: Tensor) -> Product:
+    """Multiply as processors do that add pairs of products in 16 bits."""
+
+    def product(x_RI: Tensor) -> Tensor:
+        unsigned_RI = x_RI.round().int() + 128
+        pairs = (unsigned_RI[:, None, :] * rounded_OI.int()).unflatten(2, (-1, 2)).sum(3)
+        sums_RO = pairs.clamp(-32768, 32767).sum(2) - 128 * rounded_OI.int().sum(1)
+        return sums_RO * scale_O
+
+    return product
+
+
+def _missing(rounded_OI: Tensor, scale_O: Tensor) -> Product:
+    """Fail as torch does without the library."""
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("pack", [_saturating, _missing])
+def test_a_library_that_is_not_exact_is_not_used(
+    pack: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of products that are cut off at 16 bits give other sums."""
+    assert not is_exact(pack)
+    monkeypatch.setattr(int8_products, "fbgemm", pack)
+    if is_exact(onednn):
+        assert packer() is onednn
+    packer.cache_clear()
+    monkeypatch.setattr(int8_products, "onednn", pack)
+    assert not can_quantize()
+
+
+def test_the_choice_does_not_depend_on_the_default_device() -> None:
+    """Models with these products are constructed on the meta device."""
+    expected = packer()
+    packer.cache_clear()
+    with torch.device("meta"):
+        assert packer() is expected
+
+
+@pytest.mark.parametrize("amx", [True, False])
+def test_amx_is_used_where_there_is_one(amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only oneDNN multiplies with it."""
+    monkeypatch.setattr(int8_products, "_has_amx", lambda: amx)
+    monkeypatch.setattr(int8_products, "is_exact", lambda _: True)
+
+    assert packer() is (onednn if amx else by_rows)
+    assert suits_float32() is not amx
+
+
+def test_inputs_of_onednn_are_unsigned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signed ones take a loop that is 200 times slower where a processor has VNNI but no AMX."""
+    given: list[tuple[torch.dtype, int]] = []
+
+    class Recording:
+        """The kernels of oneDNN, whose inputs are noted."""
+
+        def qlinear_prepack(self, matrix: Tensor, _: object) -> Tensor:
+            return matrix
+
+        def qlinear_pointwise(self, x: Tensor, _: float, zero: int, *__: object) -> Tensor:
+            given.append((x.dtype, zero))
+            return x
+
+    monkeypatch.setattr(torch.ops, "onednn", Recording())
+
+    found = onednn(torch.ones(4, 24, dtype=torch.int8), torch.ones(4))(
+        torch.tensor([[-127.0, 0, 127]])
+    )
+
+    assert given == [(torch.uint8, 128)]
+    assert found.tolist() == [[1, 128, 255]]
