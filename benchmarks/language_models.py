@@ -13,7 +13,8 @@ than wall time.  `--others` trains other models by the same run with one param c
     python benchmarks/language_models.py --data MULTI30K --rounds 7 --precision bfloat16
 
 compares speed alone: Weft as `weft train` runs it, GPT2LMHeadModel as shipped, and compiled with
-fused Adam, take turns at the same batches.  Each round gives a ratio of their CPU times.
+fused Adam, take turns at the same batches.  Each round gives a ratio of their CPU times.  With
+`--block 512`, rows are 512 tokens of captions one after the other.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ GPT2 = {
     "d_model": WIDTH,
     "layers": LAYERS,
     "heads": HEADS,
-    "max_length": POSITIONS,
     "dropout": 0.0,
     "attention_dropout": 0.0,
 }
@@ -83,9 +83,16 @@ class Quiet:
 
 def run_of(model: str, given: argparse.Namespace) -> tuple[Run, str]:
     """Return the shipped run with a model and the settings of the command line."""
+    positions = {
+        "max_length": given.block + 1 if given.block else POSITIONS
+    }  # with the begin token
+    block = {"data.columns.text.block": given.block} if given.block else {}
     overrides = {
         "data.root": given.data,
-        "params.model": {"spec": model, "params": MODELS[model]},
+        "params.model": {
+            "spec": model,
+            "params": MODELS[model] | (positions if model == "gpt2" else {}),
+        },
         "updates": given.updates,
         "batch.tokens": given.tokens,
         "schedule": {
@@ -101,6 +108,7 @@ def run_of(model: str, given: argparse.Namespace) -> tuple[Run, str]:
         # Without padding the perplexities of the two libraries could differ in the last digits.
         "padding": "auto" if given.rounds else "padded",
         "trackers": [],
+        **block,
     }
     return load_run("language-model-multi30k", overrides)
 
@@ -125,7 +133,7 @@ def hugging_face(weights: dict[str, Tensor], vocab: int) -> nn.Module:
         n_embd=WIDTH,
         n_layer=LAYERS,
         n_head=HEADS,
-        n_positions=POSITIONS,
+        n_positions=weights["position.weight"].size(0),
         bos_token_id=None,
         eos_token_id=None,
         resid_pdrop=0.0,
@@ -263,6 +271,7 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--updates", type=int, default=3000)
     parser.add_argument("--tokens", type=int, default=2000)
+    parser.add_argument("--block", type=int, help="tokens of a row (default: captions)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--others", nargs="*", default=[], choices=[*MODELS])
     parser.add_argument("--rounds", type=int, default=0, help="rounds of a comparison of speed")

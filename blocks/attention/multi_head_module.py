@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels.attention_backends import BY_RULE, Cores, varlen_applies, varlen_unpadded
-from ..kernels.attention_dispatch import attend, weigh
+from ..kernels.attention.backends import BY_RULE, Cores, varlen_applies, varlen_unpadded
+from ..kernels.attention.dispatch import attend, weigh
 from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
 from ..kernels.linear import linear_map

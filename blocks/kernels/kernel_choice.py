@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from .attention_backends import Cores
+from .attention.backends import Cores
 from .linear import Product, has_onednn
 from .losses.fused_linear_cross_entropy import LossKernel, has_triton
 

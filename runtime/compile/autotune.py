@@ -17,8 +17,9 @@ from typing import cast, get_args
 
 import torch
 
-from ...blocks.kernels import attention_backends as backends
 from ...blocks.kernels import linear as product
+from ...blocks.kernels.attention import backends
+from ...blocks.kernels.attention.dispatch import by_name
 from ...blocks.kernels.losses import fused_linear_cross_entropy as losses
 from ...graphs.ir.execution import KernelChoice
 from ...specs.findings import InputError, did_you_mean
@@ -190,6 +191,8 @@ def machine_key(device: torch.device, *, half: bool) -> str:
         torch.__version__,
         str(torch.get_num_threads()),
         str(half),
+        *backends.COMPARED,
+        "padded and causal",
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -207,6 +210,7 @@ def _measure(device: torch.device, *, half: bool) -> Kernels:
         spent = {
             backend: _seconds(_attention_job(backend, length, device, half=half))
             for backend in backends.COMPARED
+            if backend != "blocked" or device.type == "cpu"
         }
         best = min(spent, key=lambda backend: spent[backend])
         attention[str(length)] = best
@@ -230,7 +234,7 @@ def _product_job(name: product.Product) -> Callable[[], object]:
 def _attention_job(
     backend: backends.Core, length: int, device: torch.device, *, half: bool
 ) -> Callable[[], object]:
-    """Return a function that runs attention with padding, forward and backward."""
+    """Return a function that runs attention with padding, and causal attention, and gradients."""
     dtype = torch.bfloat16 if half else torch.float32
     shape = (max(1, TOKENS // length), 8, length, 64)
     query, key, value = (
@@ -240,9 +244,10 @@ def _attention_job(
     mask[:, -1] = False
 
     def run() -> None:
-        compute = backends.by_name(backend)
-        y = compute(query, key, value, mask[:, None, None, :], causal=False, dropout=0.0)
-        y.sum().backward()
+        compute = by_name(backend)
+        padded = compute(query, key, value, mask[:, None, None, :], causal=False, dropout=0.0)
+        causal = compute(query, key, value, None, causal=True, dropout=0.0)
+        (padded + causal).sum().backward()
         if device.type == "cuda":
             torch.cuda.synchronize()
 

@@ -43,7 +43,7 @@ _STEPPING = (("blocks.kernels.decode_state", "Capacity"), ("runtime.decode.stepp
 """Definitions that callers of `begin` and `step` use."""
 _PLAIN = {
     ("blocks.kernels.bucketed_matmul", "serves"): "False",
-    ("blocks.kernels.attention_dispatch", "core_for"): '"fused"',
+    ("blocks.kernels.attention.dispatch", "core_for"): '"fused"',
 }
 """Choices between kernels that compute the same, and the one in an ejected file: torch's."""
 _ROOT = __name__.partition(".runtime")[0]

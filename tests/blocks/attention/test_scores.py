@@ -14,8 +14,8 @@ from weft.blocks.attention.additive_module import AdditiveAttention
 from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.attention.parts.masks_module import Window
 from weft.blocks.attention.parts.scores_module import HeadGates, SoftCap, TalkingHeads
-from weft.blocks.kernels.attention_backends import plain_attend
-from weft.blocks.kernels.attention_dispatch import attend
+from weft.blocks.kernels.attention.backends import plain_attend
+from weft.blocks.kernels.attention.dispatch import attend
 from weft.blocks.position.relative_module import Alibi, RelativeBias, RelativeKeys
 from weft.blocks.position.rotary_module import Rotary
 from weft.blocks.registry import registry

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.kernels import attention_backends as backends
-from weft.blocks.kernels.attention_backends import BY_RULE, Core
-from weft.blocks.kernels.attention_dispatch import attend, core_for, weigh
+from weft.blocks.kernels.attention import backends
+from weft.blocks.kernels.attention.backends import BY_RULE, Core
+from weft.blocks.kernels.attention.dispatch import attend, core_for, weigh
 
 FLEX: dict[str, Core] = {"*": "flex"}
 MASK = torch.tensor([[True, False, True, True], [True, True, True, False]])
@@ -47,7 +47,7 @@ BIAS = torch.linspace(-1, 1, 64).view(1, 4, 4, 4)
 SLOW_FLEX = pytest.param("flex", marks=pytest.mark.slow)  # torch traces each case
 
 
-@pytest.mark.parametrize("backend", ["fused", "plain", SLOW_FLEX])
+@pytest.mark.parametrize("backend", ["fused", "plain", "blocked", SLOW_FLEX])
 @pytest.mark.parametrize("heads", [4, 2])
 @pytest.mark.parametrize(
     "options",
@@ -177,7 +177,7 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
 
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
     monkeypatch.setattr(
-        "weft.blocks.kernels.attention_dispatch.varlen_serves", lambda *_, **__: True
+        "weft.blocks.kernels.attention.dispatch.varlen_serves", lambda *_, **__: True
     )
     query, key, value = drawn(heads)
     mask, causal = (MASK, False) if masked else (None, True)

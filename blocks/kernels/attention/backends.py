@@ -2,6 +2,7 @@
 
     plain    two matrix products as in the paper; the reference
     fused    torch's scaled_dot_product_attention
+    blocked  products of blocks of queries (`blocks.py`); training on the CPU only
     flex     FlexAttention: masks are functions, and fully masked blocks are skipped
     varlen   torch's kernel for concatenated sequences of different lengths; CUDA only
 
@@ -27,12 +28,12 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .attention_masks import Pairs, near
-from .unpad import Rows
+from ..unpad import Rows
+from .masks import Pairs, near
 
-Core = Literal["fused", "plain", "flex", "varlen"]
-COMPARED: tuple[Core, ...] = ("fused", "plain")
-"""Backends that support all features on all devices; a measurement chooses between them."""
+Core = Literal["fused", "plain", "blocked", "flex", "varlen"]
+COMPARED: tuple[Core, ...] = ("fused", "plain", "blocked")
+"""Backends among which a measurement chooses; `blocked` on the CPU only."""
 
 Score = Callable[[Tensor], Tensor]
 """Maps scores or attention weights [B, H, T, S] to others."""
@@ -59,11 +60,6 @@ class Computes(Protocol):
         bias: Tensor | None = None,
     ) -> Tensor:
         """Compute attention; arguments as of `plain_attend`."""
-
-
-def by_name(core: Core) -> Computes:
-    """Return the function of a backend from `COMPARED`; `fused_attend` for any other."""
-    return plain_attend if core == "plain" else fused_attend
 
 
 def fused_attend(
@@ -190,7 +186,7 @@ def flex_attend(  # noqa: PLR0913 - the parts of one formula
     score: Score | None = None,
     inner: Tensor | None = None,
 ) -> Tensor:
-    """Compute attention with FlexAttention; arguments as of `attention_dispatch.attend`.
+    """Compute attention with FlexAttention; arguments as of `dispatch.attend`.
 
     `score` must be elementwise.
 
@@ -273,7 +269,7 @@ def varlen_attend(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """Compute attention over unmasked keys only; arguments as of `attention_dispatch.attend`.
+    """Compute attention over unmasked keys only; arguments as of `dispatch.attend`.
 
     Counting the unmasked keys synchronizes with the device.
     """

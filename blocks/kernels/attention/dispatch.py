@@ -1,4 +1,4 @@
-"""Scaled dot-product attention with a backend of `attention_backends.py`.
+"""Scaled dot-product attention with a backend of `backends.py`.
 
 Axes: B sequences, H heads, G key and value heads, T query positions, S key positions,
 K and V key and value widths of one head.
@@ -10,20 +10,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .attention_backends import (
+from .backends import (
     BY_RULE,
     COMPARED,
+    Computes,
     Core,
     Cores,
     Score,
-    by_name,
     flex_attend,
     flex_serves,
+    fused_attend,
+    plain_attend,
     plain_weights,
     varlen_attend,
     varlen_serves,
 )
-from .attention_masks import Pairs, near, of_pairs
+from .blocks import blocked_attend
+from .masks import Pairs, near, of_pairs
 
 FEW = 16
 """Queries per row up to which a step without gradients may use the plain backend in float32."""
@@ -62,6 +65,13 @@ def _suits_plain(query_BHTK: Tensor, key_BGSK: Tensor) -> bool:
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return False
     return query_BHTK.size(2) <= FEW and key_BGSK.numel() >= MANY
+
+
+def by_name(core: Core) -> Computes:
+    """Return the function of a backend from `COMPARED`; `fused_attend` for any other."""
+    if core == "blocked":
+        return blocked_attend
+    return plain_attend if core == "plain" else fused_attend
 
 
 def attend(  # noqa: PLR0913 - the parts of one formula
@@ -145,7 +155,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     shared = query_BHTK.size(1) // key_BGSK.size(1)
     mask = None if mask_BS is None else mask_BS[:, None, None, :]
     masked = mask is not None or bias is not None
-    if pairs is not None or (causal and (masked or (backend == "plain" and shared > 1))):
+    if pairs is not None or (causal and (masked or (backend != "fused" and shared > 1))):
         mask, causal = _local(query_BHTK, mask, causal=causal, pairs=pairs), False
         if shared > 1:
             mask = torch.cat([mask] * shared, -2)

@@ -1,0 +1,1 @@
+"""Scaled dot-product attention: backends, and the choice among them."""
