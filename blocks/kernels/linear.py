@@ -123,7 +123,7 @@ def linear(
 class JoinableMap:
     """A linear map that can be one product with others of the same input."""
 
-    def joined(self, x: Tensor, maps: Sequence[Any]) -> Sequence[Tensor]:
+    def joined(self, x: Tensor, maps: tuple[Any, ...]) -> Sequence[Tensor]:
         """Apply maps of the same class to x [..., I], of which this is the first."""
         raise NotImplementedError
 

@@ -46,8 +46,8 @@ class Int8Linear(InferenceLinear, JoinableMap):
     """A linear map that rounds its matrix and its inputs to int8."""
 
     _packed: _Packed | None = None
-    _joined: _Packed | None = None
-    """This map and those that are one product with it."""
+    _joined: tuple[tuple[Int8Linear, ...], _Packed] | None = None
+    """This map and those that are one product with it, and the product."""
 
     def multiply(self, x: Tensor) -> Tensor:
         """Run the product of the rounded operands."""
@@ -55,22 +55,21 @@ class Int8Linear(InferenceLinear, JoinableMap):
             self._packed = _pack([self])
         return _multiply(x, self._packed, self.dtype)
 
-    def joined(self, x: Tensor, maps: Sequence[Int8Linear]) -> Sequence[Tensor]:
-        """Run one product for several maps, which are the same at each call.
+    def joined(self, x: Tensor, maps: tuple[Int8Linear, ...]) -> Sequence[Tensor]:
+        """Run one product for several maps, whose matrices are packed together at the first one.
 
-        Its inputs are rounded once, and a product of few rows takes little longer than one third
-        of it.
+        Its inputs are rounded once, and for few rows it takes little longer than one of the maps.
         """
         if torch.compiler.is_compiling():
             return tuple(one(x) for one in maps)
-        if self._joined is None:
-            self._joined = _pack(maps)
-        y = _multiply(x, self._joined, self.dtype)
+        if self._joined is None or self._joined[0] != maps:
+            self._joined = maps, _pack(maps)
+        y = _multiply(x, self._joined[1], self.dtype)
         return torch.split(y, [one.out_features for one in maps], -1)
 
     def repack(self) -> None:
         """Round the matrix again before the next product."""
-        self._packed = self._joined = None
+        self._packed, self._joined = None, None
 
 
 def _pack(maps: Sequence[Int8Linear]) -> _Packed:
