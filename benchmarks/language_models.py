@@ -83,16 +83,13 @@ class Quiet:
 
 def run_of(model: str, given: argparse.Namespace) -> tuple[Run, str]:
     """Return the shipped run with a model and the settings of the command line."""
-    positions = {
-        "max_length": given.block + 1 if given.block else POSITIONS
-    }  # with the begin token
+    params = dict(MODELS[model])
+    if model == "gpt2":  # Hugging Face also reads the begin token
+        params["max_length"] = given.block + 1 if given.block else POSITIONS
     block = {"data.columns.text.block": given.block} if given.block else {}
     overrides = {
         "data.root": given.data,
-        "params.model": {
-            "spec": model,
-            "params": MODELS[model] | (positions if model == "gpt2" else {}),
-        },
+        "params.model": {"spec": model, "params": params},
         "updates": given.updates,
         "batch.tokens": given.tokens,
         "schedule": {

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .backends import fused_attend
+from .backends import fused_attend, plain_attend
 
 QUERIES: Final = {torch.float32: 64, torch.bfloat16: 128}
 """Queries of a block, by dtype; other dtypes use the fused kernel."""
@@ -44,29 +44,23 @@ def blocked_attend(
 ) -> Tensor:
     """Compute attention in blocks of queries; see `backends.plain_attend`.
 
-    The fused kernel is used where this one does not apply: without gradients, with dropout, a bias
-    or shared key heads, on other devices, and for subclasses of tensors.
+    Where it does not apply (with dropout or a bias, without gradients, on other devices, and for
+    subclasses of tensors), the fused kernel is used; to train in bfloat16 on a CPU, two products,
+    since the backward pass of that kernel is slow there.
     """
     if torch.is_autocast_enabled("cpu") and query_BHTK.device.type == "cpu":
         half = torch.get_autocast_dtype("cpu")
         query_BHTK, key_BHSK, value_BHSV = (
             part.to(half) for part in (query_BHTK, key_BHSK, value_BHSV)
         )
-    if dropout or bias is not None or not _serves(query_BHTK, key_BHSK, value_BHSV):
-        return fused_attend(
-            query_BHTK,
-            key_BHSK,
-            value_BHSV,
-            mask,
-            causal=causal,
-            dropout=dropout,
-            scale=scale,
-            bias=bias,
-        )
+    parts = (query_BHTK, key_BHSK, value_BHSV)
+    if not _serves(*parts):
+        return fused_attend(*parts, mask, causal=causal, dropout=dropout, scale=scale, bias=bias)
+    if dropout or bias is not None:
+        other = plain_attend if query_BHTK.dtype == torch.bfloat16 else fused_attend
+        return other(*parts, mask, causal=causal, dropout=dropout, scale=scale, bias=bias)
     factor = query_BHTK.size(-1) ** -0.5 if scale is None else scale
-    y_BHTV: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
-        query_BHTK, key_BHSK, value_BHSV, mask, causal, factor
-    )
+    y_BHTV: Tensor = _Blocked.apply(*parts, mask, causal, factor)  # type: ignore[no-untyped-call]
     return y_BHTV
 
 

@@ -91,6 +91,18 @@ def test_products_are_in_the_dtype_of_autocast() -> None:
 
 
 @pytest.mark.parametrize(
+    "options", [{"dropout": 0.5}, {"bias": torch.zeros(1, 1, 7, 7).bfloat16()}]
+)
+def test_dropout_and_biases_are_two_products_in_bfloat16(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fused kernel computes its backward pass slowly there."""
+    monkeypatch.setattr(blocks, "fused_attend", lambda *_, **__: pytest.fail("fused"))
+    parts = (x.transpose(1, 2) for x in drawn(dtype=torch.bfloat16))
+    blocked_attend(*parts, None, causal=True, **{"dropout": 0.0, **options}).sum().backward()
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {"dropout": 0.5},
