@@ -6,10 +6,10 @@ graphviz.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import hashlib
 import re
-import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,4 +219,6 @@ def digest_of(path: Path) -> str | None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="folder of the page, such as docs")
+    write(parser.parse_args().folder)

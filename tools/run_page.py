@@ -5,9 +5,9 @@ The page is generated from the settings classes, so it always matches the valida
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -218,7 +218,9 @@ def _flowing(text: str) -> str:
 
 def main() -> None:
     """Write the page into a folder."""
-    write_beside(Path(sys.argv[1]) / PAGE, page().encode(), "page")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="folder of the page, such as docs")
+    write_beside(parser.parse_args().folder / PAGE, page().encode(), "page")
 
 
 if __name__ == "__main__":

@@ -132,8 +132,8 @@ def linear_maps(x: Tensor, *maps: nn.Module) -> Sequence[Tensor]:
     """Apply linear maps to the same x [..., I], as one product where that is faster.
 
     That is in training in bfloat16 on the CPU: x is then cast once, and its gradient is one
-    product that sums in float32.  It is also in decoding with a class of `JoinableMap`.  Maps with
-    LoRA, or of another class, are applied one by one.
+    product that sums in float32.  In decoding, maps of a class of `JoinableMap` are joined
+    too.  Maps with LoRA, or of another class, are applied one by one.
 
     Args:
         x: the input of all maps.

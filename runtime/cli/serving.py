@@ -89,7 +89,8 @@ def serve(
 
         # A server runs indefinitely, so assume that compile time will be repaid.
         searched = search_of(search, sampling, sample=sample)
-        return Service(open_checkpoints(checkpoint, searched, place, work=math.inf), limited)
+        model = open_checkpoints(checkpoint, searched, place, work=math.inf, once=False)
+        return Service(model, limited)
 
     with bound(reachable.host, reachable.port) as address:
         name, number = address.getsockname()[:2]

@@ -234,7 +234,7 @@ def _product_job(name: product.Product) -> Callable[[], object]:
 def _attention_job(
     backend: backends.Core, length: int, device: torch.device, *, half: bool
 ) -> Callable[[], object]:
-    """Return a function that runs attention with padding, and causal attention, and gradients."""
+    """Return a function that runs padded and causal attention, forward and backward."""
     dtype = torch.bfloat16 if half else torch.float32
     shape = (max(1, TOKENS // length), 8, length, 64)
     query, key, value = (

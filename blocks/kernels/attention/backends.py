@@ -8,8 +8,8 @@
 
 The backend is chosen by device, precision and length: from a measurement
 (`runtime/compile/autotune.py`) that `kernel_choice.py` gives to the modules of a model, otherwise
-by a rule.  Where a backend lacks a
-feature (dropout, gradients on the CPU, a bias), the fused backend is used instead.
+by a rule.  Where a backend lacks a feature (dropout, gradients on the CPU, a bias), another one
+is used instead.
 
 Axes: B sequences, H heads, G key and value heads, T query positions, S key positions,
 K and V key and value widths of one head.

@@ -45,8 +45,8 @@ def blocked_attend(
     """Compute attention in blocks of queries; see `backends.plain_attend`.
 
     Where it does not apply (with dropout or a bias, without gradients, on other devices, and for
-    subclasses of tensors), the fused kernel is used; to train in bfloat16 on a CPU, two products,
-    since the backward pass of that kernel is slow there.
+    subclasses of tensors), the fused kernel is used.  With dropout or a bias in bfloat16, these are
+    two products, since the backward pass of that kernel is slow there.
     """
     if torch.is_autocast_enabled("cpu") and query_BHTK.device.type == "cpu":
         half = torch.get_autocast_dtype("cpu")
@@ -93,7 +93,8 @@ class _Blocked(torch.autograd.Function):
         """Return the outputs [B, H, T, V]."""
         shape = query_BHTK.shape
         query, key, value = (x.flatten(0, 1) for x in (query_BHTK, key_BHSK, value_BHSV))
-        y_NTV = query.new_empty(*query.shape[:2], value.size(-1))
+        y_BHTV = query.new_empty(*shape[:3], value.size(-1))
+        y_NTV = y_BHTV.view(*query.shape[:2], value.size(-1))
         weights = []
         with torch.autocast("cpu", enabled=False):
             for queries, keys, hidden in _blocks(query, key, mask, causal=causal):
@@ -107,19 +108,19 @@ class _Blocked(torch.autograd.Function):
                     weight_NQP.unflatten(0, shape[:2]).masked_fill_(hidden, 0.0)
                 weights.append(weight_NQP.to(query.dtype))
                 y_NTV[:, queries] = weights[-1] @ value[:, keys]
-        ctx.save_for_backward(query, key, value, y_NTV, mask, *weights)
+        ctx.save_for_backward(query, key, value, y_BHTV, mask, *weights)
         ctx.causal, ctx.factor, ctx.shape = causal, factor, shape
-        return y_NTV.view(*shape[:3], -1)
+        return y_BHTV
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_BHTV: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         """Return the gradients of queries, keys and values."""
-        query, key, value, y_NTV, mask, *weights = ctx.saved_tensors
+        query, key, value, y_BHTV, mask, *weights = ctx.saved_tensors
         grad_NTV = grad_BHTV.flatten(0, 1)
-        inner_NT1 = (grad_NTV.float() * y_NTV.float()).sum(-1, keepdim=True)
+        inner_NT1 = (grad_NTV.float() * y_BHTV.flatten(0, 1).float()).sum(-1, keepdim=True)
         grad_query = torch.empty_like(query)
-        grad_key, grad_value = torch.zeros(key.shape), torch.zeros(value.shape)
+        grad_key, grad_value = (torch.zeros_like(x, dtype=torch.float32) for x in (key, value))
         blocks = _blocks(query, key, mask, causal=ctx.causal)
         for (queries, keys, _), weight_NQP in zip(blocks, weights, strict=True):
             grad_NQV = grad_NTV[:, queries]
@@ -146,6 +147,6 @@ def _blocks(
         if mask is not None:
             hidden = ~(mask if mask.size(-2) == 1 else mask[..., start:end, :])[..., keys]
         if causal:
-            later = torch.ones(end - start, end, dtype=torch.bool).triu(start + 1)
+            later = query_NTK.new_ones(end - start, end, dtype=torch.bool).triu(start + 1)
             hidden = later if hidden is None else hidden | later
         yield slice(start, end), keys, hidden

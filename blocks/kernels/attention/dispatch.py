@@ -154,7 +154,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         return varlen_attend(query_BHTK, key_BGSK, value_BGSV, mask_BS, causal=causal, scale=scale)
     shared = query_BHTK.size(1) // key_BGSK.size(1)
     mask = None if mask_BS is None else mask_BS[:, None, None, :]
-    masked = mask is not None or bias is not None
+    masked = bias is not None or (mask is not None and (backend != "blocked" or shared > 1))
     if pairs is not None or (causal and (masked or (backend != "fused" and shared > 1))):
         mask, causal = _local(query_BHTK, mask, causal=causal, pairs=pairs), False
         if shared > 1:

@@ -1,16 +1,17 @@
 """Products of matrices in int8 on a CPU: torch has two, and neither suits every processor.
 
-FBGEMM rounds the input while it multiplies; it uses VNNI, but not AMX.  oneDNN uses both, but gets
-its input rounded, and takes longer for few rows.  Times in microseconds on an AMD EPYC with VNNI
-and without AMX, one thread, weights not in the cache, of FBGEMM, oneDNN and a prepacked product in
-bfloat16, for 1, 4, 64 and 256 rows:
+FBGEMM converts the input while it multiplies; it uses VNNI, but not AMX.  oneDNN uses both, but
+gets its input converted, and takes longer for few rows.  Times in microseconds on an AMD EPYC with
+VNNI and without AMX, one thread, weights not in the cache, of FBGEMM, oneDNN and a prepacked
+product in bfloat16, for 1, 4, 64 and 256 rows:
 
 - 512 x 512: 41, 45, 159, 470; 93, 93, 199, 511; 52, 50, 190, 632.
 - 512 x 2,048: 76, 79, 447, 1,679; 150, 148, 498, 1,603; 150, 133, 675, 2,478.
 - 512 x 32,000: 678, 686, 7,662, 43,789; 1,314, 1,106, 7,038, 23,902; 1,880, 1,688, 10,378, 38,093.
 
 So there, `by_rows` computes wide products of many rows by oneDNN and all others by FBGEMM.  Both
-give the same bits, so that a row does not depend on the number of rows.
+give the same bits, so that a row does not depend on the number of rows.  Inputs are rounded before,
+since the libraries round values next to a half differently.
 
 Axes: R rows, I input width, O output width.
 """
@@ -30,7 +31,7 @@ LEVELS: Final = 127
 ZERO: Final = 128
 """The unsigned integer that stands for 0 in inputs."""
 Product = Callable[[Tensor], Tensor]
-"""Maps x [R, I] in float32, from -127 to 127, to round(x) W^T [R, O] in float32."""
+"""Maps integers x [R, I] in float32, from -127 to 127, to x W^T [R, O] in float32."""
 MANY: Final = 64
 """Least number of rows of a wide product that oneDNN computes."""
 WIDE: Final = 8192
@@ -81,7 +82,7 @@ def onednn(rounded_OI: Tensor, scale_O: Tensor) -> Product:
     rest: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
 
     def product(x_RI: Tensor) -> Tensor:
-        signed_RI = x_RI.round().to(torch.int8)
+        signed_RI = x_RI.to(torch.int8)
         # Adds ZERO: oneDNN multiplies signed inputs by its reference loop if there is no AMX.
         rounded_RI = signed_RI.view(torch.uint8).bitwise_xor_(ZERO)
         y_RO: Tensor = ops.qlinear_pointwise(rounded_RI, 1.0, ZERO, matrix, scale_O, zero_O, *rest)
@@ -117,12 +118,12 @@ def is_exact(pack: Packer) -> bool:
     signs_O = torch.where(torch.arange(48) % 3 > 0, 1, -1)
     rounded_OI = (LEVELS * signs_O[:, None]).expand(48, 96).to(torch.int8).contiguous()
     ones_I = torch.ones(96)
-    x_RI = LEVELS * torch.stack([ones_I, -ones_I, torch.linspace(-1, 1, 96)])
+    x_RI = (LEVELS * torch.stack([ones_I, -ones_I, torch.linspace(-1, 1, 96)])).round()
     try:
         found_RO = pack(rounded_OI, torch.full((48,), 1 / LEVELS))(x_RI)
     except (AttributeError, NotImplementedError, RuntimeError):  # another version or build of torch
         return False
-    expected_RO = x_RI.round().sum(1, keepdim=True) * signs_O
+    expected_RO = x_RI.sum(1, keepdim=True) * signs_O
     return bool((found_RO - expected_RO).abs().max() < 0.1)  # noqa: PLR2004 - sums of integers
 
 

@@ -62,13 +62,14 @@ class Int8Linear(InferenceLinear, JoinableMap):
         """
         if torch.compiler.is_compiling():
             return tuple(one(x) for one in maps)
-        if self._joined is None or self._joined[0] != maps:
-            self._joined = maps, _pack(maps)
-        y = _multiply(x, self._joined[1], self.dtype)
+        found = self._joined
+        if found is None or found[0] != maps:
+            found = self._joined = maps, _pack(maps)
+        y = _multiply(x, found[1], self.dtype)
         return torch.split(y, [one.out_features for one in maps], -1)
 
     def repack(self) -> None:
-        """Round the matrix again before the next product."""
+        """Round the matrix again before the next product; so must the maps joined with it."""
         self._packed, self._joined = None, None
 
 
@@ -85,9 +86,9 @@ def _pack(maps: Sequence[Int8Linear]) -> _Packed:
 def _multiply(x: Tensor, packed: _Packed, dtype: torch.dtype) -> Tensor:
     """Return the product of x [..., I], rounded, and a packed matrix, [..., O]."""
     product, bias_O = packed
-    x_RI = x.reshape(-1, x.size(-1)).float()
+    x_RI = x.detach().reshape(-1, x.size(-1)).float()
     scale_R1 = x_RI.abs().amax(1, keepdim=True).mul_(1 / LEVELS).clamp_(min=TINY)
-    sum_RO = product(x_RI / scale_R1)
+    sum_RO = product((x_RI / scale_R1).round_())
     y_RO = torch.addcmul(bias_O, sum_RO, scale_R1, out=sum_RO).to(dtype)
     return y_RO.view(*x.shape[:-1], bias_O.size(0))
 

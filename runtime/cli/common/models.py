@@ -125,6 +125,7 @@ def open_checkpoints(
     *,
     compiled: bool = True,
     work: float = 0.0,
+    once: bool = True,
 ) -> Model:
     """Open the checkpoint, or the ensemble, of a command that decodes.
 
@@ -134,6 +135,7 @@ def open_checkpoints(
         place: the fields of `Placement` that the user gave.
         compiled: whether decoding steps may be compiled.
         work: expected decoding time in seconds, as far as it is known.
+        once: whether the process ends with the command's work, so that it may keep freed memory.
 
     Raises:
         InputError: a checkpoint cannot be opened, or the device is not available.
@@ -161,7 +163,8 @@ def open_checkpoints(
         )
         for folder in (checkpoint, *given.ensemble)
     )
-    keep_freed_memory(WHILE_DECODING)  # not of the files' contents
+    if once:  # after opening, so that memory of the files is not kept
+        keep_freed_memory(WHILE_DECODING)
     return ensemble(first, others) if others else first
 
 

@@ -71,6 +71,36 @@ def test_values_and_gradients_are_those_of_the_definition(
         torch.testing.assert_close(gradient.double(), one.grad, **limits)
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 7, 4), (2, 3, 0, 4)], ids=["rows", "queries"])
+def test_empty_batches_have_empty_outputs(shape: tuple[int, ...]) -> None:
+    """As the other backends have."""
+    query = torch.empty(shape, requires_grad=True)
+    key = torch.empty(shape[0], 3, 7, 4)
+    found = blocked_attend(query, key, key, None, causal=False, dropout=0.0)
+    found.sum().backward()
+    assert found.shape == shape
+
+
+def test_causal_attention_with_padding_leaves_out_later_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The mask of the padding does not make all pairs of positions necessary."""
+    read = list[int]()
+    original = blocks._blocks
+
+    def spy(*args: Any, **options: Any) -> Any:
+        for queries, keys, hidden in original(*args, **options):
+            read.append(keys.stop)
+            yield queries, keys, hidden
+
+    monkeypatch.setattr(blocks, "_blocks", spy)
+    parts = [x.transpose(1, 2) for x in drawn()]
+    found = attend(*parts, KEYS, causal=True, cores={"*": "blocked"})
+    assert read == [3, 6, 7]
+    expected = attend(*parts, KEYS, causal=True, cores={"*": "plain"})
+    torch.testing.assert_close(found, expected)
+
+
 def test_queries_may_have_another_length_than_keys() -> None:
     """As in attention to an encoder."""
     parts = drawn(4)
