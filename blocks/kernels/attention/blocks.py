@@ -97,18 +97,18 @@ class _Blocked(torch.autograd.Function):
         y_NTV = y_BHTV.view(*query.shape[:2], value.size(-1))
         weights = []
         with torch.autocast("cpu", enabled=False):
-            for queries, keys, hidden in _blocks(query, key, mask, causal=causal):
+            for queries, keys in _blocks(query, key, causal=causal):
                 score_NQP = query[:, queries] @ key[:, keys].transpose(1, 2)
                 score_NQP = score_NQP.float().mul_(factor)
-                each = score_NQP.unflatten(0, shape[:2])  # a view, for masks of all heads
-                if hidden is not None:
-                    each.masked_fill_(hidden, float("-inf"))
+                hidden = _hidden(score_NQP, mask, queries, causal=causal)
+                if hidden is not None:  # in a view, for masks of all heads
+                    score_NQP.unflatten(0, shape[:2]).masked_fill_(hidden, float("-inf"))
                 weight_NQP = score_NQP.softmax(-1)
                 if mask is not None:  # all keys of a query may be masked
                     weight_NQP.unflatten(0, shape[:2]).masked_fill_(hidden, 0.0)
                 weights.append(weight_NQP.to(query.dtype))
                 y_NTV[:, queries] = weights[-1] @ value[:, keys]
-        ctx.save_for_backward(query, key, value, y_BHTV, mask, *weights)
+        ctx.save_for_backward(query, key, value, y_BHTV, *weights)
         ctx.causal, ctx.factor, ctx.shape = causal, factor, shape
         return y_BHTV
 
@@ -116,13 +116,13 @@ class _Blocked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_BHTV: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
         """Return the gradients of queries, keys and values."""
-        query, key, value, y_BHTV, mask, *weights = ctx.saved_tensors
+        query, key, value, y_BHTV, *weights = ctx.saved_tensors
         grad_NTV = grad_BHTV.flatten(0, 1)
         inner_NT1 = (grad_NTV.float() * y_BHTV.flatten(0, 1).float()).sum(-1, keepdim=True)
         grad_query = torch.empty_like(query)
         grad_key, grad_value = (torch.zeros_like(x, dtype=torch.float32) for x in (key, value))
-        blocks = _blocks(query, key, mask, causal=ctx.causal)
-        for (queries, keys, _), weight_NQP in zip(blocks, weights, strict=True):
+        blocks = _blocks(query, key, causal=ctx.causal)
+        for (queries, keys), weight_NQP in zip(blocks, weights, strict=True):
             grad_NQV = grad_NTV[:, queries]
             grad_value[:, keys] += weight_NQP.transpose(1, 2) @ grad_NQV
             grad_NQP = (grad_NQV @ value[:, keys].transpose(1, 2)).float()
@@ -135,18 +135,23 @@ class _Blocked(torch.autograd.Function):
         return query_, key_, value_, None, None, None
 
 
-def _blocks(
-    query_NTK: Tensor, key_NSK: Tensor, mask: Tensor | None, *, causal: bool
-) -> Iterator[tuple[slice, slice, Tensor | None]]:
-    """Yield the queries of each block, the keys that they may read, and which pairs are masked."""
+def _blocks(query_NTK: Tensor, key_NSK: Tensor, *, causal: bool) -> Iterator[tuple[slice, slice]]:
+    """Yield the queries of each block, and the keys that they may read."""
     length, size = query_NTK.size(1), QUERIES[query_NTK.dtype]
     for start in range(0, length, size):
         end = min(start + size, length)
-        keys = slice(0, end if causal else key_NSK.size(1))
-        hidden = None
-        if mask is not None:
-            hidden = ~(mask if mask.size(-2) == 1 else mask[..., start:end, :])[..., keys]
-        if causal:
-            later = query_NTK.new_ones(end - start, end, dtype=torch.bool).triu(start + 1)
-            hidden = later if hidden is None else hidden | later
-        yield slice(start, end), keys, hidden
+        yield slice(start, end), slice(0, end if causal else key_NSK.size(1))
+
+
+def _hidden(
+    score_NQP: Tensor, mask: Tensor | None, queries: slice, *, causal: bool
+) -> Tensor | None:
+    """Return which pairs of a block are masked; None if none is."""
+    count, keys = score_NQP.shape[1:]
+    hidden = None
+    if mask is not None:
+        hidden = ~(mask if mask.size(-2) == 1 else mask[..., queries, :])[..., :keys]
+    if causal:
+        later = score_NQP.new_ones(count, keys, dtype=torch.bool).triu(queries.start + 1)
+        hidden = later if hidden is None else hidden | later
+    return hidden

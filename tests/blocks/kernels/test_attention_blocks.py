@@ -89,9 +89,9 @@ def test_causal_attention_with_padding_leaves_out_later_keys(
     original = blocks._blocks
 
     def spy(*args: Any, **options: Any) -> Any:
-        for queries, keys, hidden in original(*args, **options):
+        for queries, keys in original(*args, **options):
             read.append(keys.stop)
-            yield queries, keys, hidden
+            yield queries, keys
 
     monkeypatch.setattr(blocks, "_blocks", spy)
     parts = [x.transpose(1, 2) for x in drawn()]

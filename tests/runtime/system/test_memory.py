@@ -10,6 +10,19 @@ import pytest
 from weft.runtime.system import memory
 from weft.runtime.system.memory import EVERY, GROWN, Growth, resident
 
+needs_glibc = pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallopt") or not resident(), reason="needs glibc and Linux"
+)
+
+
+def grown(script: str) -> tuple[int, int]:
+    """Run a script in a process of its own, to which the setting applies; return its two sizes."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    kept, left = map(int, done.stdout.split())
+    return kept, left
+
 
 class Trimmed:
     """A substitute for the C library that counts calls."""
@@ -62,15 +75,10 @@ print(kept, memory.resident() - before)
 """
 
 
-@pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "mallopt") or not resident(), reason="needs glibc and Linux"
-)
+@needs_glibc
 def test_freed_memory_is_returned_to_the_system() -> None:
-    """Run in a process of its own, because the setting applies to the entire process."""
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
-    )
-    kept, left = map(int, done.stdout.split())
+    """Blocks in use that lie between the freed ones do not prevent it."""
+    kept, left = grown(SCRIPT)
     assert kept > 90 * 2**20
     assert left < 10 * 2**20
 
@@ -91,14 +99,9 @@ for megabytes in (40, 320):
 """
 
 
-@pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "mallopt") or not resident(), reason="needs glibc and Linux"
-)
+@needs_glibc
 def test_a_limited_amount_of_freed_memory_is_kept() -> None:
     """A freed block of 40 MB stays, which glibc would have mapped; one of 320 MB does not."""
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True, timeout=60
-    )
-    kept, left = map(int, done.stdout.split())
+    kept, left = grown(LIMITED)
     assert kept > 38 * 2**20
     assert left < 140 * 2**20
