@@ -12,7 +12,8 @@ from ..spec.findings import Findings
 from .planning.base import Run
 from .planning.plan import Plan
 from .planning.table import Speed, cost_rows, plan_record, solved
-from .report.record import Record, conclusions, primary_table
+from .report.conclusions import conclude
+from .report.record import Record, primary_table
 from .running.jobs import Job, State
 from .running.live import status_of
 from .searching.trials import StudyTrial
@@ -151,13 +152,15 @@ class StudyReport:
     record: Record = field(repr=False)
     """All figures as plain data, as in the JSON file of the report."""
     conclusions: tuple[str, ...]
-    """What the first metric on the first test set shows, in sentences."""
+    """What can be concluded by the first metric on the first test set, in sentences."""
+    unclear: tuple[str, ...]
+    """What cannot be concluded: differences that may be chance, and the limits of the study."""
     comparisons: tuple[Comparison, ...]
     """The comparisons behind them."""
     failed: dict[str, str]
     """Key of a job to why it failed."""
     paths: tuple[Path, ...]
-    """The files that were written: HTML, Markdown, LaTeX, CSV and JSON."""
+    """The files that were written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +182,11 @@ def report_of(record: Record, paths: Sequence[Path]) -> StudyReport:
     """Return the record of a report with its conclusions."""
     table = primary_table(record)
     seeds = [one for row in record["rows"] for one in row["seeds"].values()]
+    can, cannot = conclude(record)
     return StudyReport(
         record=record,
-        conclusions=tuple(conclusions(record)),
+        conclusions=tuple(can),
+        unclear=tuple(cannot),
         comparisons=tuple(Comparison(**one) for one in (table["comparisons"] if table else ())),
         failed={one["job"]: one["error"] for one in seeds if one["state"] == "failed"},
         paths=tuple(paths),

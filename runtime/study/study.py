@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...specs.findings import InputError, SpecError
+from ...specs.findings import InputError, SpecError, did_you_mean
 from ..system.lock import locked
 from .carrying import pack, unpack
 from .document.load import load_study
@@ -28,7 +28,7 @@ from .records import (
 )
 from .report.pictures import write_pictures
 from .report.record import study_record
-from .report.write import write_report
+from .report.write import FORMS, Form, write_report
 from .running.jobs import Job, jobs_of, open_plan, write_jobs
 from .running.pool import run_pool
 from .running.speed import flops_per_second, gpus
@@ -44,7 +44,7 @@ class Begun:
     record: dict[str, Any]
     jobs: list[Job]
     todo: list[Job]
-    """The jobs that are not done."""
+    """The jobs of the chosen rows that are not done."""
 
 
 def _silent(_: str) -> None:
@@ -94,7 +94,7 @@ class Study:
         limited = self.settings.budget.seconds is not None
         return plan_of(plan_study(self.settings, self._file, speed if limited else None), speed)
 
-    def run(self, *, processes: int = 1) -> StudyReport:
+    def run(self, *, processes: int = 1, rows: Iterable[str] = ()) -> StudyReport:
         """Train and measure everything that is not done yet, and write the report.
 
         SIGINT and SIGTERM stop the trainings with checkpoints, and the report is then that of what
@@ -102,16 +102,18 @@ class Study:
 
         Args:
             processes: number of trainings at the same time, each on its own cores.
+            rows: names of the rows to train; by default all of them.  The report has all rows.
 
         Returns:
             The report; its `failed` names trainings that failed.
 
         Raises:
             SpecError: the study has errors.
-            InputError: another process uses the folder, or a file cannot be written.
+            InputError: there is no such row, another process uses the folder, or a file cannot be
+                written.
         """
         plan = self.plan()
-        with begun(self, plan) as jobs:
+        with begun(self, plan, rows) as jobs:
             write_pictures(plan.plan, self.folder)
             run_pool(jobs.todo, processes, gpus=gpus())
             return self.report()
@@ -124,13 +126,18 @@ class Study:
         """
         return status_of_jobs(jobs_of(open_plan(self.folder), self.folder))
 
-    def report(self) -> StudyReport:
-        """Write the report of what is done: HTML, Markdown, LaTeX, CSV and JSON.
+    def report(self, to: str | Path | None = None, *, forms: Sequence[Form] = FORMS) -> StudyReport:
+        """Write the report of what is done.
+
+        Args:
+            to: folder of the report; default: `report` in the folder of the study.
+            forms: what is written: "html", "md", "svg" (the picture of the differences, which the
+                Markdown shows), "tex", "csv" and "json".
 
         Raises:
             InputError: the study was not run, or a file cannot be written.
         """
-        return report_of(*write_report(self.folder))
+        return report_of(*write_report(self.folder, None if to is None else Path(to), forms))
 
     def results(self) -> list[StudyScore]:
         """Return the value of each metric, for each row, seed and split that is done.
@@ -210,26 +217,40 @@ class Study:
 
 
 @contextmanager
-def begun(study: Study, plan: StudyPlan) -> Iterator[Begun]:
+def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[Begun]:
     """Lock the folder of a study, and write its jobs; those that are done stay as they are.
 
     Args:
         study: the study.
         plan: its plan.
+        rows: names of the rows whose jobs are to do; by default all of them.
 
     Yields:
         The jobs.
 
     Raises:
         SpecError: the study has errors.
-        InputError: another process uses the folder, or a file cannot be written.
+        InputError: there is no such row, another process uses the folder, or a file cannot be
+            written.
     """
     if plan.findings.errors:
         raise SpecError(plan.findings.errors)
+    known = {row.name: row for row in plan.rows}
+    for name in (chosen := list(rows)):
+        if name not in known:
+            problem = f"the study has no row '{name}'"
+            raise InputError(problem, place=study.source, help=did_you_mean(name, known))
     with locked(study.folder):
         record = plan.as_json()
         record["document"] = study.settings.model_dump(mode="json", exclude_unset=True)
         record |= {"source": study.source, "folder": str(study.folder)}
         record["overrides"] = [f"{k}={json.dumps(v)}" for k, v in study.overrides.items()]
         jobs = write_jobs(plan.plan, study.folder, record)
-        yield Begun(record, jobs, [job for job in jobs if job.state() != "done"])
+        keys = {
+            key
+            for row in record["rows"]
+            if not chosen or row["name"] in chosen
+            for key in row["jobs"].values()
+        }
+        todo = [job for job in jobs if job.key in keys and job.state() != "done"]
+        yield Begun(record, jobs, todo)

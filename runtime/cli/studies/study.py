@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -28,6 +29,7 @@ from ..common.parameters import (
 
 if TYPE_CHECKING:
     from ...study.records import StudyPlan
+    from ...study.report.write import Form
     from ...study.study import Begun, Study
 
 StudyName = Annotated[
@@ -114,6 +116,7 @@ def _show(study: Study, plan: StudyPlan) -> None:
 @command(
     "Commands",
     "weft study run my-study.json --processes 2",
+    "weft study run my-study.json --row baseline --row swiglu",
     "weft study run my-study.json --dry",
     "weft study run my-study.json --print-jobs > jobs.txt",
     note="Ctrl-C stops with checkpoints; the same command continues. What is done is never done "
@@ -132,6 +135,10 @@ def run(
             "--processes", "Runs that train at the same time, each on its own cores. [default: 1]"
         ),
     ] = 1,
+    rows: Annotated[
+        list[str] | None,
+        option("--row", "Train only this row. Repeat the option for several rows.", metavar="NAME"),
+    ] = None,
     dry: Annotated[
         bool, typer.Option("--dry", help="Only check, as `weft study check` does.")
     ] = False,
@@ -139,8 +146,8 @@ def run(
         bool,
         typer.Option(
             "--print-jobs",
-            help="Run nothing; print the command of each job that is not done, one on a line, for "
-            "a job array.",
+            help="Run nothing; print the command of each job that is not done, one on a line with "
+            "its row and seed, for a job array.",
         ),
     ] = False,
     speed: Peak = None,
@@ -150,18 +157,20 @@ def run(
     from ...study.running.pool import job_command
     from ...study.study import begun
 
-    if dry and print_jobs:
-        raise wrong("--print-jobs", "it has no effect with --dry")
+    for flag, given in (("--print-jobs", print_jobs), ("--row", rows)):
+        if dry and given:
+            raise wrong(flag, "it has no effect with --dry")
     found = _study(study, overrides, out, speed)
     plan = found.plan()
     _refuse_wrong(plan)
     if dry:
         _show(found, plan)
         return 0
-    with begun(found, plan) as jobs:
+    with begun(found, plan, rows or ()) as jobs:
         if print_jobs:
             for job in jobs.todo:
-                print(shlex.join(job_command(job.folder.resolve())))
+                line = shlex.join(job_command(job.folder.resolve()))
+                print(f"{line}  # {job.row}, seed {job.seed}")
             return 0
         if problem := write_pictures(plan.plan, found.folder):
             terminal.notice(f"no pictures: {problem}")
@@ -187,10 +196,12 @@ def _run(study: Study, jobs: Begun, processes: int) -> int:
     return int(bool(work.failed))
 
 
-def _report(study: Study) -> None:
-    """Write the report, and print its conclusions and its files."""
-    found = study.report()
-    print("\n".join(found.conclusions))
+def _report(study: Study, to: str | None = None, forms: Sequence[Form] = ()) -> None:
+    """Write the report, and print what can and what cannot be concluded, and its files."""
+    from ...study.report.write import FORMS
+
+    found = study.report(to, forms=forms or FORMS)
+    print("\n".join((*found.conclusions, *found.unclear)))
     for path in found.paths:
         terminal.notice(f"written  {path}")
 
@@ -246,14 +257,35 @@ def status(study: StudyName, *, out: Folder = None, json_: Json = False) -> int:
     return 0
 
 
-@command("Commands", "weft study report my-study.json", of=app)
-def report(study: StudyName, *, out: Folder = None) -> None:
-    """Write the report of the runs that are done: HTML, Markdown, LaTeX, CSV and JSON.
+@command(
+    "Commands",
+    "weft study report my-study.json",
+    "weft study report my-study.json --to docs --form md --form svg",
+    of=app,
+)
+def report(
+    study: StudyName,
+    *,
+    out: Folder = None,
+    to: Annotated[
+        str | None,
+        option(
+            "--to", "Folder of the report. [default: report in that of the study]", metavar="PATH"
+        ),
+    ] = None,
+    forms: Annotated[
+        list[Literal["html", "md", "svg", "tex", "csv", "json"]] | None,
+        option("--form", "Write only this form. Repeat the option for several. [default: all]"),
+    ] = None,
+) -> None:
+    """Write the report of the runs that are done.
+
+    It has HTML, Markdown with a picture of the differences (SVG), LaTeX, CSV and JSON.
 
     Raises:
-        InputError: the study was not run.
+        InputError: the study was not run, or a file cannot be written.
     """
-    _report(_study(study, None, out, None))
+    _report(_study(study, None, out, None), to, forms or ())
 
 
 @command(

@@ -10,16 +10,11 @@ from string import Template
 
 from ..planning.table import duration, size
 from .commands import commands
+from .conclusions import conclude, probability
+from .effects import effects
 from .pictures import curves, picture_of
-from .record import (
-    Record,
-    comparison_of,
-    conclusions,
-    primary_table,
-    probability,
-    row_of,
-)
-from .text import METHOD, ONE_SEED
+from .record import Record, comparison_of, primary_table, row_of
+from .text import CAN, CANNOT, METHOD
 
 _CLASSES = {"better": "better", "worse": "worse"}
 
@@ -44,11 +39,12 @@ def _text(value: object) -> str:
 
 
 def _body(record: Record, out: Path) -> Iterator[str]:
-    yield "<h2>Conclusions</h2><ul class='conclusions'>"
-    yield from (f"<li>{_text(line)}</li>" for line in conclusions(record))
-    yield "</ul>"
-    if record["seeds"] == 1:
-        yield f"<p class='note'>{_text(ONE_SEED)}</p>"
+    yield effects(record)
+    for title, lines in zip((CAN, CANNOT), conclude(record), strict=True):
+        if lines:
+            yield f"<h2>{title}</h2><ul class='conclusions'>"
+            yield from (f"<li>{_text(line)}</li>" for line in lines)
+            yield "</ul>"
     if record["selected"]:
         one = record["selected"]
         yield (

@@ -81,11 +81,11 @@ def curves(record: Record) -> str:
 
     label = 'role="img" aria-label="validation loss by update"'
     parts = [f'<svg class="curves" viewBox="0 0 {WIDTH} {HEIGHT}" {label}>']
-    for value in _ticks(low, high):
+    for value in ticks(low, high):
         _, y = place(0, value)
         parts.append(f'<line x1="{_LEFT}" x2="{_LEFT + wide}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
-    for value in _ticks(0, most):
+    for value in ticks(0, most):
         x, _ = place(value, low)
         parts.append(
             f'<text x="{x:.1f}" y="{_TOP + tall + 16}" text-anchor="middle">{value:,.0f}</text>'
@@ -117,9 +117,9 @@ def _mean_curve(row: Record) -> list[tuple[float, float]]:
     return [(float(update), sum(v) / len(v)) for update, v in sorted(found.items())]
 
 
-def _ticks(low: float, high: float) -> Sequence[float]:
-    """Return round numbers between two bounds."""
-    raw = (high - low) / _TICKS
+def ticks(low: float, high: float, most: int = _TICKS) -> Sequence[float]:
+    """Return at most about `most` round numbers between two bounds."""
+    raw = (high - low) / most
     unit = 10 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
     step = next(unit * one for one in (1, 2, 5, 10) if unit * one >= raw)
     first = math.ceil(low / step)

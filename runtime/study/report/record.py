@@ -244,47 +244,6 @@ def _lengths(
     }
 
 
-def conclusions(record: Record) -> list[str]:
-    """Return what the study concludes by its first metric, in sentences."""
-    table = primary_table(record)
-    if table is None:
-        return ["No run has finished, so there is nothing to conclude."]
-    metric, found = table["metric"], []
-    for one in table["comparisons"]:
-        size = f"{one['difference']:+.2f} {metric}"
-        if one["low"] is not None:
-            size += f" [{one['low']:+.2f}, {one['high']:+.2f}]"
-        text = f"{one['other']} against {one['baseline']}: {size}, {one['verdict']}"
-        if one["adjusted"] is not None:
-            text += f" ({probability_text(one['adjusted'])} after Holm's correction)"
-        if one["verdict"] == "not distinguishable":
-            text += (
-                f"; a difference of {one['detectable']:.2f} would have been found with"
-                f" {record['power']:.0%} probability"
-            )
-        found.append(text + ".")
-    return found or ["There is nothing to compare."]
-
-
-def probability(p: float) -> str:
-    """Return a probability as text.
-
-    >>> probability(0.0312), probability(1e-5)
-    ('0.031', '< 0.001')
-    """
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"  # noqa: PLR2004
-
-
-def probability_text(p: float) -> str:
-    """Return a probability with its name.
-
-    >>> probability_text(0.0312), probability_text(1e-5)
-    ('p = 0.031', 'p < 0.001')
-    """
-    text = probability(p)
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
-
-
 def primary_table(record: Record) -> Record | None:
     """Return the table of the first metric on the first test set."""
     wanted = record["primary"]

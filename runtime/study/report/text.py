@@ -8,20 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from .commands import commands
-from .record import (
-    Record,
-    comparison_of,
-    conclusions,
-    primary_table,
-    probability,
-    row_of,
-)
+from .conclusions import conclude, probability
+from .record import Record, comparison_of, primary_table, row_of
 
 METHOD = (
     "Means over seeds with {level:.0%} intervals over seeds and test examples; ± is the standard"
     " deviation over seeds. Differences are tested with Holm's correction for all rows of a table."
 )
-ONE_SEED = "With one seed, the tests compare these models, and not how they were trained."
+CAN, CANNOT = "What can be concluded", "What cannot be concluded"
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -69,19 +63,26 @@ def _state(row: Record) -> str:
     return f"{missing[0]}: {len(missing)} of {len(row['seeds'])} seeds" if missing else ""
 
 
-def markdown(record: Record) -> str:
-    """Return the report as Markdown."""
-    return "\n".join(_markdown(record)) + "\n"
+def markdown(record: Record, picture: str = "") -> str:
+    """Return the report as Markdown.
+
+    Args:
+        record: record of the study.
+        picture: name of the picture of the differences, beside the file; `""` if there is none.
+    """
+    return "\n".join(_markdown(record, picture)) + "\n"
 
 
-def _markdown(record: Record) -> Iterator[str]:
+def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield from (f"# {record['study']}", "")
     if record["doc"]:
         yield from (record["doc"], "")
-    yield from (f"- {line}" for line in conclusions(record))
-    yield ""
-    if record["seeds"] == 1:
-        yield from (ONE_SEED, "")
+    if picture:
+        yield from (f"![differences from {record['baseline']}]({picture})", "")
+    for title, sentences in zip((CAN, CANNOT), conclude(record), strict=True):
+        if sentences:
+            yield from (f"## {title}", "", *(f"- {line}" for line in sentences), "")
+    yield from ("## Results", "")
     head, lines = cells(record)
     yield _md_line(head)
     yield _md_line(["---", *["---:"] * (len(head) - 1)])

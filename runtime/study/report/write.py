@@ -3,39 +3,56 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from ....specs.files import write_beside
+from .effects import effects
 from .page import page
 from .record import Record, study_record
 from .text import latex, markdown, table_csv
 
 FOLDER = "report"
 
+Form = Literal["html", "md", "svg", "tex", "csv", "json"]
+FORMS: tuple[Form, ...] = ("html", "md", "svg", "tex", "csv", "json")
 
-def write_report(out: Path) -> tuple[Record, list[Path]]:
-    """Write the report of the jobs that are done into the folder of a study.
+
+def write_report(
+    out: Path, to: Path | None = None, forms: Sequence[Form] = FORMS
+) -> tuple[Record, list[Path]]:
+    """Write the report of the jobs that are done.
+
+    The SVG is the picture of the differences, which the Markdown shows if both are written; there
+    is none before two rows have a result.
 
     Args:
         out: folder of the study.
+        to: folder of the report; default: `report` in the folder of the study.
+        forms: what is written.
 
     Returns:
-        The record, and the files: HTML, Markdown, LaTeX, CSV and JSON.
+        The record, and the files.
 
     Raises:
         InputError: there is no study in the folder, or a file cannot be written.
     """
     record = study_record(out)
-    forms = {
-        "html": page(record, out),
-        "md": markdown(record),
-        "tex": latex(record),
-        "csv": table_csv(record),
-        "json": json.dumps(record, indent=1, ensure_ascii=False) + "\n",
+    picture = effects(record) if "svg" in forms else ""
+    shown = f"{record['study']}.svg" if picture else ""
+    makers: Mapping[Form, Callable[[], str]] = {
+        "html": lambda: page(record, out),
+        "md": lambda: markdown(record, shown),
+        "svg": lambda: picture,
+        "tex": lambda: latex(record),
+        "csv": lambda: table_csv(record),
+        "json": lambda: json.dumps(record, indent=1, ensure_ascii=False) + "\n",
     }
     paths = []
-    for suffix, text in forms.items():
-        path = out / FOLDER / f"{record['study']}.{suffix}"
-        write_beside(path, text.encode(), "report")
-        paths.append(path)
+    for form in FORMS:
+        if form in forms and (form != "svg" or picture):
+            path = (out / FOLDER if to is None else to) / f"{record['study']}.{form}"
+            write_beside(path, makers[form]().encode(), "report")
+            paths.append(path)
     return record, paths

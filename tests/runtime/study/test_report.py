@@ -9,12 +9,16 @@ import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 import sacrebleu
+from weft.runtime.cli.main import main
 from weft.runtime.study.document.load import load_study
 from weft.runtime.study.planning.plan import plan_study
+from weft.runtime.study.report.conclusions import conclude
+from weft.runtime.study.report.effects import effects
 from weft.runtime.study.report.pictures import picture_of, write_pictures
 from weft.runtime.study.report.record import study_record
 from weft.runtime.study.report.text import cells, latex
@@ -96,7 +100,7 @@ class _Page(HTMLParser):
 def test_the_page_needs_no_network_and_escapes_text(out: Path) -> None:
     """No links, no scripts from elsewhere; texts of the study are not markup."""
     _, paths = write_report(out)
-    assert [path.suffix for path in paths] == [".html", ".md", ".tex", ".csv", ".json"]
+    assert [path.suffix for path in paths] == [".html", ".md", ".svg", ".tex", ".csv", ".json"]
     text = paths[0].read_text()
     page = _Page()
     page.feed(text)
@@ -122,7 +126,7 @@ def test_tables_have_a_line_for_each_row(out: Path) -> None:
     assert all(line.count(" & ") == len(head) - 1 and line.endswith(r"\\") for line in body)
     assert r"a+b\_c" in body[3]
     assert r"100 \% \&" in tex
-    with paths[3].open(newline="") as file:
+    with paths[4].open(newline="") as file:
         found = list(csv.DictReader(file))
     assert len(found) == 3 * 2 * 2 * 2 + 2  # rows, seeds, splits and metrics; and two failures
     score = record["rows"][1]["seeds"]["2"]["splits"]["valid"]["scores"]["bleu"]
@@ -133,7 +137,7 @@ def test_tables_have_a_line_for_each_row(out: Path) -> None:
         == ("swiglu", "2", "valid", "bleu")
     ]
     assert float(same["value"]) == score
-    assert json.loads(paths[4].read_text())["study"] == "toy-study"
+    assert json.loads(paths[5].read_text())["study"] == "toy-study"
 
 
 def test_a_row_has_the_picture_of_its_change(out: Path) -> None:
@@ -162,3 +166,125 @@ def test_a_study_without_finished_runs_has_a_report(tmp_path: Path) -> None:
     _, paths = write_report(tmp_path / "out")
 
     assert "No run has finished" in paths[1].read_text()
+
+
+def compared(**verdicts: tuple[float, float, float, str]) -> dict[str, Any]:
+    """Return a record whose rows have a difference, its interval, and a verdict."""
+    pairs = [
+        {
+            "baseline": "baseline",
+            "other": name,
+            "difference": difference,
+            "low": low,
+            "high": high,
+            "p": 0.01,
+            "adjusted": 0.02,
+            "verdict": verdict,
+            "detectable": 1.5,
+            "test": "t test",
+        }
+        for name, (difference, low, high, verdict) in verdicts.items()
+    ]
+    rows = [
+        {
+            "name": name,
+            "costs": {"updates": 2000},
+            "seeds": {"1": {"state": "done"}, "2": {"state": "done"}},
+            "trained": ["1", "2"],
+        }
+        for name in ("baseline", *verdicts)
+    ]
+    table = {"split": "test", "metric": "bleu", "higher_is_better": True, "examples": 1000}
+    return {
+        "baseline": "baseline",
+        "pairs": "baseline",
+        "power": 0.8,
+        "seeds": 2,
+        "rows": rows,
+        "tables": [{**table, "comparisons": pairs}],
+        "primary": {"split": "test", "metric": "bleu"},
+    }
+
+
+FOUR = {
+    "small": (0.5, -0.5, 1.5, "not distinguishable"),
+    "worse": (-1.0, -1.5, -0.5, "worse"),
+    "best": (2.0, 1.0, 3.0, "better"),
+    "<far>": (-20.0, -21.0, -19.0, "worse"),
+}
+
+
+def test_the_picture_shows_differences_to_scale() -> None:
+    """Best first, equal distances for equal differences, and an arrow for one that is far away."""
+    root = ET.fromstring(effects(compared(**FOUR)))
+    name = "{http://www.w3.org/2000/svg}"
+    rows = root.findall(f"{name}g")
+    titles = [row.findtext(f"{name}title") for row in rows]
+    points = [row.find(f"{name}circle") for row in rows]
+    x, y = ([float(p.attrib[k]) for p in points[:3] if p is not None] for k in ("cx", "cy"))
+    bars = [row.find(f"{name}line") for row in rows]
+
+    assert titles == [
+        "best: better",
+        "small: not distinguishable",
+        "worse: worse",
+        "<far>: worse",
+    ]
+    assert y == sorted(y)
+    # 2.0 to 0.5 is as far as 0.5 to -1.0; the interval of the first is 2.0 long.
+    assert x[0] - x[1] == pytest.approx(x[1] - x[2], abs=0.2)
+    assert bars[0] is not None
+    length = float(bars[0].attrib["x2"]) - float(bars[0].attrib["x1"])
+    assert length / (x[0] - x[1]) == pytest.approx(2.0 / 1.5, abs=0.01)
+    assert points[3] is None
+    assert rows[3].find(f"{name}polygon") is not None
+    colors = [point.attrib["fill"] for point in points[:3] if point is not None]
+    assert len(set(colors)) == 3
+
+
+def test_one_difference_is_drawn_at_its_place() -> None:
+    """Without an interval, and if it is zero."""
+    pair = compared(one=(0.0, 0.0, 0.0, "not distinguishable"))
+    pair["tables"][0]["comparisons"][0] |= {"low": None, "high": None}
+
+    assert "+0.00</text>" in effects(pair)
+    assert effects({**pair, "primary": None}) == ""
+
+
+def test_conclusions_say_what_is_open() -> None:
+    """Differences that were found, best first; then those that may be chance, and the limits."""
+    can, cannot = conclude(compared(**FOUR))
+
+    assert [line.split()[0] for line in can] == ["best", "worse", "<far>"]
+    assert can[0] == (
+        "best against baseline: +2.00 bleu [+1.00, +3.00], better"
+        " (p = 0.020 after Holm's correction)."
+    )
+    assert cannot[0].startswith("small against baseline: +0.50 bleu [-0.50, +1.50]")
+    assert "a difference of 1.50 would have been found with 80% probability" in cannot[0]
+    assert "test, 1,000 examples, after 2,000 updates" in cannot[1]
+    assert len(cannot) == 2
+
+    record = compared(one=(0.5, -0.5, 1.5, "not distinguishable"))
+    for row in record["rows"]:
+        row["seeds"]["2"]["state"], row["trained"] = "waiting", ["1"]
+    can, cannot = conclude(record)
+    assert can == ["No difference was found."]
+    assert "With one seed" in cannot[1]
+    assert cannot[2] == "2 of 4 runs have no result: baseline, one."
+
+
+def test_chosen_forms_are_written_to_a_folder(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The Markdown shows the picture only if it is written too."""
+    study, to = str(out.parent / "study.json"), out.parent / "docs"
+    words = ["study", "report", study, "--out", str(out), "--to", str(to), "--form"]
+
+    assert main([*words, "md"]) == 0
+    assert [path.name for path in to.iterdir()] == ["toy-study.md"]
+    assert "toy-study.svg" not in (to / "toy-study.md").read_text()
+    assert main([*words, "md", "--form", "svg"]) == 0
+    assert sorted(path.name for path in to.iterdir()) == ["toy-study.md", "toy-study.svg"]
+    assert "](toy-study.svg)" in (to / "toy-study.md").read_text()
+    assert "2 of 8 runs have no result: a+b_c." in capsys.readouterr().out

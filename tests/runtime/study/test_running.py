@@ -200,8 +200,33 @@ def test_dry_and_print_jobs_train_nothing(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6
     assert all(" -m weft study job " in line for line in lines)
+    assert [line.split("  # ")[1] for line in lines[:4]] == [
+        "baseline, seed 1",
+        "swiglu, seed 1",
+        "no-smoothing, seed 1",
+        "baseline, seed 2",
+    ]
     assert main(["study", "status", path, "--out", out, "--json"]) == 0
     assert {one["state"] for one in json.loads(capsys.readouterr().out)} == {"waiting"}
+
+
+def test_rows_are_chosen_by_name(toy_study: Writer, tmp_path: Path, capsys: Capture) -> None:
+    """The jobs of other rows are not printed; a row that does not exist is refused."""
+    words = ["study", "run", str(toy_study()), "--out", str(tmp_path / "out"), "--speed", "5"]
+    words += ["--row", "swiglu"]
+
+    assert main([*words, "--row", "baseline", "--print-jobs"]) == 0
+    names = [line.split("  # ")[1] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(names) == [
+        "baseline, seed 1",
+        "baseline, seed 2",
+        "swiglu, seed 1",
+        "swiglu, seed 2",
+    ]
+    assert main([*words, "--row", "swigul"]) == 1
+    assert "did you mean 'swiglu'?" in capsys.readouterr().err
+    assert main([*words, "--dry"]) == 2
+    assert "--row" in capsys.readouterr().err
 
 
 def test_a_wrong_study_exits_1_and_names_the_row(toy_study: Writer, capsys: Capture) -> None:
