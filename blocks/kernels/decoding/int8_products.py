@@ -41,8 +41,6 @@ WIDE: Final = 8192
 class Packer(Protocol):
     """Prepares a matrix for its products."""
 
-    __name__: str
-
     def __call__(self, rounded_OI: Tensor, scale_O: Tensor) -> Product:
         """Return the product with a matrix.
 

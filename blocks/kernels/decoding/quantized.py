@@ -29,15 +29,13 @@ from .prepacked import InferenceLinear, exchange_linear
 TINY: Final = 1e-30
 """The least scale; a row, or a channel, may consist of zeros."""
 LEAST: Mapping[tuple[str, torch.dtype], int] = {
-    ("by_rows", torch.float32): 1 << 16,
-    ("by_rows", torch.bfloat16): 1 << 18,
     ("fbgemm", torch.float32): 1 << 16,
     ("fbgemm", torch.bfloat16): 1 << 18,
     ("onednn", torch.float32): 1 << 16,
     ("onednn", torch.bfloat16): 1 << 21,
 }
-"""Smallest number of weights of a matrix that is multiplied in int8, by its product and the dtype
-of the other matrices."""
+"""Smallest number of weights of a matrix that is multiplied in int8, by the library of its products
+and the dtype of the other matrices."""
 _Packed = tuple[Product, Tensor]
 """A product with a rounded matrix, and the bias, [O], in float32."""
 
@@ -110,7 +108,8 @@ def quantize(model: nn.Module, dtype: torch.dtype) -> None:
     """
     pack = int8_products.packer()
     assert pack is not None  # noqa: S101 - see `can_quantize`
-    least = LEAST[pack.__name__, dtype]
+    library = "onednn" if pack is int8_products.onednn else "fbgemm"  # `by_rows` has both
+    least = LEAST[library, dtype]
 
     def made(one: nn.Linear) -> Int8Linear | None:
         large = one.in_features * one.out_features >= least

@@ -109,11 +109,7 @@ def test_unusual_rows() -> None:
 def test_large_maps_are_rounded_and_the_others_prepacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit depends on the precision of the others; shared maps stay shared."""
     limits = {torch.float32: 32, torch.bfloat16: 1000}
-    either = {
-        (name, kind): limit
-        for name in ("fbgemm", "onednn", "by_rows")
-        for kind, limit in limits.items()
-    }
+    either = {(name, kind): n for name in ("fbgemm", "onednn") for kind, n in limits.items()}
     monkeypatch.setattr(quantized, "LEAST", either)
     large = nn.Linear(8, 4)
     model = nn.ModuleDict({"a": large, "b": large, "small": nn.Linear(5, 6)})
