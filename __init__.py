@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from .runtime.spec.views import Drawing as Drawing
     from .runtime.spec.views import diff as diff
     from .runtime.spec.views import draw as draw
+    from .runtime.study.distilling import Distilled as Distilled
+    from .runtime.study.distilling import distill as distill
     from .runtime.study.records import StudyJob as StudyJob
     from .runtime.study.records import StudyPlan as StudyPlan
     from .runtime.study.records import StudyReport as StudyReport
@@ -110,6 +112,7 @@ __all__ = [
     "CompileReport",
     "Continuation",
     "Diff",
+    "Distilled",
     "Drawing",
     "Ejected",
     "Finding",
@@ -154,6 +157,7 @@ __all__ = [
     "checkpoint_activations",
     "compile",
     "diff",
+    "distill",
     "draw",
     "eject",
     "example_inputs",
@@ -183,6 +187,7 @@ _HOMES = {
     "CompileReport": "runtime.compile.torch_compile",
     "Continuation": "runtime.decode.generate",
     "Diff": "runtime.spec.views",
+    "Distilled": "runtime.study.distilling",
     "Drawing": "runtime.spec.views",
     "Ejected": "runtime.export.eject.eject",
     "Finding": "specs.findings",
@@ -226,6 +231,7 @@ _HOMES = {
     "checkpoint_activations": "runtime.spec.passes",
     "compile": "runtime.compile.torch_compile:compile_model",
     "diff": "runtime.spec.views",
+    "distill": "runtime.study.distilling",
     "draw": "runtime.spec.views",
     "eject": "runtime.export.eject.eject",
     "example_inputs": "runtime.codegen.examples",

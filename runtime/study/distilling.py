@@ -1,6 +1,7 @@
-"""Sequence-level distillation: translate the training data of a run with a trained model.
+"""Sequence-level distillation: translate the training data of a run with trained models.
 
-Source: Kim & Rush 2016, section 3.2, https://arxiv.org/abs/1606.07947
+Sources: Kim & Rush 2016, sections 3.2 and 3.3, https://arxiv.org/abs/1606.07947; an ensemble as the
+teacher: Freitag et al. 2017, https://arxiv.org/abs/1702.01802
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
@@ -20,10 +21,13 @@ from ...specs.findings import InputError
 from ..data.preparing.prepare import records_of
 from ..data.preparing.records import values_of
 from ..data.readers.registry import reader_of
+from ..model.model import Model
+from ..model.opening import ensemble as combined
 from ..model.opening import open_model
+from ..predict.predictor import Answer
 from ..system.lock import locked
 from ..train.device import choose
-from ..train.run import Run
+from ..train.run import Run, load_run
 
 PROVENANCE = "provenance.json"
 """File that tells from what the answers were made."""
@@ -42,22 +46,31 @@ class Distilled:
 
 
 def distill(
-    run: Run,
-    teacher: Path,
-    out: Path,
+    run: Run | str | Path,
+    teacher: str | Path,
+    out: str | Path,
     *,
+    ensemble: Sequence[str | Path] = (),
+    overrides: Mapping[str, Any] | None = None,
     predict: Mapping[str, Any] | None = None,
-    log: Callable[[str], None] = lambda _: None,
+    closest: bool = False,
+    log: Callable[[str], None] | None = None,
 ) -> Distilled:
     """Answer the training rows of a run with a teacher, and write them as lines.
 
     A call that was stopped continues with the first row that has no answer.
 
     Args:
-        run: the run whose training data is answered; its columns are texts.
+        run: the run whose training data is answered, a path, or a shipped name; its columns are
+            texts.
         teacher: checkpoint of a model with the same columns.
         out: folder to write, below the root of the run's data.
+        ensemble: further checkpoints with the same tokenizer; the probabilities are averaged.
+        overrides: dotted path to value, such as `{"data.root": "corpora/multi30k"}`.
         predict: changes of the settings of the predictor, such as `{"beam": 4}`.
+        closest: whether to take, of several answers, the one that is most similar to the row's
+            own text by the BLEU of the sentence (Kim & Rush 2016, section 3.3); `predict` then has
+            `nbest`.
         log: called with the number of rows that are done.
 
     Returns:
@@ -65,54 +78,104 @@ def distill(
 
     Raises:
         InputError: the folder is not below the root or has answers of something else, a column is
-            no text, or the teacher has other columns.
+            not a text, the teacher has other columns, or there is one answer to choose from.
     """
-    below = _below(out, Path(run.data.root))
-    column = _columns_are_texts(run)
-    place = choose(run)
+    settings = run if isinstance(run, Run) else load_run(run, overrides)[0]
+    teachers, folder = [Path(teacher), *map(Path, ensemble)], Path(out)
+    changes = dict(predict or {})
+    below = _below(folder, Path(settings.data.root))
+    column = _columns_are_texts(settings)
     known = {
-        "teacher": str(teacher),
-        "weights": _sha256(teacher / "weights.safetensors"),
-        "predict": {**dict(predict or {})},
+        "teachers": [str(one) for one in teachers],
+        "weights": [_sha256(one / "weights.safetensors") for one in teachers],
+        "predict": changes,
+        "closest": closest,
         "column": column,
         "data": {
             name: _sha256(path)
-            for name, path in sorted(reader_of(run.data.train, run.data.root).files().items())
+            for name, path in sorted(
+                reader_of(settings.data.train, settings.data.root).files().items()
+            )
         },
         "weft": version("weft"),
     }
-    names = {name: f"train.{name}.txt" for name in run.data.columns}
-    with locked(out):
-        _refuse_others(out, known)
-        if not (out / PROVENANCE).is_file():
-            write_beside(out / PROVENANCE, _json(known), "file")
-        done = _aligned(out, [*names.values()])
-        model = open_model(
-            teacher, device=str(place.device), precision="bfloat16" if place.half else "float32"
-        )
-        reading = model.answering
-        if missing := run.data.columns.keys() - reading.columns.keys():
-            raise InputError(
-                f"the teacher has no column '{min(missing)}'",
-                place=str(teacher),
-                help="give a checkpoint of a run with the same columns",
-            )
-        predictor = reading.predictor(
-            (model.module,), {**dict(predict or {})} or None, column, half=place.half
-        )
-        rows = islice(records_of(run.data, "train", reading.columns), done, None)
+    names = {name: f"train.{name}.txt" for name in settings.data.columns}
+    with locked(folder):
+        _refuse_others(folder, known)
+        model = _opened(teachers, settings)
+        columns = model.answering.columns
+        predictor = model.predictor(changes or None, answers=column)
+        if closest:
+            _refuse_one_answer(model, changes)
+        if not (folder / PROVENANCE).is_file():
+            write_beside(folder / PROVENANCE, _json(known), "file")
+        done = _aligned(folder, [*names.values()])
+        rows = islice(records_of(settings.data, "train", columns), done, None)
         while records := list(islice(rows, CHUNK)):
-            values = [values_of(reading.columns, record) for record in records]
-            answers = predictor.predict(values)
-            made = [{**row, column: answer} for row, answer in zip(values, answers, strict=True)]
+            values = [values_of(columns, record) for record in records]
+            answers = predictor.answers(values)
+            chosen = [
+                nearest(answer, str(row[column])) if closest else answer.value
+                for answer, row in zip(answers, values, strict=True)
+            ]
+            made = [{**row, column: text} for row, text in zip(values, chosen, strict=True)]
             for name, file in names.items():
                 lines = "".join(f"{' '.join(str(row[name]).split())}\n" for row in made)
-                _append(out / file, lines)
+                _append(folder / file, lines)
             done += len(records)
-            log(f"{done:,} rows")
-        write_beside(out / PROVENANCE, _json({**known, "rows": done}), "file")
+            if log is not None:
+                log(f"{done:,} rows")
+        write_beside(folder / PROVENANCE, _json({**known, "rows": done}), "file")
     train = {"lines": {name: [str(below / file)] for name, file in names.items()}}
-    return Distilled(folder=out, rows=done, train=train)
+    return Distilled(folder=folder, rows=done, train=train)
+
+
+def _opened(teachers: Sequence[Path], run: Run) -> Model:
+    """Return the teacher, or the ensemble of several.
+
+    Raises:
+        InputError: it has other columns than the run, or the teachers have different tokenizers.
+    """
+    place = choose(run)
+    precision = "bfloat16" if place.half else "float32"
+    first, *others = (
+        open_model(one, device=str(place.device), precision=precision) for one in teachers
+    )
+    if missing := run.data.columns.keys() - first.answering.columns.keys():
+        raise InputError(
+            f"the teacher has no column '{min(missing)}'",
+            place=str(teachers[0]),
+            help="give a checkpoint of a run with the same columns",
+        )
+    return combined(first, others) if others else first
+
+
+def _refuse_one_answer(model: Model, changes: Mapping[str, Any]) -> None:
+    """Refuse to choose among the answers of a predictor that gives one.
+
+    Raises:
+        InputError: it does.
+    """
+    settings = model.answering.predictor_settings(changes or None)
+    several = max(getattr(settings, "nbest", 1), getattr(settings, "samples", 1))
+    if several == 1:
+        raise InputError(
+            "there is one answer for each row, so there is no closest one",
+            place="--closest",
+            help="add --predict nbest=5, or another number up to that of the beam",
+        )
+
+
+def nearest(answer: Answer, text: str) -> str:
+    """Return the one of several answers with the highest BLEU of the sentence; the first of equals.
+
+    >>> nearest(Answer("a dog ran", others=(Answer("the dog runs"),)), "the dog is running")
+    'the dog runs'
+    """
+    import sacrebleu  # noqa: PLC0415 - slow to load
+
+    found = [str(one.value) for one in (answer, *answer.others)]
+    return max(found, key=lambda one: float(sacrebleu.sentence_bleu(one, [text]).score))
 
 
 def _below(out: Path, root: Path) -> Path:
@@ -135,7 +198,7 @@ def _columns_are_texts(run: Run) -> str:
     """Return the column that is answered.
 
     Raises:
-        InputError: the run does not name it, or a column is no text.
+        InputError: the run does not name it, or a column is not a text.
     """
     for name, one in run.data.columns.items():
         if one.type != "text":
@@ -175,7 +238,7 @@ def _refuse_others(out: Path, known: Mapping[str, Any]) -> None:
             "the file is damaged", place=str(path), help="remove the folder"
         ) from error
     for name, value in known.items():
-        if before.get(name) != value and name != "teacher":
+        if before.get(name) != value and name != "teachers":
             raise InputError(
                 f"the folder has answers with another '{name}'",
                 place=str(path),

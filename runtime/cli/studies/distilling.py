@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Annotated
+
+import typer
 
 from ..common import terminal
 from ..common.command import STUDIES, command
@@ -13,6 +14,7 @@ from ..common.parameters import (
     Checkpoint,
     Overrides,
     RunName,
+    complete_files,
     option,
     out_option,
     overridden,
@@ -23,6 +25,8 @@ from ..common.parameters import (
     STUDIES,
     "weft distill multi30k-en-de outputs/teacher/averaged --out data/multi30k/distilled "
     "--predict beam=5",
+    "weft distill multi30k-en-de outputs/1/averaged --ensemble outputs/2/averaged "
+    "--out data/multi30k/distilled --predict nbest=5 --closest",
     note="Sequence-level distillation, Kim & Rush 2016. The folder contains the rows as lines, and "
     "from what they were made. A command that was stopped continues.",
 )
@@ -31,6 +35,16 @@ def distill(
     teacher: Checkpoint,
     *,
     out: Annotated[str, out_option("Folder to write, below the root of the run's data.")],
+    ensemble: Annotated[
+        list[str] | None,
+        option(
+            "--ensemble",
+            "Another checkpoint with the same tokenizer; the probabilities of the models are "
+            "averaged. Repeat the option for several.",
+            metavar="CHECKPOINT",
+            complete=complete_files,
+        ),
+    ] = None,
     overrides: Overrides = None,
     predict: Annotated[
         list[str] | None,
@@ -41,6 +55,14 @@ def distill(
             metavar="NAME=VALUE",
         ),
     ] = None,
+    closest: Annotated[
+        bool,
+        typer.Option(
+            "--closest",
+            help="Of the teacher's answers, as many as its setting `nbest`, take the one most "
+            "similar to the row's own text.",
+        ),
+    ] = False,
 ) -> None:
     """Translate the training data of a run with a teacher, to train another model on it.
 
@@ -48,10 +70,16 @@ def distill(
         InputError: the data, the teacher or the folder is wrong.
     """
     from ...study.distilling import distill as made
-    from ...train.run import load_run
 
-    settings, _ = load_run(run, overridden(overrides))
-    changes = overridden(predict)
-    found = made(settings, Path(teacher), Path(out), predict=changes, log=terminal.notice)
+    found = made(
+        run,
+        teacher,
+        out,
+        ensemble=ensemble or (),
+        overrides=overridden(overrides),
+        predict=overridden(predict),
+        closest=closest,
+        log=terminal.notice,
+    )
     terminal.notice(f"written  {found.folder}: {found.rows:,} rows")
     print(f"--set data.train={shlex.quote(json.dumps(found.train))}")

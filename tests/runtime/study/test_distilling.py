@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
 import weft
 from weft.runtime.cli.main import main
+from weft.runtime.model.opening import ensemble, open_model
+from weft.runtime.predict.predictor import Answer
 from weft.runtime.study import distilling
-from weft.runtime.study.distilling import distill
+from weft.runtime.study.distilling import distill, nearest
 from weft.runtime.train.run import Run, run_of
 
 from .conftest import Writer
@@ -49,6 +52,54 @@ def test_files_are_cut_to_the_rows_that_all_have(tmp_path: Path) -> None:
 
     assert distilling._aligned(tmp_path, ["a", "b"]) == 2
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() == "1\n2\n"
+
+
+def test_the_nearest_answer_has_the_highest_bleu_of_the_sentence() -> None:
+    """By the definition: more n-grams in common with the text; the best answer among equals."""
+    text = "a man rides a horse on the beach"
+    far, near = "people are at the beach", "a man rides a brown horse on the beach"
+
+    assert nearest(Answer(far, others=(Answer(near), Answer("a dog"))), text) == near
+    assert nearest(Answer(text, others=(Answer(near),)), text) == text
+    assert nearest(Answer("x y", others=(Answer("y x"),)), text) == "x y"
+
+
+@pytest.mark.slow
+def test_an_ensemble_answers_with_the_closest_of_several(
+    run: tuple[Run, Path], tmp_path: Path, capsys: Any
+) -> None:
+    """Each answer is one of the n best of both models, and the most similar to the corpus."""
+    settings, file = run
+    root = Path(settings.data.root)
+    words = {"updates": 40, "schedule.rate": 0.01}
+    prepared = weft.train(file, out=tmp_path / "1", overrides=words).averaged
+    other = weft.train(file, out=tmp_path / "2", overrides={**words, "seed": 7}).averaged
+    assert prepared is not None
+    assert other is not None
+    out = root / "closest"
+    command = ["distill", str(file), str(prepared), "--ensemble", str(other), "--out", str(out)]
+    command += ["--closest", "--predict", "beam=3"]
+
+    assert main(command) == 1
+    assert "--predict nbest=5" in capsys.readouterr().err
+    assert not (out / "provenance.json").exists()
+    assert main([*command, "--predict", "nbest=3"]) == 0
+
+    model = ensemble(open_model(prepared), [open_model(other)])
+    rows = [{"source": line} for line in (root / "train.src").read_text().splitlines()]
+    wanted = (root / "train.tgt").read_text().splitlines()
+    found = (out / "train.target.txt").read_text().splitlines()
+    given = model.predictor({"beam": 3, "nbest": 3}, answers="target").answers(rows)
+    better = 0
+    for answer, text, chosen in zip(given, wanted, found, strict=True):
+        texts = [" ".join(one.value.split()) for one in (answer, *answer.others)]
+        bleu = [sacrebleu.sentence_bleu(one, [text]).score for one in texts]
+        assert chosen == texts[bleu.index(max(bleu))]
+        better += chosen != texts[0]
+    assert better > 0
+    known = json.loads((out / "provenance.json").read_text())
+    assert len(known["weights"]) == 2
+    assert known["closest"] is True
 
 
 @pytest.mark.slow
