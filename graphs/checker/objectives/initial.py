@@ -7,9 +7,9 @@ from math import isfinite
 
 from ....specs.findings import InputError, pointer
 from ....specs.form import INIT_ACTIONS, Init
-from ....specs.patches.select import glob
+from ....specs.patches.select import SelectError, glob, read_selection
 from ....specs.recovery.lost import scope_of
-from ...ir.graph import Scope
+from ...ir.graph import BlockNode, Scope
 from ...ir.selection import chosen_in
 from ...ir.weights.init_rule import InitRule
 from ..params import MISSING
@@ -33,7 +33,7 @@ def resolved_rules(
     for index, rule in enumerate(rules):
         at = home + pointer("init", index)
         value = _value(checker, rule, at)
-        paths = _paths(checker, rule, scope, at)
+        paths = _paths(checker, rule, scope, home, at)
         if value is not None and paths:
             action = _action(rule)
             found.append(
@@ -85,15 +85,15 @@ def _value(checker: Checker, rule: Init, at: str) -> float | None:
     return None
 
 
-def _paths(checker: Checker, rule: Init, scope: Scope, at: str) -> tuple[str, ...]:
+def _paths(checker: Checker, rule: Init, scope: Scope, home: str, at: str) -> tuple[str, ...]:
     """Return the parameters that a rule selects, or report that there are none."""
     if not checker.small:
         return ()
-    doubtful = checker.unplaced or checker.unsized or checker.unnamed or _lacks_weights(checker)
+    places = checker.unplaced | checker.uncounted | _lost(checker)
     try:
         modules = chosen_in(scope, rule.select)
     except InputError as error:
-        if not doubtful:
+        if not _may_reach(rule.select, scope, home, places):
             checker.report(
                 code="W14",
                 at=at + pointer("select"),
@@ -104,7 +104,7 @@ def _paths(checker: Checker, rule: Init, scope: Scope, at: str) -> tuple[str, ..
     inside = tuple(f"{module}." for module in modules)
     names = [path for path in scope.weights() if path.startswith(inside)]
     found = tuple(path for path in names if _named(rule.weights, path))
-    if not found and not doubtful:
+    if not found and not _may_reach(rule.select, scope, home, places | checker.unnamed):
         known = sorted({path.rpartition(".")[2] for path in names})
         checker.report(
             code="W14",
@@ -117,12 +117,46 @@ def _paths(checker: Checker, rule: Init, scope: Scope, at: str) -> tuple[str, ..
     return found
 
 
-def _lacks_weights(checker: Checker) -> bool:
-    """Return whether a part that could not be read may have had nodes or parameters."""
-    ways = (scope_of(at)[1] for at in checker.lost.places - checker.lost.extra)
-    return any(
-        way[:1] in ([], ["nodes"], ["blocks"], ["params"]) and "in" not in way for way in ways
-    )
+def _lost(checker: Checker) -> set[str]:
+    """Return the parts that could not be read and may have had nodes or parameters."""
+    ways = {place: scope_of(place)[1] for place in checker.lost.places - checker.lost.extra}
+    return {
+        place
+        for place, way in ways.items()
+        if way[:1] in ([], ["nodes"], ["blocks"], ["params"]) and "in" not in way
+    }
+
+
+def _may_reach(select: str, scope: Scope, home: str, places: Iterable[str]) -> bool:
+    """Return whether one of the places that are unknown may be in what a selection selects.
+
+    A selection that cannot be parsed is a mistake whatever else is unknown.
+
+    Args:
+        select: the selection, from the nodes of the scope on.
+        scope: the scope of the rule, as far as it is known.
+        home: its JSON Pointer.
+        places: JSON Pointers of unknown parts.
+    """
+    try:
+        segments = read_selection(select).segments
+    except SelectError:
+        return False
+    first = segments[0] if segments else None
+
+    def fits(node: str) -> bool:
+        return first is None or first.kind == "any" or first.fits("name", node, 0)
+
+    templates = any(fits(node.name) for node in scope.nodes if not isinstance(node, BlockNode))
+    for place in places:
+        where, way = scope_of(place)
+        if where != home:
+            reached = templates
+        else:
+            reached = way[:1] != ["nodes"] or len(way) == 1 or fits(way[1])
+        if reached:
+            return True
+    return False
 
 
 def _named(pattern: str, path: str) -> bool:

@@ -232,6 +232,45 @@ def test_imports_with_mistakes_do_not_end_the_check(edit: Edit, tmp_path: Path) 
     ]
 
 
+HEADS = {"heads": 5, "causal": True}
+"""Params of attention that do not divide the width."""
+
+
+@pytest.mark.parametrize(
+    ("edits", "reported"),
+    [
+        ({"/nodes/head/use": "os.system"}, False),
+        ({"/nodes/source_position/use": "os.system"}, True),
+        ({"/blocks/decoder_layer/nodes/self_attention/fill/f/params": HEADS}, True),
+        ({"/nodes/head/params": 3}, False),
+        ({"/nodes/encoder/share": "yes"}, True),
+        ({"/params": []}, False),
+    ],
+)
+def test_a_rule_that_selects_nothing_is_reported_if_no_mistake_is_in_what_it_selects(
+    edits: Mapping[str, Any], edit: Edit, tmp_path: Path, *, reported: bool
+) -> None:
+    """The head has no bias, whatever is wrong with other nodes."""
+    rule = {"select": "head", "weights": "bias", "zeros": True}
+
+    found = found_in(edit({**edits, "/init": [rule]}), tmp_path)
+
+    assert (("W14", "/init/0/weights") in found) is reported
+    assert len(found) == 1 + reported
+
+
+def test_a_template_with_an_unknown_block_may_have_what_a_rule_selects(
+    edit: Edit, tmp_path: Path
+) -> None:
+    """A rule for a node that is not made from a template is reported."""
+    unknown = {"/blocks/decoder_layer/nodes/feed_forward/use": "os.system"}
+    rules = [{"select": name, "weights": "nothing", "zeros": True} for name in ("decoder", "head")]
+
+    found = found_in(edit({**unknown, "/init": rules}), tmp_path)
+
+    assert [at for code, at in found if code == "W14"] == ["/init/1/weights"]
+
+
 def test_findings_stay_bounded(edit: Edit, tmp_path: Path) -> None:
     """After too many mistakes of form, the rest is not checked."""
     keys = {f"/nodes/head/k{i}": 1 for i in range(MOST)}
