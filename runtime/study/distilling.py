@@ -79,6 +79,7 @@ def distill(
     Raises:
         InputError: the folder is not below the root or has answers of something else, a column is
             not a text, the teacher has other columns, or there is one answer to choose from.
+        SpecError: the run has errors.
     """
     settings = run if isinstance(run, Run) else load_run(run, overrides)[0]
     teachers, folder = [Path(teacher), *map(Path, ensemble)], Path(out)
@@ -115,7 +116,7 @@ def distill(
             values = [values_of(columns, record) for record in records]
             answers = predictor.answers(values)
             chosen = [
-                nearest(answer, str(row[column])) if closest else answer.value
+                closest_answer(answer, str(row[column])) if closest else answer.value
                 for answer, row in zip(answers, values, strict=True)
             ]
             made = [{**row, column: text} for row, text in zip(values, chosen, strict=True)]
@@ -166,10 +167,10 @@ def _refuse_one_answer(model: Model, changes: Mapping[str, Any]) -> None:
         )
 
 
-def nearest(answer: Answer, text: str) -> str:
+def closest_answer(answer: Answer, text: str) -> str:
     """Return the one of several answers with the highest BLEU of the sentence; the first of equals.
 
-    >>> nearest(Answer("a dog ran", others=(Answer("the dog runs"),)), "the dog is running")
+    >>> closest_answer(Answer("a dog ran", others=(Answer("the dog runs"),)), "the dog is running")
     'the dog runs'
     """
     import sacrebleu  # noqa: PLC0415 - slow to load

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,11 @@ class Begun:
     """The jobs of a study, written into its folder."""
 
     record: dict[str, Any]
+    """The plan, with the chosen rows alone."""
     jobs: list[Job]
+    """The jobs of the chosen rows."""
     todo: list[Job]
-    """The jobs of the chosen rows that are not done."""
+    """Those that are not done."""
 
 
 def _silent(_: str) -> None:
@@ -135,7 +137,7 @@ class Study:
                 Markdown shows), "tex", "csv" and "json".
 
         Raises:
-            InputError: the study was not run, or a file cannot be written.
+            InputError: a form is unknown, the study was not run, or a file cannot be written.
         """
         return report_of(*write_report(self.folder, None if to is None else Path(to), forms))
 
@@ -246,11 +248,9 @@ def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[B
         record |= {"source": study.source, "folder": str(study.folder)}
         record["overrides"] = [f"{k}={json.dumps(v)}" for k, v in study.overrides.items()]
         jobs = write_jobs(plan.plan, study.folder, record)
-        keys = {
-            key
-            for row in record["rows"]
-            if not chosen or row["name"] in chosen
-            for key in row["jobs"].values()
-        }
-        todo = [job for job in jobs if job.key in keys and job.state() != "done"]
-        yield Begun(record, jobs, todo)
+        own = [one for one in record["rows"] if not chosen or one["name"] in chosen]
+        # Equal rows share jobs, which have the name of the first one.
+        names = {key: one["name"] for one in reversed(own) for key in one["jobs"].values()}
+        jobs = [replace(job, row=names[job.key]) for job in jobs if job.key in names]
+        shown = {**record, "rows": own}
+        yield Begun(shown, jobs, [job for job in jobs if job.state() != "done"])

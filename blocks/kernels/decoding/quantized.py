@@ -108,7 +108,7 @@ def quantize(model: nn.Module, dtype: torch.dtype) -> None:
     """
     pack = int8_products.packer()
     assert pack is not None  # noqa: S101 - see `can_quantize`
-    library = "onednn" if pack is int8_products.onednn else "fbgemm"  # `by_rows` has both
+    library = "onednn" if pack is int8_products.onednn else "fbgemm"  # also for `by_rows`
     least = LEAST[library, dtype]
 
     def made(one: nn.Linear) -> Int8Linear | None:

@@ -9,8 +9,9 @@ from ....specs.findings import InputError, pointer
 from ....specs.form import INIT_ACTIONS, Init
 from ....specs.patches.select import SelectError, glob, read_selection
 from ....specs.recovery.lost import scope_of
-from ...ir.graph import BlockNode, Scope
+from ...ir.graph import Node, Scope
 from ...ir.selection import chosen_in
+from ...ir.traverse import scopes
 from ...ir.weights.init_rule import InitRule
 from ..params import MISSING
 from ..ports import Checker
@@ -89,11 +90,13 @@ def _paths(checker: Checker, rule: Init, scope: Scope, home: str, at: str) -> tu
     """Return the parameters that a rule selects, or report that there are none."""
     if not checker.small:
         return ()
-    places = checker.unplaced | checker.uncounted | _lost(checker)
+    unknown = checker.unplaced | checker.uncounted | checker.unnamed | _lost(checker)
+    if "[" in rule.select:  # predicates read params, which are a guess there
+        unknown |= checker.unsized
     try:
         modules = chosen_in(scope, rule.select)
     except InputError as error:
-        if not _may_reach(rule.select, scope, home, places):
+        if not _may_reach(rule.select, scope, home, unknown):
             checker.report(
                 code="W14",
                 at=at + pointer("select"),
@@ -104,7 +107,7 @@ def _paths(checker: Checker, rule: Init, scope: Scope, home: str, at: str) -> tu
     inside = tuple(f"{module}." for module in modules)
     names = [path for path in scope.weights() if path.startswith(inside)]
     found = tuple(path for path in names if _named(rule.weights, path))
-    if not found and not _may_reach(rule.select, scope, home, places | checker.unnamed):
+    if not found and not _may_reach(rule.select, scope, home, unknown):
         known = sorted({path.rpartition(".")[2] for path in names})
         checker.report(
             code="W14",
@@ -128,9 +131,9 @@ def _lost(checker: Checker) -> set[str]:
 
 
 def _may_reach(select: str, scope: Scope, home: str, places: Iterable[str]) -> bool:
-    """Return whether one of the places that are unknown may be in what a selection selects.
+    """Return whether a selection may select something in one of the unknown places.
 
-    A selection that cannot be parsed is a mistake whatever else is unknown.
+    A selection that cannot be parsed, or that selects the spec itself, is a mistake in any case.
 
     Args:
         select: the selection, from the nodes of the scope on.
@@ -139,24 +142,34 @@ def _may_reach(select: str, scope: Scope, home: str, places: Iterable[str]) -> b
         places: JSON Pointers of unknown parts.
     """
     try:
-        segments = read_selection(select).segments
+        selection = read_selection(select)
     except SelectError:
         return False
-    first = segments[0] if segments else None
+    if selection.target == "spec":
+        return False
+    first = selection.segments[0] if selection.target == "nodes" else None
 
     def fits(node: str) -> bool:
         return first is None or first.kind == "any" or first.fits("name", node, 0)
 
-    templates = any(fits(node.name) for node in scope.nodes if not isinstance(node, BlockNode))
+    templates = {node.name: _templates(node) for node in scope.nodes}
+    known = set().union(*templates.values())
+    chosen = set().union(*(found for name, found in templates.items() if fits(name)))
     for place in places:
         where, way = scope_of(place)
-        if where != home:
-            reached = templates
-        else:
+        if where == home:
             reached = way[:1] != ["nodes"] or len(way) == 1 or fits(way[1])
+        else:  # a template that no known node uses may belong to an unknown one
+            reached = where in chosen or where not in known
         if reached:
             return True
     return False
+
+
+def _templates(node: Node) -> set[str]:
+    """Return the JSON Pointers of all templates in a node."""
+    bodies = (body for _, body, _ in node.insides())
+    return {pointer("blocks", one.name) for body in bodies for one in scopes(body)}
 
 
 def _named(pattern: str, path: str) -> bool:

@@ -59,8 +59,8 @@ def distill(
         bool,
         typer.Option(
             "--closest",
-            help="Of the teacher's answers, as many as its setting `nbest`, take the one most "
-            "similar to the row's own text.",
+            help="Keep, of `nbest` answers for each row, the one that is most similar to the row's "
+            "own text.",
         ),
     ] = False,
 ) -> None:

@@ -201,7 +201,11 @@ def _report(study: Study, to: str | None = None, forms: Sequence[Form] = ()) -> 
     from ...study.report.write import FORMS
 
     found = study.report(to, forms=forms or FORMS)
-    print("\n".join((*found.conclusions, *found.unclear)))
+    print("\n".join(found.conclusions))
+    if found.unclear:
+        print("\n".join(("", "What cannot be concluded:", *found.unclear)))
+    if "svg" in forms and not found.comparisons:
+        terminal.notice("there is nothing to compare, so there is no picture")
     for path in found.paths:
         terminal.notice(f"written  {path}")
 
@@ -270,7 +274,9 @@ def report(
     to: Annotated[
         str | None,
         option(
-            "--to", "Folder of the report. [default: report in that of the study]", metavar="PATH"
+            "--to",
+            "Folder of the report. [default: the folder `report` of the study]",
+            metavar="PATH",
         ),
     ] = None,
     forms: Annotated[

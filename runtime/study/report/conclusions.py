@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from .record import Record, primary_table
 
-SAME = "not distinguishable"
-"""Verdict of a comparison whose difference may be chance."""
+FOUND = ("better", "worse")
+"""Verdicts of comparisons that found a difference."""
 _NAMED = 8
 """Maximum number of names in a sentence."""
 
@@ -19,7 +20,7 @@ class Conclusions(NamedTuple):
     can: list[str]
     """Differences that were found, the best row first."""
     cannot: list[str]
-    """Differences that may be chance, and the limits of the study."""
+    """Differences that may be chance or were not tested, and the limits of the study."""
 
 
 def conclude(record: Record) -> Conclusions:
@@ -28,23 +29,20 @@ def conclude(record: Record) -> Conclusions:
     if table is None:
         return Conclusions(["No run has finished, so there is nothing to conclude."], [])
     pairs = ranked(table)
-    found = [pair for pair in pairs if pair["verdict"] != SAME]
-    unclear = [pair for pair in pairs if pair["verdict"] == SAME]
-    can = [_sentence(pair, table["metric"]) for pair in found]
-    if not can:
-        can = ["No difference was found." if pairs else "There is nothing to compare."]
-    cannot = [
-        f"{_sentence(pair, table['metric'])[:-1]}; a difference of {pair['detectable']:.2f} would"
-        f" have been found with {record['power']:.0%} probability."
-        for pair in unclear
-    ]
+    if not pairs:
+        return Conclusions(["There is nothing to compare."], [*_limits(record, table)])
+    said = [(pair["verdict"] in FOUND, _sentence(record, table, pair)) for pair in pairs]
+    can = [sentence for found, sentence in said if found] or ["No difference was found."]
+    cannot = [sentence for found, sentence in said if not found]
     return Conclusions(can, [*cannot, *_limits(record, table)])
 
 
 def ranked(table: Record) -> list[Record]:
-    """Return the comparisons of a table, with the best row first."""
+    """Return the comparisons of a table, with the best row first and infinite differences last."""
     sign = -1 if table["higher_is_better"] else 1
-    return sorted(table["comparisons"], key=lambda pair: sign * pair["difference"])
+    finite = [pair for pair in table["comparisons"] if math.isfinite(pair["difference"])]
+    others = [pair for pair in table["comparisons"] if not math.isfinite(pair["difference"])]
+    return [*sorted(finite, key=lambda pair: sign * pair["difference"]), *others]
 
 
 def title_of(record: Record, pair: Record) -> str:
@@ -53,20 +51,30 @@ def title_of(record: Record, pair: Record) -> str:
     return pair["other"] if record["pairs"] == "baseline" else both
 
 
-def _sentence(pair: Record, metric: str) -> str:
+def size_of(pair: Record) -> str:
+    """Return the difference of a comparison with its interval, such as `+2.00 [+1.00, +3.00]`."""
+    text = f"{pair['difference']:+.2f}"
+    return text if pair["low"] is None else f"{text} [{pair['low']:+.2f}, {pair['high']:+.2f}]"
+
+
+def _sentence(record: Record, table: Record, pair: Record) -> str:
     """Return a comparison as a sentence."""
-    size = f"{pair['difference']:+.2f} {metric}"
-    if pair["low"] is not None:
-        size += f" [{pair['low']:+.2f}, {pair['high']:+.2f}]"
-    text = f"{pair['other']} against {pair['baseline']}: {size}, {pair['verdict']}"
+    text = f"{pair['other']} against {pair['baseline']}: {size_of(pair)} {table['metric']}"
+    text += f", {pair['verdict']}"
     if pair["adjusted"] is not None:
         text += f" ({probability_text(pair['adjusted'])} after Holm's correction)"
+    if pair["verdict"] not in FOUND and pair["detectable"] is not None:
+        text += (
+            f"; a difference of {pair['detectable']:.2f} would have been found with"
+            f" {record['power']:.0%} probability"
+        )
     return text + "."
 
 
 def _limits(record: Record, table: Record) -> Iterator[str]:
     """Yield the limits of a study."""
-    if all(len(row["trained"]) <= 1 for row in record["rows"]):
+    tested = [pair for pair in table["comparisons"] if pair["p"] is not None]
+    if tested and all(len(row["trained"]) <= 1 for row in record["rows"]):
         yield "With one seed, the tests compare these models, and not how they were trained."
     missing = {
         row["name"]: sum(one["state"] != "done" for one in row["seeds"].values())
@@ -76,6 +84,8 @@ def _limits(record: Record, table: Record) -> Iterator[str]:
     if missing:
         runs = sum(len(row["seeds"]) for row in record["rows"])
         yield f"{sum(missing.values())} of {runs} runs have no result: {_names([*missing])}."
+    if not table["comparisons"]:
+        return
     examples = f", {table['examples']:,} examples" if table["examples"] else ""
     updates = {row["costs"]["updates"] for row in record["rows"]}
     length = f" after {updates.pop():,} updates" if len(updates) == 1 else ""

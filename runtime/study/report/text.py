@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from .commands import commands
-from .conclusions import conclude, probability
+from .conclusions import conclude, probability, size_of
+from .effects import against
 from .record import Record, comparison_of, primary_table, row_of
 
 METHOD = (
@@ -51,10 +52,7 @@ def _difference(pair: Record | None) -> tuple[str, str]:
     """Return a difference with its interval, and its corrected probability, as text."""
     if pair is None:
         return "", ""
-    text = f"{pair['difference']:+.2f}"
-    if pair["low"] is not None:
-        text += f" [{pair['low']:+.2f}, {pair['high']:+.2f}]"
-    return text, "" if pair["adjusted"] is None else probability(pair["adjusted"])
+    return size_of(pair), "" if pair["adjusted"] is None else probability(pair["adjusted"])
 
 
 def _state(row: Record) -> str:
@@ -78,7 +76,7 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     if record["doc"]:
         yield from (record["doc"], "")
     if picture:
-        yield from (f"![differences from {record['baseline']}]({picture})", "")
+        yield from (f"![differences{against(record)}]({picture})", "")
     for title, sentences in zip((CAN, CANNOT), conclude(record), strict=True):
         if sentences:
             yield from (f"## {title}", "", *(f"- {line}" for line in sentences), "")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from ....specs.files import write_beside
+from ....specs.findings import InputError, did_you_mean
 from .effects import effects
 from .page import page
 from .record import Record, study_record
@@ -16,7 +17,7 @@ from .text import latex, markdown, table_csv
 FOLDER = "report"
 
 Form = Literal["html", "md", "svg", "tex", "csv", "json"]
-FORMS: tuple[Form, ...] = ("html", "md", "svg", "tex", "csv", "json")
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def write_report(
@@ -36,8 +37,11 @@ def write_report(
         The record, and the files.
 
     Raises:
-        InputError: there is no study in the folder, or a file cannot be written.
+        InputError: a form is unknown, there is no study in the folder, or a file cannot be written.
     """
+    for form in forms:
+        if form not in FORMS:
+            raise InputError(f"unknown form '{form}'", help=did_you_mean(form, FORMS))
     record = study_record(out)
     picture = effects(record) if "svg" in forms else ""
     shown = f"{record['study']}.svg" if picture else ""

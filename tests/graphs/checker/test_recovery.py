@@ -232,6 +232,14 @@ def test_imports_with_mistakes_do_not_end_the_check(edit: Edit, tmp_path: Path) 
     ]
 
 
+TEMPLATE = {
+    "inputs": {"x": "f[B T d_model]"},
+    "nodes": {"b": {"use": "os.system", "in": {"x": "x"}}},
+    "outputs": {"y": "b.y"},
+}
+"""A template with an unknown block."""
+USER = {"use": "sublayer@1", "fill": {"f": {"use": "t"}}, "in": {"x": "decoder.x"}}
+"""A block with that template in its slot."""
 HEADS = {"heads": 5, "causal": True}
 """Params of attention that do not divide the width."""
 
@@ -259,16 +267,42 @@ def test_a_rule_that_selects_nothing_is_reported_if_no_mistake_is_in_what_it_sel
     assert len(found) == 1 + reported
 
 
-def test_a_template_with_an_unknown_block_may_have_what_a_rule_selects(
-    edit: Edit, tmp_path: Path
+DECODER_SLOT = "/blocks/decoder_layer/nodes/feed_forward/fill/f"
+
+
+@pytest.mark.parametrize(
+    ("edits", "select"),
+    [
+        ({f"{DECODER_SLOT}/use": "os.system"}, "decoder.*.feed_forward/f"),
+        ({f"{DECODER_SLOT}/use": "os.system"}, "**[use=feed_forward@1]"),
+        ({"/nodes/head/params/d_out": "=nope"}, "head[params.d_out=37000]"),
+        ({"/nodes/head/params/bias": "yess"}, "head[params.bias=false]"),
+        ({"/params/heads": "=nope"}, "**[params.heads=8]"),
+        ({"/blocks/decoder_layer/nodes/feed_forward/use": "os.system"}, "/blocks/decoder_layer"),
+        ({"/nodes/decoder/block": "zzzzz"}, "/blocks/decoder_layer"),
+        ({"/blocks/t": TEMPLATE, "/nodes/x": USER, "/outputs/more": "x.y"}, "x/f.b"),
+    ],
+)
+def test_a_rule_may_be_right_if_what_it_selects_is_unknown(
+    edits: Mapping[str, Any], select: str, edit: Edit, tmp_path: Path
 ) -> None:
-    """A rule for a node that is not made from a template is reported."""
+    """Slots, predicates and templates: only the other mistake is reported."""
+    rule = {"select": select, "weights": "*", "scale": 0.5}
+
+    assert not [
+        at for _, at in found_in(edit({**edits, "/init": [rule]}), tmp_path) if "/init" in at
+    ]
+
+
+def test_a_rule_is_reported_beside_an_unknown_block_elsewhere(edit: Edit, tmp_path: Path) -> None:
+    """A block of the decoder's layers is not in the encoder, nor in a node without templates."""
     unknown = {"/blocks/decoder_layer/nodes/feed_forward/use": "os.system"}
-    rules = [{"select": name, "weights": "nothing", "zeros": True} for name in ("decoder", "head")]
+    names = ("decoder", "head", "encoder", "/", "head..x")
+    rules = [{"select": name, "weights": "nothing", "zeros": True} for name in names]
 
     found = found_in(edit({**unknown, "/init": rules}), tmp_path)
 
-    assert [at for code, at in found if code == "W14"] == ["/init/1/weights"]
+    assert [at.split("/")[2] for code, at in found if code == "W14"] == ["1", "2", "3", "4"]
 
 
 def test_findings_stay_bounded(edit: Edit, tmp_path: Path) -> None:

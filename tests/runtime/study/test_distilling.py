@@ -14,7 +14,7 @@ from weft.runtime.cli.main import main
 from weft.runtime.model.opening import ensemble, open_model
 from weft.runtime.predict.predictor import Answer
 from weft.runtime.study import distilling
-from weft.runtime.study.distilling import distill, nearest
+from weft.runtime.study.distilling import closest_answer, distill
 from weft.runtime.train.run import Run, run_of
 
 from .conftest import Writer
@@ -54,14 +54,14 @@ def test_files_are_cut_to_the_rows_that_all_have(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() == "1\n2\n"
 
 
-def test_the_nearest_answer_has_the_highest_bleu_of_the_sentence() -> None:
+def test_the_closest_answer_has_the_highest_bleu_of_the_sentence() -> None:
     """By the definition: more n-grams in common with the text; the best answer among equals."""
     text = "a man rides a horse on the beach"
     far, near = "people are at the beach", "a man rides a brown horse on the beach"
 
-    assert nearest(Answer(far, others=(Answer(near), Answer("a dog"))), text) == near
-    assert nearest(Answer(text, others=(Answer(near),)), text) == text
-    assert nearest(Answer("x y", others=(Answer("y x"),)), text) == "x y"
+    assert closest_answer(Answer(far, others=(Answer(near), Answer("a dog"))), text) == near
+    assert closest_answer(Answer(text, others=(Answer(near),)), text) == text
+    assert closest_answer(Answer("x y", others=(Answer("y x"),)), text) == "x y"
 
 
 @pytest.mark.slow

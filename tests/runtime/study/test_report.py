@@ -25,6 +25,7 @@ from weft.runtime.study.report.text import cells, latex
 from weft.runtime.study.report.write import write_report
 from weft.runtime.study.running.jobs import Job
 from weft.runtime.study.running.worker import run_job
+from weft.specs.findings import InputError
 
 from .conftest import ROWS, write_study
 from .test_running import written
@@ -251,19 +252,67 @@ def test_one_difference_is_drawn_at_its_place() -> None:
     assert effects({**pair, "primary": None}) == ""
 
 
+def test_infinite_and_very_large_differences_are_drawn_at_the_edge() -> None:
+    """They do not determine the scale; an interval that leaves it has an arrow at that end."""
+    chance = "not distinguishable"
+    record = compared(
+        nan=(float("nan"), float("nan"), float("nan"), "not tested"),
+        a=(0.0, 0.0, 0.0, chance),
+        b=(0.0, 0.0, 0.0, chance),
+        c=(1.0, -1.0, 2.0, chance),
+        wide=(0.5, -30.0, 31.0, chance),
+    )
+    root = ET.fromstring(effects(record))
+    name = "{http://www.w3.org/2000/svg}"
+    rows = {str(row.findtext(f"{name}title")).split(":")[0]: row for row in root.iter(f"{name}g")}
+
+    assert [*rows] == ["c", "wide", "a", "b", "nan"]
+    assert len(rows["wide"].findall(f"{name}polygon")) == 2
+    assert not rows["c"].findall(f"{name}polygon")
+    assert rows["nan"].find(f"{name}circle") is None
+    assert "+nan" in effects(record)
+    marks = [str(text.text) for text in root.findall(f"{name}text")[1:]]
+    assert "+2" in marks
+    assert "+30" not in marks
+    for only in (float("inf"), float("nan")):
+        ET.fromstring(effects(compared(x=(only, only, only, "not tested"))))
+
+
+def test_pairs_of_rows_have_labels_with_both_names() -> None:
+    """If all rows are compared with each other, no baseline is named."""
+    record = compared(**FOUR) | {"pairs": "all"}
+
+    text = effects(record)
+
+    assert ">best against baseline</text>" in text
+    assert "from baseline" not in text
+
+
 def test_conclusions_say_what_is_open() -> None:
     """Differences that were found, best first; then those that may be chance, and the limits."""
     can, cannot = conclude(compared(**FOUR))
 
     assert [line.split()[0] for line in can] == ["best", "worse", "<far>"]
     assert can[0] == (
-        "best against baseline: +2.00 bleu [+1.00, +3.00], better"
+        "best against baseline: +2.00 [+1.00, +3.00] bleu, better"
         " (p = 0.020 after Holm's correction)."
     )
-    assert cannot[0].startswith("small against baseline: +0.50 bleu [-0.50, +1.50]")
+    assert cannot[0].startswith("small against baseline: +0.50 [-0.50, +1.50] bleu, not")
     assert "a difference of 1.50 would have been found with 80% probability" in cannot[0]
     assert "test, 1,000 examples, after 2,000 updates" in cannot[1]
     assert len(cannot) == 2
+
+    untested = compared(one=(0.5, 0.5, 0.5, "not tested"))
+    untested["tables"][0]["comparisons"][0] |= {
+        "low": None,
+        "high": None,
+        "p": None,
+        "adjusted": None,
+        "detectable": None,
+    }
+    can, cannot = conclude(untested)
+    assert can == ["No difference was found."]
+    assert cannot[0] == "one against baseline: +0.50 bleu, not tested."
 
     record = compared(one=(0.5, -0.5, 1.5, "not distinguishable"))
     for row in record["rows"]:
@@ -288,3 +337,5 @@ def test_chosen_forms_are_written_to_a_folder(
     assert sorted(path.name for path in to.iterdir()) == ["toy-study.md", "toy-study.svg"]
     assert "](toy-study.svg)" in (to / "toy-study.md").read_text()
     assert "2 of 8 runs have no result: a+b_c." in capsys.readouterr().out
+    with pytest.raises(InputError, match="'pdf'"):
+        write_report(out, to, ["pdf"])  # type: ignore[list-item]
