@@ -5,11 +5,15 @@ of the test examples.  With seeds s and examples i, the variance of a difference
 
     V = s^2 (1 / n_A + 1 / n_B) + V_examples
 
-where s^2 is the variance over seeds, pooled over all systems of the study, and V_examples the
+where s^2 is the variance over seeds, pooled over the systems of the study, and V_examples the
 bootstrap variance of the difference of the means over seeds, without the part that comes from the
 seeds, which s^2 contains: each seed is right on other examples.  The statistic d / sqrt(V) has
 about a t distribution, whose degrees of freedom follow Satterthwaite 1946.  If the two systems of a
 pair vary more over seeds than the others, by an F test at `UNEQUAL`, their own variance is used.
+
+A system whose variance is an outlier, such as one that learns with one seed and fails with another,
+is not pooled: one after the other, by Cochran's test (Cochran 1941) at `OUTLYING`.  It has its own
+variance in its comparisons, V = s_A^2 / n_A + s_B^2 / n_B + V_examples.
 
 With one seed for each system, the spread over seeds is unknown.  The test is then sacreBLEU's
 approximate randomization, and its conclusion is about the two trained models.
@@ -42,6 +46,8 @@ from .student import f_above, quantile, two_sided
 
 UNEQUAL = 0.1
 """Probability below which a larger variance over seeds of a pair is not taken for chance."""
+OUTLYING = 0.01
+"""Probability below which the largest variance over seeds of a study is an outlier."""
 
 Verdict = Literal["better", "worse", "not distinguishable", "not tested"]
 
@@ -142,7 +148,7 @@ def summaries(
     """
     finite, found = _finite(systems), []
     names = {system.name for system in finite}
-    pool, means = _own(*finite), _resampled_means(finite, value_of, samples, seed)
+    pool, means = _Pool.of(finite), _resampled_means(finite, value_of, samples, seed)
     for system in systems:
         mean = float(np.mean(system.values))
         if system.name not in names:
@@ -152,12 +158,11 @@ def summaries(
         spread = math.sqrt(own.variance) if own.degrees else None
         low = high = None
         drawn = means.get(system.name)
-        if len(system.values) == 1 or not pool.degrees:
+        if len(system.values) == 1 or not pool.spread.degrees:
             if drawn is not None:
                 low, high = percentiles(drawn.values, level)
         else:
-            variance = _spread(pool, own)
-            low, high = _bounds(mean, variance, 1 / len(system.values), drawn, system, level)
+            low, high = _bounds(mean, pool.parts(system), drawn, system, level)
         found.append(Summary(name=system.name, mean=mean, spread=spread, low=low, high=high))
     return found
 
@@ -190,7 +195,7 @@ def compare(
     """
     known = {system.name: system for system in systems}
     finite = {system.name: system for system in _finite(systems)}
-    pool = _own(*finite.values())
+    pool = _Pool.of([*finite.values()])
     means = _resampled_means([*finite.values()], value_of, samples, seed)
     first = (1 - level) / max(1, sum(a in finite and b in finite for a, b in pairs))
     found = [
@@ -255,16 +260,59 @@ def _finite(systems: Sequence[System]) -> list[System]:
     return [system for system in systems if all(map(math.isfinite, system.values))]
 
 
-def _spread(pool: _Spread, own: _Spread) -> _Spread:
-    """Return the variance of the study, or the own one of some systems if it is larger."""
-    degrees = pool.degrees - own.degrees
-    if not own.degrees or not degrees:
-        return pool
-    rest = (pool.variance * pool.degrees - own.variance * own.degrees) / degrees
-    if rest <= 0:
-        return own if own.variance > 0 else pool
-    larger = f_above(own.variance / rest, own.degrees, degrees) < UNEQUAL
-    return own if larger else pool
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The variance over seeds that the systems of a study have in common."""
+
+    spread: _Spread
+    names: frozenset[str]
+    """Systems that it is pooled over."""
+
+    @classmethod
+    def of(cls, systems: Sequence[System]) -> _Pool:
+        """Pool the variances of systems but for outliers."""
+        kept = list(systems)
+        while (outlier := _outlier(kept)) is not None:
+            kept = [system for system in kept if system is not outlier]
+        return cls(_own(*kept), frozenset(system.name for system in kept))
+
+    def parts(self, *systems: System) -> list[tuple[_Spread, float]]:
+        """Return the variances of a sum or difference of means, each with its weight."""
+        if all(system.name in self.names for system in systems):
+            weight = sum(1 / len(system.values) for system in systems)
+            return [(self._common(_own(*systems)), weight)]
+        return [
+            (self._common(own) if system.name in self.names else own, 1 / len(system.values))
+            for system, own in ((system, _own(system)) for system in systems)
+        ]
+
+    def _common(self, own: _Spread) -> _Spread:
+        """Return the pooled variance, or that of some of its systems if it is larger."""
+        degrees = self.spread.degrees - own.degrees
+        if not own.degrees or not degrees:
+            return self.spread
+        whole = self.spread.variance * self.spread.degrees
+        rest = (whole - own.variance * own.degrees) / degrees
+        if rest <= 0:
+            return own if own.variance > 0 else self.spread
+        larger = f_above(own.variance / rest, own.degrees, degrees) < UNEQUAL
+        return own if larger else self.spread
+
+
+def _outlier(systems: Sequence[System]) -> System | None:
+    """Return the system with the largest variance over seeds if it is an outlier.
+
+    Source: Cochran 1941, by the F distribution, as in ISO 5725-2, section 7.3.3.
+    """
+    several = [system for system in systems if len(system.values) > 1]
+    if not several:
+        return None
+    largest = max(several, key=lambda system: _own(system).variance)
+    own, rest = _own(largest), _own(*(system for system in systems if system is not largest))
+    if not rest.variance:
+        return None
+    p = len(several) * f_above(own.variance / rest.variance, own.degrees, rest.degrees)
+    return largest if p < OUTLYING else None
 
 
 def _resampled_means(
@@ -303,7 +351,7 @@ _Settings = tuple[float, float, float, int]
 def _pair(
     baseline: System,
     other: System,
-    pool: _Spread,
+    pool: _Pool,
     means: Mapping[str, _Drawn],
     value_of: Value | None,
     settings: _Settings,
@@ -312,11 +360,10 @@ def _pair(
     level, first, power, seed = settings
     difference = float(np.mean(other.values) - np.mean(baseline.values))
     drawn = means[other.name] - means[baseline.name] if means else None
-    spread = _spread(pool, _own(baseline, other))
+    parts = pool.parts(baseline, other)
     p = low = high = detectable = None
-    if spread.degrees:
-        share = 1 / len(baseline.values) + 1 / len(other.values)
-        error, degrees = _error(spread, share, drawn, baseline)
+    if all(spread.degrees for spread, _ in parts):
+        error, degrees = _error(parts, drawn, baseline)
         p = _probability(difference, error, degrees)
         width = quantile((1 + level) / 2, degrees) * error
         low, high = difference - width, difference + width
@@ -365,15 +412,15 @@ def _untested(baseline: System, other: System) -> Comparison:
 
 
 def _error(
-    spread: _Spread, share: float, drawn: _Drawn | None, system: System
+    parts: Sequence[tuple[_Spread, float]], drawn: _Drawn | None, system: System
 ) -> tuple[float, float]:
     """Return the standard error over seeds and examples, and its degrees of freedom."""
-    seeds = spread.variance * share
+    seeds = [(spread.variance * weight, spread.degrees) for spread, weight in parts]
     examples = 0.0 if drawn is None else drawn.variance
-    total = seeds + examples
+    total = sum(variance for variance, _ in seeds) + examples
     if not total:
-        return 0.0, float(spread.degrees)
-    weights = seeds**2 / spread.degrees
+        return 0.0, float(sum(degrees for _, degrees in seeds))
+    weights = sum(variance**2 / degrees for variance, degrees in seeds)
     if drawn is not None:
         weights += examples**2 / max(1, len(system.sums[0]) - 1)
     return math.sqrt(total), total**2 / weights
@@ -387,13 +434,12 @@ def _probability(difference: float, error: float, degrees: float) -> float:
 
 def _bounds(
     mean: float,
-    spread: _Spread,
-    share: float,
+    parts: Sequence[tuple[_Spread, float]],
     drawn: _Drawn | None,
     system: System,
     level: float,
 ) -> tuple[float, float]:
     """Return the interval of a mean."""
-    error, degrees = _error(spread, share, drawn, system)
+    error, degrees = _error(parts, drawn, system)
     width = quantile((1 + level) / 2, degrees) * error
     return mean - width, mean + width
