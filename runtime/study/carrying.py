@@ -7,7 +7,8 @@ objective.json                         its objective, if it is not a shipped one
 train/metrics.jsonl                    validations, and a part of the training losses
 measured/DIGEST/                       scores, and sums of each example by test set
 
-A run is found again by its key, which follows from everything that determines the weights.
+A run is found again by its key, which follows from everything that determines the weights.  The
+folder of the data is left out: it belongs to one machine, and the next `weft study run` writes it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ...specs.files import write_beside
 from ...specs.findings import InputError
 from ..checkpoint.saving import replace_folder
 from ..system.lock import locked
-from .running.jobs import DIGITS, OBJECTIVE, RESULT, TASK, Job, jobs_of, open_plan
+from .running.jobs import DIGITS, OBJECTIVE, RESULT, TASK, Job, jobs_of, json_bytes, open_plan
 
 LOSSES = 200
 """Training losses that are kept, evenly spaced."""
@@ -38,6 +39,8 @@ _HISTORY = "train/metrics.jsonl"
 _KEY = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 _MEASURED = re.compile(rf"measured/[0-9a-f]{{{DIGITS}}}/(?:{re.escape(RESULT)}|[\w.-]+\.sums\.npz)")
 _WHOLE = ("run.json", TASK, "trained.json", OBJECTIVE)
+ROOT = "data"
+"""Folder of the data in a packed file."""
 
 
 def pack(study: Path, out: Path) -> list[Path]:
@@ -71,6 +74,7 @@ def _packed(job: Job) -> bytes:
         measured = [job.measured / RESULT, *sorted(job.measured.glob("*.sums.npz"))]
         files |= {path.relative_to(job.folder).as_posix(): path for path in measured}
         contents = {name: path.read_bytes() for name, path in files.items()}
+        contents |= {name: _without_root(contents[name]) for name in ("run.json", TASK)}
         contents[_HISTORY] = _thinned(job.folder / _HISTORY)
     except OSError as error:
         problem = f"cannot read a file of run {job.key}: {error.strerror}"
@@ -80,6 +84,13 @@ def _packed(job: Job) -> bytes:
         for name, content in sorted(contents.items()):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
     return whole.getvalue()
+
+
+def _without_root(content: bytes) -> bytes:
+    """Return the JSON of a run or a task without the folder of its data."""
+    value = json.loads(content)
+    value["data"]["root"] = ROOT
+    return json_bytes(value)
 
 
 def _thinned(path: Path) -> bytes:

@@ -28,6 +28,7 @@ from ..predict.predictor import Answer
 from ..system.lock import locked
 from ..train.device import choose
 from ..train.run import Run, load_run
+from .running.jobs import json_bytes
 
 PROVENANCE = "provenance.json"
 """File that tells from what the answers were made."""
@@ -109,7 +110,7 @@ def distill(
         if closest:
             _refuse_one_answer(model, changes)
         if not (folder / PROVENANCE).is_file():
-            write_beside(folder / PROVENANCE, _json(known), "file")
+            write_beside(folder / PROVENANCE, json_bytes(known), "file")
         done = _aligned(folder, [*names.values()])
         rows = islice(records_of(settings.data, "train", columns), done, None)
         while records := list(islice(rows, CHUNK)):
@@ -126,7 +127,7 @@ def distill(
             done += len(records)
             if log is not None:
                 log(f"{done:,} rows")
-        write_beside(folder / PROVENANCE, _json({**known, "rows": done}), "file")
+        write_beside(folder / PROVENANCE, json_bytes({**known, "rows": done}), "file")
     train = {"lines": {name: [str(below / file)] for name, file in names.items()}}
     return Distilled(folder=folder, rows=done, train=train)
 
@@ -284,7 +285,3 @@ def _sha256(path: Path) -> str:
             place=str(path),
             help="give the folder of a checkpoint, such as outputs/NAME/averaged",
         ) from error
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()

@@ -125,13 +125,18 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
+def json_bytes(value: Any) -> bytes:
+    """Return a JSON value as the files of a study have it."""
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON value, completely or not at all; leave a file that has it already.
 
     Raises:
         InputError: the file cannot be written.
     """
-    content = (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+    content = json_bytes(value)
     if not (path.is_file() and path.read_bytes() == content):
         write_beside(path, content, "file")
 

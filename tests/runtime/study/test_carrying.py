@@ -47,6 +47,15 @@ def test_packing_again_changes_nothing(done: Path, packed: Path) -> None:
     assert {path.name: path.stat().st_mtime_ns for path in packed.iterdir()} == before
 
 
+def test_files_name_no_folder_of_this_machine(done: Path, packed: Path) -> None:
+    """The folder of the data is in the run and in the task of a job, but not in its file."""
+    assert str(done) in next((done / "out/jobs").glob("*/task.json")).read_text()
+    for path in packed.iterdir():
+        with zipfile.ZipFile(path) as archive:
+            assert all(str(done).encode() not in archive.read(name) for name in archive.namelist())
+            assert json.loads(archive.read("run.json"))["data"]["root"] == "data"
+
+
 def test_what_a_study_has_begun_is_kept(packed: Path, copy: Path) -> None:
     """Its own runs have checkpoints, which a carried run lacks."""
     assert unpack(sorted(packed.iterdir()), copy) == ([], sorted(p.stem for p in packed.iterdir()))
