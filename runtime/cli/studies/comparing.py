@@ -14,7 +14,8 @@ from ..common.models import PlaceUncompiled, open_checkpoints
 from ..common.parameters import Json, argument, complete_files, file_option, option
 
 if TYPE_CHECKING:
-    from ...metrics.comparing.compare import Comparison, System
+    from ...metrics.comparing.compare import Comparison
+    from ...metrics.comparing.pooling import System
     from ...metrics.metric import Metric
 
 
@@ -153,8 +154,8 @@ def _compared(
     """
     import numpy as np
 
-    from ...metrics.comparing.compare import System
     from ...metrics.comparing.compare import compare as compared
+    from ...metrics.comparing.pooling import System
     from ...metrics.metric import SumMetric
 
     if metric.needs != "predictions" or metric.column not in columns:

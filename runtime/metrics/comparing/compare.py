@@ -9,10 +9,10 @@ where s^2 is the variance over seeds, pooled over the systems of the study, and 
 bootstrap variance of the difference of the means over seeds, without the part that comes from the
 seeds, which s^2 contains: each seed is right on other examples.  The statistic d / sqrt(V) has
 about a t distribution, whose degrees of freedom follow Satterthwaite 1946.  If the two systems of a
-pair vary more over seeds than the others, by an F test at `UNEQUAL`, their own variance is used.
+pair vary more over seeds than the others, by an F test at 10 %, their own variance is used.
 
 A system whose variance is an outlier, such as one that learns with one seed and fails with another,
-is not pooled: one after the other, by Cochran's test (Cochran 1941) at `OUTLYING`.  It has its own
+is not pooled: one after the other, by Cochran's test at 1 % (`pooling.py`).  It has its own
 variance in its comparisons, V = s_A^2 / n_A + s_B^2 / n_B + V_examples.
 
 With one seed for each system, the spread over seeds is unknown.  The test is then sacreBLEU's
@@ -33,7 +33,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..metric import Statistics
 from .bootstrap import (
     SAMPLES,
     SEED,
@@ -42,25 +41,10 @@ from .bootstrap import (
     percentiles,
     resampled,
 )
-from .student import f_above, quantile, two_sided
-
-UNEQUAL = 0.1
-"""Probability below which a larger variance over seeds of a pair is not taken for chance."""
-OUTLYING = 0.01
-"""Probability below which the largest variance over seeds of a study is an outlier."""
+from .pooling import Pool, Spread, System, own_spread
+from .student import quantile, two_sided
 
 Verdict = Literal["better", "worse", "not distinguishable", "not tested"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class System:
-    """A system: the values of a metric for each of its trainings."""
-
-    name: str
-    values: tuple[float, ...]
-    """One value for each seed."""
-    sums: tuple[Statistics, ...] = ()
-    """Sums of each example for each seed, [N, K]; empty if the metric has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +102,6 @@ class _Drawn:
         return max(0.0, float(self.values.var(ddof=1)) - self.of_seeds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Spread:
-    """Variance over seeds with its degrees of freedom."""
-
-    variance: float
-    degrees: int
-
-
 def summaries(
     systems: Sequence[System],
     value_of: Value | None,
@@ -148,13 +124,13 @@ def summaries(
     """
     finite, found = _finite(systems), []
     names = {system.name for system in finite}
-    pool, means = _Pool.of(finite), _resampled_means(finite, value_of, samples, seed)
+    pool, means = Pool.of(finite), _resampled_means(finite, value_of, samples, seed)
     for system in systems:
         mean = float(np.mean(system.values))
         if system.name not in names:
             found.append(Summary(name=system.name, mean=mean, spread=None, low=None, high=None))
             continue
-        own = _own(system)
+        own = own_spread(system)
         spread = math.sqrt(own.variance) if own.degrees else None
         low = high = None
         drawn = means.get(system.name)
@@ -195,7 +171,7 @@ def compare(
     """
     known = {system.name: system for system in systems}
     finite = {system.name: system for system in _finite(systems)}
-    pool = _Pool.of([*finite.values()])
+    pool = Pool.of([*finite.values()])
     means = _resampled_means([*finite.values()], value_of, samples, seed)
     first = (1 - level) / max(1, sum(a in finite and b in finite for a, b in pairs))
     found = [
@@ -246,73 +222,9 @@ def _verdict(
     return "better" if (one.difference > 0) == higher_is_better else "worse"
 
 
-def _own(*systems: System) -> _Spread:
-    """Return the variance over seeds of some systems around their own means."""
-    squares = 0.0
-    for values in (np.array(system.values) for system in systems):
-        squares += float(np.sum((values - values.mean()) ** 2))
-    degrees = sum(len(system.values) - 1 for system in systems)
-    return _Spread(squares / degrees if degrees else 0.0, degrees)
-
-
 def _finite(systems: Sequence[System]) -> list[System]:
     """Return the systems of which every value is finite."""
     return [system for system in systems if all(map(math.isfinite, system.values))]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """The variance over seeds that the systems of a study have in common."""
-
-    spread: _Spread
-    names: frozenset[str]
-    """Systems that it is pooled over."""
-
-    @classmethod
-    def of(cls, systems: Sequence[System]) -> _Pool:
-        """Pool the variances of systems but for outliers."""
-        kept = list(systems)
-        while (outlier := _outlier(kept)) is not None:
-            kept = [system for system in kept if system is not outlier]
-        return cls(_own(*kept), frozenset(system.name for system in kept))
-
-    def parts(self, *systems: System) -> list[tuple[_Spread, float]]:
-        """Return the variances of a sum or difference of means, each with its weight."""
-        if all(system.name in self.names for system in systems):
-            weight = sum(1 / len(system.values) for system in systems)
-            return [(self._common(_own(*systems)), weight)]
-        return [
-            (self._common(own) if system.name in self.names else own, 1 / len(system.values))
-            for system, own in ((system, _own(system)) for system in systems)
-        ]
-
-    def _common(self, own: _Spread) -> _Spread:
-        """Return the pooled variance, or that of some of its systems if it is larger."""
-        degrees = self.spread.degrees - own.degrees
-        if not own.degrees or not degrees:
-            return self.spread
-        whole = self.spread.variance * self.spread.degrees
-        rest = (whole - own.variance * own.degrees) / degrees
-        if rest <= 0:
-            return own if own.variance > 0 else self.spread
-        larger = f_above(own.variance / rest, own.degrees, degrees) < UNEQUAL
-        return own if larger else self.spread
-
-
-def _outlier(systems: Sequence[System]) -> System | None:
-    """Return the system with the largest variance over seeds if it is an outlier.
-
-    Source: Cochran 1941, by the F distribution, as in ISO 5725-2, section 7.3.3.
-    """
-    several = [system for system in systems if len(system.values) > 1]
-    if not several:
-        return None
-    largest = max(several, key=lambda system: _own(system).variance)
-    own, rest = _own(largest), _own(*(system for system in systems if system is not largest))
-    if not rest.variance:
-        return None
-    p = len(several) * f_above(own.variance / rest.variance, own.degrees, rest.degrees)
-    return largest if p < OUTLYING else None
 
 
 def _resampled_means(
@@ -351,7 +263,7 @@ _Settings = tuple[float, float, float, int]
 def _pair(
     baseline: System,
     other: System,
-    pool: _Pool,
+    pool: Pool,
     means: Mapping[str, _Drawn],
     value_of: Value | None,
     settings: _Settings,
@@ -412,7 +324,7 @@ def _untested(baseline: System, other: System) -> Comparison:
 
 
 def _error(
-    parts: Sequence[tuple[_Spread, float]], drawn: _Drawn | None, system: System
+    parts: Sequence[tuple[Spread, float]], drawn: _Drawn | None, system: System
 ) -> tuple[float, float]:
     """Return the standard error over seeds and examples, and its degrees of freedom."""
     seeds = [(spread.variance * weight, spread.degrees) for spread, weight in parts]
@@ -434,7 +346,7 @@ def _probability(difference: float, error: float, degrees: float) -> float:
 
 def _bounds(
     mean: float,
-    parts: Sequence[tuple[_Spread, float]],
+    parts: Sequence[tuple[Spread, float]],
     drawn: _Drawn | None,
     system: System,
     level: float,

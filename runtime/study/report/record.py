@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...metrics.comparing.bootstrap import Value
-from ...metrics.comparing.compare import System, all_pairs, compare, summaries
+from ...metrics.comparing.compare import all_pairs, compare, summaries
+from ...metrics.comparing.pooling import System
 from ...metrics.metric import Metric, Statistics, SumMetric
 from ...metrics.registry import METRICS
 from ..document.settings import BASELINE, Compare

@@ -15,7 +15,8 @@ from weft.runtime.metrics.comparing.bootstrap import (
     bootstrap_interval,
     resampled,
 )
-from weft.runtime.metrics.comparing.compare import System, compare, holm, summaries
+from weft.runtime.metrics.comparing.compare import compare, holm, summaries
+from weft.runtime.metrics.comparing.pooling import System
 from weft.runtime.metrics.comparing.student import f_above, quantile, two_sided
 from weft.runtime.metrics.metric import SumMetric
 from weft.runtime.metrics.text import Bleu, Chrf
