@@ -28,7 +28,7 @@ from ...specs.files import write_beside
 from ...specs.findings import InputError
 from ..checkpoint.saving import replace_folder
 from ..system.lock import locked
-from .running.jobs import DIGITS, OBJECTIVE, RESULT, TASK, Job, jobs_of, json_bytes, open_plan
+from .running.jobs import DIGITS, OBJECTIVE, RESULT, TASK, Job, jobs_of, json_text, open_plan
 
 LOSSES = 200
 """Training losses that are kept, evenly spaced."""
@@ -90,7 +90,7 @@ def _without_root(content: bytes) -> bytes:
     """Return the JSON of a run or a task without the folder of its data."""
     value = json.loads(content)
     value["data"]["root"] = ROOT
-    return json_bytes(value)
+    return json_text(value).encode()
 
 
 def _thinned(path: Path) -> bytes:

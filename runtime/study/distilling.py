@@ -28,7 +28,7 @@ from ..predict.predictor import Answer
 from ..system.lock import locked
 from ..train.device import choose
 from ..train.run import Run, load_run
-from .running.jobs import json_bytes
+from .running.jobs import json_text
 
 PROVENANCE = "provenance.json"
 """File that tells from what the answers were made."""
@@ -110,7 +110,7 @@ def distill(
         if closest:
             _refuse_one_answer(model, changes)
         if not (folder / PROVENANCE).is_file():
-            write_beside(folder / PROVENANCE, json_bytes(known), "file")
+            write_beside(folder / PROVENANCE, json_text(known).encode(), "file")
         done = _aligned(folder, [*names.values()])
         rows = islice(records_of(settings.data, "train", columns), done, None)
         while records := list(islice(rows, CHUNK)):
@@ -127,7 +127,7 @@ def distill(
             done += len(records)
             if log is not None:
                 log(f"{done:,} rows")
-        write_beside(folder / PROVENANCE, json_bytes({**known, "rows": done}), "file")
+        write_beside(folder / PROVENANCE, json_text({**known, "rows": done}).encode(), "file")
     train = {"lines": {name: [str(below / file)] for name, file in names.items()}}
     return Distilled(folder=folder, rows=done, train=train)
 

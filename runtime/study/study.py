@@ -26,9 +26,10 @@ from .records import (
     scores_of,
     status_of_jobs,
 )
+from .report.forms import FORMS, Form
 from .report.pictures import write_pictures
 from .report.record import study_record
-from .report.write import FORMS, Form, write_report
+from .report.write import write_report
 from .running.jobs import Job, jobs_of, open_plan, write_jobs
 from .running.pool import run_pool
 from .running.speed import flops_per_second, gpus
@@ -237,8 +238,8 @@ def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[B
     """
     if plan.findings.errors:
         raise SpecError(plan.findings.errors)
-    known = {row.name: row for row in plan.rows}
-    for name in (chosen := list(rows)):
+    known, chosen = [row.name for row in plan.rows], list(rows)
+    for name in chosen:
         if name not in known:
             problem = f"the study has no row '{name}'"
             raise InputError(problem, place=study.source, help=did_you_mean(name, known))

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from ....specs.findings import InputError, SpecError
 from ....specs.reader import shipped_names
+from ...study.report.forms import FORMS, Form
 from ..common import terminal
 from ..common.command import STUDIES, command, group, wrong
 from ..common.parameters import (
@@ -29,7 +30,6 @@ from ..common.parameters import (
 
 if TYPE_CHECKING:
     from ...study.records import StudyPlan
-    from ...study.report.write import Form
     from ...study.study import Begun, Study
 
 StudyName = Annotated[
@@ -198,12 +198,12 @@ def _run(study: Study, jobs: Begun, processes: int) -> int:
 
 def _report(study: Study, to: str | None = None, forms: Sequence[Form] = ()) -> None:
     """Write the report, and print what can and what cannot be concluded, and its files."""
-    from ...study.report.write import FORMS
+    from ...study.report.text import CANNOT
 
     found = study.report(to, forms=forms or FORMS)
     print("\n".join(found.conclusions))
     if found.unclear:
-        print("\n".join(("", "What cannot be concluded:", *found.unclear)))
+        print("\n".join(("", f"{CANNOT}:", *found.unclear)))
     if "svg" in forms and not found.comparisons:
         terminal.notice("there is nothing to compare, so there is no picture")
     for path in found.paths:
@@ -280,7 +280,7 @@ def report(
         ),
     ] = None,
     forms: Annotated[
-        list[Literal["html", "md", "svg", "tex", "csv", "json"]] | None,
+        list[Form] | None,
         option("--form", "Write only this form. Repeat the option for several. [default: all]"),
     ] = None,
 ) -> None:

@@ -76,14 +76,11 @@ def _limits(record: Record, table: Record) -> Iterator[str]:
     tested = [pair for pair in table["comparisons"] if pair["p"] is not None]
     if tested and all(len(row["trained"]) <= 1 for row in record["rows"]):
         yield "With one seed, the tests compare these models, and not how they were trained."
-    missing = {
-        row["name"]: sum(one["state"] != "done" for one in row["seeds"].values())
-        for row in record["rows"]
-    }
-    missing = {name: number for name, number in missing.items() if number}
-    if missing:
-        runs = sum(len(row["seeds"]) for row in record["rows"])
-        yield f"{sum(missing.values())} of {runs} runs have no result: {_names([*missing])}."
+    runs = sum(len(row["seeds"]) for row in record["rows"])
+    done = sum(len(row["trained"]) for row in record["rows"])
+    if done < runs:
+        rows = [one["name"] for one in record["rows"] if len(one["trained"]) < len(one["seeds"])]
+        yield f"{runs - done} of {runs} runs have no result: {_names(rows)}."
     if not table["comparisons"]:
         return
     examples = f", {table['examples']:,} examples" if table["examples"] else ""

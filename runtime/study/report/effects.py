@@ -110,7 +110,7 @@ def _scale(pairs: list[Record], left: int) -> _Scale:
 
 
 def _ends(pair: Record) -> tuple[float, float]:
-    """Return the ends of the interval of a comparison, or twice its difference without one."""
+    """Return the ends of the interval of a comparison, or its difference as both ends."""
     low, high = pair["low"], pair["high"]
     if low is None or not (math.isfinite(low) and math.isfinite(high)):
         return pair["difference"], pair["difference"]

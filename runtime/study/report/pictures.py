@@ -118,7 +118,7 @@ def _mean_curve(row: Record) -> list[tuple[float, float]]:
 
 
 def ticks(low: float, high: float, most: int = _TICKS) -> Sequence[float]:
-    """Return at most about `most` round numbers between two bounds."""
+    """Return about `most` round numbers between two bounds."""
     raw = (high - low) / most
     unit = 10 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
     step = next(unit * one for one in (1, 2, 5, 10) if unit * one >= raw)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
 
 from ....specs.files import write_beside
 from ....specs.findings import InputError, did_you_mean
+from ..running.jobs import json_text
 from .effects import effects
+from .forms import FORMS, Form
 from .page import page
 from .record import Record, study_record
 from .text import latex, markdown, table_csv
 
 FOLDER = "report"
-
-Form = Literal["html", "md", "svg", "tex", "csv", "json"]
-FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def write_report(
@@ -51,7 +48,7 @@ def write_report(
         "svg": lambda: picture,
         "tex": lambda: latex(record),
         "csv": lambda: table_csv(record),
-        "json": lambda: json.dumps(record, indent=1, ensure_ascii=False) + "\n",
+        "json": lambda: json_text(record),
     }
     paths = []
     for form in FORMS:

@@ -125,9 +125,9 @@ def read_json(path: Path) -> Any:
         ) from error
 
 
-def json_bytes(value: Any) -> bytes:
+def json_text(value: Any) -> str:
     """Return a JSON value as the files of a study have it."""
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -136,7 +136,7 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    content = json_bytes(value)
+    content = json_text(value).encode()
     if not (path.is_file() and path.read_bytes() == content):
         write_beside(path, content, "file")
 

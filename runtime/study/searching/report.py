@@ -11,6 +11,7 @@ from typing import Any
 
 from ....specs.files import write_beside
 from ..planning.space import row_at
+from ..running.jobs import json_text
 from .sampling import LEAST, importances
 from .search import Searching
 from .trials import StudyTrial
@@ -88,7 +89,7 @@ def write_search_report(search: Searching, study: str, source: str, out: Path) -
     command = f"weft study search {shlex.quote(source)} --out {shlex.quote(str(out))}"
     record = search_record(search, study, command)
     forms = {
-        "json": json.dumps(record, indent=1, ensure_ascii=False) + "\n",
+        "json": json_text(record),
         "md": "\n".join(markdown(record)) + "\n",
     }
     paths = []
