@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import islice
@@ -18,9 +18,12 @@ from typing import Any
 
 from ...specs.files import write_beside
 from ...specs.findings import InputError
+from ..data.columns.settings import TextSettings
 from ..data.preparing.prepare import records_of
 from ..data.preparing.records import values_of
 from ..data.readers.registry import reader_of
+from ..data.settings import SPECIAL_TOKENS, SymbolSettings
+from ..data.vocabularies import file_of
 from ..model.model import Model
 from ..model.opening import ensemble as combined
 from ..model.opening import open_model
@@ -44,6 +47,9 @@ class Distilled:
     rows: int
     train: dict[str, Any]
     """The setting `data.train` that reads it, below the root of the run."""
+    tokenizers: dict[str, Any]
+    """The setting `tokenizers` that reads the teacher's, so that a student can start from its
+    weights or use the same ids; empty where a run cannot read them from files."""
 
 
 def distill(
@@ -59,7 +65,8 @@ def distill(
 ) -> Distilled:
     """Answer the training rows of a run with a teacher, and write them as lines.
 
-    A call that was stopped continues with the first row that has no answer.
+    The folder also gets the teacher's tokenizers.  A call that was stopped continues with the first
+    row that has no answer.
 
     Args:
         run: the run whose training data is answered, a path, or a shipped name; its columns are
@@ -75,7 +82,7 @@ def distill(
         log: called with the number of rows that are done.
 
     Returns:
-        The folder, and the setting that reads it.
+        The folder, and the settings that read it.
 
     Raises:
         InputError: the folder is not below the root or has answers of something else, a column is
@@ -128,8 +135,10 @@ def distill(
             if log is not None:
                 log(f"{done:,} rows")
         write_beside(folder / PROVENANCE, json_text({**known, "rows": done}).encode(), "file")
+        tokenizers = _write_tokenizers(model, settings, folder)
     train = {"lines": {name: [str(below / file)] for name, file in names.items()}}
-    return Distilled(folder=folder, rows=done, train=train)
+    read = {name: {**one, "path": str(below / one["path"])} for name, one in tokenizers.items()}
+    return Distilled(folder=folder, rows=done, train=train, tokenizers=read)
 
 
 def _opened(teachers: Sequence[Path], run: Run) -> Model:
@@ -150,6 +159,35 @@ def _opened(teachers: Sequence[Path], run: Run) -> Model:
             help="give a checkpoint of a run with the same columns",
         )
     return combined(first, others) if others else first
+
+
+def _write_tokenizers(model: Model, run: Run, folder: Path) -> dict[str, dict[str, Any]]:
+    """Write the tokenizers of the teacher, and return the settings that read them from the folder.
+
+    A run cannot read symbols from a file, and the names of its tokenizers must be the teacher's:
+    otherwise nothing is written.
+    """
+    teacher = model.answering.run
+    columns = run.data.columns
+    names = _tokenizers_of(run, columns)
+    if names != _tokenizers_of(teacher, columns):
+        return {}
+    if any(isinstance(teacher.tokenizers[name], SymbolSettings) for name in names):
+        return {}
+    settings: dict[str, dict[str, Any]] = {}
+    for name in sorted(set(names)):
+        file = file_of(folder, name, teacher.tokenizers)
+        write_beside(file.path, model.checkpoint.tokenizers[file.path.name], "file")
+        settings[name] = {"type": "file", "path": file.path.name}
+        if file.special != SPECIAL_TOKENS:
+            settings[name]["special"] = list(file.special)
+    return settings
+
+
+def _tokenizers_of(run: Run, columns: Collection[str]) -> list[str]:
+    """Return the name of the tokenizer of each of some columns, which are texts."""
+    found = (run.data.columns[name] for name in columns)
+    return [one.tokenizer for one in found if isinstance(one, TextSettings)]
 
 
 def _refuse_one_answer(model: Model, changes: Mapping[str, Any]) -> None:

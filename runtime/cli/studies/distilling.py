@@ -27,8 +27,8 @@ from ..common.parameters import (
     "--predict beam=5",
     "weft distill multi30k-en-de outputs/1/averaged --ensemble outputs/2/averaged "
     "--out data/multi30k/distilled --predict nbest=5 --closest",
-    note="Sequence-level distillation, Kim & Rush 2016. The folder contains the rows as lines, and "
-    "from what they were made. A command that was stopped continues.",
+    note="Sequence-level distillation, Kim & Rush 2016. The folder contains the rows as lines, "
+    "the teacher's tokenizers, and from what they were made. A command that was stopped continues.",
 )
 def distill(
     run: RunName,
@@ -82,4 +82,6 @@ def distill(
         log=terminal.notice,
     )
     terminal.notice(f"written  {found.folder}: {found.rows:,} rows")
-    print(f"--set data.train={shlex.quote(json.dumps(found.train))}")
+    read = {"data.train": found.train, "tokenizers": found.tokenizers}
+    words = {name: shlex.quote(json.dumps(value)) for name, value in read.items() if value}
+    print(" ".join(f"--set {name}={word}" for name, word in words.items()))

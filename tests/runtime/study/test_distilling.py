@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,12 @@ def test_the_answers_are_those_of_the_teacher_and_train_a_run(
     assert main([*words, "--predict", "beam=2"]) == 1
     assert "another 'predict'" in capsys.readouterr().err
 
-    value = printed.removeprefix("--set data.train=").strip("'")
-    result = weft.train(file, out=tmp_path / "student", overrides={"data.train": json.loads(value)})
+    words = dict(word.split("=", 1) for word in shlex.split(printed) if word != "--set")
+    read = {name: json.loads(value) for name, value in words.items()}
+    assert read.keys() == {"data.train", "tokenizers"}
+    read |= {"start": str(teacher), "updates": 1}
+    result = weft.train(file, out=tmp_path / "student", overrides=read)
     assert result.finished
-    shutil.rmtree(tmp_path / "student")
+    assert result.checkpoint is not None
+    (own,) = result.checkpoint.glob("*.model")
+    assert own.read_bytes() == (teacher / own.name).read_bytes()
