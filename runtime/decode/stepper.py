@@ -21,6 +21,9 @@ from .forced_prefix import Reading
 READ_AT_ONCE = 512
 """Prompt tokens that are read in one call; memory grows with the square of this number."""
 
+CACHED = 160_000
+"""Logits of one model that are averaged with another's at once; more do not stay in the cache."""
+
 FEW = 3
 """Rows are moved one by one if at most one in this many moves; otherwise all are copied at once."""
 
@@ -128,9 +131,27 @@ class ModelStepper:
 
 
 def mean_log_p(logits: Sequence[Tensor]) -> Tensor:
-    """Return the logarithm of the mean of several models' probabilities, in float32."""
-    log_p = torch.stack([torch.log_softmax(one, -1, dtype=torch.float32) for one in logits])
-    return log_p.logsumexp(0) - math.log(len(logits))
+    """Return the logarithm of the mean of several models' probabilities, in float32.
+
+    On the CPU, blocks of rows are computed one after the other, so that a block stays in the cache:
+    1,280 rows of 10,000 logits of two models take half the time that they take at once.
+    """
+    if logits[0].device.type != "cpu":
+        return _mean_log_p(logits)
+    rows = max(1, CACHED // logits[0].shape[-1])
+    blocks = zip(*(one.flatten(0, -2).split(rows) for one in logits), strict=True)
+    log_p = torch.empty(logits[0].shape, dtype=torch.float32)
+    for block, out in zip(blocks, log_p.flatten(0, -2).split(rows), strict=True):
+        out.copy_(_mean_log_p(block))
+    return log_p
+
+
+def _mean_log_p(logits: Sequence[Tensor]) -> Tensor:
+    """Return the mean, of all rows at once."""
+    first, *others = (torch.log_softmax(one, -1, dtype=torch.float32) for one in logits)
+    for one in others:
+        torch.logaddexp(first, one, out=first)
+    return first.sub_(math.log(len(logits)))
 
 
 class EnsembleStepper:

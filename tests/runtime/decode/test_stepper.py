@@ -15,7 +15,7 @@ from weft.graphs.cost.decode_state import state_by_node
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.decode import stepper as stepper_module
-from weft.runtime.decode.stepper import ModelStepper, narrow, reorder
+from weft.runtime.decode.stepper import ModelStepper, mean_log_p, narrow, reorder
 from weft.specs.load import load, loaded
 
 VOCAB, LENGTH = 11, 6
@@ -230,3 +230,27 @@ def test_reordering_keeps_every_buffer_where_it_is() -> None:
 
     after = stepper._state["decoder"][1]["self_attention"].appended
     assert {name: buffer.data_ptr() for name, buffer in after.items()} == places
+
+
+@pytest.mark.parametrize("models", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(7, 10), (3, 2, 10)])
+def test_the_mean_of_probabilities_is_that_of_the_definition(
+    models: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In blocks of two rows and a rest, with forbidden and nearly impossible tokens."""
+    monkeypatch.setattr(stepper_module, "CACHED", 20)
+    logits = [5 * torch.randn(shape) for _ in range(models)]
+    for one in logits:
+        one[..., 3] = -torch.inf
+        one[..., 4] = -300.0
+    given = [one.clone() for one in logits]
+
+    found = mean_log_p(logits)
+
+    wanted = sum(torch.softmax(one.double(), -1) for one in given) / models
+    assert isinstance(wanted, Tensor)
+    torch.testing.assert_close(found, wanted.log().float())
+    assert (found[..., 3] == -torch.inf).all()
+    assert (found[..., 4] < -250).all()
+    assert all(torch.equal(one, before) for one, before in zip(logits, given, strict=True))
+    torch.testing.assert_close(stepper_module._mean_log_p(given), found)
