@@ -61,7 +61,7 @@ def distill(
     overrides: Mapping[str, Any] | None = None,
     predict: Mapping[str, Any] | None = None,
     closest: bool = False,
-    log: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Distilled:
     """Answer the training rows of a run with a teacher, and write them as lines.
 
@@ -79,7 +79,8 @@ def distill(
         closest: whether to take, of several answers, the one that is most similar to the row's
             own text by the BLEU of the sentence (Kim & Rush 2016, section 3.3); `predict` then has
             `nbest`.
-        log: called with the number of rows that are done.
+        progress: called with the number of rows that are done and with that of all rows, before
+            the first and after each 256.
 
     Returns:
         The folder, and the settings that read it.
@@ -119,6 +120,9 @@ def distill(
         if not (folder / PROVENANCE).is_file():
             write_beside(folder / PROVENANCE, json_text(known).encode(), "file")
         done = _aligned(folder, [*names.values()])
+        total = sum(1 for _ in records_of(settings.data, "train", columns))
+        report = progress or (lambda _done, _total: None)
+        report(done, total)
         rows = islice(records_of(settings.data, "train", columns), done, None)
         while records := list(islice(rows, CHUNK)):
             values = [values_of(columns, record) for record in records]
@@ -132,8 +136,7 @@ def distill(
                 lines = "".join(f"{' '.join(str(row[name]).split())}\n" for row in made)
                 _append(folder / file, lines)
             done += len(records)
-            if log is not None:
-                log(f"{done:,} rows")
+            report(done, total)
         write_beside(folder / PROVENANCE, json_text({**known, "rows": done}).encode(), "file")
         tokenizers = _write_tokenizers(model, settings, folder)
     train = {"lines": {name: [str(below / file)] for name, file in names.items()}}

@@ -285,18 +285,26 @@ class Reporter:
 
     def prepared(self, stage: str, done: int, total: int | None) -> None:
         """Report how many pairs of a preparation stage are done, and the speed."""
-        name, now = f"prepare {stage}", time.monotonic()
+        self._counted(f"prepare {stage}", done, total, "pairs")
+
+    def distilled(self, done: int, total: int) -> None:
+        """Report how many rows a teacher answered, and the speed."""
+        self._counted("distill", done, total, "rows")
+
+    def _counted(self, name: str, done: int, total: int | None, unit: str) -> None:
+        """Report how much of a stage is done, and the speed since its first report."""
+        now = time.monotonic()
         began, first = self._began.setdefault(name, (now, done))
-        rate = f"  {(done - first) / (now - began):,.0f} pairs/s" if done > first else ""
+        rate = f"  {(done - first) / (now - began):,.0f} {unit}/s" if done > first else ""
         if self._bar is not None:
             self._task(name, total)
             self._bar.update(self._tasks[name], completed=done, total=total, seen=rate.strip())
         elif total is not None and done >= total:
-            self.log(f"{name}: {done:,} pairs read{rate}")
+            self.log(f"{name}: {done:,} {unit}{rate}")
         elif now - max(began, self._logged) > QUIET:
             self._logged = now
             of = f" of {total:,}" if total is not None else ""
-            self.log(f"{name}: {done:,}{of} pairs{rate}")
+            self.log(f"{name}: {done:,}{of} {unit}{rate}")
 
     def progress(self, seen: Seen) -> None:
         """Report the progress of the training."""

@@ -71,16 +71,17 @@ def distill(
     """
     from ...study.distilling import distill as made
 
-    found = made(
-        run,
-        teacher,
-        out,
-        ensemble=ensemble or (),
-        overrides=overridden(overrides),
-        predict=overridden(predict),
-        closest=closest,
-        log=terminal.notice,
-    )
+    with terminal.Reporter().shown() as reporter:
+        found = made(
+            run,
+            teacher,
+            out,
+            ensemble=ensemble or (),
+            overrides=overridden(overrides),
+            predict=overridden(predict),
+            closest=closest,
+            progress=reporter.distilled,
+        )
     terminal.notice(f"written  {found.folder}: {found.rows:,} rows")
     read = {"data.train": found.train, "tokenizers": found.tokenizers}
     words = {name: shlex.quote(json.dumps(value)) for name, value in read.items() if value}

@@ -116,7 +116,9 @@ def test_the_answers_are_those_of_the_teacher_and_train_a_run(
 
     assert main(words) == 0
 
-    printed = capsys.readouterr().out.strip()
+    captured = capsys.readouterr()
+    printed = captured.out.strip()
+    assert "distill: 60 rows" in captured.err
     sources = (root / "train.src").read_text().splitlines()
     answers = (root / "distilled/train.target.txt").read_text().splitlines()
     assert (root / "distilled/train.source.txt").read_text().splitlines() == sources
