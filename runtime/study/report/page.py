@@ -11,26 +11,26 @@ from string import Template
 from ..planning.table import duration, size
 from .commands import commands
 from .conclusions import conclude, probability
-from .effects import effects
 from .pictures import curves, picture_of
-from .record import Record, comparison_of, primary_table, row_of
+from .record import Record, comparison_of, missing_seeds, primary_table, row_of
 from .text import CAN, CANNOT, METHOD
 
 _CLASSES = {"better": "better", "worse": "worse"}
 
 
-def page(record: Record, out: Path) -> str:
+def page(record: Record, out: Path, picture: str) -> str:
     """Return the page.
 
     Args:
         record: record of the study.
-        out: folder of the study, which contains the pictures.
+        out: folder of the study, which contains the pictures of the rows.
+        picture: the picture of the differences.
     """
     template = Template((files(__package__) / "page.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=_text(record["study"]),
         doc=_text(record["doc"]),
-        body="\n".join(_body(record, out)),
+        body="\n".join([picture, *_body(record, out)]),
     )
 
 
@@ -39,7 +39,6 @@ def _text(value: object) -> str:
 
 
 def _body(record: Record, out: Path) -> Iterator[str]:
-    yield effects(record)
     for title, lines in zip((CAN, CANNOT), conclude(record), strict=True):
         if lines:
             yield f"<h2>{title}</h2><ul class='conclusions'>"
@@ -135,8 +134,7 @@ def _cells(record: Record, row: Record, table: Record | None) -> Iterator[str]:
     yield _cell("" if mean is None else duration(mean), mean)
     yield _mean(row_of(table, row["name"]))
     pair = comparison_of(record, table, row["name"])
-    missing = [one["state"] for one in row["seeds"].values() if one["state"] != "done"]
-    state = f"{missing[0]}: {len(missing)} of {len(row['seeds'])}" if missing else ""
+    state = missing_seeds(row)
     if pair is None:
         yield _cell("") + _cell("") + _cell(_text(state), kind="words failed")
         return

@@ -264,3 +264,9 @@ def comparison_of(record: Record, table: Record | None, name: str) -> Record | N
     pairs = table["comparisons"] if table else []
     own = (record["baseline"], name) if record["pairs"] == "baseline" else (BASELINE, name)
     return next((one for one in pairs if (one["baseline"], one["other"]) == own), None)
+
+
+def missing_seeds(row: Record) -> str:
+    """Return how many seeds of a row are missing, and the state of the first; `""` if none is."""
+    missing = [one["state"] for one in row["seeds"].values() if one["state"] != "done"]
+    return f"{missing[0]}: {len(missing)} of {len(row['seeds'])} seeds" if missing else ""

@@ -10,7 +10,7 @@ from typing import Any
 from .commands import commands
 from .conclusions import conclude, probability, size_of
 from .effects import against
-from .record import Record, comparison_of, primary_table, row_of
+from .record import Record, comparison_of, missing_seeds, primary_table, row_of
 
 METHOD = (
     "Means over seeds with {level:.0%} intervals over seeds and test examples; ± is the standard"
@@ -36,7 +36,7 @@ def cells(record: Record) -> tuple[list[str], list[list[str]]]:
     for row in record["rows"]:
         own, pair = row_of(table, row["name"]), comparison_of(record, table, row["name"])
         line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(own)]
-        line += [*_difference(pair), _state(row) or (pair["verdict"] if pair else "")]
+        line += [*_difference(pair), missing_seeds(row) or (pair["verdict"] if pair else "")]
         lines.append([*line, *(mean_of(row_of(one, row["name"])) for one in others)])
     return head, lines
 
@@ -53,12 +53,6 @@ def _difference(pair: Record | None) -> tuple[str, str]:
     if pair is None:
         return "", ""
     return size_of(pair), "" if pair["adjusted"] is None else probability(pair["adjusted"])
-
-
-def _state(row: Record) -> str:
-    """Return which seeds of a row are missing; `""` if all are done."""
-    missing = [one["state"] for one in row["seeds"].values() if one["state"] != "done"]
-    return f"{missing[0]}: {len(missing)} of {len(row['seeds'])} seeds" if missing else ""
 
 
 def markdown(record: Record, picture: str = "") -> str:

@@ -40,10 +40,10 @@ def write_report(
         if form not in FORMS:
             raise InputError(f"unknown form '{form}'", help=did_you_mean(form, FORMS))
     record = study_record(out)
-    picture = effects(record) if "svg" in forms else ""
-    shown = f"{record['study']}.svg" if picture else ""
+    picture = effects(record) if {"html", "svg"} & {*forms} else ""
+    shown = f"{record['study']}.svg" if picture and "svg" in forms else ""
     makers: Mapping[Form, Callable[[], str]] = {
-        "html": lambda: page(record, out),
+        "html": lambda: page(record, out, picture),
         "md": lambda: markdown(record, shown),
         "svg": lambda: picture,
         "tex": lambda: latex(record),
