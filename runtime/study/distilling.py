@@ -119,6 +119,7 @@ def distill(
             _refuse_one_answer(model, changes)
         if not (folder / PROVENANCE).is_file():
             write_beside(folder / PROVENANCE, json_text(known).encode(), "file")
+        tokenizers = _write_tokenizers(model, settings, folder)
         done = _aligned(folder, [*names.values()])
         total = sum(1 for _ in records_of(settings.data, "train", columns))
         report = progress or (lambda _done, _total: None)
@@ -138,7 +139,6 @@ def distill(
             done += len(records)
             report(done, total)
         write_beside(folder / PROVENANCE, json_text({**known, "rows": done}).encode(), "file")
-        tokenizers = _write_tokenizers(model, settings, folder)
     train = {"lines": {name: [str(below / file)] for name, file in names.items()}}
     read = {name: {**one, "path": str(below / one["path"])} for name, one in tokenizers.items()}
     return Distilled(folder=folder, rows=done, train=train, tokenizers=read)
