@@ -37,7 +37,7 @@ from threading import Lock
 
 PARTS = ("train", "val", "test_2016_flickr")
 """Parts of the corpus."""
-UPDATES = {"first": 10_000, "second": 5_000, "backward": 4_000, "student": 20_000}
+UPDATES = {"first": 9_000, "second": 4_000, "backward": 4_000, "student": 20_000}
 """Updates of each training."""
 PROCESSES = "2"
 """Cores."""
