@@ -35,6 +35,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
+from weft.specs.files import write_beside
+
 PARTS = ("train", "val", "test_2016_flickr")
 """Parts of the corpus."""
 UPDATES = {"first": 9_000, "second": 4_000, "backward": 4_000, "student": 20_000}
@@ -135,10 +137,8 @@ class Log:
         with self._lock:
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
             self.done += [name] if done else []
-            partial = self._path.with_suffix(".partial")
             text = json.dumps({"seconds": self.seconds, "done": self.done}, indent=1)
-            partial.write_text(f"{text}\n", encoding="utf-8")
-            partial.replace(self._path)
+            write_beside(self._path, f"{text}\n".encode(), "file")
 
 
 def work(chain: Sequence[Step], out: Path, log: Log) -> None:
@@ -184,7 +184,7 @@ def main() -> None:
     names = [f"{part}.{language}.gz" for part in PARTS for language in ("en", "de")]
     missing = [name for name in names if not (given.corpus / name).is_file()]
     if missing:
-        raise SystemExit(f"there is no file {given.corpus / missing[0]}")
+        raise SystemExit(f"missing file: {given.corpus / missing[0]}")
     (given.out / "data").mkdir(parents=True, exist_ok=True)
     for name in names:
         shutil.copyfile(given.corpus / name, given.out / "data" / name)

@@ -119,11 +119,12 @@ def distill(
             _refuse_one_answer(model, changes)
         if not (folder / PROVENANCE).is_file():
             write_beside(folder / PROVENANCE, json_text(known).encode(), "file")
-        tokenizers = _write_tokenizers(model, settings, folder)
+        tokenizers = _write_tokenizers(model, settings, folder, below)
         done = _aligned(folder, [*names.values()])
-        total = sum(1 for _ in records_of(settings.data, "train", columns))
-        report = progress or (lambda _done, _total: None)
-        report(done, total)
+        total = 0
+        if progress is not None:
+            total = sum(1 for _ in records_of(settings.data, "train", columns))
+            progress(done, total)
         rows = islice(records_of(settings.data, "train", columns), done, None)
         while records := list(islice(rows, CHUNK)):
             values = [values_of(columns, record) for record in records]
@@ -137,11 +138,11 @@ def distill(
                 lines = "".join(f"{' '.join(str(row[name]).split())}\n" for row in made)
                 _append(folder / file, lines)
             done += len(records)
-            report(done, total)
+            if progress is not None:
+                progress(done, total)
         write_beside(folder / PROVENANCE, json_text({**known, "rows": done}).encode(), "file")
     train = {"lines": {name: [str(below / file)] for name, file in names.items()}}
-    read = {name: {**one, "path": str(below / one["path"])} for name, one in tokenizers.items()}
-    return Distilled(folder=folder, rows=done, train=train, tokenizers=read)
+    return Distilled(folder=folder, rows=done, train=train, tokenizers=tokenizers)
 
 
 def _opened(teachers: Sequence[Path], run: Run) -> Model:
@@ -164,24 +165,26 @@ def _opened(teachers: Sequence[Path], run: Run) -> Model:
     return combined(first, others) if others else first
 
 
-def _write_tokenizers(model: Model, run: Run, folder: Path) -> dict[str, dict[str, Any]]:
-    """Write the tokenizers of the teacher, and return the settings that read them from the folder.
+def _write_tokenizers(
+    model: Model, run: Run, folder: Path, below: Path
+) -> dict[str, dict[str, Any]]:
+    """Write the tokenizers of the teacher, and return the settings that read them.
 
-    A run cannot read symbols from a file, and the names of its tokenizers must be the teacher's:
-    otherwise nothing is written.
+    `below` is the folder relative to the root of the data.  A run cannot read symbols from a file,
+    and the names of its tokenizers must be the teacher's: otherwise nothing is written.
     """
     teacher = model.answering.run
     columns = run.data.columns
     names = _tokenizers_of(run, columns)
-    if names != _tokenizers_of(teacher, columns):
-        return {}
-    if any(isinstance(teacher.tokenizers[name], SymbolSettings) for name in names):
+    if names != _tokenizers_of(teacher, columns) or any(
+        isinstance(teacher.tokenizers[name], SymbolSettings) for name in names
+    ):
         return {}
     settings: dict[str, dict[str, Any]] = {}
     for name in sorted(set(names)):
         file = file_of(folder, name, teacher.tokenizers)
         write_beside(file.path, model.checkpoint.tokenizers[file.path.name], "file")
-        settings[name] = {"type": "file", "path": file.path.name}
+        settings[name] = {"type": "file", "path": str(below / file.path.name)}
         if file.special != SPECIAL_TOKENS:
             settings[name]["special"] = list(file.special)
     return settings

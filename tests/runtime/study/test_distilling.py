@@ -136,8 +136,8 @@ def test_the_answers_are_those_of_the_teacher_and_train_a_run(
     assert main([*words, "--predict", "beam=2"]) == 1
     assert "another 'predict'" in capsys.readouterr().err
 
-    words = dict(word.split("=", 1) for word in shlex.split(printed) if word != "--set")
-    read = {name: json.loads(value) for name, value in words.items()}
+    given = (word.split("=", 1) for word in shlex.split(printed) if word != "--set")
+    read = {name: json.loads(value) for name, value in given}
     assert read.keys() == {"data.train", "tokenizers"}
     read |= {"start": str(teacher), "updates": 1}
     result = weft.train(file, out=tmp_path / "student", overrides=read)
