@@ -7,8 +7,8 @@ objective.json                         its objective, if it is not a shipped one
 train/metrics.jsonl                    validations, and a part of the training losses
 measured/DIGEST/                       scores, and sums of each example by test set
 
-A run is found again by its key, which follows from everything that determines the weights.  The
-folder of the data is left out: it belongs to one machine, and the next `weft study run` writes it.
+A run is found again by its key, which follows from everything that determines the weights.  Folders
+of data, checkpoints and trackers are left out: the next `weft study run` writes those of its own.
 """
 
 from __future__ import annotations
@@ -20,27 +20,52 @@ import re
 import shutil
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ...specs.files import write_beside
 from ...specs.findings import InputError
 from ..checkpoint.saving import replace_folder
 from ..system.lock import locked
-from .running.jobs import DIGITS, OBJECTIVE, RESULT, TASK, Job, jobs_of, json_text, open_plan
+from .running.jobs import (
+    DIGITS,
+    OBJECTIVE,
+    RESULT,
+    TASK,
+    TRAINED,
+    Job,
+    Trained,
+    jobs_of,
+    json_text,
+    open_plan,
+)
+from .running.measuring import DAMAGED, LARGEST, Measurement, arrays_in
 
 LOSSES = 200
 """Training losses that are kept, evenly spaced."""
-LARGEST = 2**26
-"""Bytes of an unpacked file, so that a damaged or hostile one cannot fill the disk."""
+ENTRIES = 256
+"""Most entries of a file, each of another name."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _HISTORY = "train/metrics.jsonl"
 _KEY = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 _MEASURED = re.compile(rf"measured/[0-9a-f]{{{DIGITS}}}/(?:{re.escape(RESULT)}|[\w.-]+\.sums\.npz)")
-_WHOLE = ("run.json", TASK, "trained.json", OBJECTIVE)
+_WHOLE = ("run.json", TASK, TRAINED, OBJECTIVE)
+_COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ROOT = "data"
 """Folder of the data in a packed file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What the next call reads from the task of a job that it has not written itself."""
+
+    measured: Annotated[str, Field(pattern=f"^{_KEY.pattern}$")]
+    splits: list[str]
+    metrics: list[dict[str, Any]]
 
 
 def pack(study: Path, out: Path) -> list[Path]:
@@ -74,7 +99,7 @@ def _packed(job: Job) -> bytes:
         measured = [job.measured / RESULT, *sorted(job.measured.glob("*.sums.npz"))]
         files |= {path.relative_to(job.folder).as_posix(): path for path in measured}
         contents = {name: path.read_bytes() for name, path in files.items()}
-        contents |= {name: _without_root(contents[name]) for name in ("run.json", TASK)}
+        contents |= {name: _without_folders(contents[name]) for name in ("run.json", TASK)}
         contents[_HISTORY] = _thinned(job.folder / _HISTORY)
     except OSError as error:
         problem = f"cannot read a file of run {job.key}: {error.strerror}"
@@ -86,10 +111,20 @@ def _packed(job: Job) -> bytes:
     return whole.getvalue()
 
 
-def _without_root(content: bytes) -> bytes:
-    """Return the JSON of a run or a task without the folder of its data."""
+def _without_folders(content: bytes) -> bytes:
+    """Return the JSON of a run or a task without folders of this machine.
+
+    They are those of its data, of the checkpoints that it reads, and of its trackers.
+    """
     value = json.loads(content)
     value["data"]["root"] = ROOT
+    if value.get("trackers"):
+        value["trackers"] = []
+    if value.get("start"):
+        value["start"] = Path(value["start"]).name
+    for one in value.get("params", {}).values():
+        if isinstance(one, dict) and "checkpoint" in one:
+            one["checkpoint"] = Path(one["checkpoint"]).name
     return json_text(value).encode()
 
 
@@ -128,16 +163,18 @@ def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
             place=", ".join(map(str, sources)),
             help="give the files, or the folder, that weft study pack has written",
         )
-    runs = {path.stem: _contents(path) for path in paths}
+    for path in paths:
+        _contents(path)  # all of them before anything is written; one at a time is in memory
     added: list[str] = []
     known: list[str] = []
     with locked(study):
-        for key, contents in runs.items():
-            folder = study / "jobs" / key
-            begun = (folder / "trained.json").is_file() or (folder / "train").is_dir()
+        for key, path in {path.stem: path for path in paths}.items():
+            job = Job(study / "jobs" / key, "", 0)
+            begun = (job.folder / TRAINED).is_file() or (job.folder / "train").is_dir()
+            begun = begun or job.locked()  # another process prepares its data
             (known if begun else added).append(key)
             if not begun:
-                _place(folder, contents)
+                _place(job.folder, _contents(path))
     return added, known
 
 
@@ -154,27 +191,48 @@ def _contents(path: Path) -> dict[str, bytes]:
 
     if not _KEY.fullmatch(path.stem):
         raise wrong("its name is not the key of a run")
-    found = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
-                if entry.filename not in (*_WHOLE, _HISTORY) and not _MEASURED.fullmatch(
-                    entry.filename
-                ):
+            entries = archive.infolist()
+            total = sum(entry.file_size for entry in entries)
+            if len(entries) > ENTRIES or total > LARGEST:
+                raise wrong(f"it has {len(entries):,} entries of {total:,} bytes")
+            for entry in entries:
+                known = entry.filename in (*_WHOLE, _HISTORY) or _MEASURED.fullmatch(entry.filename)
+                if not known or entry.compress_type not in _COMPRESSION:
                     raise wrong(f"it contains '{entry.filename}'")
-                if entry.file_size > LARGEST:
-                    raise wrong(f"'{entry.filename}' has {entry.file_size:,} bytes")
-                found[entry.filename] = archive.read(entry)
-        for name in {"run.json", TASK, "trained.json"} - found.keys():
+            found = {entry.filename: archive.read(entry) for entry in entries}
+        if len(found) < len(entries):
+            raise wrong("it has two entries of the same name")
+        for name in {"run.json", TASK, TRAINED} - found.keys():
             raise wrong(f"it has no {name}")
         if not any(name.endswith(f"/{RESULT}") for name in found):
             raise wrong("it has no scores")
         for name, content in found.items():
-            if name.endswith(".json"):
-                json.loads(content)
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError) as error:
+            _check(name, content)
+    except (OSError, ValueError, *DAMAGED) as error:
         raise wrong(str(error)) from error
     return found
+
+
+def _check(name: str, content: bytes) -> None:
+    """Check the content of an entry.
+
+    Raises:
+        ValueError: it is not what its name says.
+    """
+    if name.endswith(".npz"):
+        arrays_in(content)
+        return
+    kinds = {TRAINED: Trained, TASK: _Task}
+    kind = Measurement if name.endswith(f"/{RESULT}") else kinds.get(name, dict[str, Any])
+    try:
+        for text in content.splitlines() if name == _HISTORY else [content]:
+            TypeAdapter[Any](kind).validate_json(text)
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"'{name}' {where}: {first['msg']}") from error
 
 
 def _place(folder: Path, contents: dict[str, bytes]) -> None:

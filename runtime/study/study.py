@@ -203,10 +203,12 @@ class Study:
         plan = self.plan()
         if plan.findings.errors:
             raise SpecError(plan.findings.errors)
+        limited = self.settings.budget.seconds is not None
+        speed = flops_per_second(self.folder, self._speed) if limited else None
         with locked(self.folder):
-            one = Searching(plan.plan, self.source, self.folder, gpus=gpus(), log=log)
+            one = Searching(plan.plan, self.source, self.folder, gpus=gpus(), log=log, speed=speed)
             if one.others:
-                log(f"{one.others} trials of other factors are left out")
+                log(f"{len(one.others)} trials of other factors or settings are left out")
             one.run(processes)
             paths = write_search_report(one, self.name, self.source, self.folder)
         up = one.metric.higher_is_better

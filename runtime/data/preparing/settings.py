@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,9 @@ from ..settings import (
     SymbolSettings,
 )
 
+TestName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$")]
+"""Name of a test set, which is also part of the names of files."""
+
 
 class DataSettings(Settings):
     """Data of a run: columns, and the files of each split."""
@@ -32,7 +35,7 @@ class DataSettings(Settings):
     """Training rows; tokenizers and classes are taken from them."""
     valid: Split
     """Validation rows."""
-    test: dict[str, Split] = Field(default_factory=dict)
+    test: dict[TestName, Split] = Field(default_factory=dict)
     """Test sets by name; they are not encoded in advance."""
     filter: FilterSettings = FilterSettings()
     """Which training rows are dropped."""
@@ -44,6 +47,10 @@ class DataSettings(Settings):
         Raises:
             ValueError: the settings of columns do not fit together, or the filter has no effect.
         """
+        for name in ("train", "valid"):
+            if name in self.test:
+                msg = f"'{name}' cannot be the name of a test set"
+                raise SettingError(msg, "test", name, help_="rename the test set")
         texts = {name: one for name, one in self.columns.items() if isinstance(one, TextSettings)}
         blocks = [name for name, one in texts.items() if one.block or one.segment]
         if blocks and len(self.columns) > 1:

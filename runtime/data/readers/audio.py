@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from ....specs.findings import InputError
 from ..text_files import resolve
@@ -12,6 +13,19 @@ from .reader import Record
 
 class AudioReader(DelimitedReader):
     """Reader of CSV or TSV manifests of which one field is the path of a sound file."""
+
+    def contents(self) -> Mapping[str, Path]:
+        """Return the manifests and the sound files that they list.
+
+        Raises:
+            InputError: as for `records`.
+        """
+        name, found = self.settings.path, dict(self.files())
+        for part in range(self.parts()):
+            for record in super().records(part, [name]):
+                given = record.values[name]
+                found[given] = resolve(self.root, given)
+        return found
 
     def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
         """Yield each row of the manifest, with the path of its sound file.

@@ -32,7 +32,12 @@ class ImagesReader(Reader):
         """
         if self.settings.arrays:
             return {name: resolve(self.root, name) for name in self.settings.arrays}
-        return {str(path): path for part in range(self.parts()) for path, _ in self._images(part)}
+        root = Path(self.root).resolve()
+        return {
+            path.relative_to(root).as_posix(): path
+            for part in range(self.parts())
+            for path, _ in self._images(part)
+        }
 
     def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
         """Yield the path of each image (`image`) and its class, or a row of each array.

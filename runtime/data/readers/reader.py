@@ -66,6 +66,14 @@ class Reader(ABC):
         names = getattr(self.settings, "files", ())
         return {str(name): resolve(self.root, name) for name in names}
 
+    def contents(self) -> Mapping[str, Path]:
+        """Return all files that the records consist of: `files()`, and those that they name.
+
+        Raises:
+            InputError: a file is outside of the root, or cannot be read.
+        """
+        return self.files()
+
     def lines(self, fields: Sequence[str]) -> list[tuple[Path, ...]] | None:  # noqa: ARG002
         """Return a text file for each field of each part, aligned line by line.
 

@@ -18,8 +18,8 @@ variance in its comparisons, V = s_A^2 / n_A + s_B^2 / n_B + V_examples.
 With one seed for each system, the spread over seeds is unknown.  The test is then sacreBLEU's
 approximate randomization, and its conclusion is about the two trained models.
 
-A system with a value that is not finite, such as the perplexity of a training that diverged, is not
-tested, and does not count in the pooled variance of the others.
+A system with a value or a sum that is not finite, such as the perplexity of a training that
+diverged, is not tested, and does not count in the pooled variance of the others.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def summaries(
         spread = math.sqrt(own.variance) if own.degrees else None
         low = high = None
         drawn = means.get(system.name)
-        if len(system.values) == 1 or not pool.spread.degrees:
+        if not pool.spread.degrees:
             if drawn is not None:
                 low, high = percentiles(drawn.values, level)
         else:
@@ -223,8 +223,13 @@ def _verdict(
 
 
 def _finite(systems: Sequence[System]) -> list[System]:
-    """Return the systems of which every value is finite."""
-    return [system for system in systems if all(map(math.isfinite, system.values))]
+    """Return the systems of which every value and every sum is finite."""
+    return [
+        system
+        for system in systems
+        if all(map(math.isfinite, system.values))
+        and all(bool(np.isfinite(sums).all()) for sums in system.sums)
+    ]
 
 
 def _resampled_means(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,15 +89,20 @@ def _too_many(total: int, source: str) -> Finding:
 
 
 def levels_of(factor: Factor) -> Iterator[tuple[str, Change]]:
-    """Yield the levels of a factor by name."""
+    """Yield the levels of a factor by name; equal names of values are numbered."""
     yield from factor.levels.items()
+    seen = Counter[str]()
     for value in factor.values:
         name = value if isinstance(value, str) else json.dumps(value)
         kept = "".join(c if c.isalnum() or c in "_.=,+-" else "_" for c in name).strip("_") or "_"
+        short = kept[:60]
+        seen[short] += 1
+        if seen[short] > 1:
+            short = f"{short}-{seen[short]}"
         if factor.param is not None:
-            yield kept[:60], Change(params={factor.param: value})
+            yield short, Change(params={factor.param: value})
         else:
-            yield kept[:60], Change(set={str(factor.set): value})
+            yield short, Change(set={str(factor.set): value})
 
 
 _Levels = Mapping[str, Mapping[str, Change]]
@@ -127,6 +133,11 @@ def _crossed(factors: _Levels, source: str) -> list[Row]:
     return found
 
 
+def _overlap(one: str, other: str) -> bool:
+    """Return whether one of two dotted paths is, or contains, the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
 def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid") -> Change:
     """Return the changes of several levels together.
 
@@ -151,7 +162,7 @@ def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid")
     for change in changes:
         for key in ("params", "set"):
             given = getattr(change, key)
-            if both := found[key].keys() & given.keys():
+            if both := [one for one in given if any(_overlap(one, old) for old in found[key])]:
                 raise refuse(min(both))
             found[key].update(given)
         found["patch"] += change.patch

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ....specs.findings import Finding, did_you_mean, pointer
+from ..document.change import Factor
 from ..document.settings import StudySettings
 from .base import Base, Run
 from .planned import Planned
@@ -12,7 +14,7 @@ from .planned import Planned
 
 def of_study(study: StudySettings, base: Base, rows: Sequence[Planned]) -> list[Finding]:
     """Return the findings about settings of the study without effect or without a meaning."""
-    found = [*_own_settings(study, base), *_measuring(study, base, rows)]
+    found = [*_own_settings(study, base), *of_measuring(study, base, rows)]
     if len(study.seeds) == 1:
         found.append(
             Finding(
@@ -36,24 +38,39 @@ def _own_settings(study: StudySettings, base: Base) -> Iterator[Finding]:
     owners |= {"updates": "budget", "schedule.total": "budget"} if counted else {}
     places = [("/set", study.set)]
     places += [(pointer("rows", n, "set"), row.set) for n, row in study.rows.items()]
-    factors = {} if study.search is None else study.search.factors
-    for name, factor in factors.items():
-        at = pointer("search", "factors", name)
+    factors: list[tuple[str, tuple[str, Factor]]]
+    factors = [("search", one) for one in (study.search.factors.items() if study.search else ())]
+    factors += [("grid", one) for one in (study.grid.factors.items() if study.grid else ())]
+    for kind, (name, factor) in factors:
+        at = pointer(kind, "factors", name)
+        places += [(at, {factor.set: value}) for value in factor.values if factor.set is not None]
         places += [(at, {factor.set: None})] if factor.set is not None else []
         places += [(at + pointer("levels", n, "set"), one.set) for n, one in factor.levels.items()]
     for at, settings in places:
-        for path in settings:
-            if path in owners:
-                yield Finding(
-                    code="Y07",
-                    at=at + pointer(path),
-                    problem=f"the study determines '{path}' by its '{owners[path]}'",
-                    help="remove it",
-                    source=base.study,
-                )
+        for path, value in settings.items():
+            for owned in owners:
+                if path == owned or _contains(value, path, owned):
+                    yield Finding(
+                        code="Y07",
+                        at=at + pointer(path),
+                        problem=f"the study determines '{owned}' by its '{owners[owned]}'",
+                        help="remove it",
+                        source=base.study,
+                    )
 
 
-def _measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> Iterator[Finding]:
+def _contains(value: Any, path: str, inner: str) -> bool:
+    """Return whether the value of a setting has the setting of a longer path."""
+    if not inner.startswith(f"{path}."):
+        return False
+    for name in inner.removeprefix(f"{path}.").split("."):
+        if not isinstance(value, dict) or name not in value:
+            return False
+        value = value[name]
+    return True
+
+
+def of_measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> Iterator[Finding]:
     """Yield a finding for each setting of `measure` that a run cannot fulfill."""
     measure = study.measure
 
@@ -85,6 +102,28 @@ def _measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> Ite
             yield wrong("/checkpoint", problem, help_)
 
 
+def copies(rows: Sequence[Planned], source: str) -> Iterator[Finding]:
+    """Yield a finding for each row that trains the same as an earlier one.
+
+    Args:
+        rows: rows with the keys of their jobs.
+        source: file of the study.
+    """
+    seen: dict[tuple[str, ...], str] = {}
+    for row in rows:
+        first = seen.setdefault(tuple(row.keys.values()), row.name)
+        if first != row.name:
+            yield Finding(
+                code="Y02",
+                level="warning",
+                at=row.row.at,
+                problem=f"the row '{row.name}' is the same graph with the same settings and data as"
+                f" '{first}', so both are trained once",
+                help="remove one of them, or check whether its change has an effect",
+                source=source,
+            )
+
+
 def of_rows(
     study: StudySettings,
     base: Base,
@@ -92,22 +131,9 @@ def of_rows(
     baseline: Planned,
     flops_per_second: Callable[[Run], float] | None,
 ) -> list[Finding]:
-    """Return the findings about rows: equal ones, too long ones, and too large ones."""
-    found, seen = list[Finding](), dict[str, str]()
+    """Return the findings about rows that are too long or too large."""
+    found = list[Finding]()
     for row in rows:
-        if row.signature in seen:
-            found.append(
-                Finding(
-                    code="Y02",
-                    level="warning",
-                    at=row.row.at,
-                    problem=f"the row '{row.name}' is the same graph with the same settings as"
-                    f" '{seen[row.signature]}', so both are trained once",
-                    help="remove one of them, or check whether its change has an effect",
-                    source=base.study,
-                )
-            )
-        seen.setdefault(row.signature, row.name)
         limit = study.budget.seconds
         if limit is not None and flops_per_second is not None:
             seconds = row.costs.seconds(flops_per_second(row.run))

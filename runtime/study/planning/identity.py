@@ -11,7 +11,11 @@ from typing import Any
 
 from ....graphs.ir.canonical import canonical
 from ....graphs.ir.graph import Graph
+from ...checkpoint.manifest import weights_digest
+from ...data.readers.reader import Reader
 from ...data.readers.registry import reader_of
+from ...data.settings import FileTokenizerSettings
+from ...data.text_files import resolve
 from .base import Run
 
 NUMERICS = 3
@@ -85,15 +89,41 @@ class DataDigests:
         found = []
         for name in splits:
             reader = reader_of(known[name], run.data.root)
-            files = {key: self._file(path) for key, path in sorted(reader.files().items())}
+            files = self._files_of(reader)
             found.append([name, known[name].reader, dict(reader.known), files])
         return digest_of(found)
 
-    def weights(self, run: Run) -> list[str]:
-        """Return the digests of the checkpoints that a run begins from or learns from."""
+    def examples(self, run: Run, split: str) -> str:
+        """Return a digest of the files of a split, whatever their names and the columns are.
+
+        Splits with equal digests and equally many rows have the same examples.
+
+        Raises:
+            InputError: a file is outside of the root.
+        """
+        known = {"train": run.data.train, "valid": run.data.valid, **run.data.test}
+        reader = reader_of(known[split], run.data.root)
+        files = sorted(self._files_of(reader).values())
+        return digest_of(files or [known[split].reader, dict(reader.known)])
+
+    def others(self, run: Run) -> list[str]:
+        """Return the digests of the checkpoints and tokenizers that a run reads.
+
+        Raises:
+            InputError: a tokenizer is outside of the root, or a checkpoint is damaged.
+        """
         held = [one["checkpoint"] for one in run.params.values() if _is_checkpoint(one)]
-        folders = [*held, *([run.start] if run.start is not None else [])]
-        return [self._file(Path(folder) / "weights.safetensors") for folder in folders]
+        folders = [Path(one) for one in (*held, *([] if run.start is None else [run.start]))]
+        weights = [folder / "weights.safetensors" for folder in folders]
+        found = [
+            self._file(path) if path.is_file() else weights_digest(path.parent) for path in weights
+        ]
+        files = [one for one in run.tokenizers.values() if isinstance(one, FileTokenizerSettings)]
+        return [*found, *(self._file(resolve(run.data.root, one.path)) for one in files)]
+
+    def _files_of(self, reader: Reader) -> dict[str, str]:
+        """Return the digest of each file of a reader by its name."""
+        return {key: self._file(path) for key, path in sorted(reader.contents().items())}
 
     def _file(self, path: Path) -> str:
         """Return the digest of a file, or of the names, sizes and times of a folder."""

@@ -16,7 +16,7 @@ from ..document.change import Match
 from ..document.rows import Row, rows_of
 from ..document.settings import StudySettings
 from .base import Base, Run, base_of, finished_run, held_model, placed, read_run, row_value
-from .checks import of_rows, of_study
+from .checks import copies, of_measuring, of_rows, of_study
 from .costs import costs_of, quantity, work_of
 from .identity import DataDigests, digest_of, job_key, signature
 from .match import Solution, solve
@@ -98,21 +98,25 @@ def plan_study(
         found += [made] if made is not None else []
     wrong += of_study(study, base, found)
     wrong += of_rows(study, base, found, baseline, flops_per_second)
-    wrong += _of_space(study, base, baseline)
+    digests = DataDigests()
+    wrong += _of_space(study, base, baseline, digests)
     if not [one for one in wrong if one.level == "error"]:
-        digests = DataDigests()
         found = [with_keys(study, one, digests) for one in found]
+        wrong += copies(found, base.study)
     findings = tuple(dict.fromkeys(wrong))
     return Plan(study=study, source=source, base=base, rows=tuple(found), findings=findings)
 
 
-def _of_space(study: StudySettings, base: Base, baseline: Planned) -> list[Finding]:
+def _of_space(
+    study: StudySettings, base: Base, baseline: Planned, digests: DataDigests
+) -> list[Finding]:
     """Return the findings about the space of a search: each value of each factor is tried alone."""
     axes = axes_of(study)
     wrong = [*wrong_settings(study, axes, baseline.run, base.study)]
     for axis in axes:
         probes = [planned_row(study, base, row, baseline, wrong) for row in probes_of(axis)]
-        found = [one for one in probes if one is not None]
+        found = [with_keys(study, one, digests) for one in probes if one is not None]
+        wrong += of_measuring(study, base, found)
         wrong += without_effect(axis, found, base.study)
     return wrong
 
@@ -120,8 +124,8 @@ def _of_space(study: StudySettings, base: Base, baseline: Planned) -> list[Findi
 def with_keys(study: StudySettings, planned: Planned, digests: DataDigests) -> Planned:
     """Return a row with the keys of its jobs, which need the digests of its data."""
     data = digests.of(planned.run)
-    if weights := digests.weights(planned.run):
-        data = digest_of([data, *weights])
+    if others := digests.others(planned.run):
+        data = digest_of([data, *others])
     return replace(
         planned, keys={seed: job_key(planned.signature, seed, data) for seed in study.seeds}
     )

@@ -108,10 +108,10 @@ def without_effect(axis: Axis, probes: Sequence[Planned], source: str) -> Iterat
 
     Args:
         axis: the factor.
-        probes: its planned rows.
+        probes: its planned rows, with the keys of their jobs.
         source: file of the study.
     """
-    if len(probes) == len(axis.probes()) and len({one.signature for one in probes}) == 1:
+    if len(probes) == len(axis.probes()) and len({(*one.keys.values(),) for one in probes}) == 1:
         yield Finding(
             code="Y08",
             at=axis.at,

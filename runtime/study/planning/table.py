@@ -73,7 +73,7 @@ def _percent(value: int, base: int) -> str:
 
 def _is_copy(plan: Plan, row: Planned) -> bool:
     """Return whether an earlier row trains the same."""
-    return next(one for one in plan.rows if one.signature == row.signature) is not row
+    return bool(row.keys) and next(one for one in plan.rows if one.keys == row.keys) is not row
 
 
 def solved(plan: Plan, row: Planned) -> str:

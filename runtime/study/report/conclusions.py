@@ -76,11 +76,13 @@ def _limits(record: Record, table: Record) -> Iterator[str]:
     tested = [pair for pair in table["comparisons"] if pair["p"] is not None]
     if tested and all(len(row["trained"]) <= 1 for row in record["rows"]):
         yield "With one seed, the tests compare these models, and not how they were trained."
-    runs = sum(len(row["seeds"]) for row in record["rows"])
-    done = sum(len(row["trained"]) for row in record["rows"])
+    rows = [row for row in record["rows"] if not row["same_as"]]
+    runs, done = (sum(len(row[key]) for row in rows) for key in ("seeds", "trained"))
     if done < runs:
-        rows = [one["name"] for one in record["rows"] if len(one["trained"]) < len(one["seeds"])]
-        yield f"{runs - done} of {runs} runs have no result: {_names(rows)}."
+        missing = [one["name"] for one in rows if len(one["trained"]) < len(one["seeds"])]
+        yield f"{runs - done} of {runs} runs have no result: {_names(missing)}."
+    if table["apart"]:
+        yield f"Measured on other examples, and so not compared: {_names(table['apart'])}."
     if not table["comparisons"]:
         return
     examples = f", {table['examples']:,} examples" if table["examples"] else ""

@@ -12,7 +12,7 @@ from ..planning.table import duration, size
 from .commands import commands
 from .conclusions import conclude, probability
 from .pictures import curves, picture_of
-from .record import Record, comparison_of, missing_seeds, primary_table, row_of
+from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
 from .text import CAN, CANNOT, METHOD
 
 _CLASSES = {"better": "better", "worse": "worse"}
@@ -116,8 +116,9 @@ def _others(record: Record) -> Iterator[str]:
     for row in record["rows"]:
         yield f"<tr>{_cell(_text(row['name']))}"
         for one in others:
-            pair = comparison_of(record, one, row["name"])
-            yield _mean(row_of(one, row["name"]), _CLASSES.get(pair["verdict"], "") if pair else "")
+            name = trainings_of(row)
+            pair = comparison_of(record, one, name)
+            yield _mean(row_of(one, name), _CLASSES.get(pair["verdict"], "") if pair else "")
         yield "</tr>"
     yield "</tbody></table></div>"
     yield "<p class='note'>Green and red: better and worse than the baseline, as above.</p>"
@@ -132,9 +133,9 @@ def _cells(record: Record, row: Record, table: Record | None) -> Iterator[str]:
     times = [one["training"]["seconds"] for one in row["seeds"].values() if "training" in one]
     mean = sum(times) / len(times) if times else None
     yield _cell("" if mean is None else duration(mean), mean)
-    yield _mean(row_of(table, row["name"]))
-    pair = comparison_of(record, table, row["name"])
-    state = missing_seeds(row)
+    yield _mean(row_of(table, trainings_of(row)))
+    pair = comparison_of(record, table, trainings_of(row))
+    state = note_of(row, table)
     if pair is None:
         yield _cell("") + _cell("") + _cell(_text(state), kind="words failed")
         return

@@ -38,13 +38,13 @@ def study_record(out: Path) -> Record:
     settings = Compare(**document.get("compare", {}))
     rows = [_row(row, out) for row in plan["rows"]]
     curve = _draw_curves(rows)
-    done = [row for row in rows if row["trained"]]
+    _name_copies(rows, settings)
+    done = [row for row in rows if row["trained"] and not row["same_as"]]
     measured = _measured(done, out)
-    tables = [
-        _table(split, metric, done, measured, settings)
-        for split in _splits(done)
-        for metric in _metrics(done, out)
-    ]
+    tables = []
+    for split in _splits(done):
+        alike = _alike(split, done, settings.baseline, out)
+        tables += [_table(split, one, alike, measured, settings) for one in _metrics(done, out)]
     tests = [table for table in tables if table["split"] != "valid"]
     first = tests or tables
     return {
@@ -87,6 +87,19 @@ def _row(row: Record, out: Path) -> Record:
     return {**row, "seeds": seeds, "trained": trained}
 
 
+def _name_copies(rows: Sequence[Record], settings: Compare) -> None:
+    """Set `same_as` of each row: the row whose trainings it shares; `""` if it has its own.
+
+    The baseline of the comparisons has its own.  Copies would count as further evidence about the
+    variance over seeds, and as further comparisons.
+    """
+    first: dict[frozenset[str], str] = {}
+    own = [row for row in rows if settings.pairs == "baseline" and row["name"] == settings.baseline]
+    for row in [*own, *rows]:
+        name = first.setdefault(frozenset(row["jobs"].values()), row["name"])
+        row["same_as"] = "" if name == row["name"] else name
+
+
 def _draw_curves(rows: Sequence[Record]) -> str:
     """Replace the validations of each seed by a curve; return the value that it shows.
 
@@ -119,6 +132,27 @@ def _metrics(rows: Sequence[Record], out: Path) -> list[Metric]:
             metric = METRICS.parse(one, "metrics")
             found.setdefault(metric.name, metric)
     return [*found.values()]
+
+
+def _examples(row: Record, split: str, out: Path) -> tuple[Any, Any]:
+    """Return what identifies the examples of a row on a split: digest of the files, and number."""
+    seed = row["trained"][0]
+    one = row["seeds"][seed]
+    task = Job(out / "jobs" / one["job"], row["name"], int(seed)).task
+    return task.get("examples", {}).get(split), one["splits"][split]["rows"]
+
+
+_Alike = tuple[list[Record], list[Record]]
+"""Rows that are measured on the examples of the baseline, and rows with examples of their own."""
+
+
+def _alike(split: str, rows: Sequence[Record], baseline: str, out: Path) -> _Alike:
+    """Divide the rows that are measured on a split by their examples."""
+    measured = [row for row in rows if split in row["seeds"][row["trained"][0]]["splits"]]
+    first = next((row for row in measured if row["name"] == baseline), measured[0])
+    wanted = _examples(first, split, out)
+    same = [row for row in measured if _examples(row, split, out) == wanted]
+    return same, [row for row in measured if row not in same]
 
 
 _Sums = dict[tuple[str, str, str], dict[str, Statistics]]
@@ -157,10 +191,9 @@ def _systems(
     return found, metric.value_of if has_sums and isinstance(metric, SumMetric) else None
 
 
-def _table(
-    split: str, metric: Metric, rows: Sequence[Record], measured: _Sums, settings: Compare
-) -> Record:
+def _table(split: str, metric: Metric, alike: _Alike, measured: _Sums, settings: Compare) -> Record:
     """Return means, intervals and comparisons of a metric on a split."""
+    rows, apart = alike
     systems, value_of = _systems(split, metric, rows, measured)
     names = [one.name for one in systems]
     base = settings.baseline
@@ -177,9 +210,12 @@ def _table(
         samples=settings.samples,
     )
     means = summaries(systems, value_of, level=settings.level, samples=settings.samples)
+    for row in apart:
+        alone = _systems(split, metric, [row], measured)
+        means += summaries(*alone, level=settings.level, samples=settings.samples)
     signatures = {
         one["splits"][split].get("signatures", {}).get(metric.name)
-        for row in rows
+        for row in (*rows, *apart)
         for one in row["seeds"].values()
         if one["state"] == "done" and split in one["splits"]
     }
@@ -190,18 +226,19 @@ def _table(
         "higher_is_better": metric.higher_is_better,
         "signature": " ".join(sorted(one for one in signatures if one)),
         "examples": examples[0] if examples else None,
+        "apart": [row["name"] for row in apart],
         "rows": [asdict(one) for one in means],
         "comparisons": [one.as_json() for one in found],
     }
 
 
 def _selected(tables: Sequence[Record]) -> Record | None:
-    """Return the row that the validation data selects by the first metric."""
+    """Return the row that the validation data of the baseline selects by the first metric."""
     own = next((one for one in tables if one["split"] == "valid" and one["rows"]), None)
     if own is None:
         return None
-    order = sorted(own["rows"], key=lambda row: row["mean"], reverse=own["higher_is_better"])
-    best = order[0]
+    rows = [row for row in own["rows"] if row["name"] not in own["apart"]]
+    best = sorted(rows, key=lambda row: row["mean"], reverse=own["higher_is_better"])[0]
     return {"metric": own["metric"], "row": best["name"], "mean": best["mean"]}
 
 
@@ -214,6 +251,10 @@ def _lengths(
     split, name = tables[0]["split"], tables[0]["metric"]
     metric = next((one for one in _metrics(rows, out) if one.name == name), None)
     if not isinstance(metric, SumMetric):
+        return None
+    named = {one["name"] for one in tables[0]["rows"]} - {*tables[0]["apart"]}
+    rows = [row for row in rows if row["name"] in named]
+    if not rows:
         return None
     first = measured[rows[0]["name"], rows[0]["trained"][0], split]
     systems, value_of = _systems(split, metric, rows, measured)
@@ -266,7 +307,18 @@ def comparison_of(record: Record, table: Record | None, name: str) -> Record | N
     return next((one for one in pairs if (one["baseline"], one["other"]) == own), None)
 
 
-def missing_seeds(row: Record) -> str:
-    """Return how many seeds of a row are missing, and the state of the first; `""` if none is."""
+def trainings_of(row: Record) -> str:
+    """Return the name of the row whose trainings a row has: its own, or that of an equal row."""
+    return str(row["same_as"] or row["name"])
+
+
+def note_of(row: Record, table: Record | None) -> str:
+    """Return what keeps a row from being compared as the others are; `""` if nothing does.
+
+    That is a row that is equal to another, a missing seed, or other examples.
+    """
     missing = [one["state"] for one in row["seeds"].values() if one["state"] != "done"]
-    return f"{missing[0]}: {len(missing)} of {len(row['seeds'])} seeds" if missing else ""
+    notes = [f"same as {row['same_as']}"] if row["same_as"] else []
+    notes += [f"{missing[0]}: {len(missing)} of {len(row['seeds'])} seeds"] if missing else []
+    notes += ["other examples"] if table and trainings_of(row) in table["apart"] else []
+    return ", ".join(notes)

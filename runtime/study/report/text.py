@@ -10,7 +10,7 @@ from typing import Any
 from .commands import commands
 from .conclusions import conclude, probability, size_of
 from .effects import against
-from .record import Record, comparison_of, missing_seeds, primary_table, row_of
+from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
 
 METHOD = (
     "Means over seeds with {level:.0%} intervals over seeds and test examples; ± is the standard"
@@ -34,10 +34,11 @@ def cells(record: Record) -> tuple[list[str], list[list[str]]]:
     head += [f"{one['split']} {one['metric']}" for one in others]
     lines = []
     for row in record["rows"]:
-        own, pair = row_of(table, row["name"]), comparison_of(record, table, row["name"])
-        line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(own)]
-        line += [*_difference(pair), missing_seeds(row) or (pair["verdict"] if pair else "")]
-        lines.append([*line, *(mean_of(row_of(one, row["name"])) for one in others)])
+        name = trainings_of(row)
+        pair = comparison_of(record, table, name)
+        line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(row_of(table, name))]
+        line += [*_difference(pair), note_of(row, table) or (pair["verdict"] if pair else "")]
+        lines.append([*line, *(mean_of(row_of(one, name)) for one in others)])
     return head, lines
 
 

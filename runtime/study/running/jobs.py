@@ -7,6 +7,7 @@ jobs/KEY/task.json   where its data is, and what is measured
 jobs/KEY/search.json the same for a search, which measures the validation data alone
 jobs/KEY/train/      folder of the training, as of `weft train`
 jobs/KEY/measured/DIGEST/    scores, answers and sums by test set
+jobs/KEY/trained.json  how the training ended
 jobs/KEY/error.json  why the last attempt failed
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +44,23 @@ SEARCH_TASK = "search.json"
 RESULT = "result.json"
 ERROR = "error.json"
 OBJECTIVE = "objective.json"
+TRAINED = "trained.json"
+"""File of a job whose training is complete."""
 LOCK = ".job.lock"
 """Lock file of a job, held by the process that trains or measures it."""
 DIGITS = 16
 
 State = Literal["done", "running", "failed", "stopped", "waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """How a training ended, as `trained.json` has it."""
+
+    update: int
+    seconds: float
+    reason: str
+    best_update: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +137,11 @@ def read_json(path: Path) -> Any:
         raise InputError(
             f"cannot read the file: {error}", place=str(path), help="run the study again"
         ) from error
+
+
+def error_of(problem: str) -> dict[str, Any]:
+    """Return the content of the file that says why a job failed."""
+    return {"problem": problem, "time": time.time()}
 
 
 def json_text(value: Any) -> str:
@@ -237,11 +256,13 @@ def write_job(
     prepared = {key: each for key, each in settings.items() if key != "test"}
     tokenizers = {name: one.model_dump(mode="json") for name, one in row.run.tokenizers.items()}
     own = [digests.of(row.run, (name,)) for name in what.splits]
+    examples = {name: digests.examples(row.run, name) for name in what.splits}
     task = {
         **measured,
         "data": settings,
         "prepared": digest_of([prepared, tokenizers], DIGITS),
         "measured": digest_of([measured, own], DIGITS),
+        "examples": examples,
     }
     write_json(folder / what.kind, task)
 

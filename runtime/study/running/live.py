@@ -46,6 +46,7 @@ def status_table(record: dict[str, Any], out: Path, work: Work | None = None) ->
         work: the pool that runs the jobs, if there is one.
     """
     from rich.table import Table  # noqa: PLC0415 - slow to load, and needed only for people
+    from rich.text import Text  # noqa: PLC0415 - as above
 
     table = Table(
         title=record["study"], title_justify="left", caption_justify="left", caption_style=""
@@ -72,7 +73,7 @@ def status_table(record: dict[str, Any], out: Path, work: Work | None = None) ->
             duration(found["seconds"]) if "seconds" in found else "",
         )
         if found.get("error"):
-            table.add_row("", "", f"[red]{found['error'][:80]}[/]")
+            table.add_row("", "", Text(found["error"][:80], style="red"))
     table.caption = summary(rows)
     return table
 

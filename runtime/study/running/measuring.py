@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +25,32 @@ from ...model.answering import as_json
 from ...model.opening import open_model
 from ...train.device import choose
 from ..planning.base import Run
-from .jobs import RESULT, Job, read_json, write_json
+from .jobs import RESULT, TRAINED, Job, Trained, read_json, write_json
 
+LARGEST = 2**26
+"""Bytes of an unpacked file, so that a damaged or hostile one cannot fill memory or the disk."""
+DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError)
+"""What reading a damaged or encrypted archive raises, besides `OSError` and `ValueError`."""
 LENGTHS = "(lengths)"
 """Name of the array with the words of each reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What is measured on a split, as `result.json` has it."""
+
+    rows: int
+    losses: dict[str, float]
+    scores: dict[str, float]
+    signatures: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The content of `result.json`."""
+
+    training: Trained
+    splits: dict[str, Scores]
 
 
 def measure(job: Job, run: Run) -> None:
@@ -45,17 +71,17 @@ def measure(job: Job, run: Run) -> None:
         predictor = reading.predictor(
             (model.module,), task["predict"] or None, task["answers"], half=place.half
         )
-    found: dict[str, Any] = {}
+    found: dict[str, Scores] = {}
     for split in task["splits"]:
         records = records_of(run.data, split, reading.columns)
         rows = [values_of(reading.columns, record) for record in records]
         losses = reading.losses(model.module, rows)
         answers = predictor.predict(rows) if predictor is not None else []
-        scores, sums = _measured(metrics, rows, answers, losses, str(task["answers"]))
-        found[split] = {"rows": len(rows), "losses": losses, **scores}
+        values, signatures, sums = _measured(metrics, rows, answers, losses, str(task["answers"]))
+        found[split] = Scores(len(rows), dict(losses), values, signatures)
         _write(job.measured, split, answers, sums)
-    trained = dict(read_json(job.folder / "trained.json"))
-    write_json(job.measured / RESULT, {"training": trained, "splits": found})
+    trained = Trained(**read_json(job.folder / TRAINED))
+    write_json(job.measured / RESULT, asdict(Measurement(trained, found)))
 
 
 def _measured(
@@ -64,8 +90,8 @@ def _measured(
     answers: Sequence[Any],
     losses: Mapping[str, float],
     column: str,
-) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
-    """Return the scores of a split by metric, and the sums of each example."""
+) -> tuple[dict[str, float], dict[str, str], dict[str, NDArray[np.float64]]]:
+    """Return the values and the signatures of a split by metric, and the sums of each example."""
     values, signatures = dict[str, float](), dict[str, str]()
     sums = dict[str, NDArray[np.float64]]()
     for metric in metrics:
@@ -84,7 +110,7 @@ def _measured(
         values[metric.name] = one.value
         if one.signature:
             signatures[metric.name] = one.signature
-    return {"scores": values, "signatures": signatures}, sums
+    return values, signatures, sums
 
 
 def _write(
@@ -111,12 +137,52 @@ def read_sums(folder: Path, split: str) -> dict[str, NDArray[np.float64]]:
     """
     path = folder / f"{split}.sums.npz"
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        return arrays_in(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(
             f"cannot read the file: {error}", place=str(path), help="run the study again"
         ) from error
+
+
+def arrays_in(content: bytes) -> dict[str, NDArray[np.float64]]:
+    """Return the arrays of an `.npz` file: float64, [examples, sums].
+
+    The sizes that the file states are checked before memory is reserved for them.
+
+    Raises:
+        ValueError: the file is damaged, too large, or has other arrays.
+    """
+    found: dict[str, NDArray[np.float64]] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                msg = f"the arrays have more than {LARGEST:,} bytes"
+                raise ValueError(msg)
+            for entry in archive.infolist():
+                with archive.open(entry) as file:
+                    found[entry.filename.removesuffix(".npy")] = _array(file, entry.file_size)
+    except DAMAGED as error:
+        raise ValueError(str(error)) from error
+    return found
+
+
+def _array(file: IO[bytes], size: int) -> NDArray[np.float64]:
+    """Return the array in a file of a known size.
+
+    Raises:
+        ValueError: it has another type or size than it should have.
+    """
+    version = np.lib.format.read_magic(file)
+    shape, fortran, kind = np.lib.format.read_array_header_1_0(file)
+    if version != (1, 0) or kind != np.float64 or len(shape) != 2:  # noqa: PLR2004
+        msg = f"an array of {kind} with shape {shape} is not one of sums"
+        raise ValueError(msg)
+    count = math.prod(shape)
+    if count * 8 > size:
+        msg = f"an array says that it has {count:,} numbers, and has fewer"
+        raise ValueError(msg)
+    values = np.frombuffer(file.read(count * 8), np.float64)
+    return values.reshape(shape, order="F" if fortran else "C")
 
 
 def sums_of(found: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64] | None:

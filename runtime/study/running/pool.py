@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .jobs import Job
+from .jobs import ERROR, Job, error_of, write_json
 
 POLL = 0.2
 """Seconds between two looks at the processes."""
@@ -122,6 +122,8 @@ def _ended(work: Work, job: Job, code: int) -> None:
         work.done.append(job)
     elif not work.stopping:
         work.failed[job.key] = why_failed(job, code)
+        if not job.error():  # the system has killed it
+            write_json(job.folder / ERROR, error_of(work.failed[job.key]))
 
 
 def why_failed(job: Job, code: int) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ....specs.findings import InputError
 from ..planning.base import Run
-from .jobs import jobs_of, open_plan, read_json
-from .worker import TRAINED
+from .jobs import TRAINED, jobs_of, open_plan, read_json
 
 MFU = 0.3
 """Share of the peak FLOP/s that a run is assumed to reach before any run has finished."""

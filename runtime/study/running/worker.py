@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,11 +19,20 @@ from ...data.preparing.prepare import prepare
 from ...train.context import Progress, Result
 from ...train.resuming.retention import checkpoints
 from ..planning.base import Run, read_run
-from .jobs import ERROR, LOCK, RESULT, TASK, Job, read_json, write_json
+from .jobs import (
+    ERROR,
+    LOCK,
+    RESULT,
+    TASK,
+    TRAINED,
+    Job,
+    Trained,
+    error_of,
+    read_json,
+    write_json,
+)
 from .measuring import measure
 
-TRAINED = "trained.json"
-"""File of a job whose training is complete."""
 POLL = 0.5
 """Seconds between two looks at the process that started this one."""
 
@@ -73,7 +83,7 @@ def _problem(error: InputError | OSError) -> str:
 def _note(folder: Path, problem: str) -> None:
     """Write why a job failed, if the disk permits it."""
     try:
-        write_json(folder / ERROR, {"problem": problem, "time": time.time()})
+        write_json(folder / ERROR, error_of(problem))
     except InputError:
         return
 
@@ -87,9 +97,8 @@ def _run(job: Job) -> Outcome:
         if not result.finished:
             return "SIGINT" if result.reason == "SIGINT" else "SIGTERM"
         state = result.state
-        trained = {"update": state.update, "seconds": state.seconds, "reason": result.reason}
-        trained["best_update"] = state.best_update
-        write_json(job.folder / TRAINED, trained)
+        trained = Trained(state.update, state.seconds, result.reason, state.best_update)
+        write_json(job.folder / TRAINED, asdict(trained))
     if not (job.measured / RESULT).is_file():
         measure(job, run)
     return "done"

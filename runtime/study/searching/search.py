@@ -17,13 +17,23 @@ from pathlib import Path
 from ....specs.findings import Finding, SpecError
 from ...metrics.metric import Metric
 from ..document.search import Search
-from ..planning.identity import DataDigests
+from ..planning.base import Run
+from ..planning.checks import of_rows
+from ..planning.identity import DataDigests, digest_of
 from ..planning.plan import Plan, planned_row, with_keys
 from ..planning.planned import Planned
 from ..planning.space import axes_of, row_at
-from ..running.jobs import RESULT, SEARCH_TASK, Job, Measured, events, read_json, write_job
+from ..running.jobs import (
+    RESULT,
+    SEARCH_TASK,
+    TRAINED,
+    Job,
+    Measured,
+    events,
+    read_json,
+    write_job,
+)
 from ..running.pool import POLL, Slot, collected_signals, cores, slots, start_job, why_failed
-from ..running.worker import TRAINED
 from .sampling import is_worse, next_point
 from .trials import StudyTrial, read_trials, write_trials
 
@@ -53,6 +63,7 @@ class Searching:
         *,
         gpus: Sequence[str] = (),
         log: Callable[[str], None] = lambda _: None,
+        speed: Callable[[Run], float] | None = None,
     ) -> None:
         """Read the trials of the search so far.
 
@@ -62,6 +73,8 @@ class Searching:
             folder: folder of the study.
             gpus: as of `run_pool`.
             log: called with a line for each trial that ends.
+            speed: FLOP/s with which a run trains, for the limit on its duration; None checks no
+                duration.
 
         Raises:
             InputError: a file is damaged.
@@ -72,12 +85,42 @@ class Searching:
             raise ValueError(source)
         self.search: Search = study.search
         self._plan, self._study, self._base, self._source = plan, study, plan.base, source
-        self._folder, self._gpus, self._log = folder, gpus, log
+        self._folder, self._gpus, self._log, self._speed = folder, gpus, log, speed
         self.axes, self._digests = axes_of(study), DataDigests()
         self.metric: Metric = metric_of(plan)
         self._up = self.metric.higher_is_better
-        self.trials, self.others = read_trials(folder, self.axes)
+        self._context = self._depends_on()
+        known, self.others = read_trials(folder, self.axes)
+        self.trials = [trial for trial in known if self._is_current(trial)]
+        self.others += [trial for trial in known if trial not in self.trials]
         self.stopped = False
+
+    def _depends_on(self) -> str:
+        """Return a digest of what the value of a trial depends on besides its factors."""
+        study, keys = self._study, self._plan.baseline.keys
+        seeds = {str(seed): keys[seed] for seed in study.seeds[: self.search.seeds]}
+        measure = study.measure.model_dump(mode="json", include={"checkpoint", "predict"})
+        match = study.match.model_dump(mode="json") if study.match else None
+        return digest_of([seeds, measure, match, self.metric.model_dump(mode="json")])
+
+    def _is_current(self, trial: StudyTrial) -> bool:
+        """Return whether a trial counts.
+
+        Its value is that of the present settings, or it is measured again: if only the measurement
+        has changed, its trainings are still those of the study.
+        """
+        if trial.context == self._context:
+            return True
+        try:
+            keys = self._planned(trial).keys
+        except SpecError:
+            return False
+        seeds = self._study.seeds[: self.search.seeds]
+        folders = [self._folder / "jobs" / keys[seed] for seed in seeds]
+        if not all((folder / TRAINED).is_file() for folder in folders):
+            return False
+        trial.state, trial.value, trial.curve, trial.why = "running", None, [], ""
+        return True
 
     def run(self, processes: int = 1) -> None:
         """Run the remaining trials; SIGINT and SIGTERM stop them with checkpoints.
@@ -118,7 +161,8 @@ class Searching:
         values = next_point(self.axes, self.trials, self.search, higher_is_better=self._up)
         if values is None:
             return None
-        trial = StudyTrial(number=len(self.trials), values=values)
+        number = 1 + max((trial.number for trial in (*self.trials, *self.others)), default=-1)
+        trial = StudyTrial(number=number, values=values, context=self._context)
         self.trials.append(trial)
         return trial
 
@@ -146,7 +190,7 @@ class Searching:
             SpecError: its values do not go together.
         """
         planned = self._planned(trial)
-        trial.parameters, found = planned.costs.parameters, []
+        trial.parameters, trial.context, found = planned.costs.parameters, self._context, []
         for seed in self._study.seeds[: self.search.seeds]:
             key = planned.keys[seed]
             folder = self._folder / "jobs" / key
@@ -160,7 +204,9 @@ class Searching:
         row = row_at(self.axes, trial.values, f"trial-{trial.number}", self._source)
         wrong: list[Finding] = []
         planned = planned_row(self._study, self._base, row, self._plan.baseline, wrong)
-        if planned is None:
+        if planned is not None:
+            wrong += of_rows(self._study, self._base, [planned], self._plan.baseline, self._speed)
+        if planned is None or wrong:
             raise SpecError(wrong)
         return with_keys(self._study, planned, self._digests)
 
@@ -172,7 +218,7 @@ class Searching:
         code = one.process.poll()
         if code is None:
             return True
-        trial.seconds += _seconds(one.job)
+        trial.seconds = sum(_seconds(job) for job in (*one.finished, one.job))
         if one.pruned:
             self._end(trial, "pruned")
         elif one.job.state() == "done":
@@ -223,7 +269,7 @@ class Searching:
         self._log(f"trial {trial.number}: {state} {result}  ({values})")
 
     def _save(self) -> None:
-        write_trials(self._folder, self.trials)
+        write_trials(self._folder, [*self.others, *self.trials])
 
 
 def metric_of(plan: Plan) -> Metric:

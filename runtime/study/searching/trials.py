@@ -38,10 +38,12 @@ class StudyTrial:
     """Time of its trainings."""
     why: str = ""
     """Why it failed or was refused."""
+    context: str = ""
+    """Digest of what its value depends on besides the factors, such as the base run."""
 
 
-def read_trials(folder: Path, axes: Sequence[Axis]) -> tuple[list[StudyTrial], int]:
-    """Return the trials of the current factors, and how many are of others.
+def read_trials(folder: Path, axes: Sequence[Axis]) -> tuple[list[StudyTrial], list[StudyTrial]]:
+    """Return the trials of the current factors, and those of others.
 
     Args:
         folder: folder of the study.
@@ -52,7 +54,7 @@ def read_trials(folder: Path, axes: Sequence[Axis]) -> tuple[list[StudyTrial], i
     """
     path = folder / FILE
     if not path.is_file():
-        return [], 0
+        return [], []
     try:
         found = [StudyTrial(**one) for one in read_json(path)["trials"]]
     except (TypeError, KeyError) as error:
@@ -62,7 +64,7 @@ def read_trials(folder: Path, axes: Sequence[Axis]) -> tuple[list[StudyTrial], i
             help="remove it; what is trained stays in 'jobs'",
         ) from error
     own = [trial for trial in found if _fits(trial.values, axes)]
-    return own, len(found) - len(own)
+    return own, [trial for trial in found if trial not in own]
 
 
 def _fits(values: Mapping[str, Any], axes: Sequence[Axis]) -> bool:

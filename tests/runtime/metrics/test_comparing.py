@@ -193,6 +193,25 @@ def test_a_value_that_is_not_finite_hides_no_other_difference(value: float) -> N
     assert summaries([diverged], None)[0].spread is None
 
 
+def test_sums_that_are_not_finite_are_not_tested() -> None:
+    """A score may be finite without them, and no resampled corpus would be."""
+    good, bad = system("a", [[1, 0, 1, 1]]), system("b", [[0, 0, 1, 0]])
+    wrong = System(name="b", values=bad.values, sums=(bad.sums[0] * np.nan,))
+
+    [found] = compare([good, wrong], [("a", "b")], accuracy)
+
+    assert (found.verdict, found.p) == ("not tested", None)
+
+
+def test_the_interval_of_a_row_with_one_seed_has_the_variance_over_seeds_of_the_others() -> None:
+    """By hand: a pooled variance of 2 with one degree of freedom, and one seed."""
+    several, one = System(name="a", values=(1.0, 3.0)), System(name="b", values=(6.0,))
+
+    mean = summaries([several, one], None)[1]
+
+    assert mean.high == pytest.approx(6 + 12.706205 * math.sqrt(2))
+
+
 def test_intervals_contain_examples_and_seeds() -> None:
     """By hand: values 50 and 100 differ over seeds, so the interval is that of two seeds."""
     sums = rows([[1, 0] * 50, [1] * 100])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from weft.runtime.cli.main import main
 from weft.runtime.study.carrying import pack, unpack
 from weft.runtime.study.report.record import study_record
 from weft.runtime.study.running.jobs import jobs_of, open_plan
+from weft.runtime.study.running.measuring import arrays_in
 from weft.runtime.study.running.worker import run_job
 from weft.specs.findings import InputError
 
@@ -82,7 +85,16 @@ def test_a_carried_run_trains_where_its_weights_are_needed(
     [
         ("../../escaped.json", b"{}", "it contains '../../escaped.json'"),
         ("train/checkpoints/000004/weights.safetensors", b"", "it contains 'train/checkpoints"),
-        ("run.json", b"{", "Expecting property name"),
+        ("run.json", b"{", "'run.json' : Invalid JSON"),
+        ("run.json", b"[" * 100_000, "'run.json' : Invalid JSON"),
+        ("trained.json", b"{}", "'trained.json' update: Field required"),
+        (
+            "task.json",
+            b'{"measured": "../..", "splits": [], "metrics": []}',
+            "'task.json' measured",
+        ),
+        (f"measured/{'0' * 16}/result.json", b"{}", "training: Field required"),
+        (f"measured/{'0' * 16}/toy.sums.npz", b"PK", "not a zip file"),
     ],
 )
 def test_files_with_other_contents_are_refused(
@@ -111,10 +123,50 @@ def test_large_and_damaged_files_are_refused(packed: Path, tmp_path: Path) -> No
         archive.writestr("run.json", b" " * (2**26 + 1))
     damaged.write_bytes(sorted(packed.iterdir())[0].read_bytes()[:-100])
 
-    for path, problem in ((large, "67,108,865 bytes"), (damaged, "not a zip file")):
+    many, twice, flipped = (tmp_path / f"{number * 16}.zip" for number in "345")
+    with zipfile.ZipFile(many, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):
+            archive.writestr(f"measured/{number:016}/toy.sums.npz", b" " * 2**25)
+    with zipfile.ZipFile(twice, "w") as archive:
+        archive.writestr("run.json", b"{}")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("run.json", b"{}")
+    content = bytearray(sorted(packed.iterdir())[0].read_bytes())
+    content[100:140] = bytes(byte ^ 0xFF for byte in content[100:140])
+    flipped.write_bytes(content)
+    wrong = [(large, "67,108,865 bytes"), (damaged, "not a zip file"), (flipped, "")]
+    wrong += [(many, "3 entries of 100,663,296 bytes"), (twice, "two entries of the same name")]
+
+    for path, problem in wrong:
         with pytest.raises(InputError) as caught:
             unpack([path], tmp_path / "study")
         assert problem in str(caught.value)
+
+
+def sums_file(*arrays: np.ndarray, shape: tuple[int, ...] | None = None) -> bytes:
+    """Return an `.npz` file, of which each header may state another shape."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        for number, array in enumerate(arrays):
+            one = io.BytesIO()
+            header = np.lib.format.header_data_from_array_1_0(array)
+            np.lib.format.write_array_header_1_0(one, {**header, "shape": shape or array.shape})
+            archive.writestr(f"{number}.npy", one.getvalue() + array.tobytes("A"))
+    return whole.getvalue()
+
+
+def test_arrays_are_read_as_they_are_stated_if_the_file_has_them() -> None:
+    """Also in the order of columns; a header that asks for more memory than there is, is wrong."""
+    array = np.arange(6.0).reshape(2, 3)
+
+    assert np.array_equal(arrays_in(sums_file(array))["0"], array)
+    assert np.array_equal(arrays_in(sums_file(np.asfortranarray(array)))["0"], array)
+    with pytest.raises(ValueError, match="8,589,934,592 numbers"):
+        arrays_in(sums_file(array, shape=(2**32, 2)))
+    with pytest.raises(ValueError, match="not one of sums"):
+        arrays_in(sums_file(np.array([["a"]], object)))
+    with pytest.raises(ValueError, match="more than"):
+        arrays_in(sums_file(np.zeros((2**22, 2)), np.zeros((1, 1))))
 
 
 def test_the_commands(done: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -50,6 +50,29 @@ def test_a_crossed_row_has_the_changes_of_all_its_levels() -> None:
     assert [one["select"] for one in change.patch] == ["a", "b"]
 
 
+def test_values_of_which_only_the_end_differs_are_rows_of_their_own() -> None:
+    """Names are cut, and equal ones numbered."""
+    long = [
+        {"type": "cosine", "peak": 0.001, "warmup": 400, "floor": 0.0, "total": n} for n in (2, 4)
+    ]
+
+    [_, _, *found] = names(grid={"factors": {"s": {"set": "schedule", "values": long}}})
+
+    assert len(found) == len(set(found)) == 2
+    assert found[1] == f"{found[0]}-2"
+
+
+def test_levels_that_change_a_setting_and_a_part_of_it_cannot_be_combined() -> None:
+    """Else the second would erase the first."""
+    clip = {"set": "optimizer.clip", "values": [1.0]}
+    whole = {"set": "optimizer", "values": [{"type": "adam"}]}
+    grid = {"factors": {"c": clip, "o": whole}, "cross": True}
+
+    with pytest.raises(SpecError, match="change 'optimizer'"):
+        names(grid=grid)
+    names(grid={**grid, "factors": {"c": clip, "o": {**whole, "set": "optimize"}}})
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no rows": ({"rows": {}}, ""),
     "row without change": ({"rows": {"a": {"doc": "x"}}}, "/rows/a"),

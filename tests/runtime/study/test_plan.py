@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from weft.runtime.data.settings import FileTokenizerSettings
 from weft.runtime.study.document.change import Match
 from weft.runtime.study.document.load import load_study
 from weft.runtime.study.planning.identity import DataDigests
@@ -116,6 +118,19 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "one seed": ({"seeds": [1]}, "Y06", "/seeds"),
     "unknown test set": ({"measure": {"tests": ["tyo"]}}, "Y07", "/measure/tests/0"),
     "seed in settings": ({"set": {"seed": 3}}, "Y07", "/set/seed"),
+    "seed in a grid": (
+        {"grid": {"factors": {"s": {"set": "seed", "values": [3, 4]}}}},
+        "Y07",
+        "/grid/factors/s/seed",
+    ),
+    "length of a schedule": (
+        {
+            "budget": {"updates": 3},
+            "rows": {"a": {"set": {"schedule": {"type": "linear", "peak": 0.1, "total": 9}}}},
+        },
+        "Y07",
+        "/rows/a/set/schedule",
+    ),
     "updates twice": (
         {"budget": {"updates": 3}, "set": {"updates": 3}},
         "Y07",
@@ -210,6 +225,39 @@ def test_keys_depend_on_what_is_trained_and_on_nothing_else(
     assert keys(plan(toy_study()))["baseline"] != before["baseline"]
 
 
+def test_the_contents_of_a_tokenizer_are_part_of_the_key(toy_study: Writer, tmp_path: Path) -> None:
+    """A file that the run names, and that another text may have trained."""
+    run = plan(toy_study()).rows[0].run
+    tokenizer = FileTokenizerSettings(path="own.model")
+    named = run.model_copy(update={"tokenizers": {"text": tokenizer}})
+    found = []
+    for content in ("one", "another"):
+        (tmp_path / "study/own.model").write_text(content)
+        found.append(DataDigests().others(named))
+
+    assert found[0] != found[1]
+    assert len(found[0]) == 1
+
+
+def test_equal_files_are_equal_examples_under_other_names(toy_study: Writer) -> None:
+    """A row may name its own copy of the validation data."""
+    folder = toy_study().parent
+    for side in ("src", "tgt"):
+        shutil.copy(folder / f"valid.{side}", folder / f"copy.{side}")
+        (folder / f"other.{side}").write_text("sun\n")
+    rows = {
+        name: {
+            "set": {"data.valid": {"lines": {"source": [f"{name}.src"], "target": [f"{name}.tgt"]}}}
+        }
+        for name in ("copy", "other")
+    }
+    made = plan(toy_study(rows=rows))
+
+    base, copied, other = (DataDigests().examples(row.run, "valid") for row in made.rows)
+
+    assert base == copied != other
+
+
 def test_the_weights_of_a_teacher_are_part_of_the_key(toy_study: Writer, tmp_path: Path) -> None:
     """They determine what is learned, though they are not in the graph."""
     path = toy_study()
@@ -221,9 +269,9 @@ def test_the_weights_of_a_teacher_are_part_of_the_key(toy_study: Writer, tmp_pat
     found = []
     for content in ("one", "another"):
         file.write_text(content)
-        found.append(DataDigests().weights(taught))
+        found.append(DataDigests().others(taught))
 
-    assert DataDigests().weights(run) == []
+    assert DataDigests().others(run) == []
     assert found[0] != found[1]
 
 

@@ -27,7 +27,7 @@ from weft.runtime.study.running.jobs import Job
 from weft.runtime.study.running.worker import run_job
 from weft.specs.findings import InputError
 
-from .conftest import ROWS, write_study
+from .conftest import ONE_ROW, ROWS, SMALL, SWIGLU, write_study
 from .test_running import written
 
 pytestmark = pytest.mark.integration
@@ -160,6 +160,53 @@ def test_a_row_has_the_picture_of_its_change(out: Path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
+def test_a_row_that_is_equal_to_another_is_no_further_evidence(done: Path, copy: Path) -> None:
+    """It shows the figures of the other, and is neither pooled nor compared."""
+    before = study_record(copy)
+    equal = {"params": {"heads": SMALL["heads"]}}
+    written(write_study(done, rows={**ONE_ROW, "equal": equal, "twice": SWIGLU}), copy)
+
+    record = study_record(copy)
+
+    assert record["tables"] == before["tables"]
+    assert [row["same_as"] for row in record["rows"]] == ["", "", "baseline", "swiglu"]
+    lines = {line[0]: line for line in cells(record)[1]}
+    assert lines["equal"][2:] == [
+        lines["baseline"][2],
+        "",
+        "",
+        "same as baseline",
+        *lines["equal"][6:],
+    ]
+    assert lines["twice"][1:5] == lines["swiglu"][1:5]
+    assert lines["twice"][5] == "same as swiglu"
+    assert "of 4 runs" not in " ".join(conclude(record).cannot)
+
+
+def test_rows_with_other_examples_are_not_compared(done: Path, copy: Path) -> None:
+    """Their mean is shown, and the other split is compared as before."""
+    jobs = written(write_study(done, rows=ONE_ROW), copy)
+    before = study_record(copy)
+    for job in jobs:
+        if job.row == "swiglu":
+            task = job.task
+            task["examples"]["toy"] = "of another file"
+            (job.folder / job.kind).write_text(json.dumps(task))
+
+    record = study_record(copy)
+
+    apart = {(one["split"], one["metric"]): one for one in record["tables"]}
+    for old in before["tables"]:
+        new = apart[old["split"], old["metric"]]
+        if old["split"] == "valid":
+            assert new == old
+            continue
+        assert (new["apart"], new["comparisons"]) == (["swiglu"], [])
+        assert [row["mean"] for row in new["rows"]] == [row["mean"] for row in old["rows"]]
+    assert cells(record)[1][1][5] == "other examples"
+    assert "Measured on other examples, and so not compared: swiglu." in conclude(record).cannot
+
+
 def test_a_study_without_finished_runs_has_a_report(tmp_path: Path) -> None:
     """It says that there is nothing to conclude."""
     written(write_study(tmp_path), tmp_path / "out")
@@ -192,10 +239,12 @@ def compared(**verdicts: tuple[float, float, float, str]) -> dict[str, Any]:
             "costs": {"updates": 2000},
             "seeds": {"1": {"state": "done"}, "2": {"state": "done"}},
             "trained": ["1", "2"],
+            "same_as": "",
         }
         for name in ("baseline", *verdicts)
     ]
     table = {"split": "test", "metric": "bleu", "higher_is_better": True, "examples": 1000}
+    table["apart"] = []
     return {
         "baseline": "baseline",
         "pairs": "baseline",

@@ -14,6 +14,7 @@ import torch
 from filelock import FileLock
 from weft.runtime.checkpoint.checkpoint import read_tensors
 from weft.runtime.cli.main import main
+from weft.runtime.study.running import pool
 from weft.runtime.study.running.jobs import LOCK, Job, jobs_of, open_plan
 from weft.runtime.study.running.live import status_of, summary
 from weft.runtime.study.running.pool import Slot, slots
@@ -155,6 +156,22 @@ def test_the_failure_of_a_job_is_kept_and_repaired_by_the_next_attempt(
     assert run_job(jobs[0].folder) == "done"
     assert jobs[0].state() == "done"
     assert jobs[0].error() == ""
+
+
+def test_a_job_that_the_system_kills_has_failed(
+    done: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For want of memory, say: no process is left that could note it."""
+    [job, *_] = written(write_study(done, rows=ONE_ROW), copy)
+    shutil.rmtree(job.measured)
+    killed = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    monkeypatch.setattr(pool, "job_command", lambda _: killed)
+
+    work = pool.run_pool([job], 1)
+
+    assert job.state() == "failed"
+    assert work.failed == {job.key: job.error()}
+    assert "SIGKILL" in job.error()
 
 
 def test_finished_runs_tell_the_speed(done: Path, tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import weft
 from weft.runtime.cli.main import main
-from weft.runtime.study.document.load import study_of
+from weft.runtime.study.document.load import load_study, study_of
 from weft.runtime.study.document.search import Search
+from weft.runtime.study.planning.plan import plan_study
 from weft.runtime.study.planning.space import Axis, axes_of, row_at
 from weft.runtime.study.searching.sampling import importances, is_worse, next_point
+from weft.runtime.study.searching.search import Searching
 from weft.runtime.study.searching.trials import StudyTrial, read_trials, write_trials
 from weft.specs.findings import SpecError
 
@@ -172,7 +174,69 @@ def test_trials_of_other_factors_are_left_out(tmp_path: Path) -> None:
     inside = trial(0)
     write_trials(tmp_path, [inside, trial(1, values={**inside.values, "rate": 1.0})])
 
-    assert read_trials(tmp_path, axes()) == ([inside], 1)
+    assert read_trials(tmp_path, axes()) == (
+        [inside],
+        [trial(1, values={**inside.values, "rate": 1.0})],
+    )
+
+
+def searching(path: Path, out: Path) -> Searching:
+    """Return the search of a study file, before it has begun."""
+    study, source = load_study(path)
+    return Searching(plan_study(study, source), source, out)
+
+
+def test_values_of_other_settings_do_not_count(toy_study: Writer, tmp_path: Path) -> None:
+    """A trial is measured again if its training is that of the study, and else left out."""
+    search: dict[str, Any] = {"factors": {"heads": FACTORS["heads"]}}
+    metrics = {"every": 2, "best": "nll", "samples": 0, "metrics": ["nll", "chrf"]}
+    settings = {"evaluate": metrics}
+    one = searching(toy_study(search=search, settings=settings), tmp_path)
+    known = one._next(), one._next()
+    for number, found in enumerate(known):
+        assert found is not None
+        [job] = one._jobs(found)
+        found.state, found.value = "done", float(number)
+        if number:
+            (job.folder / "trained.json").write_text("{}")
+    one._save()
+
+    same = searching(toy_study(search=search, settings=settings), tmp_path)
+    assert [(found.state, found.value) for found in same.trials] == [("done", 0.0), ("done", 1.0)]
+    other = searching(toy_study(search={**search, "metric": "chrf"}, settings=settings), tmp_path)
+    assert [(found.number, found.state, found.value) for found in other.trials] == [
+        (1, "running", None)
+    ]
+    assert [found.number for found in other.others] == [0]
+    longer = searching(toy_study(search=search, settings={**settings, "updates": 5}), tmp_path)
+    assert longer.trials == []
+    following = longer._next()
+    assert following is not None
+    assert following.number == 2
+    longer._save()
+    assert len(json.loads((tmp_path / "search.json").read_text())["trials"]) == 3
+
+
+def test_a_trial_that_breaks_a_requirement_is_refused(toy_study: Writer, tmp_path: Path) -> None:
+    """As a row would be, before it trains."""
+    factors = {"wide": {"param": "d_ff", "values": [32, 4096]}}
+    require = [{"quantity": "parameters", "most": 20_000}]
+    one = searching(toy_study(search={"factors": factors}, require=require), tmp_path)
+
+    with pytest.raises(SpecError, match="more than 20,000"):
+        one._jobs(StudyTrial(number=0, values={"wide": "4096"}))
+    assert len(one._jobs(StudyTrial(number=1, values={"wide": "32"}))) == 1
+
+
+def test_a_level_that_cannot_be_measured_is_a_finding(toy_study: Writer) -> None:
+    """`measure` holds for the rows of a search, too."""
+    levels = {
+        "mean": {"set": {"checkpoint.average": 2}},
+        "none": {"set": {"checkpoint.average": 0}},
+    }
+    found = problems(toy_study(search={"factors": {"average": {"levels": levels}}}))
+
+    assert "'average=none' averages nothing" in found["/measure/checkpoint"]
 
 
 @pytest.mark.slow
