@@ -32,6 +32,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 
@@ -73,7 +74,7 @@ def training(out: Path, name: str, run: str, total: int, values: Mapping[str, ob
         "threads": 1,
     }
     words = ["-m", "weft", "train", run, "--out", str(out / name), *settings({**own, **values})]
-    if any((out / name / "checkpoints").glob("*")):
+    if any((out / name / "checkpoints").glob("[0-9]*")):
         words.append("--resume")
     return Step(name, words)
 
@@ -123,21 +124,28 @@ def stages(out: Path, updates: Mapping[str, int], seed: int) -> Iterator[list[li
 class Log:
     """The seconds of the steps, in a file that a stopped call leaves complete."""
 
-    def __init__(self, path: Path) -> None:
-        """Read what earlier calls wrote."""
-        self._path, self._lock = path, Lock()
+    def __init__(self, path: Path, given: Mapping[str, object]) -> None:
+        """Read what earlier calls wrote.
+
+        Raises:
+            SystemExit: they were given something else.
+        """
+        self._path, self._lock, self._given = path, Lock(), given
         self.seconds: dict[str, float] = {}
         self.done: list[str] = []
         if path.is_file():
             known = json.loads(path.read_text(encoding="utf-8"))
             self.seconds, self.done = known["seconds"], known["done"]
+            if (before := known.get("given", given)) != given:
+                raise SystemExit(f"{path.parent} was begun with {before}: choose another folder")
 
     def add(self, name: str, seconds: float, *, done: bool) -> None:
         """Add the time of one try of a step."""
         with self._lock:
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
             self.done += [name] if done else []
-            text = json.dumps({"seconds": self.seconds, "done": self.done}, indent=1)
+            value = {"given": self._given, "seconds": self.seconds, "done": self.done}
+            text = json.dumps(value, indent=1)
             write_beside(self._path, f"{text}\n".encode(), "file")
 
 
@@ -185,11 +193,13 @@ def main() -> None:
     missing = [name for name in names if not (given.corpus / name).is_file()]
     if missing:
         raise SystemExit(f"missing file: {given.corpus / missing[0]}")
+    updates = {name: max(1, round(given.fraction * one)) for name, one in UPDATES.items()}
+    digests = [sha256((given.corpus / name).read_bytes()).hexdigest()[:16] for name in names]
+    settings_ = {"seed": given.seed, "updates": updates, "corpus": digests}
+    log, wall = Log(given.out / "seconds.json", settings_), 0.0
     (given.out / "data").mkdir(parents=True, exist_ok=True)
     for name in names:
         shutil.copyfile(given.corpus / name, given.out / "data" / name)
-    updates = {name: max(1, round(given.fraction * one)) for name, one in UPDATES.items()}
-    log, wall = Log(given.out / "seconds.json"), 0.0
     for chains in stages(given.out, updates, given.seed):
         with ThreadPoolExecutor(len(chains)) as pool:
             list(pool.map(lambda chain: work(chain, given.out, log), chains))

@@ -91,10 +91,10 @@ def test_a_failed_step_is_repeated_and_a_finished_one_is_not(tmp_path: Path) -> 
     chain = [recipe.Step("one", ["-c", count]), recipe.Step("two", ["-c", wanted])]
 
     with pytest.raises(SystemExit, match=r"two failed: see .*two\.log"):
-        recipe.work(chain, tmp_path, recipe.Log(tmp_path / "seconds.json"))
+        recipe.work(chain, tmp_path, recipe.Log(tmp_path / "seconds.json", {"seed": 1}))
     first = json.loads((tmp_path / "seconds.json").read_text())
     (tmp_path / "wanted").touch()
-    recipe.work(chain, tmp_path, recipe.Log(tmp_path / "seconds.json"))
+    recipe.work(chain, tmp_path, recipe.Log(tmp_path / "seconds.json", {"seed": 1}))
 
     last = json.loads((tmp_path / "seconds.json").read_text())
     assert first["done"] == ["one"]
@@ -102,6 +102,18 @@ def test_a_failed_step_is_repeated_and_a_finished_one_is_not(tmp_path: Path) -> 
     assert (tmp_path / "calls").read_text() == "x"
     assert last["seconds"]["one"] == first["seconds"]["one"]
     assert last["seconds"]["two"] > first["seconds"]["two"] > 0
+    with pytest.raises(SystemExit, match=r"was begun with \{'seed': 1\}: choose another"):
+        recipe.Log(tmp_path / "seconds.json", {"seed": 2})
+
+
+def test_a_checkpoint_that_was_not_completed_is_not_continued(tmp_path: Path) -> None:
+    """A process was killed while it wrote the first one."""
+    checkpoints = tmp_path / "one/checkpoints"
+    (checkpoints / ".000150.partial").mkdir(parents=True)
+
+    assert "--resume" not in recipe.training(tmp_path, "one", "multi30k-rotary", 9, {}).words
+    (checkpoints / "000150").mkdir()
+    assert "--resume" in recipe.training(tmp_path, "one", "multi30k-rotary", 9, {}).words
 
 
 def test_a_missing_corpus_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

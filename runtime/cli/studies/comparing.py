@@ -90,9 +90,25 @@ def compare(
 
 
 def _lines(path: Path) -> list[Any]:
-    """Return the outputs in a file: JSON values of a `.jsonl` file, or lines."""
+    """Return the outputs in a file: JSON values of a `.jsonl` file, or lines.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not JSON.
+    """
     lines = list(terminal.text_lines(str(path), "it is empty"))
-    return [json.loads(line) for line in lines] if ".jsonl" in path.suffixes else lines
+    if ".jsonl" not in path.suffixes:
+        return lines
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(json.loads(line))
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"the line is not JSON: {error}",
+                place=f"{path}:{number}",
+                help="give a file without '.jsonl' in its name for lines of text",
+            ) from error
+    return found
 
 
 def _predicted(

@@ -222,12 +222,20 @@ def _refuse_damaged(made: Shortlist, path: Path | str) -> None:
         getattr(made, name).dtype == kind and getattr(made, name).dim() == 1
         for name, kind in _TENSORS.items()
     )
-    starts = made.starts
-    sound = kinds and len(starts) > 0 and int(starts[0]) == 0
-    sound = sound and int(starts[-1]) == len(made.candidates) and bool((starts.diff() >= 0).all())
-    ids = torch.cat((made.candidates, made.frequent))
-    if not (sound and bool((ids >= 0).all())):
+    if not (kinds and len(made.starts) and _is_sound(made)):
         raise _wrong(path, "the shortlist is damaged")
+
+
+def _is_sound(made: Shortlist) -> bool:
+    """Return whether the values of the tensors, which are vectors, are possible."""
+    starts = made.starts
+    ids = torch.cat((made.candidates, made.frequent))
+    return (
+        int(starts[0]) == 0
+        and int(starts[-1]) == len(made.candidates)
+        and bool((starts.diff() >= 0).all())
+        and bool((ids >= 0).all())
+    )
 
 
 def _wrong(path: Path | str, problem: str) -> InputError:

@@ -127,11 +127,23 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     saved("other", {**about, "colour": "red"})
     saved("floats", about, candidates=torch.zeros(5))
     saved("short", about, candidates=torch.zeros(4, dtype=torch.int32))
+    saved("square", about, candidates=torch.zeros(5, 1, dtype=torch.int32))
     saved("mixed", about, starts=torch.tensor([0, 3, 2, 5]))
     saved("negative", about, frequent=torch.tensor([-1], dtype=torch.int32))
     save_file({"starts": tensors["starts"]}, tmp_path / "less", {"weft_shortlist": "{}"})
 
-    names = ("text", "weights", "newer", "other", "floats", "short", "mixed", "negative", "less")
+    names = (
+        "text",
+        "weights",
+        "newer",
+        "other",
+        "floats",
+        "short",
+        "square",
+        "mixed",
+        "negative",
+        "less",
+    )
     for name in (*names, "missing"):
         with pytest.raises(InputError, match=r"not a shortlist|damaged|has format|no file"):
             open_shortlist(tmp_path / name)
