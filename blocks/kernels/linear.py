@@ -172,7 +172,8 @@ def _together(x: Tensor, maps: Sequence[nn.Module]) -> list[LinearMap]:
 
 def times_transposed(a_RI: Tensor, b_OI: Tensor, kernel: Product = "torch") -> Tensor:
     """Return a b^T for two matrices, by the given kernel; not differentiable."""
-    if kernel == "torch" or a_RI.dtype != torch.float32 or a_RI.device.type != "cpu":
+    plain = a_RI.dtype == torch.float32 and a_RI.device.type == "cpu"
+    if kernel == "torch" or not plain or not a_RI.numel() or not b_OI.numel():
         return a_RI @ b_OI.t()
     return _onednn(a_RI, b_OI, None)
 

@@ -79,10 +79,10 @@ class Batched:
         """
         if torch.compiler.is_compiling():
             return function
-        rows = dict(self.rows)
+        rows, counts = dict(self.rows), self._counts
 
         def repeated(*args: Any, **kwargs: Any) -> Any:
-            self.rows = dict(rows)
+            self.rows, self._counts = dict(rows), counts
             return function(*args, **kwargs)
 
         return repeated

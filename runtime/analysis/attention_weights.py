@@ -172,7 +172,7 @@ def forced(
     Raises:
         InputError: a pair has more tokens than the model has positions.
     """
-    refuse_long(model, pairs)
+    refuse_long((model,), pairs)
     reads, writes = tokenizers
     device, training = next(model.parameters()).device, model.training
     source = pad_rows([ids for ids, _ in pairs], reads.pad, reads.eos).to(device)

@@ -119,7 +119,7 @@ class Checkpoint:
                 help="resume from the newest checkpoint of the run",
             )
         self.verify_optimizer()
-        return _with_moved(tensors_in(self.folder, "optimizer"), self.graph)
+        return with_moved(tensors_in(self.folder, "optimizer"), self.graph)
 
     def memory(self) -> dict[str, Tensor]:
         """Return the state between segments of documents; empty if there is none."""
@@ -174,7 +174,7 @@ def open_checkpoint(
     return Checkpoint(
         folder=folder,
         graph=graph,
-        weights=_with_moved(tensors_in(folder, "weights"), graph),
+        weights=with_moved(tensors_in(folder, "weights"), graph),
         objective=_objective(folder, blocks),
         run=run,
         state=state,
@@ -225,7 +225,7 @@ def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) 
     return graph
 
 
-def _with_moved(tensors: dict[str, Tensor], graph: Graph) -> dict[str, Tensor]:
+def with_moved(tensors: dict[str, Tensor], graph: Graph) -> dict[str, Tensor]:
     """Return tensors by the paths that parameters have now.
 
     A checkpoint of an older version of a block may have weights that moved; the state of the

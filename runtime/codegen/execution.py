@@ -60,7 +60,7 @@ class Mark:
     when: str = UNPADDED_IN_TRAINING
     """When it gets unpadded values, as an expression."""
     unpadded: bool = False
-    """Whether the model that it is part of is unpadded."""
+    """Whether it, or the model that it is part of, is unpadded."""
 
 
 Marks = Mapping[str, Mark]
@@ -74,6 +74,7 @@ def marks_of(graph: Graph) -> Marks:
     arounds = execution.unpad.blocks if execution.unpad is not None else {}
     when = UNPADDED_IN_DECODING if execution.decoding else UNPADDED_IN_TRAINING
     others = execution.checkpointed | execution.compiled | execution.forms.keys()
+    unpadded = {name for name, one in execution.models.items() if one.unpad is not None}
     return {
         path: Mark(
             arounds.get(path),
@@ -81,7 +82,7 @@ def marks_of(graph: Graph) -> Marks:
             path in execution.compiled,
             execution.forms.get(path, ""),
             when,
-            execution.unpad is not None,
+            execution.unpad is not None or path in unpadded,
         )
         for path in (*arounds, *sorted(others - arounds.keys()))
     }

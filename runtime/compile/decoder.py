@@ -6,6 +6,7 @@ shares the weights of the model, which itself does not change.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, Protocol
@@ -80,10 +81,15 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Made:
-    """A decoding module, and the weights that it has."""
+    """A decoding module, and the weights and modules of its model."""
 
     module: nn.Module
     weights: _Weights
+    modules: tuple[nn.Module, ...]
+
+    def belongs_to(self, modules: tuple[nn.Module, ...]) -> bool:
+        """Return whether the model has these modules, none of which was replaced."""
+        return len(self.modules) == len(modules) and all(map(operator.is_, self.modules, modules))
 
 
 class Decoder:
@@ -133,8 +139,12 @@ class Decoder:
         if selects and not _on_cpu(model):
             raise no_shortlist("the model is not on the CPU", "choose the device cpu")
         weights = _weights(model)
+        modules = tuple(model.modules())
         made = self._made.get(wanted)
+        if made is not None and not made.belongs_to(modules):
+            made = None
         if made is None:
+            self._made.pop(wanted, None)
             module = decoding_module(model, **asdict(wanted))
             if module is None:
                 foreign = "Weft did not build this model, or its modules were replaced"
@@ -143,7 +153,7 @@ class Decoder:
                 if selects:
                     raise no_shortlist(foreign)
                 return model
-            made = self._made[wanted] = _Made(module, weights)
+            made = self._made[wanted] = _Made(module, weights, modules)
         elif made.weights != weights:
             share(made.module, model)
             for one in made.module.modules():

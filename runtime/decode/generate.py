@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
+from ...graphs.ir.traverse import position_limits
 from ...specs.findings import InputError
 from .active_rows import ActiveRows, Stepper
 from .decode import refuse_ids
@@ -53,6 +54,7 @@ def generate(
     *,
     eos: Collection[int],
     device: torch.device,
+    positions: int | None = None,
 ) -> list[Continuation]:
     """Continue each prompt.
 
@@ -63,6 +65,8 @@ def generate(
         settings: how continuations are generated.
         eos: the tokens that end a row; if empty, rows end after `max_new` tokens.
         device: the device of the stepper.
+        positions: number of positions of the model, after which continuations are cut; None if
+            unlimited.
 
     Returns:
         `samples` continuations of the first prompt, then those of the second, and so on. A
@@ -92,7 +96,8 @@ def generate(
     log_p_R = torch.zeros(len(prompts), device=device)
     open_R = torch.ones_like(lengths_R, dtype=torch.bool)
     ended_R = ~open_R
-    for position in range(first, longest + settings.max_new - 1):
+    end = longest + settings.max_new - 1
+    for position in range(first, end if positions is None else min(end, positions)):
         logits_RV = active.spread(active.step(token_R, position))
         reading_R = lengths_R > position + 1
         if position + 1 < longest:
@@ -147,6 +152,8 @@ def generate_with(
 ) -> list[Continuation]:
     """Continue each prompt with a model that has only ids as input.
 
+    A continuation ends where the model has no more positions.
+
     Args:
         model: in evaluation mode.
         graph: the graph that the model was built from; its step axis belongs to one input of ids
@@ -157,25 +164,34 @@ def generate_with(
         half: whether to run matrix products in bfloat16.
 
     Raises:
-        InputError: the graph does not support this, or a prompt is empty or has an id outside the
-            vocabulary.
+        InputError: the graph does not support this, or a prompt is empty, has an id outside the
+            vocabulary, or has more tokens than the model has positions.
     """
     moving, mask = _moving(graph)
     refuse_ids("prompt", prompts, int(graph.inputs[moving].size or 0))
     if not prompts:
         return []
     device = next(model.parameters()).device
+    positions = min(position_limits(graph), default=None)
+    longest = max(map(len, prompts))
+    if positions is not None and longest > positions:
+        raise InputError(
+            f"the prompt has {longest} tokens, but the model has {positions} positions",
+            place="prompt",
+            help="shorten it",
+        )
+    end = longest + settings.max_new - 1
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
         stepper = stepper_of(
             model,
             {},
             beams=1,
-            length=max(map(len, prompts)) + settings.max_new - 1,
+            length=end if positions is None else min(end, positions),
             moving=moving,
             mask=mask,
             sentences=len(prompts) * settings.samples,
         )
-        return generate(stepper, prompts, settings, eos=eos, device=device)
+        return generate(stepper, prompts, settings, eos=eos, device=device, positions=positions)
 
 
 def check_generates(graph: Graph) -> None:

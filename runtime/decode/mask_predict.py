@@ -24,7 +24,7 @@ from ..codegen.build import build_sharing
 from ..codegen.generated import program_of
 from ..data.batches import pad_rows
 from .active_rows import Cancelled
-from .decode import Request
+from .decode import Request, SpecialTokens
 from .settings import Hypothesis
 from .translate import Translator
 
@@ -167,7 +167,7 @@ class MaskPredictor(Translator):
                 lengths_NC,
                 iterations=self.search.iterations,
                 mask=self.target.bos,
-                never={self.target.eos, self.target.pad},
+                never={self.target.eos, self.target.pad, *SpecialTokens.of(self.target).never},
             )
         return [outputs[: self.search.nbest] for outputs in found]
 

@@ -9,24 +9,36 @@ from torch import nn
 from ...graphs.ir.traverse import position_limits
 from ...specs.findings import InputError
 from ..codegen.generated import program_of
+from .settings import SearchSettings
 
 
-def positions_of(model: nn.Module) -> int | None:
-    """Return the number of positions that every sequence of a model may have; None if unlimited."""
-    return min(position_limits(program_of(model).graph), default=None)
+def positions_of(*models: nn.Module) -> int | None:
+    """Return the number of positions that every sequence of models may have; None if unlimited."""
+    limits = [limit for model in models for limit in position_limits(program_of(model).graph)]
+    return min(limits, default=None)
 
 
-def refuse_long(model: nn.Module, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> None:
-    """Raise an error for the first pair that has more tokens than a model has positions.
+def bounded(search: SearchSettings, positions: int | None) -> SearchSettings:
+    """Return search settings with outputs no longer than models have positions."""
+    if positions is None:
+        return search
+    most = min(positions - 1, search.max_length or positions)
+    return search.model_copy(update={"max_length": max(1, most)})
+
+
+def refuse_long(
+    models: Sequence[nn.Module], pairs: Iterable[tuple[Sequence[int], Sequence[int]]]
+) -> None:
+    """Raise an error for the first pair that has more tokens than models have positions.
 
     Args:
-        model: a built model.
+        models: built models.
         pairs: ids of sources and targets, without end tokens.
 
     Raises:
         InputError: a pair is too long.
     """
-    most = positions_of(model)
+    most = positions_of(*models)
     if most is None:
         return
     for number, pair in enumerate(pairs, 1):

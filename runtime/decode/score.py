@@ -56,7 +56,7 @@ def score_pairs(
     while chunk := list(islice(stream, buffer)):
         sources = translator.source.encode_many([source for source, _ in chunk])
         targets = translator.target.encode_many([target for _, target in chunk])
-        refuse_long(translator.model, zip(sources, targets, strict=True))
+        refuse_long((translator.model, *translator.others), zip(sources, targets, strict=True))
         order = sorted(range(len(chunk)), key=lambda i: (len(targets[i]), len(sources[i])))
         found: dict[int, Scored] = {}
         for start in range(0, len(order), BATCH_ROWS):

@@ -17,7 +17,7 @@ from torch import nn
 from ..data.symbols import Vocabulary
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens, decode_ids
-from .positions import positions_of
+from .positions import bounded, positions_of
 from .search.constraints import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
 
@@ -196,22 +196,15 @@ class Translator:
             models,
             with_end,
             special_tokens,
-            self._bounded_search(),
+            bounded(self.search, self._positions),
             avoidance=avoidance,
             half=self.half,
             cancelled=cancelled,
         )
 
-    def _bounded_search(self) -> SearchSettings:
-        """Return the search settings with outputs no longer than the model has positions."""
-        if self._positions is None:
-            return self.search
-        most = min(self._positions - 1, self.search.max_length or self._positions)
-        return self.search.model_copy(update={"max_length": max(1, most)})
-
     @cached_property
     def _positions(self) -> int | None:
-        return positions_of(self.model)
+        return positions_of(self.model, *self.others)
 
     def _avoid(self) -> Avoidance:
         if not self._avoidance:

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ...graphs.ir.execution import WeightCasts
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..checkpoint.checkpoint import is_sharded, set_weights, tensors_in
+from ..checkpoint.checkpoint import is_sharded, set_weights, tensors_in, with_moved
 from ..checkpoint.saving import Contents, weights_of
 from ..codegen.build import build_empty
 from ..codegen.generated import program_of
@@ -204,9 +204,9 @@ class Engine:
             load_optimizer_tensors(optimizer, self.model, found)
             return
         moments = tensors_in(folder, "optimizer")
+        moved = with_moved({f"{below}{path}": one for path, one in moments.items()}, self.graph)
         spread = {}
-        for path, tensor in moments.items():
-            key = f"{below}{path}"
+        for key, tensor in moved.items():
             name, _, part = key.rpartition(".")
             like = parameters.get(name)
             if part == "step":

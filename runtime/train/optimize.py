@@ -321,4 +321,6 @@ def _moments(parameter: nn.Parameter, group: Mapping[str, Any]) -> dict[str, tor
         }
     if "beta2_decay" in group:
         return {"step": torch.Size(), "variance": shape}
+    if "ns_steps" in group:  # Muon has it also without momentum
+        return {"momentum_buffer": shape}
     return {"momentum_buffer": shape} if group.get("momentum") else {}

@@ -7,6 +7,7 @@ was killed and resumed ends with bitwise the same weights.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -321,7 +322,7 @@ class Trainer:
         self.context.listener.validated(state.update, values)
         value = values[run.best]
         score = value if run.best_is_higher else -value
-        if state.best is None or score > state.best:
+        if state.best is None or score > state.best or math.isnan(state.best):
             state.best, state.best_update, state.stale = score, state.update, 0
             self._write(self.context.folder / "best", deployed(self._contents()))
         else:

@@ -190,9 +190,8 @@ class _Work:
     ) -> tuple[list[Tensor], Sequence[Tensor | None]]:
         """Return the outputs of all losses for a chunk, and the gradients of its logits."""
         for one, map_ in zip(logits, self.maps, strict=True):
-            one.requires_grad_(
-                factors is not None and (map_.x.requires_grad or map_.weight.requires_grad)
-            )
+            parts = [part for part in (map_.x, map_.weight, map_.bias) if part is not None]
+            one.requires_grad_(factors is not None and any(part.requires_grad for part in parts))
         with torch.no_grad() if factors is None else torch.enable_grad():
             found = [one.each(lambda value: value[chunk]).run(logits) for one in self.readings]
         self.outputs = [len(one) for one in found]

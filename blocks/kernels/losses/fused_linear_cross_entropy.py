@@ -114,7 +114,8 @@ def fused_linear_cross_entropy(
         # The number of non-padding rows is on the device, and reading it would wait: use all
         # rows and a mask.  The padding id may be outside the vocabulary, such as -100.
         target_R, mask_R = target_R.masked_fill(~non_padding_R, 0), non_padding_R
-    gradients = torch.is_grad_enabled() and (x_RD.requires_grad or weight_VD.requires_grad)
+    trained = [one for one in (x_RD, weight_VD, bias_V) if one is not None and one.requires_grad]
+    gradients = torch.is_grad_enabled() and bool(trained)
     if copy_VD is not None:  # the gradient goes to the weight, without a cast
         copy_VD = copy_VD.detach()
     loss, nll = _FusedLinearCrossEntropy.apply(

@@ -39,16 +39,17 @@ class Copies:
         self.held: dict[str, _Copy] = {}
         """Name of a weight to its copy."""
 
-    def of(self, name: str, weight: Tensor) -> Tensor:
+    def of(self, name: str, weight: Tensor, *, training: bool) -> Tensor:
         """Return the copy of a weight; the weight itself if autocast would not convert it.
 
-        A copy that is out of date is not used, so autocast converts the weight.
+        A copy that is out of date is not used, so autocast converts the weight.  Compiled code
+        cannot look: it uses copies in training alone, where the root has written them.
         """
         copy = self.held.get(name)
         if copy is None or not _casts(weight.device.type, self.dtype):
             return weight
-        if torch.compiler.is_compiling():  # the root has written the copies
-            return copy.tensor
+        if torch.compiler.is_compiling():
+            return copy.tensor if training else weight
         return copy.tensor if copy.weight is weight and copy.state == _state(weight) else weight
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,7 +128,9 @@ def operand(module: nn.Module, name: str) -> Any:
     """Return a weight as the products of a module read it: its copy, if it has a current one."""
     weight = getattr(module, name)
     copies: Copies | None = getattr(module, "copies", None)
-    return weight if copies is None or weight is None else copies.of(name, weight)
+    if copies is None or weight is None:
+        return weight
+    return copies.of(name, weight, training=module.training)
 
 
 def _casts(device: str, dtype: torch.dtype) -> bool:

@@ -69,7 +69,11 @@ def tagged(sentence: Sentence, tags: Sequence[str]) -> list[Leaf]:
 
 
 def by_length(
-    sentences: Sequence[Sentence], source: Vocabulary, warn: Warn | None, start: int
+    sentences: Sequence[Sentence],
+    source: Vocabulary,
+    warn: Warn | None,
+    start: int,
+    positions: int | None,
 ) -> list[tuple[int, list[int]]]:
     """Return index and ids of each non-empty sentence, longest first.
 
@@ -78,13 +82,14 @@ def by_length(
         source: source tokenizer.
         warn: called for each sentence that is truncated.
         start: number of the first sentence, from 0.
+        positions: number of positions of the models; None if unlimited.
     """
     texts = [source_text(leaf.word for leaf in sentence) for sentence in sentences]
-    found = []
+    found, most = [], min(LONGEST_SOURCE, (positions or LONGEST_SOURCE + 1) - 1)
     for place, ids in enumerate(source.encode_many(texts)):
         if not sentences[place]:
             continue
-        if len(ids) > LONGEST_SOURCE and warn is not None:
-            warn(start + place + 1, f"truncated from {len(ids)} to {LONGEST_SOURCE} tokens")
-        found.append((place, ids[:LONGEST_SOURCE]))
+        if len(ids) > most and warn is not None:
+            warn(start + place + 1, f"truncated from {len(ids)} to {most} tokens")
+        found.append((place, ids[:most]))
     return sorted(found, key=lambda one: -len(one[1]))

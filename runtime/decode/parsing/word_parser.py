@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...data.batches import pad_rows
 from ...data.symbols import Vocabulary
 from ...data.treebank.words import Words
+from ..positions import positions_of
 from .parse import BUFFER, Parse, Sentence, Warn, by_length
 
 
@@ -44,7 +45,13 @@ class WordParser:
     ) -> Iterator[Parse | None]:
         """Yield the parse of each sentence, in order; None for an empty sentence."""
         return in_batches(
-            sentences, self.source, self._batch, self.capacity, buffer=buffer, warn=warn
+            sentences,
+            self.source,
+            self._batch,
+            self.capacity,
+            buffer=buffer,
+            warn=warn,
+            positions=positions_of(*self.models),
         )
 
     @torch.inference_mode()
@@ -69,6 +76,7 @@ def in_batches(
     *,
     buffer: int,
     warn: Warn | None,
+    positions: int | None,
 ) -> Iterator[Parse | None]:
     """Yield the parse of each sentence, in order; None for an empty sentence.
 
@@ -79,11 +87,12 @@ def in_batches(
         capacity: maximum batch size as a function of the longest sentence's number of words.
         buffer: sentences to read ahead.
         warn: called for each sentence that is too long.
+        positions: number of positions of the models; None if unlimited.
     """
     stream, start = iter(sentences), 0
     while chunk := list(islice(stream, buffer)):
         found: list[Parse | None] = [None] * len(chunk)
-        waiting = by_length(chunk, source, warn, start)
+        waiting = by_length(chunk, source, warn, start, positions)
         waiting.sort(key=lambda one: -len(chunk[one[0]]))
         while waiting:
             count = max(1, capacity(len(chunk[waiting[0][0]])))

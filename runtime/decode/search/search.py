@@ -316,10 +316,12 @@ def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple
     taken_NV = log_p_RV.new_zeros(sentences, vocabulary)
     tokens, places = [], []
     for group, one in enumerate(beams):
+        open_N1 = one.open_N[:, None]  # a group that is settled takes nothing more
         token_NK, place_NK = one.extend(
             log_p_NGKV[:, group].flatten(0, 1), taken_NV, written_NGKL[:, group].flatten(0, 1)
         )
-        taken_NV = taken_NV.scatter_add(1, token_NK, torch.ones_like(token_NK, dtype=torch.float32))
+        taken_NK = (open_N1 & (one.live_NK > -torch.inf)).to(taken_NV)
+        taken_NV = taken_NV.scatter_add(1, token_NK, taken_NK)
         tokens.append(token_NK)
         places.append(place_NK + group * each)
     return torch.cat(tokens, 1), torch.cat(places, 1)

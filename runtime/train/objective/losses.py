@@ -91,6 +91,8 @@ class ObjectiveLosses:
     ) -> float | Tensor:
         """Return the number of items of the first loss in an update, over all processes.
 
+        It is 1 if there are none: the sum of the loss is 0 then, and so are its gradients.
+
         Args:
             model: the module of the objective.
             micro_batches: the micro-batches of this process, on the device.
@@ -109,12 +111,13 @@ class ObjectiveLosses:
         counts: Sequence[float | Tensor] = summed.unbind()
         if device.type == "cpu":
             counts = summed.tolist()
-        self._set_ratios(counts)
-        return counts[0]
-
-    def _set_ratios(self, counts: Sequence[float | Tensor]) -> None:
-        """Set the factor of each loss that makes the quotient of `total` its own mean."""
         first = counts[0]
+        first = torch.where(first > 0, first, 1.0) if isinstance(first, Tensor) else first or 1.0
+        self._set_ratios(counts, first)
+        return first
+
+    def _set_ratios(self, counts: Sequence[float | Tensor], first: float | Tensor) -> None:
+        """Set the factor of each loss that makes the quotient of `total` its own mean."""
         for name, count in zip(self.losses, counts, strict=True):
             if name == self.losses[0]:
                 self._ratios[name] = 1.0

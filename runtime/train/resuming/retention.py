@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ....graphs.ir.graph import Graph
 from ...checkpoint.average import average_weights
-from ...checkpoint.checkpoint import tensors_in
+from ...checkpoint.checkpoint import tensors_in, with_moved
 from ...checkpoint.saving import Contents, deployed, save
 from ..optimize import averaged_weights
 from ..run import CheckpointSettings
@@ -96,8 +96,9 @@ def _weights_in(folder: Path, graph: Graph) -> dict[str, Tensor]:
 
     A run that began in format 2 has older checkpoints of its model alone.
     """
-    found, wanted = tensors_in(folder, "weights"), graph.weights()
-    inside = {f"{graph.deploy}.{path}": tensor for path, tensor in found.items()}
+    tensors, wanted = tensors_in(folder, "weights"), graph.weights()
+    below = {f"{graph.deploy}.{path}": tensor for path, tensor in tensors.items()}
+    found, inside = with_moved(tensors, graph), with_moved(below, graph)
     return inside if inside.keys() == wanted.keys() != found.keys() else found
 
 

@@ -42,7 +42,8 @@ def frozen_weights(
         model: the module of the graph.
         graph: graph of an objective.
         freeze: selections of parts.
-        train: patterns of weights in these parts that train nevertheless.
+        train: patterns of weights in these parts that train nevertheless, also under the other
+            paths of a tied weight.
 
     Raises:
         InputError: a selection is wrong, or selects nothing.
@@ -53,7 +54,7 @@ def frozen_weights(
         for path in chosen(graph, text, place=f"/freeze/{number}")
     ]
     inside = tuple(f"{path}." for path in parts)
-    every = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    every = {name: id(one) for name, one in model.named_parameters(remove_duplicate=False)}
     frozen = {name for name in every if name.startswith(inside)} if inside else set[str]()
     for number, pattern in enumerate(train):
         kept = set(fnmatch.filter(frozen, pattern))
@@ -63,5 +64,6 @@ def frozen_weights(
                 place=f"/train/{number}",
                 help=did_you_mean(pattern, frozen) or "write a pattern such as '*.lora_a'",
             )
-        frozen -= kept
+        trained = {every[name] for name in kept}
+        frozen -= {name for name in frozen if every[name] in trained}
     return frozen

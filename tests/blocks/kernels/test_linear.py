@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 from weft.blocks.kernels import linear as product
-from weft.blocks.kernels.linear import LinearMap, LoraLinear, linear, linear_maps
+from weft.blocks.kernels.linear import LinearMap, LoraLinear, linear, linear_maps, times_transposed
 
 needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
 
@@ -45,6 +45,17 @@ def test_views_are_multiplied_too() -> None:
     assert x.grad is not None
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(90, 6))
     torch.testing.assert_close(layer.weight.grad, x.detach().sum(0).expand(4, 6))
+
+
+@needs_onednn
+@pytest.mark.parametrize("sizes", [(0, 5, 6), (3, 0, 6), (3, 5, 0)])
+def test_empty_matrices_have_a_product(sizes: tuple[int, int, int]) -> None:
+    """A micro-batch of which no label counts has no rows; a sum of no terms is zero."""
+    rows, outputs, inputs = sizes
+
+    found = times_transposed(torch.ones(rows, inputs), torch.ones(outputs, inputs), "onednn")
+
+    assert torch.equal(found, torch.full((rows, outputs), float(inputs)))
 
 
 @needs_onednn
@@ -88,6 +99,8 @@ def test_maps_of_one_input_are_one_product_in_bfloat16(*, bias: bool) -> None:
 def test_other_maps_of_one_input_are_applied_one_by_one(case: str) -> None:
     """Bit for bit as each map alone."""
     second = LoraLinear(8, 4, lora_rank=2) if case == "LoRA" else LinearMap(8, 4, case != "a bias")
+    if isinstance(second, LoraLinear):
+        second.initialize(torch.Generator().manual_seed(1))
     maps = [LinearMap(8, 8), second]
     x = torch.randn(2 if case == "few rows" else 300, 8)
 

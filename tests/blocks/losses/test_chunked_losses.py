@@ -104,6 +104,22 @@ def test_values_and_gradients_are_those_of_torch(
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
+def test_a_bias_may_be_all_that_learns() -> None:
+    """Of a head whose weight and inputs are frozen."""
+    inputs, weight, bias, labels, mask = drawn()
+    assert bias is not None
+    frozen = [one.detach() for one in inputs]
+    given = (frozen, (weight.detach(), weight.detach()), bias, labels, mask)
+
+    found, wanted = (
+        torch.autograd.grad(sum(function(*given)), [bias])  # type: ignore[arg-type]
+        for function in (together, apart)
+    )
+
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert wanted[0].any()
+
+
 def test_a_frozen_teacher_gets_no_gradient() -> None:
     """Its map has a weight of its own; the student's gradients are those of torch."""
     (x, of_teacher), weight, bias, labels, mask = drawn()

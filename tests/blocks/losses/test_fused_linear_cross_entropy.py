@@ -89,6 +89,17 @@ def test_loss_and_gradients_equal_torch(
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * expected.abs().max())
 
 
+def test_a_bias_may_be_all_that_learns() -> None:
+    """Of a head whose weight and inputs are frozen."""
+    x, weight, bias, target = drawn()
+    given = x.detach(), weight.detach(), bias, target
+
+    [found] = torch.autograd.grad(fused(*given)[0], [bias])
+    [wanted] = torch.autograd.grad(naive(*given, 0.1), [bias])
+
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6 * float(wanted.abs().max()))
+
+
 @pytest.mark.parametrize("spread", ["vocabulary", "others"])
 def test_smoothing_spreads_agree_with_the_unfused_loss(spread: Spread) -> None:
     """Both spreads agree with the unfused loss."""

@@ -6,10 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import weft
 from weft.runtime import api
 from weft.runtime.cli.main import main
+from weft.runtime.codegen.generated import program_of
 from weft.runtime.data.settings import FilterSettings
+from weft.runtime.decode.generate import generate_with
+from weft.runtime.decode.positions import positions_of
+from weft.runtime.decode.settings import GenerateSettings
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
@@ -89,6 +94,31 @@ def test_predictions_warn_of_the_rows_that_are_cut(
 
 def test_a_model_without_a_limit_has_none() -> None:
     """Sinusoids go on forever."""
-    from weft.runtime.decode.positions import positions_of  # noqa: PLC0415
-
     assert positions_of(weft.build(weft.load("transformer-tiny", vocab=20))) is None
+
+
+def test_the_limit_of_an_ensemble_is_that_of_its_smallest_model(
+    checkpoint: Path, toy_checkpoint: Path
+) -> None:
+    """The first model has sinusoids, and the second one 24 positions."""
+    models = [weft.open(one).module for one in (toy_checkpoint, checkpoint)]
+
+    assert positions_of(*models) == MOST
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_continuations_end_with_the_positions(samples: int) -> None:
+    """Of a prompt of 3 of 8 positions, 6 tokens are written: the last one is not read."""
+    sizes = {"d_model": 16, "heads": 2, "layers": 1, "max_length": 8}
+    model = weft.build(weft.load("gpt2", vocab=20, **sizes), seed=1).eval()
+    graph = program_of(model).graph
+    settings = GenerateSettings(max_new=50, samples=samples)
+    [found, *_] = generate_with(model, graph, [[4, 5, 6]], settings)
+
+    assert len(found.tokens) == 6
+    logits = model(tokens=torch.tensor([[4, 5, 6, *found.tokens[:-1]]]))["logits"]
+    assert tuple(logits[0, 2:].argmax(-1).tolist()) == found.tokens
+    both = generate_with(model, graph, [[4, 5, 6], [7] * 8], settings)
+    assert (both[0].tokens, len(both[samples].tokens)) == (found.tokens, 1)
+    with pytest.raises(InputError, match="9 tokens, but the model has 8 positions"):
+        generate_with(model, graph, [[7] * 9], settings)

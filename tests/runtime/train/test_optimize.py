@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -53,11 +53,22 @@ def advance(model: nn.Module, optimizer: torch.optim.Optimizer, updates: range) 
         optimizer.step()
 
 
+KINDS: dict[str, dict[str, Any]] = {
+    "adam": {"type": "adam"},
+    "adamw": {"type": "adamw"},
+    "adafactor": {"type": "adafactor"},
+    "muon": {"type": "muon"},
+    "muon without momentum": {"type": "muon", "momentum": 0.0},
+    "sgd": {"type": "sgd"},
+    "sgd without momentum": {"type": "sgd", "momentum": 0.0},
+}
+
+
 @pytest.mark.parametrize("ema", [None, 0.9])
-@pytest.mark.parametrize("kind", ["adam", "adamw", "adafactor", "muon", "sgd"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_optimizer_is_bit_identical(tmp_path: Path, kind: str, ema: float | None) -> None:
     """Five updates, saving, loading into new objects and five more updates equal ten updates."""
-    settings = OptimizerSettings(type=kind, weight_decay=0.1)  # type: ignore[arg-type]
+    settings = OptimizerSettings(**KINDS[kind], weight_decay=0.1)
     whole, first, second = Tied(), Tied(), Tied()
     never_stopped = make_optimizer(whole, settings, ema)
     advance(whole, never_stopped, range(10))

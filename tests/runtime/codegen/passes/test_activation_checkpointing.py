@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from weft.blocks.kernels import unpad as unpad_kernels
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.checkpoint import checkpoint_activations, checkpointed
 from weft.runtime import api
@@ -130,3 +131,20 @@ def test_a_run_with_activation_checkpointing_gives_equal_results(
     wrong = {"activation_checkpointing": ("model.encoder.*", "model.decodr.*")}
     with pytest.raises(InputError, match="selects nothing"):
         api.train(plain.model_copy(update=wrong), out=tmp_path)
+
+
+def test_a_whole_unpadded_model_is_checkpointed_where_counting_would_wait(
+    toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backward pass has the numbers of tokens of the forward pass, so it unpads alike."""
+    monkeypatch.setattr(unpad_kernels, "counting_is_free", lambda _: False)
+    small = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
+    plain = toy_run("transformer-tiny", small, updates=2, padding="unpadded")
+    again = plain.model_copy(update={"activation_checkpointing": ("model",)})
+
+    results = [
+        api.train(run, out=tmp_path / name) for name, run in (("plain", plain), ("again", again))
+    ]
+
+    left, right = (read_tensors(r.checkpoint / "weights.safetensors") for r in results)  # type: ignore[operator]
+    assert all(torch.equal(left[name], right[name]) for name in left)

@@ -228,6 +228,25 @@ def test_a_copy_that_is_out_of_date_is_not_used() -> None:
     assert torch.equal(after_, before * 2)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_compiled_layers_evaluate_the_weights_of_the_last_update() -> None:
+    """Copies are written again only in training, and compiled code cannot see that they are old."""
+    model = small().train()
+    layer: Any = model.get_submodule("encoder.0.feed_forward.f.inner")
+    compiled = torch.compile(layer, backend="eager")
+    x = torch.randn(2, 16)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(**given())
+        before = compiled(x)
+        with torch.no_grad():
+            layer.weight.mul_(2.0)
+            layer.bias.mul_(2.0)
+        model.eval()
+        after_ = compiled(x)
+
+    assert torch.equal(after_, before * 2)
+
+
 def test_without_autocast_the_weights_themselves_are_used() -> None:
     """In float32, and in autocast to another dtype."""
     model = small().train()

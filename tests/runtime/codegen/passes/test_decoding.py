@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.pipeline import Settings, after
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
-from weft.runtime.compile.decoder import decoding_module
+from weft.runtime.compile.decoder import decoder_of, decoding_module
 
 from ...test_shipped import STEP_LENGTH, STEPPED, inputs_of, perturbed, small
 
@@ -128,3 +129,25 @@ def test_a_model_that_trains_decodes_alike() -> None:
     assert "class CheckpointedDecoderLayer" in program_of(model).source
     assert "Checkpointed" not in source
     assert "self.training" not in source
+
+
+@pytest.mark.parametrize("how", ["another class", "another module"])
+def test_a_module_that_is_replaced_after_decoding_is_used(how: str) -> None:
+    """Another class decodes as the model is; a module of the same class is prepacked again."""
+    made = small("transformer-tiny")
+    model = perturbed(build(made)).eval()
+    layer: Any = model.get_submodule("encoder.0.feed_forward.f")
+    with torch.inference_mode():
+        first = decoder_of(model).module(model, torch.float32)
+        assert first is not model
+        assert decoder_of(model).module(model, torch.float32) is first
+
+        if how == "another class":
+            layer.inner = nn.Sequential(layer.inner)
+            assert decoder_of(model).module(model, torch.float32) is model
+            return
+        layer.inner = copy.deepcopy(layer.inner)
+        layer.inner.weight.mul_(2.0)
+        second = decoder_of(model).module(model, torch.float32)
+    assert second is not first
+    assert_decodes_alike(model, "transformer-tiny", made)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
+from weft.runtime.decode.search.beams import Beams
 from weft.runtime.decode.search.constraints import Avoidance, Inclusion, standing, texts_of
 from weft.runtime.decode.search.logits_processors import (
     Beginning,
@@ -22,7 +23,7 @@ from weft.runtime.decode.search.logits_processors import (
 )
 from weft.runtime.decode.search.penalty import length_penalty
 from weft.runtime.decode.search.sampling import Sampler, filtered
-from weft.runtime.decode.search.search import beam_search, sample
+from weft.runtime.decode.search.search import _extended, beam_search, sample
 from weft.runtime.decode.search.top_k import BannedTokens
 from weft.runtime.decode.settings import (
     COLDEST,
@@ -323,6 +324,24 @@ def test_groups_keep_apart() -> None:
     assert [one.tokens for one in alike] == [(4,)]
     assert [one.tokens for one in other] == [(4,), (5,)]
     assert other[1].log_probability == pytest.approx(torch.tensor(0.4).log().item(), abs=1e-4)
+
+
+def test_a_group_that_is_settled_takes_no_tokens_from_the_others() -> None:
+    """By hand: the first of two groups is closed, so the second takes the best tokens."""
+    settings = SearchSettings(beam=4, groups=2, diversity=5.0, penalty="none")
+    beams = [Beams(torch.tensor([9]), settings, eos=EOS) for _ in range(2)]
+    log_p_RV = torch.full((4, SIZE), -1.0)
+    log_p_RV[:, 3], log_p_RV[:, 4] = -0.1, -0.2
+    empty = torch.zeros(4, 0, dtype=torch.long)
+
+    both, _ = _extended([beams[0], beams[1]], log_p_RV, empty)
+    assert set(both[0, :2].tolist()) == {3, 4}
+    assert not {3, 4} & set(both[0, 2:].tolist())
+
+    beams = [Beams(torch.tensor([9]), settings, eos=EOS) for _ in range(2)]
+    beams[0].open_N[:] = False
+    closed, _ = _extended(beams, log_p_RV, empty)
+    assert set(closed[0, 2:].tolist()) == {3, 4}
 
 
 @given(seed=seeds, groups=st.sampled_from([1, 2, 4]))

@@ -127,6 +127,40 @@ def test_losses_fused_with_the_output_projection_agree_with_plain_ones(
         torch.testing.assert_close(fused["gradients"][name], gradient, atol=1e-6, rtol=1e-4)
 
 
+def test_an_update_without_items_of_the_first_loss_trains_the_others(
+    objective_run: Writer,
+) -> None:
+    """Its own gradient is zero, and the other loss has its mean; also with counts on a device."""
+    context = context_of(objective_run(TWO_LOSSES, params={"model": STILL, "reader": READER}))
+    update, losses = first_update(context), context.losses
+    for _, batch in update.batches:
+        batch.inputs["target"].zero_()
+    model = build(context.graph, seed=1)
+    found = gradients(context, model, update)
+
+    assert losses.losses[0] == "translation"
+    assert found["values"]["translation"] == 0.0
+    assert not any(g.any() for name, g in found["gradients"].items() if name.startswith("model."))
+    model.zero_grad(set_to_none=True)
+    total, items = torch.zeros(()), 0
+    for _, batch in update.batches:
+        source = batch.inputs["source"]
+        read = model.reader(tokens=F.pad(source, (1, 0), value=BEGIN)[:, :-1])["logits"]  # type: ignore[operator]
+        total = total + F.cross_entropy(
+            read.flatten(0, 1), source.flatten(), ignore_index=0, reduction="sum"
+        )
+        items += int((source != 0).sum())
+    (0.25 * total / items).backward()
+    assert found["values"]["reading"] == value(total / items)
+    for name, parameter in model.named_parameters():
+        if name.startswith("reader."):
+            wanted = parameter.grad
+            torch.testing.assert_close(found["gradients"][name], wanted, atol=1e-6, rtol=1e-4)
+    counts = torch.tensor([0.0, 8.0], dtype=torch.float64).unbind()
+    losses._set_ratios(counts, torch.ones((), dtype=torch.float64))
+    assert float(losses._ratios["reading"]) == 1 / 8
+
+
 def test_a_score_and_a_loss_of_weight_0_do_not_train(objective_run: Writer) -> None:
     """Both are reported, and the weights of a model that only they read get no gradient."""
     still = {**TWO_LOSSES, "losses": {"reading": 0.0}}

@@ -15,6 +15,7 @@ from weft.blocks.kernels.noise import masked_at_random
 from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
+from weft.runtime.decode import mask_predict as decoding
 from weft.runtime.decode.mask_predict import mask_predict
 from weft.runtime.train.objective.planned import graph_of_run
 from weft.runtime.train.run import Run
@@ -168,3 +169,23 @@ def test_a_run_learns_to_reverse_words(toy_run: Callable[..., Any], tmp_path: Pa
     found = model.translate([" ".join(line) for line in lines[:20]])
     wanted = [" ".join(line[::-1]) for line in lines[:20]]
     assert sum(ours == right for ours, right in zip(found, wanted, strict=True)) >= 18
+
+
+def test_no_output_contains_the_unknown_token_if_all_texts_can_be_spelled(
+    toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the other searches: a tokenizer with byte fallback never needs it."""
+    bytes_ = {"tokenizer": {"type": "bpe", "vocab_size": 300, "byte_fallback": True}}
+    result = api.train(mask_run(toy_run, updates=1, tokenizers=bytes_), out=tmp_path / "run")
+    assert result.checkpoint is not None
+    model, given = api.open_model(result.checkpoint), dict[str, Any]()
+
+    def watched(*args: Any, **named: Any) -> Any:
+        given.update(named)
+        return mask_predict(*args, **named)
+
+    monkeypatch.setattr(decoding, "mask_predict", watched)
+    model.translator.decode([[5, 6]])
+
+    target = model.translator.target
+    assert given["never"] == {target.eos, target.pad, target.unk}
