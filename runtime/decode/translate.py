@@ -14,6 +14,7 @@ from itertools import islice
 
 from torch import nn
 
+from ...specs.findings import InputError
 from ..data.symbols import Vocabulary
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens, decode_ids
@@ -187,8 +188,13 @@ class Translator:
         Args:
             requests: sources, each with at least one token.
             cancelled: returns the requests whose output is not needed.
+
+        Raises:
+            InputError: the prefix and the required phrases of a request do not fit into the
+                positions of the models.
         """
         with_end = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
+        self._refuse_long(requests)
         special_tokens = SpecialTokens.of(self.target)
         models = (self.model, *self.others)
         avoidance = self._avoid() if self.search.avoid else None
@@ -201,6 +207,17 @@ class Translator:
             half=self.half,
             cancelled=cancelled,
         )
+
+    def _refuse_long(self, requests: Sequence[Request]) -> None:
+        """Raise an error if what an output must contain is longer than the models' positions."""
+        for one in requests:
+            needed = len(one.begin) + sum(map(len, one.include)) + 1
+            if self._positions is not None and needed > self._positions:
+                raise InputError(
+                    f"the prefix and the required phrases have {needed} tokens, end token"
+                    f" included, but the model has {self._positions} positions",
+                    help="shorten them",
+                )
 
     @cached_property
     def _positions(self) -> int | None:

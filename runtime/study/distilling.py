@@ -95,18 +95,15 @@ def distill(
     changes = dict(predict or {})
     below = _below(folder, Path(settings.data.root))
     column = _columns_are_texts(settings)
+    reader = reader_of(settings.data.train, settings.data.root)
     known = {
         "teachers": [str(one) for one in teachers],
         "weights": [_sha256(one / "weights.safetensors") for one in teachers],
         "predict": changes,
         "closest": closest,
         "column": column,
-        "data": {
-            name: _sha256(path)
-            for name, path in sorted(
-                reader_of(settings.data.train, settings.data.root).files().items()
-            )
-        },
+        "reader": [settings.data.train.reader, dict(reader.known)],
+        "data": {name: _sha256(path) for name, path in sorted(reader.contents().items())},
         "weft": version("weft"),
     }
     names = {name: f"train.{name}.txt" for name in settings.data.columns}

@@ -86,7 +86,9 @@ def _move_average(optimizer: torch.optim.Optimizer, _: tuple[Any, ...], __: dict
     """
     with torch.no_grad():
         for group in optimizer.param_groups:
-            members = [p for p in group["params"] if p.grad is not None]
+            state = optimizer.state
+            begun = {p for p in group["params"] if p in state and EMA in state[p]}
+            members = [p for p in group["params"] if p.grad is not None or p in begun]
             for parameter in members:
                 if EMA not in optimizer.state[parameter]:
                     optimizer.state[parameter][EMA] = parameter.detach().clone()

@@ -200,6 +200,17 @@ def test_the_length_chooses_the_backend() -> None:
     assert found == ["plain", "plain", "fused", "fused", "plain"]
 
 
+def test_compiled_graphs_use_a_backend_that_is_chosen_for_all_lengths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rule would take the fused one here, and does so if the choice depends on lengths."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    one = torch.empty(1, 1, 1, 8)
+    choices: list[dict[str, Core]] = [{"*": "plain"}, {"32": "plain", "*": "fused"}]
+
+    assert [core_for(cores, one, one) for cores in choices] == ["plain", "fused"]
+
+
 def test_without_a_choice_a_rule_decides() -> None:
     """Two products in bfloat16 on the CPU, otherwise the fused kernel."""
     full = torch.empty(1, 1, 1, 8)

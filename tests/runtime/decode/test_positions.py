@@ -12,6 +12,7 @@ from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.data.settings import FilterSettings
+from weft.runtime.decode.decode import Request
 from weft.runtime.decode.generate import generate_with
 from weft.runtime.decode.positions import positions_of
 from weft.runtime.decode.settings import GenerateSettings
@@ -122,3 +123,12 @@ def test_continuations_end_with_the_positions(samples: int) -> None:
     assert (both[0].tokens, len(both[samples].tokens)) == (found.tokens, 1)
     with pytest.raises(InputError, match="9 tokens, but the model has 8 positions"):
         generate_with(model, graph, [[7] * 9], settings)
+
+
+def test_a_prefix_that_is_longer_than_the_positions_is_refused(checkpoint: Path) -> None:
+    """It cannot be shortened as a source can."""
+    translator = weft.open(checkpoint).translator
+    long = translator.target.encode(LONG)
+
+    with pytest.raises(InputError, match=f"{len(long) + 1} tokens, end token included"):
+        translator.decode_requests([Request([5], begin=long)])

@@ -335,3 +335,21 @@ def test_a_moving_average_follows_its_definition(kind: str) -> None:
         torch.testing.assert_close(state[f"{name}.ema"].double(), weight, rtol=1e-6, atol=1e-7)
     assert torch.equal(found["out.weight"], state["table.weight.ema"])
     assert torch.equal(found["fixed"], torch.ones(()))
+
+
+def test_a_moving_average_follows_a_weight_that_an_update_leaves_out() -> None:
+    """By hand: the weight stays where it is, and its average comes half-way nearer."""
+    model = Tied()
+    optimizer = make_optimizer(model, OptimizerSettings(type="sgd"), 0.5)
+    advance(model, optimizer, range(2))
+    before = optimizer_tensors(optimizer, model)["norm.weight.ema"].clone()
+    weight = model.norm.weight.detach().clone()
+
+    optimizer.zero_grad(set_to_none=True)
+    model.table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+
+    assert not torch.equal(before, weight)
+    assert torch.equal(model.norm.weight, weight)
+    found = optimizer_tensors(optimizer, model)["norm.weight.ema"]
+    torch.testing.assert_close(found, (before + weight) / 2)
