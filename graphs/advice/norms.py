@@ -32,7 +32,7 @@ def _in_scope(scope: Scope, *, outermost: bool) -> Iterator[Remark]:
             if sublayer is None:
                 continue
             value = f"{node.name}.{port}"
-            reader = next(_readers(scope, value, outermost=outermost), None)
+            reader = next(_readers(scope, value, set(), outermost=outermost), None)
             if reader is not None:
                 yield Remark(
                     at=node.at,
@@ -91,12 +91,18 @@ def _source(scope: Scope, value: str) -> Node | None:
     return next((node for node in scope.nodes if node.name == name), None)
 
 
-def _readers(scope: Scope, value: str, *, outermost: bool) -> Iterator[str]:
+def _readers(
+    scope: Scope, value: str, seen: set[tuple[int, str]], *, outermost: bool
+) -> Iterator[str]:
     """Yield what reads an accumulated value as it is, not through a norm.
 
     The value is followed through blocks without weights, such as dropout and sums, and through
-    further pre-norm layers.  What a template returns belongs to whatever uses the template.
+    further pre-norm layers.  What a template returns belongs to whatever uses the template.  `seen`
+    has the values that were followed, of which sums have many.
     """
+    if (id(scope), value) in seen:
+        return
+    seen.add((id(scope), value))
     if outermost:
         for port, source in scope.outputs.items():
             if source == value:
@@ -105,13 +111,15 @@ def _readers(scope: Scope, value: str, *, outermost: bool) -> Iterator[str]:
         ports = [port for port, source in node.wires.items() if source == value]
         for port in ports:
             if isinstance(node, BlockNode):
-                yield from _through(scope, node, port, outermost=outermost)
+                yield from _through(scope, node, port, seen, outermost=outermost)
                 continue
             for _, body, _ in node.insides():
-                yield from _readers(body, port, outermost=False)
+                yield from _readers(body, port, seen, outermost=False)
 
 
-def _through(scope: Scope, node: BlockNode, port: str, *, outermost: bool) -> Iterator[str]:
+def _through(
+    scope: Scope, node: BlockNode, port: str, seen: set[tuple[int, str]], *, outermost: bool
+) -> Iterator[str]:
     """Yield what reads an accumulated value that enters a block, if the block does not norm it."""
     signature = node.part.signature
     main = port == signature.inputs[0].name
@@ -121,4 +129,4 @@ def _through(scope: Scope, node: BlockNode, port: str, *, outermost: bool) -> It
         yield f"'{node.name}', a {node.part.block.key}"
         return
     for output in node.outputs:
-        yield from _readers(scope, f"{node.name}.{output}", outermost=outermost)
+        yield from _readers(scope, f"{node.name}.{output}", seen, outermost=outermost)

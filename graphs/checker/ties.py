@@ -38,7 +38,9 @@ def with_moved(spec: Spec, root: Scope, registry: Registry) -> Spec:
 
     def current(path: str) -> str:
         now = moved_path(path, moved)
-        if now == path or any(root.shape_of(copy) for copy in _copies(root, path)):
+        if now == path or any(
+            root.shape_of(copy) for copy in itertools.islice(_copies(root, path), MOST_TIED)
+        ):
             return path
         return now
 

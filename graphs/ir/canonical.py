@@ -53,7 +53,7 @@ def canonical(graph: Graph, *, models: Literal["params", "templates"] = "params"
         full["segments"] = {"axis": graph.segments.axis, "memory": graph.segments.memory}
     if graph.losses and any(map(model_of, graph.root.nodes)):
         full["deploy"] = graph.deploy or ""
-        full["losses"] = {name: w for name, w in sorted(graph.losses.items()) if w != 1.0}
+    full["losses"] = {name: w for name, w in sorted(graph.losses.items()) if w != 1.0}
     full["allow"] = sorted(spec.allow)
     return {key: value for key, value in full.items() if value not in ({}, [], "")}
 

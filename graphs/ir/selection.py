@@ -7,6 +7,7 @@ expanded graph, so that single copies and the blocks in slots have paths of thei
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,11 +69,13 @@ def chosen_in(scope: Scope, text: str, *, place: str = "") -> tuple[str, ...]:
             problem += f": '{bare}' exists, but does not match the brackets"
         raise InputError(problem, place=place, help=did_you_mean(bare, known))
     paths = {path for each in kept for path in each.modules}
-    return tuple(path for path in sorted(paths) if not any(_inside(path, one) for one in paths))
+    return tuple(path for path in sorted(paths) if paths.isdisjoint(_around(path)))
 
 
-def _inside(path: str, other: str) -> bool:
-    return path.startswith(f"{other}.")
+def _around(path: str) -> Iterator[str]:
+    """Yield the paths of the modules that contain a module."""
+    for match in re.finditer(r"\.", path):
+        yield path[: match.start()]
 
 
 def _places(scope: Scope) -> Iterator[_Place]:

@@ -102,6 +102,8 @@ class Document:
     def unpatched(self) -> Mapping[str, Any]:
         """The spec as JSON data without its own patches; their selections are matched with it."""
         found, own = _data(self.base), self.root.json().get("params", {})
+        if not isinstance(own, dict):  # a finding says so
+            return found
         return {**found, "params": {**found.get("params", {}), **own}} if own else found
 
     def scope(self, at: str) -> Scope | None:

@@ -18,7 +18,7 @@ from ..text.copies import by_number, is_number
 from .edits import GONE, Edit, ScopeEdits
 from .patch import Patch
 from .report import report_conflict, report_selection
-from .sites import Run, TooMuchError, Version, Walk, is_repeat
+from .sites import Run, TooMuchError, Version, Walk, count_of, is_repeat
 
 MOST_WRITTEN = 4 * LARGEST
 """Maximum characters of a parent plus all that patches write, including template copies."""
@@ -306,8 +306,8 @@ def _repeated(node: Mapping[str, Any], named: Sequence[tuple[Run, str]]) -> dict
     if not any(run.high is None for run, _ in named) and node["block"] in [now for _, now in named]:
         main = node["block"]
     instead = dict(node.get("instead", {}))
-    if isinstance(node["repeat"], int | float):
-        numbered = by_number(instead, int(node["repeat"]))
+    if (count := count_of(node["repeat"])) is not None:
+        numbered = by_number(instead, count)
         instead = {str(index): used for index, used in numbered.items()}
     for run, now in named:
         if run.key:

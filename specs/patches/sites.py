@@ -15,6 +15,9 @@ from typing import Any
 from ..text.copies import by_number, is_number
 from .select import Kind, Selection
 
+MOST_COPIES = 10_000
+"""Most copies of a repeat; the checker refuses more."""
+
 DEEPEST = 32
 """Maximum nesting of templates that selections enter; the checker rejects deeper specs."""
 MOST_STEPS = 1_000_000
@@ -234,7 +237,7 @@ class Walk:
                 yield Run(0, None, used, self._enter(used, state, f"{path}.", name))
             return
         shared = node.get("share") is True
-        count = None if shared else _count(node["repeat"])
+        count = None if shared else count_of(node["repeat"])
         self._check_indices(state, path, count, shared=shared)
         if shared:
             yield self._run(0, None, node["block"], state, f"{path}.", name)
@@ -333,11 +336,11 @@ class Walk:
                 self.found[which].misplaced.append(f"{why}{high}")
 
 
-def _count(written: Any) -> int | None:
-    """Return the number of copies of a repeat if it is a literal number."""
-    if isinstance(written, bool) or not isinstance(written, int | float) or written < 1:
+def count_of(written: Any) -> int | None:
+    """Return the number of copies of a repeat if it is a literal number that is not too large."""
+    if isinstance(written, bool) or not isinstance(written, int | float):
         return None
-    return int(written)
+    return int(written) if 1 <= written <= MOST_COPIES else None
 
 
 def _pieces(cuts: set[int], count: int | None) -> list[Piece]:

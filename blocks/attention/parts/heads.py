@@ -7,7 +7,6 @@ from typing import Any
 
 from ....graphs.ir.block_type import BlockType, Signature, port
 from ...params import Count, Params
-from ..projections import nearest
 
 
 class SplitHeadsParams(Params):
@@ -35,8 +34,8 @@ def _split_arguments(params: SplitHeadsParams, sizes: Mapping[str, Any]) -> dict
     width = sizes["d_model"]
     if width != params.heads * params.d_head:
         msg = f"width {width} is not {params.heads} heads of {params.d_head}"
-        fits = [heads for heads in range(1, width + 1) if heads * params.d_head == width]
-        help_ = f"use {nearest(params.heads, fits)} heads" if fits else "change d_head"
+        heads, rest = divmod(width, params.d_head)
+        help_ = "change d_head" if rest else f"use {heads} heads"
         raise ValueError(msg, help_)
     return {"heads": params.heads}
 

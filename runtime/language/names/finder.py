@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ....specs.expressions import FUNCTIONS, WORD, is_expression
 from ....specs.findings import pointer
 from ....specs.form import BUDGETS
+from ....specs.patches.select import glob
 from ..tree import Value
 
 NameKind = Literal["node", "template", "param", "input", "output", "port", "axis", "file", "block"]
@@ -215,9 +216,8 @@ class Finder:
 
     def _inside(self, scope: str, pattern: str) -> Iterator[str]:
         """Yield the scopes of the templates in nodes of a scope whose name fits a pattern."""
-        wanted = re.compile(re.escape(pattern).replace(r"\*", ".*"))
         for name, node in self.nodes(scope).items():
-            if wanted.fullmatch(name):
+            if glob(pattern, name):
                 yield from self._templates(node)
 
     def _templates(self, record: object) -> Iterator[str]:

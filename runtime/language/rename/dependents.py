@@ -81,7 +81,7 @@ def _below(folder: Path) -> Iterator[Path]:
         inner[:] = sorted(name for name in inner if name[:1] != "." and name not in _SKIPPED)
         for name in sorted(files):
             file = Path(where, name)
-            if name.endswith(".json") and file.stat().st_size <= LARGEST:
+            if name.endswith(".json") and file.is_file() and file.stat().st_size <= LARGEST:
                 yield file.resolve()
                 count += 1
         if count > MOST_FILES:

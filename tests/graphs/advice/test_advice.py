@@ -103,6 +103,21 @@ def test_a_norm_behind_dropout_ends_a_pre_norm_stack(edit: Callable[..., dict[st
     assert [(each.code, each.at) for each in found] == [("D06", "/nodes/more")]
 
 
+def test_a_value_is_followed_once_however_many_sums_read_it(
+    edit: Callable[..., dict[str, Any]],
+) -> None:
+    """Each of 60 sums reads the one before twice, so that there are 2^60 ways to the norm."""
+    sums = {"/blocks/decoder_layer/nodes/feed_forward/params/order": "pre"}
+    last = "decoder.x"
+    for number in range(60):
+        sums[f"/nodes/sum_{number}"] = {"use": "add@1", "in": {"x": last, "z": last}}
+        last = f"sum_{number}.y"
+    normed = {**sums, "/nodes/norm": {"use": "layer_norm@1", "in": {"x": last}}}
+
+    assert warnings_of(edit({**normed, "/nodes/head/in/x": "norm.y"})) == []
+    assert [each.code for each in warnings_of(edit({**sums, "/nodes/head/in/x": last}))] == ["D06"]
+
+
 def test_a_template_is_looked_at_once_however_often_it_is_used(
     count_calls: Callable[[Callable[[], object]], int],
 ) -> None:

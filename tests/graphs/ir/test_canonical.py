@@ -196,6 +196,34 @@ def test_a_changed_function_changes_the_fingerprint(
     assert fingerprint(graph_of(edit(edits, remove))) != fingerprint(graph_of(edit({})))
 
 
+def test_the_weight_of_a_loss_is_in_the_form(graph_of: GraphOf) -> None:
+    """Also of an objective that holds no model, whose nodes are blocks."""
+
+    def objective(weight: float) -> dict[str, Any]:
+        return {
+            "format": 2,
+            "name": "objective",
+            "axes": {"B": "batch", "T": "time"},
+            "inputs": {"x": "f[B T 4]", "target": "f[B T 4]", "mask": "mask[B T]"},
+            "outputs": {"loss": "error.loss"},
+            "losses": {"loss": weight},
+            "nodes": {
+                "head": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 4}},
+                "error": {
+                    "use": "mean_squared_error@1",
+                    "in": {"x": "head.y", "target": "target", "mask": "mask"},
+                },
+            },
+        }
+
+    one, two, three = (graph_of(objective(weight)) for weight in (1.0, 2.0, 3.0))
+
+    assert len({fingerprint(each) for each in (one, two, three)}) == 3
+    assert canonical(two)["losses"] == {"loss": 2.0}
+    assert graph_of(canonical(two)).losses == {"loss": 2.0}
+    assert "losses" not in canonical(one)
+
+
 def others(block: BlockType, name: str, params: dict[str, Any]) -> list[Any]:
     """Return other values of a param, from its JSON Schema."""
     entry = block.params.model_json_schema()["properties"][name]

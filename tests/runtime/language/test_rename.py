@@ -6,6 +6,7 @@ with which the engine proves it.
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections import Counter
@@ -316,3 +317,36 @@ def test_renamings_of_shipped_specs_change_nothing_else(shipped: Path, stem: str
         before = _graphs(shipped, [file.stem for file in family])
         with with_texts({file.resolve(): inner for file, inner in changed.items()}):
             assert _graphs(shipped, [file.stem for file in family]) == before
+
+
+def test_a_selection_with_many_stars_is_compared_in_bounded_time() -> None:
+    """Backtracking would try every way to divide the name among them."""
+    stars = "*".join("a" * 13) + "b"
+    text = PARENT.replace('"stack"', f'"{"a" * 40}"').replace('"stack.x"', f'"{"a" * 40}.x"')
+    text = text.replace(
+        '"outputs": {"y": "head.y"},',
+        f'"outputs": {{"y": "head.y"}}, "init": [{{"select": "{stars}.**", "normal": 0.1}}],',
+        1,
+    )
+
+    assert any(one.name == "first" for one in names(document(text, "parent.json")))
+
+
+def test_files_that_cannot_be_read_do_not_stop_a_renaming(tmp_path: Path) -> None:
+    """Such as the lock of an editor, a link to nothing."""
+    (tmp_path / "parent.json").write_text(PARENT)
+    (tmp_path / ".#b.json").symlink_to(tmp_path / "nothing")
+    (tmp_path / "b.json").symlink_to(tmp_path / "nothing")
+    child = {"format": 2, "name": "c", "extends": "parent"}
+    (tmp_path / "c.json").write_text(json.dumps(child))
+
+    assert [*dependents(tmp_path / "parent.json", {}, [tmp_path])] == [tmp_path / "c.json"]
+
+
+@pytest.mark.parametrize("params", ['"a"', "[1]"])
+def test_params_of_another_type_do_not_stop_the_engine(params: str, tmp_path: Path) -> None:
+    """A finding reports them; selections of patches are still matched with the parent."""
+    (tmp_path / "parent.json").write_text(PARENT)
+    child = f'{{"format": 2, "name": "c", "extends": "parent", "params": {params}, "patch": []}}'
+
+    assert "nodes" in document(child, str(tmp_path / "child.json")).unpatched

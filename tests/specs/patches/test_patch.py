@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.canonical import canonical
 from weft.specs.composition.inherit import extended
 from weft.specs.findings import Finding, SpecError
-from weft.specs.load import loaded
+from weft.specs.load import load, loaded
 from weft.specs.origins import Origins
 from weft.specs.reader import SHIPPED
 from weft.specs.text.places import parts_of
@@ -719,3 +720,28 @@ def test_a_use_that_is_not_selected_stays_in_slots_and_choices_too(use: str) -> 
     changed = made["blocks"][made["nodes"]["many"]["block"]]
     assert changed["nodes"]["first"]["params"] == {"d_out": 4, "bias": False}
     assert made["nodes"]["outer"] == nodes["outer"]
+
+
+def test_a_repeat_that_is_too_large_is_not_written_out(tmp_path: Path) -> None:
+    """Its copies are as unknown as those of a param; the checker refuses it later."""
+    layer = {"inputs": {"x": "f[B T 4]"}, "outputs": {"x": "x"}, "nodes": {}}
+    stack = {"repeat": 10**12, "block": "one", "instead": {"::2": "two"}, "carry": ["x"]}
+    parent = {
+        "format": 2,
+        "name": "parent",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 4]"},
+        "outputs": {"y": "stack.x"},
+        "blocks": {"one": layer, "two": layer},
+        "nodes": {"stack": {**stack, "in": {"x": "x"}}},
+    }
+    child = {
+        "format": 2,
+        "name": "child",
+        "extends": "parent",
+        "patch": [{"select": "stack", "set": {"repeat": 3}}],
+    }
+    (tmp_path / "parent.json").write_text(json.dumps(parent))
+    (tmp_path / "child.json").write_text(json.dumps(child))
+
+    assert load(tmp_path / "child.json").form.nodes["stack"].repeat == 3  # type: ignore[union-attr]
