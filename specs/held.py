@@ -15,7 +15,7 @@ from typing import Any
 from .composition.inherit import FOLDERS, parent_of
 from .expressions import is_expression
 from .form import FORMAT, holds_spec
-from .load import LoadedSpec, load, load_as
+from .load import LoadedSpec, load, load_as, load_child
 from .reader import shipped_names
 
 KEYS = ("spec", "params", "patch")
@@ -69,7 +69,13 @@ def load_held(value: Mapping[str, Any], source: str) -> LoadedSpec | None:
     """
     named, patch = value["spec"], value.get("patch")
     if isinstance(named, dict):
-        return load_as(named, source)
+        loaded = load_as(named, source)
+        if not patch:
+            return loaded
+        name = loaded.form.name
+        return load_child(
+            loaded, {"format": FORMAT, "name": name, "extends": name, "patch": patch}, source
+        )
     path = Path(named) if isinstance(named, SpecFile) else parent_of(str(named), Path(source))
     if path is None:
         return None

@@ -13,7 +13,7 @@ from .renames import translated
 _KEYS = {
     "scope": (
         *("format", "name", "doc", "axes", "inputs", "outputs"),
-        *("blocks", "nodes", "init", "tie", "step", "deploy", "losses", "segments"),
+        *("blocks", "nodes", "init", "tie", "step", "deploy", "losses", "segments", "allow"),
     ),
     "node": (
         *("use", "params", "fill", "repeat", "block"),
@@ -160,6 +160,7 @@ def _tidy(form: Json) -> Json:
             "inputs": _sorted(body["inputs"]),
             "outputs": _sorted(body["outputs"]),
             "nodes": _tidy_nodes(body["nodes"]),
+            **({"init": body["init"]} if body.get("init") else {}),
         }
         for name, body in sorted(form["blocks"].items())
     }

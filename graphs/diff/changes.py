@@ -200,6 +200,9 @@ def _compare_scopes(found: Comparison, pair: Pair, place: str) -> None:
     found.places[pair] = [place]
     old, new = scope_of(found.old, pair[0]), scope_of(found.new, pair[1])
     at: Json = {"path": _joined(place, ""), "scope": pair}
+    if any(pair):  # those of the spec itself are compared with what only training reads
+        before, after = old.get("init", ABSENT), new.get("init", ABSENT)
+        found.changes += _changed("training", name="init", before=before, after=after, **at)
     ports = port_renames(old, new)
     names = found.renames[pair] = node_renames(found.old, found.new, old, new, ports)
     for name, was in sorted(ports.items()):

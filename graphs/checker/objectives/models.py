@@ -83,7 +83,7 @@ def infer_model(
     if loaded is None:
         return None, None
     ports = tuple(loaded.recovered.outputs)
-    graph = _graph(checker, name, value, loaded, given, home)
+    graph = _graph(checker, value, loaded, given, home)
     if graph is None:
         return None, ports
     names = {axis: f"axis_{axis.lower()}" for axis in graph.spec.axes}
@@ -171,12 +171,7 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
 
 
 def _graph(
-    checker: Checker,
-    name: str,
-    value: Mapping[str, Any],
-    loaded: LoadedSpec,
-    given: Reads,
-    home: str,
+    checker: Checker, value: Mapping[str, Any], loaded: LoadedSpec, given: Reads, home: str
 ) -> Graph | None:
     """Return the graph of a model with its params, or None if it has mistakes, reported.
 
@@ -196,7 +191,7 @@ def _graph(
         )
     wired = {port: read.type for port, read in given.items() if isinstance(read, Given)}
     params |= sizes_of_inputs(spec.inputs, spec.params.keys() - params.keys(), wired)
-    same = ("model", name, json.dumps(params, sort_keys=True, default=str))
+    same = ("model", home, json.dumps(params, sort_keys=True, default=str))
     if same in checker.held:
         return cast("Graph | None", checker.held[same])
     own = replace(loaded, overrides=params)

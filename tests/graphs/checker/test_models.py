@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -301,3 +302,36 @@ def write(
     axes = {"axes": {"B": "batch", "T": "time"}}
     spec = {**spec, **axes, "nodes": nodes, "outputs": outputs}
     file.write_text(json.dumps({key: value for key, value in spec.items() if value}))
+
+
+def test_a_model_under_several_names_is_checked_once(
+    count_calls: Callable[[Callable[[], object]], int],
+) -> None:
+    """Nine params name the same model on each of three levels, 729 of the innermost one."""
+
+    def around(inner: dict[str, Any], names: int) -> dict[str, Any]:
+        params = {"m0": {"spec": inner}} | {f"m{n}": f"=m{n - 1}" for n in range(1, names)}
+        nodes = {
+            f"n{n}": {"use": f"=m{n}", "in": {"x": f"n{n - 1}.y" if n else "x"}}
+            for n in range(names)
+        }
+        outputs = {"y": f"n{names - 1}.y"}
+        return {**leaf, "params": params, "nodes": nodes, "outputs": outputs}
+
+    node = {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 4}}
+    leaf: dict[str, Any] = {
+        "format": 2,
+        "name": "model",
+        "axes": {"B": "batch"},
+        "inputs": {"x": "f[B 4]"},
+        "nodes": {"a": node},
+        "outputs": {"y": "a.y"},
+    }
+    few, many = (around(around(around(leaf, n), n), n) for n in (3, 9))
+
+    calls = [
+        count_calls(lambda spec=spec: check(loaded(spec).form, registry()))  # type: ignore[misc]
+        for spec in (few, many)
+    ]
+
+    assert calls[1] < 4 * calls[0]

@@ -622,3 +622,33 @@ def test_an_edited_spec_is_made_from_the_shipped_one(name: str, seeds: list[int]
 
     assert_whole(old, new)
     assert_whole(new, old)
+
+
+def test_initial_weights_of_a_template_are_compared_and_kept() -> None:
+    """Rules of a template are changes of it, and so are those that are added or removed."""
+
+    def form(*rules: Json) -> Graph:
+        def change(spec: Json) -> None:
+            if rules:
+                spec["blocks"]["encoder_layer"]["init"] = list(rules)
+
+        return graph_of(edited(change))
+
+    small, large = ({"select": "feed_forward", "normal": scale} for scale in (0.1, 0.2))
+    for old, new in ((form(small), form(large)), (form(), form(small)), (form(small), form())):
+        found = diff(old, new)
+
+        assert not found.equal
+        assert [(one.kind, one.name) for one in found.changes] == [("training", "init")]
+        assert rendered(found)
+        assert apply(found, canonical(old, models="templates")) == canonical(
+            new, models="templates"
+        )
+
+
+def test_allowed_warnings_survive_a_diff() -> None:
+    """They belong to the form."""
+    one = graph_of(edited(lambda spec: spec.update(allow=["D03"])))
+    form = canonical(one, models="templates")
+
+    assert apply(diff(one, one), form) == form
