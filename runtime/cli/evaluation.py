@@ -41,6 +41,7 @@ from .predicting import (
     named,
     predictor_settings,
     refuse_idle,
+    refuse_test_set,
     test_rows,
 )
 
@@ -223,6 +224,7 @@ def _banks(
 
     answering = model.answering
     if trees:
+        refuse_test_set("--trees", test, root)
         path = Path(trees).resolve()
         splits = answering.run.data.splits().values()
         parsing = next(one.trees.parsing for one in splits if one.trees is not None)

@@ -209,6 +209,22 @@ def _rows(source: str | None) -> Iterator[dict[str, Any]]:
         yield row
 
 
+def refuse_test_set(given: str, test: str | None, root: str | None) -> None:
+    """Refuse the options of a test set beside the files of another.
+
+    Args:
+        given: the option that names the files.
+        test: value of `--test`.
+        root: value of `--data-root`.
+
+    Raises:
+        typer.BadParameter: one of them is given.
+    """
+    for flag, value in (("--test", test), ("--data-root", root)):
+        if value is not None:
+            raise wrong(flag, f"it has no effect with {given}")
+
+
 def test_rows(
     model: Model, pair: tuple[str, str] | None, test: str | None, root: str | None
 ) -> dict[str, list[dict[str, Any]]]:
@@ -227,6 +243,7 @@ def test_rows(
 
     answering = model.trained
     if pair is not None:
+        refuse_test_set("--source", test, root)
         columns = ("source", "target")
         if answering is not None:
             columns = answering.sides()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from torch import nn
 
@@ -13,8 +14,14 @@ from .settings import SearchSettings
 
 
 def positions_of(*models: nn.Module) -> int | None:
-    """Return the number of positions that every sequence of models may have; None if unlimited."""
-    limits = [limit for model in models for limit in position_limits(program_of(model).graph)]
+    """Return the number of positions that every sequence of models may have; None if unlimited.
+
+    Nothing is known of a model that Weft did not build: it counts as unlimited.
+    """
+    limits = list[int]()
+    for model in models:
+        with suppress(InputError):
+            limits += position_limits(program_of(model).graph)
     return min(limits, default=None)
 
 

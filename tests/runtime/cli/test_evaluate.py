@@ -239,3 +239,12 @@ def test_predictors_that_do_not_fit_are_refused(
     assert "'--beam': it has no effect on the predictor" in capsys.readouterr().err
     assert main(["evaluate", str(folder), *pair, "--predictor", "cky"]) == 1
     assert "needs trees for the decoder 'chart'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--test", "toy"), ("--data-root", ".")])
+def test_options_of_a_test_set_beside_files_are_refused(
+    flag: str, value: str, folder: Path, pair: list[str], capsys: Capture
+) -> None:
+    """They would have no effect."""
+    assert main(["evaluate", str(folder), *pair, flag, value]) == 2
+    assert "no effect with --source" in " ".join(capsys.readouterr().err.split())
