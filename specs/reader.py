@@ -208,6 +208,10 @@ def read_json(text: str, source: str) -> Any:
         raise fail("S01", f"not JSON: {message} at {place}", help_, error.pos) from error
     except ValueError as error:
         raise fail("S01", f"not JSON: {error}", "write a finite number") from error
+    if "\\u" in plain and (half := _half_character(value)) is not None:
+        offset = plain.lower().find(half)
+        problem = f"not JSON: '{half}' is half of a character"
+        raise fail("S01", problem, "write the character itself", max(offset, 0))
     if duplicates:
         places = _records(value)
         findings = (
@@ -223,6 +227,15 @@ def read_json(text: str, source: str) -> Any:
         )
         raise SpecError(at_most(findings, source))
     return value
+
+
+def _half_character(value: Any) -> str | None:
+    """Return the escape of a surrogate without its other half in a JSON value; None if none is."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        return f"\\u{ord(error.object[error.start]):04x}"
+    return None
 
 
 def _integer(digits: str) -> int:

@@ -77,6 +77,15 @@ def test_invalid_json_is_refused(text: str) -> None:
     assert places(text) == [("S01", "")]
 
 
+@pytest.mark.parametrize("text", [r'{"doc": "\ud800"}', r'{"\uDC00x": 1}', r'[["a\ud83d b"]]'])
+def test_half_a_character_is_not_json(text: str) -> None:
+    """No file could be written with it; both halves together, or a backslash, are text."""
+    assert places(text) == [("S01", "")]
+    assert read_json(r'{"doc": "\ud83d\ude00 \\ud800"}', "a") == {
+        "doc": "\N{GRINNING FACE} \\ud800"
+    }
+
+
 def test_depth_is_bounded() -> None:
     """The limit itself is allowed, and an excessive depth is rejected quickly."""
     nest = "[" * DEEPEST + "]" * DEEPEST

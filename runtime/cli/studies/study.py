@@ -229,7 +229,10 @@ def job(
 ) -> int:
     """Run one job of a study, as `weft study run` and job arrays do."""
     if cores is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+        try:
+            os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+        except (OSError, ValueError) as error:
+            raise wrong("--cores", f"these are not cores of this machine: {error}") from error
     from ...study.running.worker import run_job
     from ...system.memory import keep_freed_memory
 

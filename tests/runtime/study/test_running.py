@@ -246,6 +246,17 @@ def test_rows_are_chosen_by_name(toy_study: Writer, tmp_path: Path, capsys: Capt
     assert "--row" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("cores", ["a", "0,", "100000"])
+def test_cores_that_do_not_exist_are_refused(
+    cores: str, done: Path, copy: Path, capsys: Capture
+) -> None:
+    """As a mistake of the command line."""
+    [job, *_] = written(write_study(done, rows=ONE_ROW), copy)
+
+    assert main(["study", "job", str(job.folder), "--cores", cores]) == 2
+    assert "--cores" in capsys.readouterr().err
+
+
 def test_a_wrong_study_exits_1_and_names_the_row(toy_study: Writer, capsys: Capture) -> None:
     """Before anything is written."""
     path = toy_study(rows={"a": {"params": {"hedas": 1}}})
