@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..expressions import WORD, is_expression, words_in
+from ..expressions import FUNCTIONS, WORD, is_expression, words_in
 from ..findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed
 from ..form import BUDGETS
 from ..origins import Origins
@@ -239,10 +239,15 @@ def _free_words(words: Collection[str], taken: Collection[str]) -> dict[str, str
 
 
 def _replaced(text: Any, names: Mapping[str, str]) -> Any:
-    """Return a text with its words replaced; leave other values to validation."""
+    """Return a text with its words replaced, but no functions; other values stay as they are."""
     if not isinstance(text, str):
         return text
-    return WORD.sub(lambda found: names.get(found[0], found[0]), text)
+
+    def new(found: re.Match[str]) -> str:
+        called = found[0] in FUNCTIONS and text[found.end() :].lstrip().startswith("(")
+        return found[0] if called else names.get(found[0], found[0])
+
+    return WORD.sub(new, text)
 
 
 def _expressions(value: Any, names: _Names) -> Any:

@@ -269,7 +269,7 @@ def _words(value: Any, *, typed: bool = False) -> Iterator[str]:
     """Yield the words of all expressions, types and requirements inside a value."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            plain = key.partition(".")[0] in ("inputs", "require")
+            plain = key.partition(".")[0] in ("inputs", "output_types", "require")
             yield from _words(inner, typed=typed or plain)
     elif isinstance(value, list):
         for inner in value:

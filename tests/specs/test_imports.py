@@ -104,6 +104,16 @@ def test_a_spec_is_a_template_over_any_axis(folder: Path) -> None:
     assert weights["again.stack.0.read.query.weight"] == (12, 12)
 
 
+def test_a_param_may_have_the_name_of_a_function(folder: Path) -> None:
+    """The call stays a call, and the param is that of the imported spec."""
+    named = {**ENCODER, "params": {**ENCODER["params"], "min": 3, "wide": "=min(min, 2)*d"}}
+    (folder / "encoder.json").write_text(json.dumps(named), encoding="utf-8")
+
+    weights = graph_of(folder / "two.json").weights()
+
+    assert weights["left.stack.0.map.f.map.inner.weight"] == (24, 12)
+
+
 def test_an_imported_spec_computes_the_same_as_the_spec(folder: Path) -> None:
     """The outputs are equal for the same weights."""
     alone = build(graph_of(folder / "encoder.json", d=12, layers=3)).eval()

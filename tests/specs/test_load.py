@@ -377,3 +377,21 @@ def test_an_override_is_read_as_strictly_as_a_file(text: str, code: str) -> None
 def test_the_last_override_of_a_name_counts() -> None:
     """So that a later argument can override a shell alias."""
     assert parse_overrides(["a=1", "b=2", "a=3"]) == {"a": 3, "b": 2}
+
+
+def test_a_param_that_a_patch_reads_in_an_output_type_is_a_param(tmp_path: Path) -> None:
+    """As in the types of inputs."""
+    parent = {
+        "format": 2,
+        "name": "parent",
+        "axes": {"B": "batch"},
+        "inputs": {"x": "f[B 4]"},
+        "outputs": {"y": "x"},
+        "nodes": {},
+    }
+    patch = [{"select": "/", "set": {"output_types.y": "f[B k]"}}]
+    child = {"format": 2, "name": "c", "extends": "parent", "params": {"k": 4}, "patch": patch}
+    (tmp_path / "parent.json").write_text(json.dumps(parent))
+    (tmp_path / "c.json").write_text(json.dumps(child))
+
+    assert load(tmp_path / "c.json").form.output_types == {"y": "f[B k]"}
