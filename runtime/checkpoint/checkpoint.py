@@ -60,6 +60,7 @@ _OWN = frozenset(
     )
 )
 """Files of a checkpoint that are not those of columns."""
+_OF_COLUMNS = frozenset((".model", ".json", ".txt", ".npz", ".safetensors"))
 MOST_NAMED = 8
 """Maximum number of differences that an error message about another graph lists."""
 
@@ -271,9 +272,19 @@ def _objective(folder: Path, blocks: Iterable[BlockType]) -> Graph | None:
 
 
 def _column_files(folder: Path, run: Mapping[str, Any]) -> list[Path]:
-    """Return the tokenizer files of an imported model; of others, all files of the columns."""
+    """Return the tokenizer files of an imported model; of others, all files of the columns.
+
+    They have the name of a column or a tokenizer of the run; other files of the folder, which a
+    stranger may have put there, do not belong to the model.
+    """
     if run:
-        return [path for path in folder.iterdir() if path.is_file() and path.name not in _OWN]
+        names = {*run.get("data", {}).get("columns", ()), *run.get("tokenizers", ())}
+        files = [path for path in folder.iterdir() if path.is_file() and path.name not in _OWN]
+        return [
+            path
+            for path in files
+            if path.name.partition(".")[0] in names and path.suffix in _OF_COLUMNS
+        ]
     return [*folder.glob("*.model"), *folder.glob("*.symbols.json"), *folder.glob(HUB)]
 
 

@@ -176,10 +176,11 @@ def _write_text(folder: Path, contents: Contents) -> None:
         ("run.json", dict(contents.run)),
         ("state.json", state),
     ):
-        (folder / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        (folder / name).write_text(text, encoding="utf-8")
     if contents.objective is not None:
         text = json.dumps(canonical(contents.objective), indent=2, ensure_ascii=False) + "\n"
-        (folder / OBJECTIVE).write_text(text)
+        (folder / OBJECTIVE).write_text(text, encoding="utf-8")
     for name, data in contents.tokenizers.items():
         (folder / name).write_bytes(data)
     if contents.metrics is not None and contents.metrics.is_file():

@@ -32,6 +32,7 @@ from .common.parameters import (
     file_option,
     option,
     out_option,
+    refuse_test_set,
 )
 from .predicting import Overrides as PredictorOverrides
 from .predicting import (
@@ -41,7 +42,6 @@ from .predicting import (
     named,
     predictor_settings,
     refuse_idle,
-    refuse_test_set,
     test_rows,
 )
 

@@ -26,6 +26,7 @@ from .common.parameters import (
     out_option,
     overridden,
     overrides_option,
+    refuse_test_set,
 )
 
 if TYPE_CHECKING:
@@ -207,22 +208,6 @@ def _rows(source: str | None) -> Iterator[dict[str, Any]]:
                 help='write the values by column, such as {"text": "A dog runs."}',
             )
         yield row
-
-
-def refuse_test_set(given: str, test: str | None, root: str | None) -> None:
-    """Refuse the options of a test set beside the files of another.
-
-    Args:
-        given: the option that names the files.
-        test: value of `--test`.
-        root: value of `--data-root`.
-
-    Raises:
-        typer.BadParameter: one of them is given.
-    """
-    for flag, value in (("--test", test), ("--data-root", root)):
-        if value is not None:
-            raise wrong(flag, f"it has no effect with {given}")
 
 
 def test_rows(

@@ -213,3 +213,19 @@ def parse_heads(texts: Iterable[str]) -> dict[str, set[int]]:
             raise wrong("--heads", f"'{text}' is not a path and heads, such as encoder.0.f:0,3")
         found.setdefault(path.strip(), set()).update(map(int, words))
     return found
+
+
+def refuse_test_set(given: str, test: str | None, root: str | None) -> None:
+    """Refuse the options of a test set beside the files of another.
+
+    Args:
+        given: the option that names the files.
+        test: value of `--test`.
+        root: value of `--data-root`.
+
+    Raises:
+        typer.BadParameter: one of them is given.
+    """
+    for flag, value in (("--test", test), ("--data-root", root)):
+        if value is not None:
+            raise wrong(flag, f"it has no effect with {given}")

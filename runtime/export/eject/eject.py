@@ -121,6 +121,14 @@ def eject(
             place=str(out),
             help="choose a file in another folder",
         )
+    for file, data in (checkpoint.tokenizers if checkpoint is not None else {}).items():
+        target = out.with_name(file)
+        if target.exists() and not (target.is_file() and target.read_bytes() == data):
+            raise InputError(
+                "a tokenizer of the checkpoint would replace another file",
+                place=str(target),
+                help="choose a file in another folder",
+            )
     graph = made_of.graph if isinstance(made_of, Checkpoint) else made_of
     tokens = tokens_of(checkpoint) if checkpoint is not None else {}
     text_of = sorted(checkpoint.tokenizers) if checkpoint is not None else []

@@ -24,7 +24,7 @@ MOST_HEADERS = 100
 _END = b"\r\n\r\n"
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _REQUEST = re.compile(_TOKEN + rb" [\x21-\x7e]+ HTTP/1\.([01])")
-_HEADER = re.compile(rb"(" + _TOKEN + rb"):[ \t]*(.*?)[ \t]*")
+_HEADER = re.compile(rb"(" + _TOKEN + rb"):(.*)")
 _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
@@ -158,7 +158,7 @@ def framing_of(head: bytes) -> tuple[int, bool]:
             folded = line[:1] in (b" ", b"\t")
             raise FramingError("a header is folded" if folded else "a header is malformed")
         name = header[1].lower()
-        values[name] = header[2]
+        values[name] = header[2].strip(b" \t")
         counts[name] += 1
     for name in (b"host", b"content-length", b"transfer-encoding"):
         if counts[name] > 1:

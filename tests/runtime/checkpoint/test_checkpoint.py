@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,15 @@ def test_every_file_can_be_read_by_those_who_can_read_the_others(tmp_path: Path)
     folder = save(tmp_path / "c", small()[1])
 
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
+
+
+def test_only_files_of_columns_belong_to_a_model(toy_checkpoint: Path, tmp_path: Path) -> None:
+    """Others would be written beside an export, whatever a stranger has put there."""
+    folder = tmp_path / "copy"
+    shutil.copytree(toy_checkpoint, folder)
+    wanted = open_checkpoint(folder).tokenizers
+    for name in (".bashrc", "torch.py", "tokenizer.py", "package.json"):
+        (folder / name).write_text("")
+
+    assert open_checkpoint(folder).tokenizers == wanted
+    assert wanted.keys() == {"tokenizer.model"}

@@ -223,6 +223,18 @@ def test_weights_of_another_checkpoint_are_not_replaced(checkpoint_of: Make) -> 
     assert {one.name: one.stat().st_mtime_ns for one in checkpoint.folder.iterdir()} == before
 
 
+def test_a_tokenizer_does_not_replace_another_file(checkpoint_of: Make, tmp_path: Path) -> None:
+    """Its name is that of the checkpoint, which a stranger may have chosen."""
+    made = replace(checkpoint_of("transformer-base", layers=1), tokenizers={"package.json": b"1"})
+    (tmp_path / "package.json").write_text("mine")
+
+    with pytest.raises(InputError, match="would replace another file"):
+        eject(made, tmp_path / "model.py")
+
+    assert not (tmp_path / "model.py").exists()
+    assert (tmp_path / "package.json").read_text() == "mine"
+
+
 def test_tokenizers_and_special_ids_come_with_it(checkpoint_of: Make, tmp_path: Path) -> None:
     """The folder suffices to read and write text."""
     made = replace(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.serve.protocol.framing import MOST_HEAD, MOST_HEADERS, Framing
+from weft.runtime.serve.protocol.framing import MOST_HEAD, MOST_HEADERS, Framing, framing_of
 
 GET = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
 POST = b"POST /translate HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\nhello"
@@ -149,3 +149,13 @@ def test_memory_and_time_are_bounded(
 
     body = head(b"Content-Length: 1000000") + b"\n" * 1_000_000
     assert count_calls(lambda: Framing().feed(body)) < 100
+
+
+def test_space_around_the_value_of_a_header_does_not_count() -> None:
+    """However long it is: a pattern that tries to end the value at each space is quadratic."""
+    wide = b" " * 8_000
+    lines = [b"GET / HTTP/1.1", b"host:" + wide + b"a" + wide[:10] + b"b\t ", b"content-length: 3 "]
+    head = b"\r\n".join([*lines, b"", b""])
+
+    assert framing_of(head) == (3, False)
+    assert Framing().feed(head + b"abc") == head + b"abc"
