@@ -46,7 +46,7 @@ from .params import (
 from .ports import Checker, Given
 from .reserved_names import check_names, names_read
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
-from .ties import check_ties, ties_fit, with_moved, written_out
+from .ties import check_ties, ties_fit, united, with_moved, written_out
 from .uses.idle_params import report_idle
 
 
@@ -188,6 +188,7 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
     small = small and ties_fit(spec, root, report)
     check_ties(spec, root, checker, expand=small)
     written = spec.model_copy(update={"params": {**spec.params, **values.written}})
+    ties = (*written_out(spec, root, expand=small), *(ties_of_models(root) if small else ()))
     graph = Graph(
         name=spec.name,
         doc=spec.doc,
@@ -196,7 +197,8 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
         source=source,
         params=params,
         root=root,
-        ties=(*written_out(spec, root, expand=small), *(ties_of_models(root) if small else ())),
+        ties=united(ties),
+        written_ties=ties,
         step_axis=spec.step.axis if spec.step else None,
         inputs=root.inputs,
         outputs=root.gives(),

@@ -64,7 +64,7 @@ def written_out(spec: Spec, root: Scope, *, expand: bool = True) -> Groups:
         seen.update(written)
     own = tuple(group for group in groups if len(group) > 1)
     inner = tuple(group for _, group in _of_templates(root)) if expand else ()
-    return _united((*own, *inner)) if inner else own
+    return united((*own, *inner)) if inner else own
 
 
 def _of_templates(root: Scope) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -81,7 +81,7 @@ def _of_templates(root: Scope) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield body.name, tuple(f"{visit.module}.{path}" for path in dict.fromkeys(paths))
 
 
-def _united(groups: Groups) -> Groups:
+def united(groups: Groups) -> Groups:
     """Return groups without common members: those that share one are joined."""
     home: dict[str, list[str]] = {}
     for group in groups:

@@ -46,7 +46,7 @@ def canonical(graph: Graph, *, models: Literal["params", "templates"] = "params"
     full["blocks"] = {name: writer.template(scope) for name, scope in sorted(scopes.items())}
     full["nodes"] = writer.nodes(graph.root)
     full["init"] = _init(graph.root)
-    full["tie"] = [list(group) for group in graph.ties if group not in writer.ties]
+    full["tie"] = [list(group) for group in graph.written_ties if group not in writer.ties]
     if graph.step_axis is not None:
         full["step"] = {"axis": graph.step_axis}
     if graph.segments is not None:

@@ -353,6 +353,10 @@ class Graph:
     """Values of the spec's params."""
     root: Scope
     ties: tuple[tuple[str, ...], ...]
+    """Parameters that share one tensor; no parameter is in two groups."""
+    written_ties: tuple[tuple[str, ...], ...]
+    """The same as the spec, its templates and its models write it; groups may have members in
+    common."""
     step_axis: str | None
     inputs: Mapping[str, ValueType]
     outputs: Mapping[str, ValueType]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import weft
+from weft.graphs.diff.weight_transfer import weight_transfer
 from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.runtime.checkpoint.saving import weights_of, weights_of_deployed
 from weft.runtime.spec.check import graph_of
@@ -24,6 +25,29 @@ def test_ties_between_models_are_in_the_canonical_form() -> None:
     assert again.weights().keys() == graph.weights().keys()
     untied = {key: value for key, value in canonical(graph).items() if key != "tie"}
     assert fingerprint(graph_of(loaded(untied))) != fingerprint(graph)
+
+
+def test_a_parameter_that_two_groups_name_is_stored_once() -> None:
+    """The generator ties its table to its head, and the objective ties another table to it.
+
+    Whichever of them the objective names first, all three are one tensor, and weights of one order
+    fit the other.
+    """
+    form = canonical(graph_of(TIED))
+    [tables] = form["tie"]
+    turned = graph_of(loaded({**form, "tie": [tables[::-1]]}))
+
+    [group] = turned.ties
+    assert group == (
+        "model.embedding.weight",
+        "generator.embedding.weight",
+        "generator.head.weight",
+    )
+    assert set(group) & turned.weights().keys() == {group[0]}
+    both = weight_transfer(turned, graph_of(TIED)), weight_transfer(graph_of(TIED), turned)
+    assert not any(one.new or one.lost or one.reshaped for one in both)
+    module = weft.build(turned)
+    assert len({module.get_parameter(path).data_ptr() for path in group}) == 1
 
 
 @pytest.mark.integration
