@@ -14,7 +14,7 @@ from torch import nn
 
 from ...graphs.ir.graph import Graph
 from ..data.symbols import Vocabulary
-from ..decode.positions import positions_of
+from ..decode.positions import longest_source, positions_of
 from .alignment import aligned
 
 LONGEST = 100
@@ -45,7 +45,7 @@ def count_aligned(
     Raises:
         InputError: the model has no attention that reads the source, or other inputs.
     """
-    longest = min(LONGEST, (positions_of(model) or LONGEST + 1) - 1)
+    longest = longest_source(LONGEST, positions_of(model))
     found: Counter[tuple[int, int]] = Counter()
     for some in _parts(pairs):
         usable = [one for one in some if all(0 < len(side) <= longest for side in one)]

@@ -20,6 +20,7 @@ from ..data.symbols import Vocabulary
 from .active_rows import Cancelled, Stepper
 from .forced_prefix import ForcedPrefix, Reading, common
 from .graphed import stepper_of
+from .positions import positions_of
 from .search.constraints import Avoidance, Inclusion
 from .search.logits_processors import (
     Beginning,
@@ -70,6 +71,8 @@ class Request:
     """Non-empty phrases that the output must contain."""
     capacity: int = 0
     """Minimum length limit, including the end token; overrides smaller limits of the settings."""
+    place: str = ""
+    """What to call the request in errors; `""` for its number in the batch."""
 
 
 @torch.inference_mode()
@@ -99,14 +102,15 @@ def decode_ids(
             them are meaningless.
 
     Raises:
-        InputError: the models have different shortlists.
+        InputError: the models have different shortlists, or a source, or what its output must
+            contain, is longer than the models have positions.
     """
     device = next(models[0].parameters()).device
     rows = [torch.tensor(one.source, dtype=torch.long, device=device) for one in requests]
     source_NS = pad_sequence(rows, batch_first=True, padding_value=special_tokens.pad)
     lengths_N = torch.tensor([len(one.source) for one in requests], device=device)
     mask_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
-    limits_N = _limits(lengths_N, requests, search)
+    limits_N = _limits(lengths_N, requests, search, positions_of(*models))
     own = [] if constraint is None else [constraint(limits_N.tolist())]
     if avoidance is not None:
         own.append(avoidance.processor(limits_N.repeat_interleave(search.beam)))
@@ -203,14 +207,32 @@ def _stepper(
     return ReducedStepper(stepper, reduced, beams)
 
 
-def _limits(lengths_N: Tensor, requests: Sequence[Request], search: SearchSettings) -> Tensor:
-    """Return the maximum length of each output; required phrases and prefixes always fit."""
-    limits_N = (lengths_N * search.max_factor).long() + search.max_extra
-    if search.max_length is not None:
-        limits_N = limits_N.clamp(max=search.max_length)
+def _limits(
+    lengths_N: Tensor, requests: Sequence[Request], search: SearchSettings, positions: int | None
+) -> Tensor:
+    """Return the maximum length of each output; required phrases and prefixes always fit.
+
+    Raises:
+        InputError: a source or what its output must contain has more tokens than there are
+            positions.
+    """
     needed = [
         max(len(one.begin) + sum(map(len, one.include)) + 1, one.capacity) for one in requests
     ]
+    limits_N = (lengths_N * search.max_factor).long() + search.max_extra
+    if search.max_length is not None:
+        limits_N = limits_N.clamp(max=search.max_length)
+    if positions is not None:
+        limits_N = limits_N.clamp(max=positions)
+        for number, (one, least) in enumerate(zip(requests, needed, strict=True), 1):
+            for what, tokens in (("source", len(one.source)), ("required output", least)):
+                if tokens > positions:
+                    raise InputError(
+                        f"the {what} has {tokens} tokens, end token included, but the model has"
+                        f" {positions} positions",
+                        place=one.place or f"source {number}",
+                        help="shorten it, or leave it out",
+                    )
     return limits_N.maximum(torch.tensor(needed, device=limits_N.device))
 
 

@@ -96,8 +96,7 @@ def generate(
     log_p_R = torch.zeros(len(prompts), device=device)
     open_R = torch.ones_like(lengths_R, dtype=torch.bool)
     ended_R = ~open_R
-    end = longest + settings.max_new - 1
-    for position in range(first, end if positions is None else min(end, positions)):
+    for position in range(first, _end(longest, settings, positions)):
         logits_RV = active.spread(active.step(token_R, position))
         reading_R = lengths_R > position + 1
         if position + 1 < longest:
@@ -122,6 +121,12 @@ def generate(
             written_RL.tolist(), count_R.tolist(), ended_R.tolist(), log_p_R.tolist(), strict=True
         )
     ]
+
+
+def _end(longest: int, settings: GenerateSettings, positions: int | None) -> int:
+    """Return the number of positions that are read: the last token that is written is not."""
+    end = longest + settings.max_new - 1
+    return end if positions is None else min(end, positions)
 
 
 class _Choice:
@@ -180,13 +185,12 @@ def generate_with(
             place="prompt",
             help="shorten it",
         )
-    end = longest + settings.max_new - 1
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
         stepper = stepper_of(
             model,
             {},
             beams=1,
-            length=end if positions is None else min(end, positions),
+            length=_end(longest, settings, positions),
             moving=moving,
             mask=mask,
             sentences=len(prompts) * settings.samples,

@@ -10,7 +10,6 @@ from torch import nn
 from ...graphs.ir.traverse import position_limits
 from ...specs.findings import InputError
 from ..codegen.generated import program_of
-from .settings import SearchSettings
 
 
 def positions_of(*models: nn.Module) -> int | None:
@@ -25,12 +24,14 @@ def positions_of(*models: nn.Module) -> int | None:
     return min(limits, default=None)
 
 
-def bounded(search: SearchSettings, positions: int | None) -> SearchSettings:
-    """Return search settings with outputs no longer than models have positions."""
-    if positions is None:
-        return search
-    most = min(positions - 1, search.max_length or positions)
-    return search.model_copy(update={"max_length": max(1, most)})
+def longest_source(most: int, positions: int | None) -> int:
+    """Return the number of tokens that a source may have, without its end token.
+
+    Args:
+        most: the number for models without a limit.
+        positions: number of positions of the models; None if unlimited.
+    """
+    return most if positions is None else min(most, positions - 1)
 
 
 def refuse_long(

@@ -14,11 +14,10 @@ from itertools import islice
 
 from torch import nn
 
-from ...specs.findings import InputError
 from ..data.symbols import Vocabulary
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens, decode_ids
-from .positions import bounded, positions_of
+from .positions import longest_source, positions_of
 from .search.constraints import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
 
@@ -69,7 +68,7 @@ class Translator:
     @property
     def longest_source(self) -> int:
         """Maximum tokens of a source, without the end token; longer ones are truncated."""
-        return min(LONGEST_SOURCE, (self._positions or LONGEST_SOURCE + 1) - 1)
+        return longest_source(LONGEST_SOURCE, self._positions)
 
     def translate(
         self,
@@ -137,7 +136,9 @@ class Translator:
                 warn(start + index + 1, f"{len(ids)} tokens, truncated to {longest}")
             begin = self.target.encode(lines[index].begin) if lines[index].begin else []
             include = [self.target.encode(phrase) for phrase in lines[index].include]
-            requests.append(Request(ids[:longest], begin, [one for one in include if one]))
+            include = [one for one in include if one]
+            place = f"line {start + index + 1}"
+            requests.append(Request(ids[:longest], begin, include, place=place))
         filled = [index for index, request in enumerate(requests) if request.source]
         found: dict[int, list[Hypothesis]] = {
             index: [] for index, request in enumerate(requests) if not request.source
@@ -194,7 +195,6 @@ class Translator:
                 positions of the models.
         """
         with_end = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
-        self._refuse_long(requests)
         special_tokens = SpecialTokens.of(self.target)
         models = (self.model, *self.others)
         avoidance = self._avoid() if self.search.avoid else None
@@ -202,22 +202,11 @@ class Translator:
             models,
             with_end,
             special_tokens,
-            bounded(self.search, self._positions),
+            self.search,
             avoidance=avoidance,
             half=self.half,
             cancelled=cancelled,
         )
-
-    def _refuse_long(self, requests: Sequence[Request]) -> None:
-        """Raise an error if what an output must contain is longer than the models' positions."""
-        for one in requests:
-            needed = len(one.begin) + sum(map(len, one.include)) + 1
-            if self._positions is not None and needed > self._positions:
-                raise InputError(
-                    f"the prefix and the required phrases have {needed} tokens, end token"
-                    f" included, but the model has {self._positions} positions",
-                    help="shorten them",
-                )
 
     @cached_property
     def _positions(self) -> int | None:

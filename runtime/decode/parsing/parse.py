@@ -14,6 +14,7 @@ from ...data.symbols import Vocabulary
 from ...data.treebank.linearization import WORD
 from ...data.treebank.reader import source_text
 from ...data.treebank.trees import Leaf, Tree
+from ..positions import longest_source
 from .tree_repair import Repairs
 
 BUFFER = 1000
@@ -85,7 +86,7 @@ def by_length(
         positions: number of positions of the models; None if unlimited.
     """
     texts = [source_text(leaf.word for leaf in sentence) for sentence in sentences]
-    found, most = [], min(LONGEST_SOURCE, (positions or LONGEST_SOURCE + 1) - 1)
+    found, most = [], longest_source(LONGEST_SOURCE, positions)
     for place, ids in enumerate(source.encode_many(texts)):
         if not sentences[place]:
             continue

@@ -9,14 +9,13 @@ from itertools import islice
 
 from torch import nn
 
-from ....specs.findings import InputError
 from ...data.symbols import Symbols, Vocabulary
 from ...data.treebank.columns.encodings import symbols_of
 from ...data.treebank.linearization import LINEARIZATIONS, WORD, Linearization
 from ...data.treebank.reader import spelled
 from ...data.treebank.settings import ParsingSettings
 from ..decode import Request, SpecialTokens, decode_ids
-from ..positions import bounded, positions_of
+from ..positions import positions_of
 from ..search.logits_processors import LogitsProcessor
 from ..settings import Hypothesis, SearchSettings
 from .parse import BUFFER, Parse, Sentence, Warn, by_length, tagged
@@ -68,7 +67,7 @@ class SequenceParser:
         self, sentences: Sequence[Sentence], start: int, warn: Warn | None
     ) -> list[Parse | None]:
         found: list[Parse | None] = [None] * len(sentences)
-        waiting = by_length(sentences, self.source, warn, start, self._positions)
+        waiting = by_length(sentences, self.source, warn, start, positions_of(*self.models))
         while waiting:
             width = (len(waiting[0][1]) + 1) * self.search.beam
             rows = waiting[: max(1, BATCH_TOKENS // width)]
@@ -86,11 +85,14 @@ class SequenceParser:
             len(sentence) if words is None else sum(map(len, words[place]))
             for place, sentence in enumerate(sentences)
         ]
-        self._refuse_long(sentences, needed)
         # The 3 further symbols are a bracket around the words and the end token.
         requests = [
-            Request([*ids, self.source.eos], capacity=least + 3)
-            for (_, ids), least in zip(rows, needed, strict=True)
+            Request(
+                [*ids, self.source.eos],
+                capacity=least + 3,
+                place=" ".join(leaf.word for leaf in sentence[:6]),
+            )
+            for sentence, (_, ids), least in zip(sentences, rows, needed, strict=True)
         ]
         constraint = partial(self._processor, sentences, words) if self.constrained else None
         special_tokens = SpecialTokens(self.target.bos, self.target.eos, self.target.pad)
@@ -98,30 +100,10 @@ class SequenceParser:
             self.models,
             requests,
             special_tokens,
-            bounded(self.search, self._positions),
+            self.search,
             constraint=constraint,
             half=self.half,
         )
-
-    @property
-    def _positions(self) -> int | None:
-        return positions_of(*self.models)
-
-    def _refuse_long(self, sentences: Sequence[Sentence], needed: Sequence[int]) -> None:
-        """Raise an error if the shortest tree of a sentence has more symbols than positions.
-
-        Raises:
-            InputError: a sentence is too long.
-        """
-        most = self._positions
-        for sentence, least in zip(sentences, needed, strict=True):
-            if most is not None and least + 3 > most:
-                raise InputError(
-                    f"a tree of the sentence has at least {least + 3} symbols, but the model has"
-                    f" {most} positions",
-                    place=" ".join(leaf.word for leaf in sentence[:6]),
-                    help="leave the sentence out",
-                )
 
     def _words(self, sentences: Sequence[Sentence]) -> list[list[list[int]]]:
         """Return the target ids of each word of each sentence."""

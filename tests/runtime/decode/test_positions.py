@@ -12,10 +12,10 @@ from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.data.settings import FilterSettings
-from weft.runtime.decode.decode import Request
 from weft.runtime.decode.generate import generate_with
 from weft.runtime.decode.positions import positions_of
 from weft.runtime.decode.settings import GenerateSettings
+from weft.runtime.decode.translate import TranslationRequest
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
@@ -126,9 +126,21 @@ def test_continuations_end_with_the_positions(samples: int) -> None:
 
 
 def test_a_prefix_that_is_longer_than_the_positions_is_refused(checkpoint: Path) -> None:
-    """It cannot be shortened as a source can."""
+    """It cannot be cut as a source can; the error names the line."""
     translator = weft.open(checkpoint).translator
-    long = translator.target.encode(LONG)
+    needed = len(translator.target.encode(LONG)) + 1
 
-    with pytest.raises(InputError, match=f"{len(long) + 1} tokens, end token included"):
-        translator.decode_requests([Request([5], begin=long)])
+    with pytest.raises(InputError, match=f"{needed} tokens, end token included") as raised:
+        list(translator.translate(["sun", TranslationRequest("moon", begin=LONG)]))
+    assert raised.value.place == "line 2"
+
+
+def test_ids_that_are_longer_than_the_positions_are_refused(checkpoint: Path) -> None:
+    """Ids are given by a program, so they are not cut; outputs end with the positions."""
+    model = weft.open(checkpoint, search={"max_extra": 500})
+
+    [found] = model.decode([[5] * MOST])
+    assert len(found[0].tokens) <= MOST
+    with pytest.raises(InputError, match=f"the source has {MOST + 1} tokens") as raised:
+        model.decode([[5], [5] * (MOST + 1)])
+    assert raised.value.place == "source 2"
