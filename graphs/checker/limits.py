@@ -8,7 +8,7 @@ from typing import Any
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import Finding, pointer
 from ...specs.form import BUDGETS, AnyNode, RepeatNode, ShareNode, Spec, Use
-from ...specs.text.copies import selected_copies
+from ...specs.text.copies import number_of_copies, selected_copies
 from ..cost.budgets import Measure, measured_flops, measured_state
 from ..cost.decode_state import blocks_without_formula
 from ..ir.graph import Graph
@@ -17,18 +17,10 @@ from .params import Report, Values, check_budget
 from .ports import Checker
 from .ties import least_size
 
-MOST_COPIES = 10_000
-"""Maximum number of copies of one repeat."""
 MOST_NODES = 100_000
 """Maximum number of nodes of a spec with its repeats expanded."""
 DEEPEST = 32
 """Maximum nesting depth of templates."""
-
-
-def copies(count: Any) -> int | None:
-    """Return a number of copies, or None if it is not valid."""
-    whole = isinstance(count, int) and not isinstance(count, bool)
-    return count if whole and 1 <= count <= MOST_COPIES else None
 
 
 def templates_used(spec: Spec, params: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -68,7 +60,8 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
         if isinstance(node, ShareNode):
             return 1, 0
         if isinstance(node, RepeatNode):
-            count = copies(values.resolve(node.repeat, at + pointer("repeat"))) or 1
+            written = values.resolve(node.repeat, at + pointer("repeat"))
+            count = number_of_copies(written) or 1
             deep = max(depths.get(name, 0) for name in _templates_of(node, values.known))
             others = sum(
                 sizes.get(name, 1) * max(1, len(selected_copies(key, count)))

@@ -13,13 +13,12 @@ from typing import Any
 
 from ...specs import form
 from ...specs.findings import did_you_mean, pointer, respelled
-from ...specs.text.copies import is_number, selected_copies
+from ...specs.text.copies import MOST_COPIES, is_number, number_of_copies, selected_copies
 from ...specs.text.edits import Fix, replacing
 from ...specs.wording import converted
 from ..ir.dims import UNKNOWN
 from ..ir.graph import RepeatNode, Scope
 from ..ir.value_type import ValueType, same_type
-from .limits import MOST_COPIES, copies
 from .params import MISSING
 from .ports import Checker
 
@@ -28,8 +27,10 @@ def read_count(checker: Checker, node: form.RepeatNode, at: str) -> Any:
     """Return the number of copies of a repeat, or `MISSING` if it is wrong and reported."""
     here = at + pointer("repeat")
     count = checker.values.resolve(node.repeat, here)
-    if count is MISSING or copies(count) is not None:
-        return count
+    if count is MISSING:
+        return MISSING
+    if (number := number_of_copies(count)) is not None:
+        return number
     if isinstance(count, str):
         checker.values.read.add(count)  # most likely meant with a `=`
     where = checker.values.blame(node.repeat, here)

@@ -34,8 +34,8 @@ Kind = Literal[
     "training",
     "spec",
 ]
-_OF_TRAINING = ("deploy", "losses", "segments", "init")
-"""Keys of a spec that only training reads."""
+_OF_TRAINING = ("deploy", "losses", "segments")
+"""Keys of a spec, but not of its templates, that only training reads."""
 _OF_NODE = ("frozen", "shares")
 """Keys of a node that say which weights it has, and whether they train."""
 SPEC_KEYS = ("format", "name", "doc")
@@ -200,9 +200,8 @@ def _compare_scopes(found: Comparison, pair: Pair, place: str) -> None:
     found.places[pair] = [place]
     old, new = scope_of(found.old, pair[0]), scope_of(found.new, pair[1])
     at: Json = {"path": _joined(place, ""), "scope": pair}
-    if any(pair):  # those of the spec itself are compared with what only training reads
-        before, after = old.get("init", ABSENT), new.get("init", ABSENT)
-        found.changes += _changed("training", name="init", before=before, after=after, **at)
+    before, after = old.get("init", ABSENT), new.get("init", ABSENT)
+    found.changes += _changed("training", name="init", before=before, after=after, **at)
     ports = port_renames(old, new)
     names = found.renames[pair] = node_renames(found.old, found.new, old, new, ports)
     for name, was in sorted(ports.items()):

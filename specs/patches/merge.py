@@ -14,11 +14,11 @@ from typing import Any
 from ..findings import MOST, Finding, SpecError, at_most
 from ..origins import Origins, Place
 from ..reader import LARGEST
-from ..text.copies import by_number, is_number
+from ..text.copies import by_number, is_number, number_of_copies
 from .edits import GONE, Edit, ScopeEdits
 from .patch import Patch
 from .report import report_conflict, report_selection
-from .sites import Run, TooMuchError, Version, Walk, count_of, is_repeat
+from .sites import Run, TooMuchError, Version, Walk, is_repeat
 
 MOST_WRITTEN = 4 * LARGEST
 """Maximum characters of a parent plus all that patches write, including template copies."""
@@ -306,7 +306,7 @@ def _repeated(node: Mapping[str, Any], named: Sequence[tuple[Run, str]]) -> dict
     if not any(run.high is None for run, _ in named) and node["block"] in [now for _, now in named]:
         main = node["block"]
     instead = dict(node.get("instead", {}))
-    if (count := count_of(node["repeat"])) is not None:
+    if (count := number_of_copies(node["repeat"])) is not None:
         numbered = by_number(instead, count)
         instead = {str(index): used for index, used in numbered.items()}
     for run, now in named:

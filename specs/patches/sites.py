@@ -12,11 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..text.copies import by_number, is_number
+from ..text.copies import by_number, is_number, number_of_copies
 from .select import Kind, Selection
-
-MOST_COPIES = 10_000
-"""Most copies of a repeat; the checker refuses more."""
 
 DEEPEST = 32
 """Maximum nesting of templates that selections enter; the checker rejects deeper specs."""
@@ -237,7 +234,7 @@ class Walk:
                 yield Run(0, None, used, self._enter(used, state, f"{path}.", name))
             return
         shared = node.get("share") is True
-        count = None if shared else count_of(node["repeat"])
+        count = None if shared else number_of_copies(node["repeat"])
         self._check_indices(state, path, count, shared=shared)
         if shared:
             yield self._run(0, None, node["block"], state, f"{path}.", name)
@@ -334,13 +331,6 @@ class Walk:
             why = f"'instead' of '{path}' has slices, so 'repeat' must be a number to select copy "
             if not loose and f"{why}{high}" not in self.found[which].misplaced:
                 self.found[which].misplaced.append(f"{why}{high}")
-
-
-def count_of(written: Any) -> int | None:
-    """Return the number of copies of a repeat if it is a literal number that is not too large."""
-    if isinstance(written, bool) or not isinstance(written, int | float):
-        return None
-    return int(written) if 1 <= written <= MOST_COPIES else None
 
 
 def _pieces(cuts: set[int], count: int | None) -> list[Piece]:

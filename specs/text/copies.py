@@ -1,11 +1,25 @@
-"""Keys of `instead`: the copies of a repeat that a number or a slice selects."""
+"""Copies of a repeat: their number, and those that a key of `instead` selects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+MOST_COPIES = 10_000
+"""Most copies of a repeat."""
 
 PATTERN = r"^(0|-?[1-9][0-9]{0,4}|(-?[0-9]{1,5})?:(-?[0-9]{1,5})?(:([1-9][0-9]{0,4})?)?)$"
 """A number of a copy, counted from the end if negative, or a slice `start:stop:step`."""
+
+
+def number_of_copies(value: Any) -> int | None:
+    """Return a value as a number of copies, from 1 to `MOST_COPIES`; None if it is not one.
+
+    >>> number_of_copies(6), number_of_copies(6.0), number_of_copies(6.5), number_of_copies("=n")
+    (6, 6, None, None)
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if number and 1 <= value <= MOST_COPIES and value == int(value) else None
 
 
 def is_number(key: str) -> bool:
