@@ -61,6 +61,7 @@ _OWN = frozenset(
 )
 """Files of a checkpoint that are not those of columns."""
 _OF_COLUMNS = frozenset((".model", ".json", ".txt", ".npz", ".safetensors"))
+"""Suffixes of the files that columns and tokenizers write."""
 MOST_NAMED = 8
 """Maximum number of differences that an error message about another graph lists."""
 
@@ -279,11 +280,13 @@ def _column_files(folder: Path, run: Mapping[str, Any]) -> list[Path]:
     """
     if run:
         names = {*run.get("data", {}).get("columns", ()), *run.get("tokenizers", ())}
-        files = [path for path in folder.iterdir() if path.is_file() and path.name not in _OWN]
         return [
             path
-            for path in files
-            if path.name.partition(".")[0] in names and path.suffix in _OF_COLUMNS
+            for path in folder.iterdir()
+            if path.name.partition(".")[0] in names
+            and path.suffix in _OF_COLUMNS
+            and path.name not in _OWN
+            and path.is_file()
         ]
     return [*folder.glob("*.model"), *folder.glob("*.symbols.json"), *folder.glob(HUB)]
 

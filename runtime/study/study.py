@@ -93,9 +93,13 @@ class Study:
 
     def plan(self) -> StudyPlan:
         """Check and cost every row; errors and warnings are the `findings` of the result."""
-        speed: Speed = flops_per_second(self.folder, self._speed)
+        plan = plan_study(self.settings, self._file, self._limit())
+        return plan_of(plan, flops_per_second(self.folder, self._speed))
+
+    def _limit(self) -> Speed | None:
+        """Return the speed that the budget of seconds is checked with; None without such a one."""
         limited = self.settings.budget.seconds is not None
-        return plan_of(plan_study(self.settings, self._file, speed if limited else None), speed)
+        return flops_per_second(self.folder, self._speed) if limited else None
 
     def run(self, *, processes: int = 1, rows: Iterable[str] = ()) -> StudyReport:
         """Train and measure everything that is not done yet, and write the report.
@@ -203,8 +207,7 @@ class Study:
         plan = self.plan()
         if plan.findings.errors:
             raise SpecError(plan.findings.errors)
-        limited = self.settings.budget.seconds is not None
-        speed = flops_per_second(self.folder, self._speed) if limited else None
+        speed = self._limit()
         with locked(self.folder):
             one = Searching(plan.plan, self.source, self.folder, gpus=gpus(), log=log, speed=speed)
             if one.others:

@@ -87,12 +87,11 @@ def _move_average(optimizer: torch.optim.Optimizer, _: tuple[Any, ...], __: dict
     with torch.no_grad():
         for group in optimizer.param_groups:
             state = optimizer.state
-            begun = {p for p in group["params"] if p in state and EMA in state[p]}
-            members = [p for p in group["params"] if p.grad is not None or p in begun]
+            members = [p for p in group["params"] if p.grad is not None or EMA in state.get(p, ())]
             for parameter in members:
-                if EMA not in optimizer.state[parameter]:
-                    optimizer.state[parameter][EMA] = parameter.detach().clone()
-            averages = [optimizer.state[parameter][EMA] for parameter in members]
+                if EMA not in state[parameter]:
+                    state[parameter][EMA] = parameter.detach().clone()
+            averages = [state[parameter][EMA] for parameter in members]
             for average, parameter in zip(averages, members, strict=True):
                 average.lerp_(parameter.detach(), 1.0 - group[EMA])
 

@@ -43,10 +43,8 @@ def core_for(cores: Cores, query_BHTK: Tensor, key_BGSK: Tensor) -> Core:
     special = [backend for backend in cores.values() if backend not in COMPARED]
     if special:
         return special[0]
-    chosen = list(cores.values())
-    one = chosen[0] if chosen and all(each == chosen[0] for each in chosen) else None
-    if torch.compiler.is_compiling() and one in {"plain", "fused"}:
-        return one
+    if torch.compiler.is_compiling() and {*cores.values()} in ({"plain"}, {"fused"}):
+        return next(iter(cores.values()))
     if not cores or torch.compiler.is_compiling():
         return "plain" if _suits_plain(query_BHTK, key_BGSK) else "fused"
     length = max(query_BHTK.size(2), key_BGSK.size(2))

@@ -43,8 +43,8 @@ def _own_settings(study: StudySettings, base: Base) -> Iterator[Finding]:
     factors += [("grid", one) for one in (study.grid.factors.items() if study.grid else ())]
     for kind, (name, factor) in factors:
         at = pointer(kind, "factors", name)
-        places += [(at, {factor.set: value}) for value in factor.values if factor.set is not None]
-        places += [(at, {factor.set: None})] if factor.set is not None else []
+        if factor.set is not None:
+            places += [(at, {factor.set: value}) for value in (*factor.values, None)]
         places += [(at + pointer("levels", n, "set"), one.set) for n, one in factor.levels.items()]
     for at, settings in places:
         for path, value in settings.items():

@@ -12,7 +12,6 @@ from typing import Any
 from ....graphs.ir.canonical import canonical
 from ....graphs.ir.graph import Graph
 from ...checkpoint.manifest import weights_digest
-from ...data.readers.reader import Reader
 from ...data.readers.registry import reader_of
 from ...data.settings import FileTokenizerSettings
 from ...data.text_files import resolve
@@ -85,13 +84,7 @@ class DataDigests:
         Raises:
             InputError: a file is outside of the root.
         """
-        known = {"train": run.data.train, "valid": run.data.valid, **run.data.test}
-        found = []
-        for name in splits:
-            reader = reader_of(known[name], run.data.root)
-            files = self._files_of(reader)
-            found.append([name, known[name].reader, dict(reader.known), files])
-        return digest_of(found)
+        return digest_of([[name, *self._split(run, name)] for name in splits])
 
     def examples(self, run: Run, split: str) -> str:
         """Return a digest of the files of a split, whatever their names and the columns are.
@@ -101,10 +94,8 @@ class DataDigests:
         Raises:
             InputError: a file is outside of the root.
         """
-        known = {"train": run.data.train, "valid": run.data.valid, **run.data.test}
-        reader = reader_of(known[split], run.data.root)
-        files = sorted(self._files_of(reader).values())
-        return digest_of(files or [known[split].reader, dict(reader.known)])
+        name, known, files = self._split(run, split)
+        return digest_of(sorted(files.values()) or [name, known])
 
     def others(self, run: Run) -> list[str]:
         """Return the digests of the checkpoints and tokenizers that a run reads.
@@ -121,9 +112,12 @@ class DataDigests:
         files = [one for one in run.tokenizers.values() if isinstance(one, FileTokenizerSettings)]
         return [*found, *(self._file(resolve(run.data.root, one.path)) for one in files)]
 
-    def _files_of(self, reader: Reader) -> dict[str, str]:
-        """Return the digest of each file of a reader by its name."""
-        return {key: self._file(path) for key, path in sorted(reader.contents().items())}
+    def _split(self, run: Run, split: str) -> tuple[str, dict[str, Any], dict[str, str]]:
+        """Return the name and the settings of the reader of a split, and digests of its files."""
+        settings = {"train": run.data.train, "valid": run.data.valid, **run.data.test}[split]
+        reader = reader_of(settings, run.data.root)
+        files = {key: self._file(path) for key, path in sorted(reader.contents().items())}
+        return settings.reader, dict(reader.known), files
 
     def _file(self, path: Path) -> str:
         """Return the digest of a file, or of the names, sizes and times of a folder."""

@@ -150,9 +150,10 @@ def _alike(split: str, rows: Sequence[Record], baseline: str, out: Path) -> _Ali
     """Divide the rows that are measured on a split by their examples."""
     measured = [row for row in rows if split in row["seeds"][row["trained"][0]]["splits"]]
     first = next((row for row in measured if row["name"] == baseline), measured[0])
-    wanted = _examples(first, split, out)
-    same = [row for row in measured if _examples(row, split, out) == wanted]
-    return same, [row for row in measured if row not in same]
+    examples = {row["name"]: _examples(row, split, out) for row in measured}
+    wanted = examples[first["name"]]
+    same = [row for row in measured if examples[row["name"]] == wanted]
+    return same, [row for row in measured if examples[row["name"]] != wanted]
 
 
 _Sums = dict[tuple[str, str, str], dict[str, Statistics]]

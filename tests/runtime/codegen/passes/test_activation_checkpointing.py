@@ -142,9 +142,9 @@ def test_a_whole_unpadded_model_is_checkpointed_where_counting_would_wait(
     plain = toy_run("transformer-tiny", small, updates=2, padding="unpadded")
     again = plain.model_copy(update={"activation_checkpointing": ("model",)})
 
-    results = [
+    results: list[Any] = [
         api.train(run, out=tmp_path / name) for name, run in (("plain", plain), ("again", again))
     ]
 
-    left, right = (read_tensors(r.checkpoint / "weights.safetensors") for r in results)  # type: ignore[operator]
+    left, right = (read_tensors(r.checkpoint / "weights.safetensors") for r in results)
     assert all(torch.equal(left[name], right[name]) for name in left)
