@@ -355,8 +355,8 @@ class Graph:
     ties: tuple[tuple[str, ...], ...]
     """Parameters that share one tensor; no parameter is in two groups."""
     written_ties: tuple[tuple[str, ...], ...]
-    """The same as the spec, its templates and its models write it; groups may have members in
-    common."""
+    """Ties of the spec and its templates, then those of its models; a parameter may be in one of
+    each.  The canonical form is written from them."""
     step_axis: str | None
     inputs: Mapping[str, ValueType]
     outputs: Mapping[str, ValueType]
