@@ -63,7 +63,8 @@ class TextSettings(ColumnSettings):
     objective with `segments`; the last row may be shorter."""
     max_length: int | None = Field(default=None, ge=1)
     """Cut each text to this many tokens, including begin and end tokens; None keeps it whole.
-    `filter.max_length` drops long texts instead."""
+    `filter.max_length` drops long texts instead.  Only prepared texts are cut: a predictor that
+    searches reads the whole source."""
     sampling: SamplingSettings | None = None
     """Sub-word sampling in training; None always uses the best split."""
 

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import position_limits, visits
-from ....graphs.passes.objective import deployed_graph, trained_models
+from ....graphs.passes.objective import deployed_graph, feeds_of, trained_models
 from ....graphs.passes.parallel import divided_blocks
 from ....graphs.passes.select import chosen
 from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.settings import TextSettings
+from ...predict.search import MaskPredict
+from ...predict.settings import Searching
 from ..run import Run
 from ..schedule import learning_rate
 from .effects import changed, unused
@@ -31,6 +33,7 @@ def objective_fits(run: Run, graph: Graph) -> Iterator[Finding]:
     yield from _partition(run, graph)
     yield from _model_settings(run, graph)
     yield from _segments(run, graph)
+    yield from _searched_source(run, graph)
 
 
 def _names(graph: Graph) -> Iterator[Finding]:
@@ -200,5 +203,24 @@ def _segments(run: Run, graph: Graph) -> Iterator[Finding]:
                 code="R04",
                 at=at,
                 problem=f"an objective with 'segments', such as '{graph.name}', cannot have it",
+                help="remove it",
+            )
+
+
+def _searched_source(run: Run, graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each special token of a source that a search would not read."""
+    if graph.deploy is None or not isinstance(run.predict, Searching | MaskPredict):
+        return
+    name = feeds_of(graph).get("source", "source")
+    source = run.data.columns.get(name)
+    if not isinstance(source, TextSettings):
+        return
+    for key, wrong in (("begin", source.begin), ("end", not source.end)):
+        if wrong:
+            yield Finding(
+                code="R04",
+                at=pointer("data", "columns", name, key),
+                problem=f"the predictor '{run.predict.type}' reads a source with the end token and"
+                " without the begin token, so the model would not translate what it was trained on",
                 help="remove it",
             )

@@ -22,6 +22,9 @@ from ..conftest import SMALL
 
 Maker = Callable[..., Run]
 PAGE = (Path(__file__).parents[3] / "docs/errors.md").read_text(encoding="utf-8")
+TEXT = {"type": "text", "tokenizer": "tokenizer"}
+COLUMNS = {"source": TEXT, "target": TEXT}
+BEGIN, END = "/data/columns/source/begin", "/data/columns/source/end"
 FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
     (
         {"precision": "float16", "parallel": {"tensor": 2}},
@@ -49,6 +52,8 @@ FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
     ),
     ({"predict": {"type": "beam", "diversity": 0.9}}, "R01", "/predict/diversity", "remove it"),
     ({"auxiliary": 0.5}, "R01", "/auxiliary", "remove it"),
+    ({"data": {"columns": {**COLUMNS, "source": {**TEXT, "begin": True}}}}, "R04", BEGIN, "remove"),
+    ({"data": {"columns": {**COLUMNS, "source": {**TEXT, "end": False}}}}, "R04", END, "remove"),
     ({"start": "nowhere"}, "R02", "/start", "outputs/RUN/averaged"),
     ({"objective": "nothing.json"}, "R02", "/objective", "name a file in the run's folder"),
     (
