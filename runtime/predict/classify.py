@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...specs.findings import InputError
-from ..data.symbols import SPACE
 from .predictor import Answer, Context, Predictor, PredictorSettings, Row, evaluating, values
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from .forward import Passed
 
 
@@ -43,6 +45,7 @@ class Tags(PredictorSettings):
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
+        from ..data.words import word_starts
         from .forward import input_columns
 
         read = input_columns(context)
@@ -52,8 +55,18 @@ class Tags(PredictorSettings):
                 help="set 'words' to the column with the words",
             )
         column = self.words or read[0]
-        context.vocabulary(column)
-        return _Tags(context, self.output, self.type, column)
+        ids = [
+            name
+            for name, type_ in context.graph.inputs.items()
+            if type_.kind == "ids" and context.fed(name) == column
+        ]
+        if not ids:
+            raise InputError(
+                f"the model does not read the column '{column}'",
+                help=f"set 'words' to one of {', '.join(read)}",
+            )
+        starts = word_starts(context.vocabulary(column))
+        return _Tags(context, self.output, self.type, column, ids[0], starts)
 
 
 class Regression(PredictorSettings):
@@ -126,6 +139,10 @@ class _Tags(_OnePass):
     """Predicts a tag for each word."""
 
     words: str
+    ids: str
+    """Input of the models with the ids of the words."""
+    starts: NDArray[np.bool_]
+    """Which ids begin a word, (vocabulary,), as the column of tags places its labels."""
 
     def read(self, passed: Passed, rows: Sequence[Row]) -> list[Answer]:
         """Return the tags of each row of a batch; the score is the mean log probability."""
@@ -133,36 +150,30 @@ class _Tags(_OnePass):
         refuse_axes(log_BTK.ndim, 3, self.output)
         best_BT, tag_BT = (values_BT.tolist() for values_BT in log_BTK.max(-1))
         decode = self.context.column(self.context.answers).decode
+        starts_BT = self.starts[passed.inputs[self.ids].cpu().numpy()]
         found = []
         for row, at in enumerate(passed.rows):
-            first = self._first_pieces(values(rows[at], self.words, at), at, log_BTK.size(1))
+            first = starts_BT[row].nonzero()[0].tolist()
+            self._refuse_other_words(values(rows[at], self.words, at), at, first, log_BTK.size(1))
             score = sum(best_BT[row][place] for place in first) / max(1, len(first))
             tags = decode([tag_BT[row][place] for place in first])
             found.append(Answer(tags.split() if isinstance(tags, str) else list(tags), score))
         return found
 
-    def _first_pieces(self, value: Any, at: int, positions: int) -> list[int]:
-        """Return the position of the first piece of each word.
+    def _refuse_other_words(self, value: Any, at: int, first: list[int], positions: int) -> None:
+        """Raise if the words of a row are not those that the model reads.
 
         Raises:
             InputError: the words cannot be found among the pieces, or the text is truncated.
         """
-        words = value.split() if isinstance(value, str) else [str(word) for word in value]
-        vocabulary = self.context.vocabulary(self.words)
-        ids = vocabulary.encode(" ".join(words))
-        first = [
-            place
-            for place, piece in enumerate(vocabulary.pieces(ids))
-            if place == 0 or piece.startswith(SPACE)
-        ]
-        if len(first) != len(words) or (first and first[-1] >= positions):
+        words = len(value.split() if isinstance(value, str) else value)
+        if len(first) != words or (first and first[-1] >= positions):
             raise InputError(
-                f"row {at + 1} has {len(words)} words, but the model reads {len(first)} words in "
+                f"row {at + 1} has {words} words, but the model reads {len(first)} words in "
                 f"{positions} positions",
                 place=self.words,
                 help="separate words by spaces, and use a tokenizer whose pieces begin words",
             )
-        return first
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,14 @@ class Text:
         return self.vocabulary.decode(prediction)
 
 
+class Begun(Text):
+    """Column of text with a begin token."""
+
+    def encode(self, value: Any) -> list[int]:
+        """Return the ids of a text, with the begin and the end token."""
+        return [self.vocabulary.bos, *super().encode(value)]
+
+
 class Classes:
     """Column of classes or tags."""
 

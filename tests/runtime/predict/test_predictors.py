@@ -19,7 +19,7 @@ from weft.runtime.predict.registry import PREDICTORS
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
-from .conftest import Classes, Numbers, Text
+from .conftest import Begun, Classes, Numbers, Text
 
 ROWS: list[dict[str, Any]] = [
     {"source": "a b ac"},
@@ -82,6 +82,28 @@ def test_the_tag_of_a_word_is_that_of_its_first_piece(scorer: Any) -> None:
     for row, places, tags in zip(ROWS, first, found, strict=True):
         best = alone(model, row).argmax(-1)
         assert tags == ["xyz"[int(best[place])] for place in places]
+
+
+def test_a_begin_token_moves_the_first_pieces(scorer: Any) -> None:
+    """A model that was trained with a begin token is read one position later."""
+    model = scorer(3)
+    columns = {"source": Begun("source"), "label": Classes()}
+
+    found = made("tags", Context((model,), columns, "label")).predict(ROWS)
+
+    first = [[1, 2, 3], [1], [1, 3, 4, 6, 7], [1]]
+    for row, places, tags in zip(ROWS, first, found, strict=True):
+        ids = torch.tensor([columns["source"].encode(row["source"])])
+        best = model(source=ids)["logits"][0].argmax(-1)
+        assert tags == ["xyz"[int(best[place])] for place in places]
+
+
+def test_words_must_be_read_by_the_model(scorer: Any) -> None:
+    """Another text has other words than those whose positions have scores."""
+    columns = {"source": Text("source"), "other": Text("other"), "label": Classes()}
+
+    with pytest.raises(InputError, match="does not read the column 'other'"):
+        made({"type": "tags", "words": "other"}, Context((scorer(3),), columns, "label"))
 
 
 def test_a_number_is_decoded_by_its_column(scorer: Any) -> None:
