@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...specs.findings import InputError
-from .metric import Statistics, SumMetric, ratio, typed
+from ..data.columns.values import text_of
+from .metric import Statistics, SumMetric, converted, ratio
 
 LONGEST = 50_000
 """Maximum words or characters of a text; the time grows with the square."""
@@ -82,10 +83,9 @@ class _ErrorRate(SumMetric):
 
     def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
         """Return the errors and the length of the reference of each example."""
-        typed(predictions, str, "text")
-        typed(references, str, "text")
         found = np.zeros((len(references), 2))
-        for row, (text, right) in enumerate(zip(predictions, references, strict=True)):
+        texts = converted(predictions, text_of), converted(references, text_of)
+        for row, (text, right) in enumerate(zip(*texts, strict=True)):
             wanted = self.items(self.normalized(right))
             found[row] = edit_distance(self.items(self.normalized(text)), wanted), len(wanted)
         return found

@@ -1,7 +1,8 @@
 """Metrics of classes and tags: accuracy and F1.
 
-A class is any text; a value of a column of tags is a list of classes, or a text of classes with
-spaces, which are compared by position.  All values are percentages.
+A class is a text, a whole number or a truth value; a value of a column of tags is a list of
+classes, or a text of classes with spaces, which are compared by position.  All values are
+percentages.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...specs.findings import InputError
-from .metric import Measured, Metric, Statistics, SumMetric, ratio, refuse_other_length, typed
+from ..data.columns.values import class_of, tags_of
+from .metric import Measured, Metric, Statistics, SumMetric, converted, ratio, refuse_other_length
 
 
 class Accuracy(SumMetric):
@@ -26,9 +28,8 @@ class Accuracy(SumMetric):
 
     def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
         """Return 1 or 0 for each example, and 1."""
-        typed(references, (str, int), "a class")
-        typed(predictions, (str, int), "a class")
-        same = [one == other for one, other in zip(predictions, references, strict=True)]
+        pairs = zip(_classes(predictions), _classes(references), strict=True)
+        same = [one == other for one, other in pairs]
         return np.stack((np.array(same, np.float64), np.ones(len(same))), 1)
 
     def value_of(self, total: NDArray[np.float64]) -> float:
@@ -65,6 +66,11 @@ class TagAccuracy(SumMetric):
         return {"right": int(total[0]), "words": int(total[1]), "sequences": sequences}
 
 
+def _classes(values: Sequence[Any]) -> list[str]:
+    """Return the names of classes, as their column stores them."""
+    return converted(values, class_of)
+
+
 def tag_rows(
     predictions: Sequence[Any], references: Sequence[Any]
 ) -> Iterator[tuple[list[str], list[str]]]:
@@ -73,10 +79,8 @@ def tag_rows(
     Raises:
         InputError: a value is not a list, or an example has another number of tags.
     """
-    typed(references, (list, tuple, str), "a list of tags")
-    typed(predictions, (list, tuple, str), "a list of tags")
-    for number, pair in enumerate(zip(predictions, references, strict=True), 1):
-        tags, right = (one.split() if isinstance(one, str) else list(one) for one in pair)
+    both = converted(predictions, tags_of), converted(references, tags_of)
+    for number, (tags, right) in enumerate(zip(*both, strict=True), 1):
         if len(tags) != len(right):
             raise InputError(
                 f"row {number} has {len(tags)} predicted tags for {len(right)} words",
@@ -117,9 +121,7 @@ class F1(Metric):
                 for pair in zip(tags, gold, strict=True)
             ]
         else:
-            typed(references, (str, int), "a class")
-            typed(predictions, (str, int), "a class")
-            pairs = [(str(a), str(b)) for a, b in zip(predictions, references, strict=True)]
+            pairs = list(zip(_classes(predictions), _classes(references), strict=True))
         for one, other in pairs:
             given[one] += 1
             wanted[other] += 1

@@ -7,16 +7,18 @@ values of a column, or derives a value from the reported losses.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...specs.findings import InputError
+from ..data.columns.values import number_of
 from ..system.plugins import Named
 
+_Value = TypeVar("_Value")
 Statistics = NDArray[np.float64]
 """One row of sums for each example, [N, K]; the value of a metric is a function of their total."""
 
@@ -144,19 +146,33 @@ def refuse_other_length(predictions: Sequence[Any], references: Sequence[Any]) -
         raise InputError("there is nothing to measure", help="give at least one row")
 
 
-def typed(values: Sequence[Any], kind: type | tuple[type, ...], what: str) -> Sequence[Any]:
-    """Return values that all have a type.
+def converted(values: Sequence[Any], convert: Callable[[Any, str], _Value]) -> list[_Value]:
+    """Return values as their column stores them.
+
+    Args:
+        values: predictions or references.
+        convert: takes a value and a name for messages.
 
     Raises:
-        InputError: one of them has another type.
+        InputError: a value has the wrong type.
     """
-    for place, value in enumerate(values):
-        if not isinstance(value, kind):
-            raise InputError(
-                f"row {place + 1} is {type(value).__name__} {str(value)[:40]!r}, not {what}",
-                help="select a metric and a predictor that fit the type of the column",
-            )
-    return values
+    found = []
+    for number, value in enumerate(values, 1):
+        try:
+            found.append(convert(value, f"row {number}"))
+        except InputError as error:
+            help_ = "select a metric and a predictor that fit the type of the column"
+            raise InputError(error.problem, help=help_) from error
+    return found
+
+
+def finite_or_float(value: Any, name: str) -> float:
+    """Return a number; a float may be infinite or NaN, as are answers of a model that diverged.
+
+    Raises:
+        InputError: it is not a number.
+    """
+    return value if isinstance(value, float) else number_of(value, name)
 
 
 def ratio(part: float, whole: float) -> float:

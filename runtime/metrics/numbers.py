@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .metric import Statistics, SumMetric, ratio, typed
+from .metric import Statistics, SumMetric, converted, finite_or_float, ratio
 
 
 class _Error(SumMetric):
@@ -24,9 +24,8 @@ class _Error(SumMetric):
 
     def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
         """Return the error of each example, and 1."""
-        typed(predictions, (int, float), "a number")
-        typed(references, (int, float), "a number")
-        difference = np.array(predictions, np.float64) - np.array(references, np.float64)
+        one, other = (converted(each, finite_or_float) for each in (predictions, references))
+        difference = np.array(one, np.float64) - np.array(other, np.float64)
         return np.stack((self.error(difference), np.ones(len(difference))), 1)
 
     def value_of(self, total: NDArray[np.float64]) -> float:

@@ -16,7 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from .metric import Measured, Statistics, SumMetric, ratio, refuse_other_length, typed
+from ..data.columns.values import tags_of, text_of
+from .metric import (
+    Measured,
+    Statistics,
+    SumMetric,
+    converted,
+    finite_or_float,
+    ratio,
+    refuse_other_length,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,7 @@ class _SacreBleu(SumMetric):
 
     def measure(self, predictions: Sequence[str], references: Sequence[str]) -> Measured:
         """Return the corpus score of texts."""
-        texts = list(typed(predictions, str, "text")), list(typed(references, str, "text"))
+        texts = converted(predictions, text_of), converted(references, text_of)
         refuse_other_length(*texts)
         metric = self.scorer()
         found = metric.corpus_score(texts[0], [texts[1]])
@@ -55,7 +64,7 @@ class _SacreBleu(SumMetric):
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> Statistics:
         """Return the sufficient statistics of each line, such as matching n-grams."""
-        texts = list(typed(predictions, str, "text")), list(typed(references, str, "text"))
+        texts = converted(predictions, text_of), converted(references, text_of)
         refuse_other_length(*texts)
         found = self.scorer()._extract_corpus_statistics(texts[0], [texts[1]])  # noqa: SLF001
         return np.array(found, np.float64)
@@ -147,17 +156,27 @@ class ExactMatch(SumMetric):
 
     def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
         """Return 1 or 0 for each example, and 1."""
-        same = [
-            self._plain(one) == self._plain(other)
-            for one, other in zip(predictions, references, strict=True)
-        ]
+        same = [self._equal(*pair) for pair in zip(predictions, references, strict=True)]
         return np.stack((np.array(same, np.float64), np.ones(len(same))), 1)
 
+    def _equal(self, one: Any, other: Any) -> bool:
+        """Return whether two values are equal as their column stores them.
+
+        A list of tags equals their text, a class its number, and a number a text with it.
+        """
+        if isinstance(one, list | tuple) or isinstance(other, list | tuple):
+            one, other = (tags_of(value, "a row") for value in (one, other))
+            one, other = " ".join(one), " ".join(other)
+        if isinstance(one, float) or isinstance(other, float):
+            return finite_or_float(one, "a row") == finite_or_float(other, "a row")
+        return bool(self._plain(one) == self._plain(other))
+
     def _plain(self, value: Any) -> Any:
-        """Return a value in the form that is compared: without case and outer white space."""
-        if isinstance(value, str):
-            return value.strip().lower() if self.lowercase else value.strip()
-        return list(value) if isinstance(value, tuple) else value
+        """Return texts and classes without outer white space, and without case if so set."""
+        if not isinstance(value, str | int):
+            return value
+        text = str(value).strip()
+        return text.lower() if self.lowercase else text
 
     def value_of(self, total: NDArray[np.float64]) -> float:
         """Return the percentage of equal examples."""

@@ -17,7 +17,8 @@ from ....specs.findings import InputError, did_you_mean
 from ..shards.arrays import Field
 from ..words import word_starts
 from .column import BATCH, Arrays, Column, Context, Noise
-from .text import TextColumn, text_of
+from .text import TextColumn
+from .values import class_of, tags_of, text_of
 
 if TYPE_CHECKING:
     from .settings import ClassSettings, TagsSettings
@@ -181,10 +182,23 @@ class TagsColumn(_Labels):
                 f"{tags} tags in '{self.name}' for {words} words in '{self.text.name}'",
                 help="write one tag for each word, separated by spaces",
             )
+        _ = self._starts  # raise now, not in training, if no piece begins a word
 
     @cached_property
     def _starts(self) -> NDArray[np.bool_]:
-        return word_starts(self.text.vocabulary)
+        """Which ids begin a word, (vocabulary,).
+
+        Raises:
+            InputError: no piece does, as where pieces are characters: no piece could have a label.
+        """
+        found = word_starts(self.text.vocabulary)
+        if not found.any():
+            raise InputError(
+                f"no piece of the tokenizer '{self.text.settings.tokenizer}' begins a word, so"
+                f" none can have a tag of '{self.name}'",
+                help="use a tokenizer of the type 'bpe' or 'unigram'",
+            )
+        return found
 
     def collate(
         self,
@@ -209,33 +223,6 @@ class TagsColumn(_Labels):
     def decode(self, prediction: Any) -> str:
         """Return tags, separated by spaces, of the numbers of all words."""
         return " ".join(self.classes[int(one)] for one in prediction if int(one) != NONE)
-
-
-def class_of(value: Any, name: str) -> str:
-    """Return a value that must be a class: a text, or a whole number or truth value as text.
-
-    Raises:
-        InputError: it is something else, or empty.
-    """
-    if isinstance(value, (bool, int, np.integer)):
-        return str(value)
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    raise InputError(
-        f"the value of '{name}' is {value!r:.60}, not a class",
-        help="write the name or the number of a class",
-    )
-
-
-def tags_of(value: Any, name: str) -> list[str]:
-    """Return the tags in a value: a text with white space, or a list of texts.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if isinstance(value, (list, tuple)):
-        return [class_of(one, name) for one in value]
-    return text_of(value, name).split()
 
 
 def _opened(content: bytes, place: str) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
-from ....specs.findings import InputError
 from ..shards.arrays import Field
 from .column import BATCH, Arrays, Column, Noise
-
-LARGEST = float(np.finfo(np.float32).max)
+from .values import number_of
 
 
 class NumberColumn(Column):
@@ -38,16 +35,7 @@ class NumberColumn(Column):
         Raises:
             InputError: the value is not a finite number.
         """
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number) or abs(number) > LARGEST:
-            raise InputError(
-                f"the value of '{self.name}' is {value!r:.60}, not a finite number",
-                help="write a number such as 0.5",
-            )
-        return {"": np.array(number, dtype=np.float32)}
+        return {"": np.array(number_of(value, self.name), dtype=np.float32)}
 
     def collate(
         self,

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
-from ....specs.findings import InputError
 from ..shards.arrays import Field
 from ..shards.blocks import BlockSettings
 from ..shards.corpus import id_dtype
 from ..tokenizer import Tokenizer
 from ..words import source_text
 from .column import BATCH, Arrays, Column, Context, Noise
+from .values import text_of
 
 if TYPE_CHECKING:
     from ..symbols import Vocabulary
@@ -196,17 +196,3 @@ class TextColumn(Column):
     def decode(self, prediction: Any) -> str:
         """Return the text of ids."""
         return self.vocabulary.decode(prediction)
-
-
-def text_of(value: Any, name: str) -> str:
-    """Return a value that must be a text.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if not isinstance(value, str):
-        raise InputError(
-            f"the value of '{name}' is {value!r:.60}, not a text",
-            help="write a string, or name another field as 'from' of the column",
-        )
-    return value

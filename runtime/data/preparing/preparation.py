@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ....specs.findings import InputError
 from ..columns.registry import columns_of
-from ..columns.text import RAW, TextColumn, text_of
+from ..columns.text import RAW, TextColumn
+from ..columns.values import text_of
 from ..readers.lines import refuse_unequal
 from ..readers.registry import reader_of
 from ..settings import SymbolSettings

@@ -76,6 +76,32 @@ def test_tag_accuracy_counts_words_not_sentences() -> None:
     assert found.details == {"right": 3, "words": 4, "sequences": 50}
 
 
+@pytest.mark.parametrize(
+    ("kind", "predictions", "references", "value"),
+    [
+        ("accuracy", ["1", "2", "True"], [1, 1, True], 200 / 3),
+        ("accuracy", ["a"], [" a "], 100),
+        ("tag_accuracy", [["1", "2"]], ["1 1"], 50),
+        ("tag_accuracy", [["1", "2"]], [[1, 1]], 50),
+        ("f1", ["1", "2"], [1, 2], 100),
+        ("mse", [1.0, 4.0], ["1.0", 2], 2),
+        ("exact_match", ["1", "2"], [1, 1], 50),
+        ("exact_match", [["N", "V"]], ["N  V"], 100),
+        ("exact_match", [0.5], ["0.5"], 100),
+    ],
+)
+def test_answers_are_compared_with_what_the_column_stores(
+    kind: str, predictions: list[object], references: list[object], value: float
+) -> None:
+    """Data may have numbers, truth values and spaces where answers have names of classes."""
+    assert metric(kind).measure(predictions, references).value == pytest.approx(value)
+
+
+def test_answers_of_a_model_that_diverged_are_measured() -> None:
+    """NaN is worse than any value; an error would end the training."""
+    assert math.isnan(metric("mse").measure([math.nan], [1]).value)
+
+
 def test_another_number_of_tags_is_refused() -> None:
     """Tags belong to words."""
     with pytest.raises(InputError, match="row 1 has 1 predicted tags for 2 words"):

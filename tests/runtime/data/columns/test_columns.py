@@ -14,6 +14,7 @@ from weft.runtime.data.columns.column import Column
 from weft.runtime.data.columns.registry import COLUMNS, columns_of
 from weft.runtime.data.columns.settings import AnyColumn
 from weft.runtime.data.settings import PieceSettings
+from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.table import batch_of
 from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
 from weft.specs.findings import InputError
@@ -114,7 +115,20 @@ def test_classes_have_the_given_order() -> None:
     assert columns["x"].decode(1) == "a"
 
 
-@pytest.mark.parametrize("value", ["x", "", None, "nan", "1e99", True, float("inf")])
+def test_tags_need_pieces_that_begin_words() -> None:
+    """Over symbols, all labels would be -1 and nothing would train."""
+    settings = {
+        "words": {"type": "text", "tokenizer": "text"},
+        "tags": {"type": "tags", "of": "words", "classes": ["N"]},
+    }
+    known = {key: TypeAdapter[Any](AnyColumn).validate_python(one) for key, one in settings.items()}
+    columns = columns_of(known, {"text": Symbols(["a", "b"])})
+
+    with pytest.raises(InputError, match="no piece of the tokenizer 'text' begins a word"):
+        batch_of(columns, [{"words": "a b", "tags": "N N"}])
+
+
+@pytest.mark.parametrize("value", ["x", "", None, "nan", "1e99", 10**400, True, float("inf")])
 def test_a_number_must_be_finite(value: Any) -> None:
     """A value that is not finite would make all weights NaN."""
     with pytest.raises(InputError, match="not a finite number"):
