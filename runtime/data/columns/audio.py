@@ -90,18 +90,26 @@ class AudioColumn(Column):
         Raises:
             InputError: the value is not audio, or the file cannot be read or is truncated.
         """
-        if isinstance(value, (list, np.ndarray)):
-            return np.asarray(value, dtype=np.float64), self.settings.rate
         if isinstance(value, Mapping) and {"array", "sampling_rate"} <= value.keys():
-            return np.asarray(value["array"], dtype=np.float64), int(value["sampling_rate"])
+            value, rate = value["array"], value["sampling_rate"]
+        else:
+            rate = self.settings.rate
+        if isinstance(value, (list, np.ndarray)):
+            try:
+                return np.asarray(value, dtype=np.float64), int(rate)
+            except (OverflowError, TypeError, ValueError) as error:
+                raise InputError(
+                    f"the value of '{self.name}' is not an array of samples: {error}",
+                    help="write a list of numbers between -1 and 1",
+                ) from error
         if not isinstance(value, Path):
             raise InputError(
                 f"the value of '{self.name}' is {value!r:.60}, not audio",
                 help="name the field of the sound files as 'from' of the column",
             )
         library = required("soundfile", "audio", place)
-        refuse_truncated(value)
         try:
+            refuse_truncated(value)
             with library.SoundFile(str(value)) as file:
                 samples = file.read(dtype="float64")
                 frames, rate = file.frames, file.samplerate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,11 +82,17 @@ class ImageColumn(Column):
         if isinstance(value, np.ndarray):
             return value
         if isinstance(value, list):
-            return np.array(value, dtype=self.settings.dtype)
+            try:
+                return np.array(value, dtype=self.settings.dtype)
+            except (OverflowError, TypeError, ValueError) as error:
+                raise InputError(
+                    f"the value of '{self.name}' is not an array of {self.settings.dtype}: {error}",
+                    help="write a list of rows of numbers, all of the same length",
+                ) from error
         if isinstance(value, Path) and value.suffix == ".npy":
             try:
                 return np.asarray(np.load(value, allow_pickle=False))
-            except (OSError, ValueError, EOFError) as error:
+            except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
                 problem = f"the array cannot be read: {error}"
                 raise InputError(problem, place=place, help="copy the file again") from error
         if isinstance(value, Path):
@@ -93,7 +100,7 @@ class ImageColumn(Column):
             try:
                 with library.open(value) as image:
                     return self._pixels(image)
-            except (OSError, ValueError, SyntaxError) as error:
+            except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
                 problem = f"the image cannot be read: {error}"
                 raise InputError(problem, place=place, help="copy the file again") from error
         if hasattr(value, "convert"):  # an image of Pillow, as the hub reader gives it
@@ -110,6 +117,11 @@ class ImageColumn(Column):
             raise InputError(
                 f"an image file cannot have {channels} channels",
                 help="set 'size' to 1, 3 or 4 channels, or use arrays",
+            )
+        if image.mode[0] in "IF":
+            raise InputError(
+                f"the image has more than 8 bits for each value (mode {image.mode})",
+                help="convert it to 8 bits, or store arrays and set 'dtype' to 'float32'",
             )
         pixels = np.asarray(image.convert(MODES[channels]))
         return pixels[None] if pixels.ndim == AXES - 1 else np.moveaxis(pixels, -1, 0)

@@ -140,7 +140,7 @@ def test_different_numbers_of_rows_are_refused() -> None:
 
 def test_a_value_of_another_type_is_refused() -> None:
     """BLEU of numbers has no meaning."""
-    with pytest.raises(InputError, match="the value of 'row 2' is 1.5, not a text"):
+    with pytest.raises(InputError, match=r"the value of 'row 2' is 1\.5, not a text"):
         metric("bleu").measure(["a", 1.5], ["a", "b"])
 
 

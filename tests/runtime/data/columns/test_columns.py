@@ -181,6 +181,31 @@ def test_a_damaged_image_is_refused(tmp_path: Path) -> None:
         assert caught.value.place == str(tmp_path / name)
 
 
+def test_an_image_file_of_16_bits_is_refused(tmp_path: Path) -> None:
+    """Pillow would clip its values to 255, which makes nearly every image white."""
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.full((2, 2), 1000, np.uint16)).save(tmp_path / "a.png")
+
+    with pytest.raises(InputError, match="more than 8 bits"):
+        batch_of(column({"type": "image", "size": [1, 2, 2]}), [{"x": tmp_path / "a.png"}])
+
+
+@pytest.mark.parametrize("value", [[[[1, 2], [3]]], [[[1, 2], [3, 300]]], [[["a", 2], [3, 4]]]])
+def test_an_image_of_other_than_numbers_is_refused(value: Any) -> None:
+    """Rows of several lengths, numbers out of range, and texts."""
+    with pytest.raises(InputError, match="is not an array of uint8"):
+        batch_of(column({"type": "image", "size": [1, 2, 2]}), [{"x": value}])
+
+
+@pytest.mark.parametrize(
+    "value", [["a"], [[1.0], [1.0, 2.0]], {"array": [0.5], "sampling_rate": "fast"}]
+)
+def test_audio_of_other_than_numbers_is_refused(value: Any) -> None:
+    """As a service may receive it."""
+    with pytest.raises(InputError, match="is not an array of samples"):
+        batch_of(column({"type": "audio"}), [{"x": value}])
+
+
 def test_audio_is_padded_with_a_mask(tmp_path: Path) -> None:
     """Samples of 16 bits are exact; the mask is true for samples."""
     pytest.importorskip("soundfile")
