@@ -236,7 +236,12 @@ class Maker:
                 for side, raw in raws.items():
                     raw.append(texts[side][number].encode())
                 if recipe.hashes:
-                    hashes.append(_hash(row))
+                    cut = [
+                        texts[side][number]
+                        for side, one in enumerate(recipe.sides)
+                        if sizes[side] == one.most
+                    ]
+                    hashes.append(_hash(row, cut))
         blobs = [b"".join(each) for each in raws.values()]
         content = [
             *(np.array(side, self._dtype).tobytes() for side in ids),
@@ -307,10 +312,16 @@ def _lines(blob: bytes, path: Path, first: int, *, escaped: bool) -> Iterator[st
         yield json.loads(raw) if escaped else decode(raw, path, number)
 
 
-def _hash(row: Sequence[Sequence[int]]) -> int:
-    """Return a 64-bit hash; the collision probability among 36 million rows is 4e-5."""
+def _hash(row: Sequence[Sequence[int]], cut: Sequence[str]) -> int:
+    """Return a 64-bit hash; the collision probability among 36 million rows is 4e-5.
+
+    Args:
+        row: ids of each text.
+        cut: the texts that may have been cut to these ids, which others may have as well.
+    """
     every = chain.from_iterable(row)
     content = array("I", [*(len(ids) for ids in row[:-1]), *every]).tobytes()
+    content += "".join(f"{text}\n" for text in cut).encode()
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 

@@ -115,6 +115,21 @@ def test_the_first_of_equal_pairs_is_kept(data: DataSettings, tmp_path: Path) ->
     assert len(made.valid) == 3
 
 
+def test_texts_that_are_only_equal_once_they_are_cut_are_no_duplicates(
+    data: DataSettings, tmp_path: Path
+) -> None:
+    """Cut to one token, the texts of both sides differ less than they do whole."""
+    text = {"type": "text", "tokenizer": "tokenizer", "max_length": 2}
+    columns = {"source": text, "target": text}
+    whole = prepare(changed(data, filter={"duplicates": "drop"}), TOKENIZER, tmp_path / "a")
+    cut = changed(data, columns=columns, filter={"duplicates": "drop"})
+
+    made = prepare(cut, TOKENIZER, tmp_path / "b")
+
+    assert len({*texts(made, "target")}) < len({*texts(whole, "target")})
+    assert made.report["train"] == whole.report["train"]
+
+
 def test_a_stopped_preparation_resumes(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
