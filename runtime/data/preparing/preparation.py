@@ -81,9 +81,8 @@ class Preparation:
             InputError: a file is missing or invalid, or no row of a split is left.
         """
         texts = {split: self._texts(split) for split in self.splits} if self.names else {}
-        self._fit()
+        files = self._fit()
         vocabularies = self._vocabularies(texts["train"]) if texts else {}
-        files = {path.name: path.read_bytes() for path in self.fresh.glob("*.classes.json")}
         reports: dict[str, Any] = dict.fromkeys(self.splits)
         for split in ("valid", "train"):  # the short split first, to find its errors early
             columns = columns_of(self.data.columns, vocabularies, files)
@@ -177,17 +176,25 @@ class Preparation:
                 file.close()
         return count
 
-    def _fit(self) -> None:
-        """Let columns learn from the training values, such as their classes."""
+    def _fit(self) -> dict[str, bytes]:
+        """Let columns learn from the training values, such as their classes; return their files."""
+        found: dict[str, bytes] = {}
         for name, column in self.columns.items():
-            stored = self.fresh / f"{name}.classes.json"
-            if not column.fits or stored.is_file():
+            if not column.fits:
                 continue
-            column.fit(
-                record.values[column.field] for record in self._records("train", {name: column})
-            )
-            for file, content in column.files().items():
-                write_file(self.fresh / file, content)
+            note = self.work / f"{name}.fitted"
+            if not note.is_file():
+                column.fit(
+                    record.values[column.field] for record in self._records("train", {name: column})
+                )
+                files = column.files()
+                for file, content in files.items():
+                    write_file(self.fresh / file, content)
+                write_file(note, json.dumps(sorted(files)).encode())
+            found |= {
+                file: (self.fresh / file).read_bytes() for file in json.loads(note.read_text())
+            }
+        return found
 
     def _vocabularies(self, texts: _Texts) -> dict[str, Vocabulary]:
         """Train on the training text and return the tokenizers by name."""

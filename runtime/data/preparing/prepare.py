@@ -24,11 +24,13 @@ from ....specs.findings import InputError, did_you_mean
 from ..columns.registry import columns_of
 from ..folders import remove_leftover, resuming
 from ..readers.registry import reader_of
+from ..settings import FileTokenizerSettings
 from ..shards.arrays import AGAIN
 from ..shards.corpus import Corpus
 from ..shards.shards import SHARD
 from ..shards.workers import default_workers
 from ..table import Table
+from ..text_files import resolve
 from ..vocabularies import vocabularies_of
 from .preparation import Preparation, Report
 from .records import fields_of, values_of
@@ -245,14 +247,19 @@ def _fingerprint(data: DataSettings, tokenizers: Tokenizers) -> str:
     Raises:
         InputError: a path leaves the root.
     """
-    stats, readers = dict[str, tuple[int, int]](), dict[str, Any]()
+    files, readers = dict[str, Path](), dict[str, Any]()
+    stats: dict[str, tuple[int, int]] = {}
     for name, split in (("train", data.train), ("valid", data.valid)):
         reader = reader_of(split, data.root)
-        readers[name] = [split.reader, reader.known, split.weights]
-        for file, path in reader.files().items():
-            if path.is_file():  # the reader reports a missing file and suggests similar names
-                stat = path.stat()
-                stats[file] = (stat.st_size, stat.st_mtime_ns)
+        readers[name] = [split.full_name, reader.known, split.weights]
+        files |= reader.contents()
+    for one in tokenizers.values():
+        if isinstance(one, FileTokenizerSettings):
+            files[one.path] = resolve(data.root, one.path)
+    for file, path in files.items():
+        if path.is_file():  # its reader reports a missing file and suggests similar names
+            stat = path.stat()
+            stats[file] = (stat.st_size, stat.st_mtime_ns)
     known: dict[str, Any] = {
         "format": FORMAT,
         "columns": {name: one.model_dump(mode="json") for name, one in data.columns.items()},

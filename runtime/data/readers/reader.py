@@ -63,7 +63,8 @@ class Reader(ABC):
         Raises:
             InputError: a file is outside of the root.
         """
-        names = getattr(self.settings, "files", ())
+        own = self.settings
+        names = own.get("files", ()) if isinstance(own, Mapping) else getattr(own, "files", ())
         return {str(name): resolve(self.root, name) for name in names}
 
     def contents(self) -> Mapping[str, Path]:
@@ -87,6 +88,8 @@ class Reader(ABC):
     @property
     def known(self) -> Mapping[str, Any]:
         """Settings that affect the records, as plain data."""
+        if isinstance(self.settings, Mapping):  # of an installed reader
+            return dict(self.settings)
         found: Mapping[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
         return found
 

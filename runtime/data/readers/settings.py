@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ....specs.findings import did_you_mean
 from ....specs.wording import SettingError
@@ -31,6 +31,19 @@ class DelimitedSettings(FilesSettings):
     """Whether double quotes enclose fields that contain the delimiter or line feeds."""
     names: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Names of the fields, if the files have no first row with them."""
+
+    @field_validator("delimiter")
+    @classmethod
+    def _check_delimiter(cls, value: str | None) -> str | None:
+        """Check that the delimiter can stand between fields.
+
+        Raises:
+            ValueError: it is a quote, or ends a line.
+        """
+        if value is not None and value in '"\r\n':
+            msg = f"{value!r} cannot separate fields"
+            raise SettingError(msg, help_="use another character, such as ',' or ';'")
+        return value
 
 
 class ImagesSettings(Settings):
@@ -194,6 +207,11 @@ class Split(Settings):
     def reader(self) -> str:
         """Name of the reader."""
         return next(name for name in READER_KEYS if getattr(self, name) is not None)
+
+    @property
+    def full_name(self) -> str:
+        """Name of the reader; `plugin NAME` for the reader of an installed package."""
+        return self.reader if self.plugin is None else f"plugin {self.plugin.name}"
 
     @property
     def file_count(self) -> int | None:

@@ -10,7 +10,7 @@ import pytest
 from weft.runtime.data import vocabularies as vocabularies_file
 from weft.runtime.data.preparing.prepare import Prepared, prepare
 from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
-from weft.runtime.data.settings import PieceSettings
+from weft.runtime.data.settings import FileTokenizerSettings, PieceSettings
 from weft.specs.findings import InputError
 
 from .pairs import bpe, changed, lines, pairs, texts
@@ -141,6 +141,21 @@ def test_a_change_of_settings_or_files_prepares_anew(data: DataSettings, tmp_pat
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
     assert built(data, bpe(51))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "text"]
+
+
+def test_another_tokenizer_file_prepares_anew(data: DataSettings, tmp_path: Path) -> None:
+    """The ids of the prepared data are those of the old file."""
+    first = prepare(data, SMALL, tmp_path / "first").files["tokenizer.model"]
+    other = prepare(data, bpe(40), tmp_path / "other").files["tokenizer.model"]
+    path, given = Path(data.root) / "t.model", FileTokenizerSettings(path="t.model")
+    path.write_bytes(first)
+    prepare(data, {"tokenizer": given}, tmp_path / "out")
+
+    path.write_bytes(other)
+    again = prepare(data, {"tokenizer": given}, tmp_path / "out")
+
+    assert again.files["tokenizer.model"] == other
+    assert again.vocabularies["tokenizer"].vocab_size == 40
 
 
 def test_progress_is_reported_with_the_total(data: DataSettings, tmp_path: Path) -> None:

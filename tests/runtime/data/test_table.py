@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
+from weft.runtime.data.columns import registry as column_registry
+from weft.runtime.data.columns.column import Context
+from weft.runtime.data.columns.number import NumberColumn
 from weft.runtime.data.preparing.prepare import Prepared, prepare
 from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
 from weft.runtime.data.settings import BatchSettings
@@ -150,6 +155,45 @@ def test_prepared_data_is_opened_again(data: dict[str, Any], tmp_path: Path) -> 
     assert set(again.files) == {"text.model", "kind.classes.json", "tags.classes.json"}
     assert again.files == first.files
     assert again.digest == first.digest
+
+
+class Longest(NumberColumn):
+    """Column of an installed package that divides by the largest training value."""
+
+    def __init__(self, name: str, settings: Any, context: Context) -> None:
+        """Read the largest value, if it is known."""
+        super().__init__(name, settings, context)
+        self.largest = float(context.files.get("largest.txt", b"0"))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the largest value is unknown."""
+        return not self.largest
+
+    def fit(self, values: Iterable[Any]) -> None:
+        """Find the largest value."""
+        self.largest = max(map(float, values))
+
+    def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
+        """Return a share of the largest value."""
+        return {"": super().encode(value)[""] / np.float32(self.largest)}
+
+    def files(self) -> Mapping[str, bytes]:
+        """Return the largest value."""
+        return {"largest.txt": str(self.largest).encode()}
+
+
+def test_an_installed_column_has_the_files_that_it_stored(
+    data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their names: scores are 0, 0.5, ..., 24.5, and every tenth text is empty."""
+    monkeypatch.setattr(column_registry, "plugin", lambda *_: Longest)
+    data["columns"]["value"] = {"type": "plugin", "plugin": "longest", "from": "score"}
+
+    made = prepared(tmp_path / "out", data)
+
+    assert made.files["largest.txt"] == b"24.5"
+    assert made.train.batch(np.array([2])).inputs["value"].item() == pytest.approx(1 / 24.5)
 
 
 def test_an_unseen_class_is_refused_with_its_place(data: dict[str, Any], tmp_path: Path) -> None:

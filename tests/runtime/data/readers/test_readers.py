@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from weft.runtime.data.readers import registry
+from weft.runtime.data.readers.reader import Reader, Record
 from weft.runtime.data.readers.registry import READERS, reader_of
 from weft.runtime.data.readers.settings import READER_KEYS, Split
 from weft.specs.findings import InputError
@@ -257,6 +260,38 @@ def test_trees_give_words_symbols_and_the_tree(tmp_path: Path) -> None:
     assert [row[0] for row in found] == ["the dog barks"]
     assert found[0][1] == "(S (NP XX XX )NP (VP XX )VP )S"
     assert [leaf.word for leaf in found[0][2].leaves()] == ["the", "dog", "barks"]
+
+
+class Mine(Reader):
+    """Reader of an installed package: one record for each file."""
+
+    def parts(self) -> int:
+        """Return the number of files."""
+        return len(self.files())
+
+    def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
+        """Yield the name of a file."""
+        del fields
+        yield Record({"text": list(self.files())[part]}, "")
+
+
+def test_what_a_plugin_reads_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings are plain data; prepared data are identified by them and by its name."""
+    monkeypatch.setattr(registry, "plugin", lambda *_: Mine)
+    split = Split.model_validate({"plugin": {"name": "mine", "params": {"files": ["a", "b"]}}})
+
+    reader = reader_of(split, str(tmp_path))
+
+    assert reader.known == {"files": ["a", "b"]}
+    assert reader.files() == {"a": tmp_path / "a", "b": tmp_path / "b"}
+    assert split.full_name == "plugin mine"
+
+
+@pytest.mark.parametrize("delimiter", ['"', "\n", "\r"])
+def test_a_delimiter_that_cannot_separate_is_refused(delimiter: str) -> None:
+    """The csv module would raise an error in the middle of the data."""
+    with pytest.raises(ValueError, match="cannot separate fields"):
+        Split.model_validate({"csv": {"files": ["a"], "delimiter": delimiter}})
 
 
 def test_an_unknown_plugin_is_refused(tmp_path: Path) -> None:
