@@ -303,10 +303,16 @@ def init_rules(root: Scope) -> Iterator[tuple[str, InitRule]]:
         yield "", rule
 
 
-def position_limits(graph: Graph) -> list[int]:
+def position_limits(graph: Graph) -> tuple[int, ...]:
     """Return the maximum sequence length of each block that has one."""
-    limits = (part.block.max_length(part.arguments) for _, _, part in owned_parts(graph.root))
-    return [limit for limit in limits if limit is not None]
+    return _limits(graph.root)
+
+
+@kept
+def _limits(root: Scope) -> tuple[int, ...]:
+    """Return the maximum sequence lengths of the blocks in a scope."""
+    limits = (part.block.max_length(part.arguments) for _, _, part in owned_parts(root))
+    return tuple(limit for limit in limits if limit is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 
 from torch import nn
@@ -68,7 +68,7 @@ class Translator:
     @property
     def longest_source(self) -> int:
         """Maximum tokens of a source, without the end token; longer ones are truncated."""
-        return longest_source(LONGEST_SOURCE, self._positions)
+        return longest_source(LONGEST_SOURCE, positions_of(self.model, *self.others))
 
     def translate(
         self,
@@ -207,10 +207,6 @@ class Translator:
             half=self.half,
             cancelled=cancelled,
         )
-
-    @cached_property
-    def _positions(self) -> int | None:
-        return positions_of(self.model, *self.others)
 
     def _avoid(self) -> Avoidance:
         if not self._avoidance:
