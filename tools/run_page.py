@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -213,7 +212,7 @@ def _range(words: str, field: Schema) -> str:
 
 def _flowing(text: str) -> str:
     """Return a docstring as one line for a table cell."""
-    return re.sub(r"\bNone\b", "`null`", " ".join(text.split())).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def main() -> None:

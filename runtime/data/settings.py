@@ -93,7 +93,7 @@ class SymbolSettings(Settings):
     type: Literal["symbols"] = "symbols"
     """Selects this tokenizer."""
     spelling: Name | None = None
-    """Tokenizer that encodes all other tokens; None encodes them as unknown."""
+    """Tokenizer that encodes all other tokens; `null` encodes them as unknown."""
     only: Literal["all", "brackets"] = "all"
     """Tokens that become symbols: all of them, or those that begin with a bracket."""
 
@@ -106,7 +106,7 @@ class FileTokenizerSettings(Settings):
     path: PathText
     """File below the data root; `tokenizer.json` needs the extra `tokenizers`."""
     special: tuple[str, str, str, str] | None = None
-    """Padding, end, unknown and beginning token of a `tokenizer.json`; None means `<pad>`,
+    """Padding, end, unknown and beginning token of a `tokenizer.json`; `null` means `<pad>`,
     `</s>`, `<unk>` and `<s>`.  The padding token must have the id 0."""
 
     @model_validator(mode="after")
@@ -132,10 +132,10 @@ class FilterSettings(Settings):
     """Rules that drop training rows by their texts; rows with an empty text are always dropped."""
 
     max_length: int | None = Field(default=None, ge=1)
-    """Maximum number of tokens of each text, excluding begin and end tokens; None means no
+    """Maximum number of tokens of each text, excluding begin and end tokens; `null` means no
     limit."""
     max_ratio: float | None = Field(default=None, ge=1.0)
-    """Maximum ratio of the longest text of a row to the shortest in tokens; None means no
+    """Maximum ratio of the longest text of a row to the shortest in tokens; `null` means no
     limit."""
     duplicates: Literal["keep", "drop"] = "keep"
     """With `drop`, only the first of the rows with equal texts is kept."""
@@ -147,7 +147,7 @@ class BatchSettings(Settings):
     tokens: int = Field(default=4096, ge=2)
     """Maximum number of tokens on each side, including padding and end tokens: rows * longest."""
     max_sentences: int | None = Field(default=None, ge=1)
-    """Maximum number of pairs in a batch; None means no limit."""
+    """Maximum number of pairs in a batch; `null` means no limit."""
     pool: int = Field(default=1000, ge=1)
     """Size of the random pools that are sorted by length, in batches.
 

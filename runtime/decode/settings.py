@@ -70,7 +70,7 @@ class SearchSettings(BaseModel):
     max_extra: int = Field(default=50, ge=0, le=100_000)
     """Tokens added to the maximum output length that `max_factor` gives."""
     max_length: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Maximum tokens of an output for any input length; null for no further limit."""
+    """Maximum tokens of an output for any input length; by default there is no further limit."""
     min_length: int = Field(default=0, ge=0, le=1_000_000)
     """Minimum tokens of an output, not counting the end token; the maximum length takes precedence.
     """
@@ -88,11 +88,12 @@ class SearchSettings(BaseModel):
     avoid: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Words or phrases that no output may contain; they match complete words only."""
     iterations: int = Field(default=10, ge=1, le=1000)
-    """Iterations of mask-predict; other searches ignore it."""
+    """Iterations of mask-predict, which rewrites the least probable tokens; no other search has it.
+    """
     lengths: int = Field(default=5, ge=1, le=1000)
-    """Candidate lengths per output in mask-predict; other searches ignore it."""
+    """Candidate lengths per output in mask-predict; no other search has it."""
     sample: SampleSettings | None = None
-    """Sample `beam` outputs instead of searching; null searches."""
+    """Sample `beam` outputs instead of searching; `null` searches."""
 
     @model_validator(mode="after")
     def _has_room(self) -> SearchSettings:
@@ -149,7 +150,7 @@ class GenerateSettings(BaseModel):
     )
     """Sampling temperature: logits are divided by it; 0 takes the most probable token."""
     top_k: int | None = Field(default=None, ge=1)
-    """Sample from this many most probable tokens; null is all."""
+    """Sample from this many most probable tokens; by default from all."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Sample from the fewest most probable tokens whose probabilities sum to this much."""
     min_p: float = Field(default=0.0, ge=0, lt=1)

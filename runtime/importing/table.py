@@ -65,7 +65,8 @@ class Weight(Record):
     """A placeholder of the names, and the number of its values from 0 on: the source tensors are
     stacked along a new first axis."""
     split: tuple[Annotated[tuple[Number, ...], Field(min_length=2)] | None, ...] = ()
-    """For each axis, the sizes of the axes that it is split into; one may be -1; null keeps it."""
+    """For each axis, the sizes of the axes that it is split into, of which one may be -1; `null`
+    keeps it."""
     take: tuple[Number | tuple[Number, Number | None] | None, ...] = ()
     """For each axis after splitting, an index, a range (first, and the one after the last or null)
     or null, which takes all."""

@@ -45,7 +45,7 @@ class Metric(Named):
     """Types of the columns whose values it compares, such as `text`; empty for any type."""
 
     column: str | None = None
-    """Column that contains the references; null is the column that the predictor answers in."""
+    """Column that contains the references; `null` is the column that the predictor answers in."""
 
     @property
     def name(self) -> str:

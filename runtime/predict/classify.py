@@ -41,7 +41,7 @@ class Tags(PredictorSettings):
     output: str = "logits"
     """Output of the model with a score for each tag at each position, [B T tags]."""
     words: str | None = None
-    """Column with the words; null is the only column that the model reads."""
+    """Column with the words; `null` is the only column that the model reads."""
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""

@@ -137,7 +137,7 @@ class MaskPredict(PredictorSettings):
     lengths: int = Field(default=5, ge=1, le=1000)
     """Candidate lengths for each output."""
     max_length: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Maximum tokens of an output; null for no further limit."""
+    """Maximum tokens of an output; by default there is no further limit."""
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
@@ -165,7 +165,7 @@ class Generate(PredictorSettings, GenerateSettings):
 
     type: Literal["generate"] = "generate"
     prefix: str | None = None
-    """Column with the text that is continued; null continues an empty text."""
+    """Column with the text that is continued; `null` continues an empty text."""
 
     @model_validator(mode="after")
     def _samples_differ(self) -> Generate:

@@ -228,8 +228,12 @@ class Selected:
     ) -> JsonSchemaValue:
         """Return the JSON Schema: a name, or the settings of a shipped implementation."""
         del schema
-        plugins = self._plugins
-        forms = [handler(plugins.find(name).__pydantic_core_schema__) for name in plugins.shipped]
+        kinds = map(self._plugins.find, self._plugins.shipped)
+        # The handler does not call the method of the class, which may leave settings out.
+        forms = [
+            kind.__get_pydantic_json_schema__(kind.__pydantic_core_schema__, handler)
+            for kind in kinds
+        ]
         return {"anyOf": [{"type": "string"}, *forms]}
 
 

@@ -45,13 +45,13 @@ class OptimizerSettings(BaseModel):
     betas: tuple[_Beta, _Beta] = (0.9, 0.98)
     """Decay rates of the running means of the gradient and of its square, for adam and adamw."""
     momentum: float | None = Field(default=None, ge=0, lt=1)
-    """Momentum of `muon` (null means 0.95) and `sgd` (null means 0.9)."""
+    """Momentum of `muon` (`null` means 0.95) and `sgd` (`null` means 0.9)."""
     eps: float = Field(default=1e-9, gt=0)
     """Added to the denominator (the root of the mean squared gradient) for stability."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of matrices; vectors (norms, biases) have none."""
     clip: float | None = Field(default=None, gt=0)
-    """Maximum Euclidean norm of the gradients of all parameters; null disables clipping."""
+    """Maximum Euclidean norm of the gradients of all parameters; `null` disables clipping."""
 
 
 def make_optimizer(

@@ -80,13 +80,13 @@ class Evaluation(Settings):
     every: Positive = 1000
     """Updates between validations."""
     patience: Positive | None = None
-    """Number of validations without improvement after which the run stops; None disables this."""
+    """Number of validations without improvement after which the run stops; `null` disables this."""
     metrics: tuple[AnyMetric, ...] = ()
     """What is measured besides the losses: names such as `bleu`, or objects with settings."""
     best: AnyMetric = Loss()
     """Metric that selects the best checkpoint: `loss`, `loss:NAME`, or one of `metrics`."""
     rows: Positive | None = None
-    """Number of validation rows that are predicted for metrics, from the first; None is all."""
+    """Number of validation rows, from the first, that are predicted for metrics; `null` is all."""
     samples: int = Field(default=4, ge=0)
     """Number of predictions that are logged as text at each validation."""
     pictures: int = Field(default=1, ge=0)
@@ -128,7 +128,7 @@ class Run(Settings):
     """How the trained model answers, such as `{"type": "beam", "beam": 4}`; metrics of predictions
     need it."""
     answers: str | None = None
-    """Column that the model predicts; None is the only column that `predict` can answer in."""
+    """Column that the model predicts; `null` is the only column that `predict` can answer in."""
     trackers: tuple[AnyTracker, ...] = (TensorBoard(),)
     """Where values, sample outputs and pictures are logged besides `metrics.jsonl`."""
     start: PathText | None = None
@@ -169,7 +169,7 @@ class Run(Settings):
     parallel: ParallelSettings = ParallelSettings()
     """Distributed training with torchrun; see docs/scaling.md."""
     threads: Positive | None = None
-    """Number of CPU threads; None leaves the choice to torch."""
+    """Number of CPU threads; `null` leaves the choice to torch."""
     checkpoint: CheckpointSettings = CheckpointSettings()
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Seed of the initial weights, the order of the data and dropout."""

@@ -18,7 +18,7 @@ class ColumnSettings(Settings):
     model_config = ConfigDict(populate_by_name=True)
 
     from_: str | None = Field(default=None, alias="from", min_length=1)
-    """Field of the reader's records; None is the name of the column."""
+    """Field of the reader's records; `null` is the name of the column."""
 
 
 class SamplingSettings(Settings):
@@ -56,17 +56,17 @@ class TextSettings(ColumnSettings):
     end: bool = True
     """Put the end token after each text."""
     block: int | None = Field(default=None, ge=2)
-    """Cut the concatenated texts into rows of this many tokens, for language models; None makes
+    """Cut the concatenated texts into rows of this many tokens, for language models; `null` makes
     each text a row."""
     segment: int | None = Field(default=None, ge=2)
     """Cut each text, a document, into rows of this many tokens, which batches keep in order, for an
     objective with `segments`; the last row may be shorter."""
     max_length: int | None = Field(default=None, ge=1)
-    """Cut each text to this many tokens, including begin and end tokens; None keeps it whole.
+    """Cut each text to this many tokens, including begin and end tokens; `null` keeps it whole.
     `filter.max_length` drops long texts instead.  Only prepared texts are cut: a predictor that
     searches reads the whole source."""
     sampling: SamplingSettings | None = None
-    """Sub-word sampling in training; None always uses the best split."""
+    """Sub-word sampling in training; `null` always uses the best split."""
 
     @model_validator(mode="after")
     def _check_block(self) -> Self:
@@ -96,7 +96,7 @@ class ClassSettings(ColumnSettings):
     type: Literal["class"] = "class"
     """Selects this type of column."""
     classes: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """Classes in the order of their numbers; None takes those of the training data, sorted."""
+    """Classes in the order of their numbers; `null` takes those of the training data, sorted."""
     unseen: Literal["refuse", "count"] = "refuse"
     """What to do with an unknown class in validation and test data: stop with an error, or count
     it in the report and use the label -1, which no loss counts."""
@@ -113,7 +113,7 @@ class TagsSettings(ColumnSettings):
     of: Name
     """Text column whose words have the tags."""
     classes: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """Tags in the order of their numbers; None takes those of the training data, sorted."""
+    """Tags in the order of their numbers; `null` takes those of the training data, sorted."""
     unseen: Literal["refuse", "count"] = "refuse"
     """What to do with an unknown tag in validation and test data, as for classes."""
 

@@ -25,7 +25,7 @@ class DelimitedSettings(FilesSettings):
     """CSV or TSV files; the first row of each has the names of the fields."""
 
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
-    """Character between fields; None is a tab for names that end with `.tsv` or `.tsv.gz`, and
+    """Character between fields; `null` is a tab for names that end with `.tsv` or `.tsv.gz`, and
     otherwise a comma."""
     quoting: bool = True
     """Whether double quotes enclose fields that contain the delimiter or line feeds."""

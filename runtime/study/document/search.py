@@ -63,7 +63,7 @@ class Search(Settings):
     """Which trials are stopped early: those that are worse at a validation than the median of the
     trials before, or worse than their best quarter."""
     metric: str | None = None
-    """What is optimized: a metric of the run's validations; null is the run's `evaluate.best`."""
+    """What is optimized: a metric of the run's validations; `null` is the run's `evaluate.best`."""
     seeds: Positive = 1
     """Number of the study's seeds with which each trial is trained; the mean counts."""
     seed: int = Field(default=1, ge=0, lt=2**31)

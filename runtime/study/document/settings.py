@@ -70,7 +70,7 @@ class Measure(Settings):
     """How trained models are measured; choices are made on the validation data only."""
 
     tests: tuple[str, ...] | None = None
-    """Test sets of the base run; null is all of them."""
+    """Test sets of the base run; `null` is all of them."""
     metrics: tuple[AnyMetric, ...] = ()
     """Metrics, of which the first decides; empty: those of the base run."""
     checkpoint: Literal["averaged", "best"] = "averaged"
@@ -128,7 +128,7 @@ class StudySettings(Settings):
     run: PathText | dict[str, Any]
     """Base run: a shipped name, a file in the folder of the study, or a complete run."""
     root: PathText | None = None
-    """Folder of the data; null is `data.root` of the base run."""
+    """Folder of the data; `null` is `data.root` of the base run."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Settings of the base run that differ in this study, by dotted path."""
     rows: dict[RowName, Change] = Field(default_factory=dict)
@@ -140,7 +140,7 @@ class StudySettings(Settings):
     seeds: tuple[Seed, ...] = Field(default=(1, 2, 3), min_length=1)
     """Seeds with which each row is trained."""
     match: Match | None = None
-    """Makes the rows equally large; null leaves them as they are."""
+    """Makes the rows equally large; `null` leaves them as they are."""
     budget: Budget = Budget()
     measure: Measure = Measure()
     compare: Compare = Compare()

@@ -16,6 +16,7 @@ from weft.runtime.decode.settings import GenerateSettings, SearchSettings
 from weft.runtime.decode.translate import Translator
 from weft.runtime.predict.predictor import Context, Predictor
 from weft.runtime.predict.registry import PREDICTORS
+from weft.runtime.train.run_schema import run_schema
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
@@ -138,6 +139,21 @@ def test_missing_columns_outputs_and_values_are_reported(scorer: Any) -> None:
         made("argmax", Context((model,), columns, "label")).predict(ROWS)
     with pytest.raises(InputError, match="row 1 has no value for the column 'source'"):
         made("tags", Context((model,), columns, "label")).predict([{"sauce": "a"}])
+
+
+def test_editors_offer_only_settings_with_an_effect() -> None:
+    """A run that sets another one is refused, so its JSON Schema must not complete it."""
+    ways = run_schema()["properties"]["predict"]["anyOf"]
+    offered = {
+        way["properties"]["type"]["const"]: {*way["properties"]}
+        for way in ways
+        if "properties" in way
+    }
+
+    for name, kind in ((name, PREDICTORS.find(name)) for name in PREDICTORS.shipped):
+        assert offered[name] == kind.model_fields.keys() - getattr(kind, "idle", set())
+    assert "beam" in offered["beam"] - offered["greedy"]
+    assert "sample" not in offered["beam"]
 
 
 def test_inputs_may_have_other_names_than_columns(scorer: Any) -> None:

@@ -29,7 +29,7 @@ class MLflow(TrackerSettings):
     experiment: str = "weft"
     """Experiment that shows the run."""
     uri: str | None = None
-    """Server or store, such as `sqlite:///mlflow.db`; null follows MLFLOW_TRACKING_URI."""
+    """Server or store, such as `sqlite:///mlflow.db`; `null` follows MLFLOW_TRACKING_URI."""
 
     def open(self, run: TrackedRun) -> Tracker:
         """Return an open tracker; a resumed run continues the run of the same folder."""

@@ -18,7 +18,7 @@ class Trackio(TrackerSettings):
     project: str = "weft"
     """Project that shows the run."""
     space: str | None = None
-    """Hugging Face Space, `user/name`, that the values are sent to; null keeps them local."""
+    """Hugging Face Space, `user/name`, that the values are sent to; `null` keeps them local."""
 
     def open(self, run: TrackedRun) -> Tracker:
         """Return an open tracker; a resumed run continues under the same name."""

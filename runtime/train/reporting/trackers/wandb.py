@@ -20,9 +20,9 @@ class WeightsAndBiases(TrackerSettings):
     project: str = "weft"
     """Project that shows the run."""
     entity: str | None = None
-    """User or team; null is the default of the account."""
+    """User or team; `null` is the default of the account."""
     mode: Literal["online", "offline"] | None = None
-    """Whether to upload; null follows WANDB_MODE, whose default is `online`."""
+    """Whether to upload; `null` follows WANDB_MODE, whose default is `online`."""
 
     def open(self, run: TrackedRun) -> Tracker:
         """Return an open tracker; a resumed run continues under the same id."""
