@@ -1,22 +1,18 @@
 """Treebank reader: trees as pairs of text, with words as source and symbols as target.
 
-The words of a sentence are written such that a piece begins with U+2581 if and only if it
-begins a word, so the pieces determine the word boundaries (`word_starts`).
+The words of a sentence are written such that the pieces determine the word boundaries; see
+`data/words.py`.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from ....specs.findings import InputError
-from ..symbols import SPACE, Vocabulary
 from ..text_files import read_lines, resolve
+from ..words import visible
 from . import charts as chart
 from . import tetra
 from .clean import clean
@@ -24,8 +20,6 @@ from .linearization import LINEARIZATIONS
 from .settings import ParsingSettings
 from .trees import Leaf, Malformed, Tree, plain, read_all
 
-NOTHING = "?"
-"""Replacement for a word that the tokenizer would drop completely."""
 ESCAPES = str.maketrans({"\uff08": "-LRB-", "\uff09": "-RRB-"})
 _WIDE = str.maketrans("()", "\uff08\uff09")
 Write = Callable[[Tree], list[str]]
@@ -38,26 +32,12 @@ def word_text(word: str) -> str:
     >>> word_text("-LRB-"), word_text("New\u00a0York"), word_text("\u200b")
     ('(', 'NewYork', '?')
     """
-    shown = unicodedata.normalize("NFKC", plain(word))
-    kept = "".join(one for one in shown if _is_visible(one))
-    return kept or NOTHING
-
-
-def _is_visible(letter: str) -> bool:
-    """Return whether a tokenizer neither drops a character nor treats it as a space."""
-    kind = unicodedata.category(letter)
-    return kind[0] not in "ZC" and letter not in (SPACE, "\ufffd", "\u2585")
+    return visible(plain(word))
 
 
 def source_text(words: Iterable[str]) -> str:
     """Return the text of a sentence for the tokenizer."""
     return " ".join(map(word_text, words))
-
-
-def word_starts(source: Vocabulary) -> Tensor:
-    """Return a mask of the ids that begin a word, [V]."""
-    pieces = source.pieces(range(source.vocab_size))
-    return torch.tensor([piece.startswith(SPACE) for piece in pieces])
 
 
 def read_bank(files: Iterable[str], root: str, settings: ParsingSettings) -> Iterator[Tree | None]:

@@ -24,12 +24,12 @@ from weft.runtime.data.treebank.reader import (
     source_text,
     spelled,
     symbols_of,
-    word_starts,
     word_text,
 )
 from weft.runtime.data.treebank.sentences import words_of
 from weft.runtime.data.treebank.settings import ParsingSettings
 from weft.runtime.data.treebank.trees import Malformed, Tree, read_all
+from weft.runtime.data.words import word_starts
 from weft.specs.findings import InputError
 
 from ..pairs import changed, pairs
