@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .symbols import SPACE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
     from .symbols import Vocabulary
 
-SPACE = "\u2581"
-"""First character of a piece that begins a word."""
 NOTHING = "?"
 """Replacement for a word that the tokenizer would drop completely."""
 
