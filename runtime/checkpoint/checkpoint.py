@@ -18,6 +18,7 @@ How it is written: `saving.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -276,19 +277,19 @@ def _column_files(folder: Path, run: Mapping[str, Any]) -> list[Path]:
     """Return the tokenizer files of an imported model; of others, all files of the columns.
 
     They have the name of a column or a tokenizer of the run; other files of the folder, which a
-    stranger may have put there, do not belong to the model.
+    stranger may have put there, do not belong to the model.  Exports write the names into texts.
     """
-    if run:
-        names = {*run.get("data", {}).get("columns", ()), *run.get("tokenizers", ())}
-        return [
-            path
-            for path in folder.iterdir()
-            if path.name.partition(".")[0] in names
-            and path.suffix in _OF_COLUMNS
-            and path.name not in _OWN
-            and path.is_file()
-        ]
-    return [*folder.glob("*.model"), *folder.glob("*.symbols.json"), *folder.glob(HUB)]
+    names = {*run.get("data", {}).get("columns", ()), *run.get("tokenizers", ())}
+    kinds = ("*",) if run else ("*.model", "*.symbols.json", HUB)
+    return [
+        path
+        for kind in kinds
+        for path in folder.glob(kind)
+        if (not run or (path.name.partition(".")[0] in names and path.suffix in _OF_COLUMNS))
+        and path.name not in _OWN
+        and re.fullmatch(r"[\w.-]+", path.name)
+        and path.is_file()
+    ]
 
 
 def _changed_nodes(state: Mapping[str, Any], graph: Graph) -> list[str]:

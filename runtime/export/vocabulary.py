@@ -106,10 +106,15 @@ def tokens_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the begin, end and padding ids of a checkpoint, as far as they are known."""
     known = checkpoint.state.get("imported", {}).get("tokens")
     if known is not None:
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: known[name] for name in SpecialTokens._fields[:3] if _is_ids(known.get(name))}
     try:
         special: SpecialTokens = special_tokens_of(checkpoint)
     except InputError:
         ends = sorted(ends_of(checkpoint))
         return {"end": ends[0] if len(ends) == 1 else ends} if ends else {}
     return {"begin": special.begin, "end": special.end, "pad": special.pad}
+
+
+def _is_ids(value: Any) -> bool:
+    """Return whether a value of a file is an id, or a list of ids."""
+    return all(type(one) is int for one in (value if isinstance(value, list) else [value]))

@@ -15,7 +15,12 @@ from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse, check
 from weft.graphs.ir.canonical import fingerprint
 from weft.runtime.checkpoint import saving
-from weft.runtime.checkpoint.checkpoint import open_checkpoint, refuse_other_graph, set_weights
+from weft.runtime.checkpoint.checkpoint import (
+    _column_files,
+    open_checkpoint,
+    refuse_other_graph,
+    set_weights,
+)
 from weft.runtime.checkpoint.saving import Contents, recover, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
@@ -296,5 +301,15 @@ def test_only_files_of_columns_belong_to_a_model(toy_checkpoint: Path, tmp_path:
     for name in (".bashrc", "torch.py", "tokenizer.py", "package.json"):
         (folder / name).write_text("")
 
+    (folder / 'tokenizer."""; print(1); """.json').write_text("")
+
     assert open_checkpoint(folder).tokenizers == wanted
     assert wanted.keys() == {"tokenizer.model"}
+
+
+def test_names_of_an_imported_model_are_plain(tmp_path: Path) -> None:
+    """An ejected file lists them in its docstring, which another name could end."""
+    (tmp_path / 'a""" + print(1) + """.model').write_text("")
+    (tmp_path / "b-1.model").write_text("")
+
+    assert _column_files(tmp_path, {}) == [tmp_path / "b-1.model"]

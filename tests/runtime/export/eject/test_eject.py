@@ -250,6 +250,19 @@ def test_tokenizers_and_special_ids_come_with_it(checkpoint_of: Make, tmp_path: 
     assert "next to it: tokenizer.model.\nSpecial ids: begin 3, end 1, padding 0." in head
 
 
+def test_special_ids_are_numbers(checkpoint_of: Make, tmp_path: Path) -> None:
+    """A checkpoint of a stranger may have any values; a text would end the docstring."""
+    tokens = {"begin": '"""; print(1); """', "end": [1, 2], "pad": 0, "other": 3}
+    made = replace(
+        checkpoint_of("transformer-base", layers=1), state={"imported": {"tokens": tokens}}
+    )
+
+    found = eject(made, tmp_path / "model.py")
+
+    assert found.tokens == {"end": [1, 2], "pad": 0}
+    assert "print(1)" not in found.file.read_text()
+
+
 def test_a_file_that_cannot_be_written_leaves_no_weights(
     checkpoint_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
