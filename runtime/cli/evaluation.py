@@ -134,7 +134,7 @@ def evaluate(
     else:
         if trees or prm or each or constrained is not None:
             raise InputError(
-                "--trees, --prm, --each and --constrained are for parsers; this is none",
+                "--trees, --prm, --each and --constrained are for parsers, and this is not one",
                 place=checkpoint,
                 help="give --source and --target, or --test",
             )
@@ -230,7 +230,7 @@ def _banks(
         parsing = next(one.trees.parsing for one in splits if one.trees is not None)
         return {trees: trees_of(read_bank((path.name,), str(path.parent), parsing))}
     return {
-        name: [row[str(answering.run.answers)] for row in rows]
+        name: trees_of(row[str(answering.run.answers)] for row in rows)
         for name, rows in test_rows(model, None, test, root).items()
     }
 

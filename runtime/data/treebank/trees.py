@@ -22,6 +22,7 @@ _SHOWN = 100
 _REPORTED = 3
 """Malformed trees listed individually in a message."""
 _TOKEN = re.compile(r"[()]|[^ \t\r\n()]+")
+_OPENING = re.compile(r"\([ \t\r\n]*([^ \t\r\n()]*)")
 _ESCAPED = {
     "-LRB-": "(",
     "-RRB-": ")",
@@ -168,7 +169,7 @@ def _one(text: str, start: int) -> tuple[Tree | Leaf, int]:
 def read_all(text: str) -> Iterator[Tree | Malformed]:
     """Yield every tree of a text; yield a `Malformed` in place of a malformed tree.
 
-    After a malformed tree, parsing continues at the next line that begins with a bracket.
+    After a malformed tree, parsing continues at the next line that begins a tree; see `_following`.
     A leaf outside of any constituent becomes a tree with the label TOP.
     """
     at = 0
@@ -178,8 +179,27 @@ def read_all(text: str) -> Iterator[Tree | Malformed]:
             yield found if isinstance(found, Tree) else Tree("TOP", (found,))
         except _BracketError as bad:
             yield _malformed(text, bad)
-            following = text.find("\n(", max(bad.at, token.start() + 1) - 1)
-            at = len(text) if following < 0 else following + 1
+            at = _following(text, token.start(), bad.at)
+
+
+def _following(text: str, start: int, mistake: int) -> int:
+    """Return where parsing continues after a malformed tree.
+
+    This is the next line after the mistake that begins with a bracket.  A tree that is never closed
+    takes in the trees after it, up to the mistake; so it is an earlier line if that begins with the
+    label of the malformed tree.
+
+    Args:
+        text: trees.
+        start: offset of the malformed tree.
+        mistake: offset of the mistake.
+    """
+    next_line = text.find("\n(", max(mistake, start + 1) - 1)
+    places = [len(text) if next_line < 0 else next_line + 1]
+    if (opening := _OPENING.match(text, start)) is not None:
+        alike = re.compile(rf"\n(?=\([ \t\r\n]*{re.escape(opening[1])}[ \t\r\n()])")
+        places += [found.end() for found in (alike.search(text, start),) if found is not None]
+    return min(places)
 
 
 def _malformed(text: str, bad: _BracketError) -> Malformed:

@@ -84,6 +84,19 @@ def test_reading_continues_after_a_malformed_tree() -> None:
     assert [isinstance(one, Malformed) for one in found] == [False, True, False, True, False]
 
 
+def test_a_tree_that_is_never_closed_loses_no_other_tree() -> None:
+    """It takes in the trees after it up to the next mistake, and these are read again."""
+    open_, good, two_words = "(S (NN dog)", "(S (NN cat))", "(S (NN a b))"
+    for text, bad in (
+        (f"{open_}\n{good}\n{good}\n{two_words}\n{good}", [0, 3]),
+        (f"( {open_}\n( {good})\n( {good})\n({two_words})\n({good})", [0, 3]),
+        (f"{open_}\n  (VP (VB runs))\n{good}\n{two_words}\n{good}", [0, 2]),
+    ):
+        found = list(read_all(text))
+        assert [at for at, one in enumerate(found) if isinstance(one, Malformed)] == bad
+        assert len(found) == bad[-1] + 2
+
+
 def test_all_malformed_trees_are_reported() -> None:
     """The message has the count and the first three places."""
     with pytest.raises(InputError, match=r"5 of 6 trees are malformed: line 1, .*and 2 more"):
