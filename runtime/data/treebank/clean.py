@@ -31,10 +31,13 @@ def clean(tree: Tree) -> Tree | None:
     Returns:
         The tree, or None if no word is left.
     """
-    if tree.label not in OUTER:
-        tree = Tree("TOP", (tree,))
-    kept = _kept(tree.children)
+    kept = _kept(rooted(tree).children)
     return Tree("TOP", kept) if kept else None
+
+
+def rooted(tree: Tree) -> Tree:
+    """Return a tree with an outer label; TOP is put around a tree without one."""
+    return tree if tree.label in OUTER else Tree("TOP", (tree,))
 
 
 def _kept(children: Iterable[Tree | Leaf]) -> tuple[Tree | Leaf, ...]:

@@ -15,7 +15,7 @@ from ..text_files import read_lines, resolve
 from ..words import visible
 from . import charts as chart
 from . import tetra
-from .clean import clean
+from .clean import clean, rooted
 from .linearization import LINEARIZATIONS
 from .settings import ParsingSettings
 from .trees import Leaf, Malformed, Tree, plain, read_all
@@ -106,8 +106,8 @@ def _sequence_writer(settings: ParsingSettings) -> Write:
 
 WRITERS: Mapping[str, Callable[[ParsingSettings], Write]] = {
     "sequence": _sequence_writer,
-    "chart": lambda _: chart.symbols,
-    "tags": lambda _: tetra.tags_of,
+    "chart": lambda _: lambda tree: chart.symbols(rooted(tree)),
+    "tags": lambda _: lambda tree: tetra.tags_of(rooted(tree)),
 }
 """Factory of the `Write` function of each decoder."""
 COPYING = ("sequence",)

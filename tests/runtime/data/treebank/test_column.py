@@ -63,6 +63,18 @@ def test_a_chart_is_arrays_of_spans_and_tags() -> None:
     assert (found["tokens"], found["symbols"]) == ([3], [7])  # with their end tokens
 
 
+@SETTINGS
+def test_the_label_of_a_root_is_kept(settings: Mapping[str, Any]) -> None:
+    """With `clean` false, the outer label may be that of a constituent, such as S."""
+    bare = TREE.children[0]
+    assert isinstance(bare, Tree)
+    made = column(settings, bare)
+
+    found = made.decode({n: a.tolist() for n, a in made.encode(bare).items()}, list(bare.leaves()))
+
+    assert str(found) == str(TREE)
+
+
 def test_tags_are_three_arrays() -> None:
     """By hand; the last word has no node."""
     made = column({"decoder": "tags"})
