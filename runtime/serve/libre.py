@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
@@ -17,34 +17,39 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from .forms import Ask, Problem, SearchOptions, Text, Unicode
 
+if TYPE_CHECKING:
+    from ..data.readers.settings import Split
+
 _NAMES = {
-    "ar": "Arabic",
-    "cs": "Czech",
-    "da": "Danish",
-    "de": "German",
-    "el": "Greek",
-    "en": "English",
-    "es": "Spanish",
-    "fi": "Finnish",
-    "fr": "French",
-    "hi": "Hindi",
-    "hu": "Hungarian",
-    "it": "Italian",
-    "ja": "Japanese",
-    "ko": "Korean",
-    "nl": "Dutch",
-    "no": "Norwegian",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-    "uk": "Ukrainian",
-    "vi": "Vietnamese",
-    "zh": "Chinese",
+    "ar": ("ara", "Arabic"),
+    "cs": ("ces", "Czech"),
+    "da": ("dan", "Danish"),
+    "de": ("deu", "German"),
+    "el": ("ell", "Greek"),
+    "en": ("eng", "English"),
+    "es": ("spa", "Spanish"),
+    "fi": ("fin", "Finnish"),
+    "fr": ("fra", "French"),
+    "hi": ("hin", "Hindi"),
+    "hu": ("hun", "Hungarian"),
+    "it": ("ita", "Italian"),
+    "ja": ("jpn", "Japanese"),
+    "ko": ("kor", "Korean"),
+    "nl": ("nld", "Dutch"),
+    "no": ("nor", "Norwegian"),
+    "pl": ("pol", "Polish"),
+    "pt": ("por", "Portuguese"),
+    "ro": ("ron", "Romanian"),
+    "ru": ("rus", "Russian"),
+    "sv": ("swe", "Swedish"),
+    "tr": ("tur", "Turkish"),
+    "uk": ("ukr", "Ukrainian"),
+    "vi": ("vie", "Vietnamese"),
+    "zh": ("zho", "Chinese"),
 }
-"""English names of common languages; other languages are listed by their code."""
+"""Codes of common languages in ISO 639-3, and their English names; other languages are listed by
+their code."""
+_SHORT = {three: two for two, (three, _) in _NAMES.items()}
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z]+)?")
 
 
@@ -55,18 +60,20 @@ class Languages(NamedTuple):
     target: str
 
 
-def languages_of(run: Mapping[str, Any]) -> Languages | None:
-    """Return the languages of a run's training data; None if they are not known.
+def languages_of(train: Split, fields: tuple[str, str]) -> Languages | None:
+    """Return the languages of training data; None if they are not known.
 
     They are those of its mtdata corpora, or the suffixes of its files.
 
-    >>> languages_of({"data": {"train": {"source": ["train.en.gz"], "target": ["train.de.gz"]}}})
-    Languages(source='en', target='de')
+    Args:
+        train: the training data of a run.
+        fields: fields of the source and of the target texts.
     """
-    train = run.get("data", {}).get("train") or {}
-    codes = train.get("languages") or [
-        _suffix((train.get(side) or [""])[0]) for side in ("source", "target")
-    ]
+    codes: Sequence[str] = ()
+    if train.mtdata is not None:
+        codes = [_SHORT.get(code, code) for code in train.mtdata.languages]
+    elif train.lines is not None:
+        codes = [_suffix(train.lines[field][0]) for field in fields if field in train.lines]
     if len(set(codes)) == 2 and all(_CODE.fullmatch(one) for one in codes):  # noqa: PLR2004
         return Languages(*codes)
     return None
@@ -81,7 +88,7 @@ def listed(languages: Languages | None) -> list[dict[str, Any]]:
     if languages is None:
         return []
     return [
-        {"code": code, "name": _NAMES.get(code, code), "targets": targets}
+        {"code": code, "name": _NAMES.get(code, (code, code))[1], "targets": targets}
         for code, targets in ((languages.source, [languages.target]), (languages.target, []))
     ]
 
@@ -110,7 +117,7 @@ class LibreAsk(BaseModel):
     """Language of the translations: that of the model."""
     format: Literal["text"] = "text"
     """Markup is not supported."""
-    alternatives: int = Field(default=0, ge=0)
+    alternatives: int = Field(default=0, ge=0, lt=1000)
     """Number of further translations of each text."""
 
     def ask(self) -> Ask:

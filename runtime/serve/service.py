@@ -29,7 +29,7 @@ from ..model.model import Model
 from ..model.records import Details, text_records
 from .batcher import Batcher, Cancelled, ClosedError, Job
 from .forms import Ask, Problem, merged, too_much
-from .libre import languages_of
+from .libre import Languages, languages_of
 from .limits import Limits
 from .metrics import Metrics
 
@@ -49,6 +49,15 @@ class Work:
 
 Made = dict[str, Any]
 """Result of one sentence: an item of `results` in a response."""
+
+
+def _languages(model: Model) -> Languages | None:
+    """Return the languages of the data that trained a model; None if they are not known."""
+    if model.trained is None:
+        return None
+    data = model.trained.run.data
+    source, target = (data.columns[side].from_ or side for side in model.trained.sides())
+    return languages_of(data.train, (source, target))
 
 
 class RefusedError(Exception):
@@ -71,7 +80,7 @@ class Service:
         """
         self.own = model.translator.search
         self.model, self.limits = model, limits
-        self.languages = languages_of(model.checkpoint.run)
+        self.languages = _languages(model)
         self.began = time.monotonic()
         self.stopping = False
         self._tuned: Model | None = None

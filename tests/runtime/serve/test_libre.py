@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from weft.runtime import api
+from weft.runtime.data.readers.settings import Split
 from weft.runtime.serve.libre import Languages, languages_of, listed
 
 Served = Callable[..., AbstractContextManager[Any]]
@@ -51,6 +52,7 @@ def test_alternatives(served: Served) -> None:
         ({"q": ["a"] * 4}, 422, "/q"),
         ({"target": None}, 422, "/target"),
         ({"alternatives": 99}, 422, "/search/beam"),
+        ({"alternatives": 1000}, 422, "/alternatives"),
     ],
 )
 def test_errors_have_both_forms(
@@ -70,20 +72,27 @@ def test_errors_have_both_forms(
 def test_languages_come_from_the_training_data() -> None:
     """From mtdata, or from the suffixes of the files; otherwise they are unknown."""
 
-    def run(**train: Any) -> dict[str, Any]:
-        return {"data": {"train": train}}
+    def found(**train: Any) -> Languages | None:
+        return languages_of(Split.model_validate(train), ("source", "target"))
 
-    assert languages_of(run(source=["a/train.en"], target=["a/train.de"])) == ("en", "de")
-    assert languages_of(run(source=["t.en.gz"], target=["t.pt-BR.gz"])) == ("en", "pt-BR")
-    assert languages_of(run(languages=["eng", "deu"])) == ("eng", "deu")
+    def lines(source: str, target: str) -> dict[str, Any]:
+        return {"lines": {"source": [source], "target": [target]}}
+
+    def corpora(*languages: str) -> dict[str, Any]:
+        return {"mtdata": {"names": ["statmt-europarl-10-deu-eng"], "languages": languages}}
+
+    assert found(**lines("a/train.en", "a/train.de")) == ("en", "de")
+    assert found(**lines("t.en.gz", "t.pt-BR.gz")) == ("en", "pt-BR")
+    assert found(**corpora("eng", "deu")) == ("en", "de")
+    assert found(**corpora("tlh", "deu")) == ("tlh", "de")
     for unknown in (
-        run(source=["train.source"], target=["train.target"]),
-        run(source=["a.txt"], target=["b.txt"]),
-        run(source=["train"], target=["train"]),
-        run(),
-        {},
+        lines("train.source", "train.target"),
+        lines("a.txt", "b.txt"),
+        lines("train", "train"),
+        {"lines": {"other": ["a.en"]}},
+        {"jsonl": {"files": ["a.en"]}},
     ):
-        assert languages_of(unknown) is None
+        assert found(**unknown) is None
 
 
 def test_languages_are_listed(served: Served) -> None:
@@ -97,3 +106,13 @@ def test_languages_are_listed(served: Served) -> None:
         {"code": "tlh", "name": "tlh", "targets": []},
     ]
     assert listed(None) == []
+
+
+def test_a_service_knows_the_languages_of_its_training(served: Served, toy_run: Any) -> None:
+    """The toy corpus has the files train.src and train.tgt."""
+    assert toy_run().data.train.lines["source"] == ("train.src",)
+    with served() as client:
+        assert client.get("/languages").json() == [
+            {"code": "src", "name": "src", "targets": ["tgt"]},
+            {"code": "tgt", "name": "tgt", "targets": []},
+        ]
