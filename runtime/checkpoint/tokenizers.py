@@ -26,7 +26,7 @@ def ends_of(checkpoint: Checkpoint) -> frozenset[int]:
     if end is not None:
         return frozenset(end if isinstance(end, list) else [end])
     if is_trained(checkpoint):
-        return frozenset({_written_by(checkpoint).eos})
+        return frozenset({written_by(checkpoint).eos})
     if "tokenizer.model" in checkpoint.tokenizers:
         eos = Tokenizer(checkpoint.tokenizers["tokenizer.model"], own_ids=False).eos
         return frozenset({eos} - {-1})
@@ -84,7 +84,7 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
         InputError: there is no tokenizer, it is invalid, or it does not fit the model.
     """
     if is_trained(checkpoint):
-        vocabulary = _written_by(checkpoint)
+        vocabulary = written_by(checkpoint)
         _refuse_larger(checkpoint, vocabulary.vocab_size, str(checkpoint.folder))
         return ColumnPrompts(vocabulary, vocabulary.vocab_size)
     if not checkpoint.tokenizers:
@@ -177,7 +177,7 @@ def _feeds(checkpoint: Checkpoint) -> dict[str, str]:
     return {} if objective is None or objective.deploy is None else feeds_of(objective)
 
 
-def _written_by(checkpoint: Checkpoint) -> Vocabulary:
+def written_by(checkpoint: Checkpoint) -> Vocabulary:
     """Return the vocabulary of the column that fills the only ids that a model reads.
 
     Raises:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...graphs.ir.graph import Graph
-from ..data.symbols import SYMBOLS
 from .vocabulary import Words
 
 _TEXT = """# {name}, for CTranslate2
@@ -19,6 +20,39 @@ import ctranslate2
 
 {notes}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a program uses a tokenizer."""
+
+    imports: str
+    opens: str
+    encodes: str
+    decodes: str
+
+
+_KINDS = {
+    "model": _Kind(
+        "import sentencepiece\n",
+        'sentencepiece.SentencePieceProcessor(model_file="{file}")',
+        'reads.encode("A dog runs.", out_type=str)',
+        "{side}.decode({tokens})",
+    ),
+    "tokenizer": _Kind(
+        "import tokenizers\n",
+        'tokenizers.Tokenizer.from_file("{file}")',
+        'reads.encode("A dog runs.").tokens',
+        "{side}.decode([{side}.token_to_id(one) for one in {tokens}])",
+    ),
+    "symbols": _Kind("", "", '"A dog runs .".split()', '" ".join({tokens})'),
+}
+"""By the kind of its file: a SentencePiece model, a `tokenizer.json`, or a list of symbols."""
+
+
+def _kind(name: str) -> str:
+    """Return the kind of a tokenizer's file: `x.model`, `x.tokenizer.json`, `x.symbols.json`."""
+    return name.removesuffix(".json").rpartition(".")[2]
 
 
 def ct2_readme(graph: Graph, words: Words, *, decoder_only: bool) -> str:
@@ -39,16 +73,22 @@ def ct2_readme(graph: Graph, words: Words, *, decoder_only: bool) -> str:
     kind = "Generator" if decoder_only else "Translator"
     opened = [f'engine = ctranslate2.{kind}(".", device="cpu")']
     imports, notes = "", []
-    two, symbols = "source.model" in words.tokenizers, SYMBOLS in words.tokenizers
-    if words.tokenizers:
-        imports = "import sentencepiece\n"
-        reads, writes = ("source.model", "target.model") if two else ("tokenizer.model",) * 2
-        opened.append(f'reads = sentencepiece.SentencePieceProcessor(model_file="{reads}")')
-        if two and not symbols:
-            opened.append(f'writes = sentencepiece.SentencePieceProcessor(model_file="{writes}")')
-        tokens = 'reads.encode("A dog runs.", out_type=str)'
+    tokens, text = '["12", "7", "30"]', "{tokens}"
+    if words.reads is not None and words.writes is not None:
+        names = [words.file_of(one) for one in (words.reads, words.writes)]
+        read, written = (_KINDS[_kind(name)] for name in names)
+        sides = {"reads": (names[0], read)}
+        if names[1] != names[0] and not decoder_only:
+            sides["writes"] = (names[1], written)
+        imports = "".join(dict.fromkeys(kind.imports for _, kind in sides.values()))
+        opened += [
+            f"{side} = {kind.opens.format(file=name)}"
+            for side, (name, kind) in sides.items()
+            if kind.opens
+        ]
+        tokens = read.encodes
+        text = written.decodes.replace("{side}", list(sides)[-1])
     else:
-        tokens = '["12", "7", "30"]'
         notes.append("There is no tokenizer: a token is written as its id.")
         if not decoder_only:
             notes.append(f"If the source needs an end token, add it yourself: `{end}`.")
@@ -59,12 +99,9 @@ def ct2_readme(graph: Graph, words: Words, *, decoder_only: bool) -> str:
         ]
         notes.append("Choose the first token of the prompt yourself.")
     else:
-        written = "result.hypotheses[0]"
-        shown = f"{'writes' if two else 'reads'}.decode({written})" if words.tokenizers else written
-        shown = f'" ".join({written})' if symbols else shown
         use = [
             f"result = engine.translate_batch([{tokens}], beam_size=5, length_penalty=1.0)[0]",
-            f"print({shown})",
+            f"print({text.replace('{tokens}', 'result.hypotheses[0]')})",
         ]
         ends = f" `{end}` is appended to each source automatically." if words.ends_source else ""
         notes.append(f"An output begins with `{begin}` and ends with `{end}`.{ends}")

@@ -9,7 +9,13 @@ from typing import Any
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..checkpoint.checkpoint import Checkpoint
-from ..checkpoint.tokenizers import ends_of, special_tokens_of, tokenizers_of
+from ..checkpoint.tokenizers import (
+    ends_of,
+    is_trained,
+    special_tokens_of,
+    tokenizers_of,
+    written_by,
+)
 from ..data.symbols import Vocabulary
 from ..decode.decode import SpecialTokens
 
@@ -25,8 +31,16 @@ class Words:
     """Id of the unknown token in the target vocabulary; the padding id if there is none."""
     ends_source: bool
     """Whether the end token is appended to every source."""
+    reads: Vocabulary | None = None
+    """Tokenizer of the source; None if the checkpoint has none."""
+    writes: Vocabulary | None = None
+    """Tokenizer of the target."""
     tokenizers: Mapping[str, bytes] = field(default_factory=dict)
-    """File name to SentencePiece model; empty if the checkpoint has no tokenizer."""
+    """Content of the tokenizers by file name; empty if the checkpoint has none."""
+
+    def file_of(self, vocabulary: Vocabulary) -> str:
+        """Return the name of the file of one of the tokenizers."""
+        return next(name for name, data in self.tokenizers.items() if data == vocabulary.bytes)
 
 
 def words_of(checkpoint: Checkpoint, source: str | None, target: str) -> Words:
@@ -42,7 +56,12 @@ def words_of(checkpoint: Checkpoint, source: str | None, target: str) -> Words:
             tokenizer has more pieces than the graph has ids.
     """
     of_text = "imported" not in checkpoint.state and bool(checkpoint.tokenizers)
-    reads, writes = tokenizers_of(checkpoint) if of_text else (None, None)
+    reads: Vocabulary | None = None
+    writes: Vocabulary | None = None
+    if of_text and source is None and is_trained(checkpoint):
+        reads = writes = written_by(checkpoint)
+    elif of_text:
+        reads, writes = tokenizers_of(checkpoint)
     if writes is not None:
         special_tokens, unknown = SpecialTokens.of(writes), writes.unk
     else:
@@ -54,6 +73,8 @@ def words_of(checkpoint: Checkpoint, source: str | None, target: str) -> Words:
         special_tokens=special_tokens,
         unknown=unknown,
         ends_source=of_text,
+        reads=reads,
+        writes=writes,
         tokenizers=checkpoint.tokenizers if of_text else {},
     )
 

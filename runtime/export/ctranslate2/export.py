@@ -15,7 +15,6 @@ import torch
 from ....graphs.ir.traverse import position_limits
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
-from ...data.tokenizer import Tokenizer
 from ..atomic_folder import new_folder, write_marker
 from ..readme import ct2_readme
 from ..reference import Plain
@@ -208,10 +207,8 @@ def _sources(plain: Plain, words: Words, lines: Iterable[str]) -> list[list[int]
     """Return the ids of the lines, or random ids from a fixed seed."""
     given = [line for line in lines if line.strip()]
     ends = [words.special_tokens.end] if words.ends_source and plain.source else []
-    if given and words.tokenizers:
-        name = "source.model" if "source.model" in words.tokenizers else "tokenizer.model"
-        tokenizer = Tokenizer.from_bytes(words.tokenizers[name])
-        return [[*ids, *ends] for ids in tokenizer.encode_many(given)]
+    if given and words.reads is not None:
+        return [[*ids, *ends] for ids in words.reads.encode_many(given)]
     chance = random.Random(1)
     special_tokens = {*words.special_tokens, words.unknown}
     usual = [index for index in range(len(words.source)) if index not in special_tokens]

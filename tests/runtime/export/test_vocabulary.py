@@ -49,3 +49,23 @@ def test_a_parser_whose_pieces_are_also_symbols_is_exported(
     assert checked.largest < 1e-4
     words = json.loads((tmp_path / "out" / "target_vocabulary.json").read_text())
     assert len({*words}) == symbols.vocab_size
+
+
+def test_a_language_model_is_exported_with_its_own_tokenizer(
+    toy_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Its tokenizer has the name that its run gives it, and there is only one."""
+    pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is missing")
+    pieces = Tokenizer.open(toy_checkpoint / "tokenizer.model")
+    sizes = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1, "max_length": 32}
+    graph = graph_of(weft.load("gpt2", vocab=pieces.vocab_size, **sizes))
+    model = build(graph)
+    run = load_run("language-model-multi30k")[0].model_dump(mode="json", by_alias=True)
+    files = {"text.model": pieces.bytes}
+    contents = Contents(graph=graph, weights=weights_of(model, graph), run=run, tokenizers=files)
+    save(tmp_path / "model", contents)
+
+    export_ctranslate2(open_checkpoint(tmp_path / "model"), tmp_path / "out", lines=["sun moon"])
+
+    assert 'model_file="text.model"' in (tmp_path / "out" / "README.md").read_text()
+    assert (tmp_path / "out" / "text.model").read_bytes() == pieces.bytes
