@@ -150,13 +150,18 @@ def _plain_greedy(
 
 
 def difference(expected: Tensor, found: Tensor) -> float:
-    """Return the largest difference, relative to the largest number where that is above 1."""
+    """Return the largest difference, relative to the largest number where that is above 1.
+
+    Infinities of one sign are equal, and so are two NaN; a NaN and a number differ infinitely.
+    """
     if expected.shape != found.shape:
         return float("inf")
     if not expected.is_floating_point():
         return 0.0 if torch.equal(expected, found) else float("inf")
     finite = expected[expected.isfinite()]
     scale = max(1.0, finite.abs().max().item()) if finite.numel() else 1.0
-    # Two infinities of one sign are equal, though their difference is not a number.
-    far = torch.where(expected == found, 0.0, (expected - found).abs() / scale)
+    same = (expected == found) | (expected.isnan() & found.isnan())
+    far = torch.where(same, 0.0, (expected - found).abs() / scale).nan_to_num(
+        nan=torch.inf, posinf=torch.inf
+    )
     return far.max().item() if far.numel() else 0.0
