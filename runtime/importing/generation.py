@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...specs.findings import InputError
+from ..decode.settings import GenerateSettings, SearchSettings
 from .config import read_object
 
 FILE = "generation_config.json"
 _TOKENS = {"end": "eos_token_id", "pad": "pad_token_id"}
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p")
+TOP_K = 50
+"""`top_k` of the library where a file has none; 0 disables it."""
 _PLAIN = {"no_repeat_ngram_size": "no_repeat", "num_beam_groups": "groups"}
 """Settings with the same values in both libraries, when they are not off."""
 _IDLE: Mapping[str, Any] = {
@@ -74,10 +78,28 @@ def read_generation(folder: Path, *, decodes: bool) -> Generation:
     if not (folder / FILE).is_file():
         return Generation()
     given = {key: value for key, value in read_object(folder / FILE).items() if value is not None}
+    try:
+        return _generation(given, decodes=decodes)
+    except (OverflowError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"a setting of the generation has a wrong value: {reason:.200}",
+            place=str(folder / FILE),
+            help="correct it, or remove the file: then Weft's defaults apply",
+        ) from error
+
+
+def _generation(given: Mapping[str, Any], *, decodes: bool) -> Generation:
+    """Return the settings of a file.
+
+    Raises:
+        ValueError: a value is out of range.
+        TypeError: a value has another type.
+    """
     begin = "decoder_start_token_id" if decodes else "bos_token_id"
     names = {"begin": begin, **_TOKENS}
     tokens = {ours: given[theirs] for ours, theirs in names.items() if theirs in given}
-    sampling = {key: given[key] for key in _SAMPLING if key in given}
+    sampling = {"top_k": TOP_K, **{key: given[key] for key in _SAMPLING if key in given}}
     search: dict[str, Any] = {}
     generate: dict[str, Any] = {}
     if decodes:
@@ -88,8 +110,11 @@ def read_generation(folder: Path, *, decodes: bool) -> Generation:
     else:
         if given.get("do_sample"):
             generate = {"temperature": 1.0, **sampling}
+            generate["top_k"] = sampling["top_k"] or None
         if "max_new_tokens" in given:
             generate["max_new"] = given["max_new_tokens"]
+    SearchSettings(**search)
+    GenerateSettings(**generate)
     known = {*_PLAIN, *_SAMPLING, *_TOKENS.values()}
     unused = tuple(
         key
@@ -150,17 +175,21 @@ def written_generation(
         made["suppress_tokens"] = sorted(tokens["never"])
     if not decodes:
         if generate.get("temperature", 0) > 0:
-            made |= {"do_sample": True, **{k: generate[k] for k in _SAMPLING if k in generate}}
+            own = {key: generate[key] for key in _SAMPLING if generate.get(key) is not None}
+            made |= {"do_sample": True, "top_k": 0, **own}
         if "max_new" in generate:
             made["max_new_tokens"] = generate["max_new"]
         return made, notes
     if (draws := search.get("sample")) is not None:
         own = {key: draws[key] for key in _SAMPLING if key in draws}
-        made |= {"do_sample": True, "num_return_sequences": search.get("beam", 1), **own}
+        made |= {"do_sample": True, "top_k": 0, **own}
+        made["num_return_sequences"] = search.get("beam", 1)
     else:
         made |= _beams(search, notes)
     if search.get("max_factor", 1.0) == 0:
-        longest = search["max_extra"]
+        longest = search.get("max_extra", SearchSettings().max_extra)
+    if search.get("max_length") is not None:
+        longest = min(longest, search["max_length"])
     made["max_length"] = longest + 1
     if search.get("min_length", 0) > 0:
         made["min_length"] = search["min_length"] + 1
