@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def migrated(checkpoint: Checkpoint, folder: Path) -> Path:
     """Write an open checkpoint of any format to a folder in the current format.
 
-    The optimizer state and the metrics are copied if the checkpoint has them.
+    The objective, the optimizer state, the state between segments and the metrics are copied if the
+    checkpoint has them.
 
     Raises:
         InputError: the disk is full or the folder cannot be written.
@@ -24,10 +25,12 @@ def migrated(checkpoint: Checkpoint, folder: Path) -> Path:
     contents = Contents(
         graph=checkpoint.graph,
         weights=checkpoint.weights,
+        objective=checkpoint.objective,
         run=checkpoint.run,
         state=checkpoint.state,
         tokenizers=checkpoint.tokenizers,
         optimizer=checkpoint.optimizer() if checkpoint.can_resume else None,
+        memory=checkpoint.memory(),
         metrics=metrics if metrics.is_file() else None,
     )
     return save(folder, contents)

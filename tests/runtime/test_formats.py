@@ -83,6 +83,18 @@ def test_a_checkpoint_of_format_1_is_migrated_completely(tmp_path: Path) -> None
     assert (out / "metrics.jsonl").read_bytes() == (CHECKPOINT / "metrics.jsonl").read_bytes()
 
 
+def test_the_objective_of_a_checkpoint_is_migrated(toy_checkpoint: Path, tmp_path: Path) -> None:
+    """Without it, the run's columns fill no inputs, and losses cannot be computed."""
+    old, new = toy_checkpoint, tmp_path / "new"
+
+    assert main(["migrate", str(old), "-o", str(new)]) == 0
+
+    assert json.loads((new / "objective.json").read_text()) == json.loads(
+        (old / "objective.json").read_text()
+    )
+    assert open_model(new).translate(["sun moon"]) == open_model(old).translate(["sun moon"])
+
+
 def test_a_changed_spec_of_format_1_is_still_refused(tmp_path: Path) -> None:
     """The upgrade does not bypass the fingerprint."""
     copy = tmp_path / "copy"
