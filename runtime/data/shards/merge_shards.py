@@ -128,7 +128,7 @@ def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
     """
     sizes = [len(read_shard(path, only_hashes=True).hashes) for path in shards]
     mask = np.zeros(sum(sizes), dtype=np.bool_)
-    parts = max(1, -(-len(mask) // CAPACITY))
+    parts = -(-len(mask) // CAPACITY)
     for part in range(parts):
         found, places, start = [], [], 0
         for path, size in zip(shards, sizes, strict=True):

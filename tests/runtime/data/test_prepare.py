@@ -194,6 +194,17 @@ def test_bad_test_files_are_found_before_training(data: DataSettings, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
+def test_empty_files_are_refused_when_duplicates_are_dropped(
+    data: DataSettings, tmp_path: Path
+) -> None:
+    """There are no hashes to sort."""
+    for side in ("en", "de"):
+        (Path(data.root) / f"train.{side}").write_text("")
+
+    with pytest.raises(InputError):
+        prepare(changed(data, filter={"duplicates": "drop"}), SMALL, tmp_path / "out")
+
+
 def test_a_split_of_which_nothing_is_left_is_refused(data: DataSettings, tmp_path: Path) -> None:
     """The message has the reasons, which show the limit to relax."""
     strict = changed(data, filter={"max_length": 1})
