@@ -46,6 +46,7 @@ def _signature(params: SliceParams, _: frozenset[str]) -> Signature:
         inputs=(port("x", f"f[{before}{long}{after}]", "the value that is sliced"),),
         outputs=(port("y", f"f[{left.strip()}]", "the selected elements, in order"),),
         behavior=reads,
+        sized=("s",),
     )
 
 
@@ -81,20 +82,26 @@ def _arguments(params: SliceParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
         if start >= step:
             msg = f"start is {start}, but without 'stop' it must be below the step of {step}"
             raise ValueError(msg, f"use a start of 0 to {step - 1}, or add a 'stop'")
-    if params.axis == "width":
-        _refuse_outside(params, sizes)
+    if params.axis == "width" or "s" in sizes:
+        _refuse_outside(params, sizes["s"])
     return params.model_dump()
 
 
-def _refuse_outside(params: SliceParams, sizes: Mapping[str, Any]) -> None:
-    """Raise if a slice of the width selects nothing, or elements that do not exist."""
-    if params.step > 1 and params.stop is None:
-        return  # the width is `step` times a size of 1 or more
-    width, stop = sizes["s"], params.stop
-    last = width if stop is None else stop if stop > 0 else width + stop
-    if last > width or params.start >= last:
-        msg = f"the width is {width}, so it has no elements {params.start} to {last - 1}"
-        raise ValueError(msg, f"use 'start' and 'stop' from 0 to {width}")
+def _refuse_outside(params: SliceParams, length: int) -> None:
+    """Raise if a slice of an axis selects nothing, or elements that do not exist."""
+    index, stop = params.index, params.stop
+    if index is not None:
+        if not -length <= index < length:
+            msg = f"the axis has {length} elements, and none with index {index}"
+            raise ValueError(msg, f"use an 'index' from {-length} to {length - 1}")
+        return
+    if params.step > 1 and stop is None:
+        return  # the length is `step` times a size of 1 or more
+    last = length if stop is None else stop if stop > 0 else length + stop
+    if last > length or params.start >= last:
+        what = "width is" if params.axis == "width" else "length of the axis is"
+        msg = f"the {what} {length}, so it has no elements {params.start} to {last - 1}"
+        raise ValueError(msg, f"use 'start' and 'stop' from 0 to {length}")
 
 
 SLICE = BlockType(

@@ -94,6 +94,23 @@ def test_an_impossible_slice_is_reported(params: dict[str, Any], message: str) -
     assert found == [f"P02 slice@1: {message}"]
 
 
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"start": 10}, "the length of the axis is 9, so it has no elements 10 to 8"),
+        ({"stop": 12}, "the length of the axis is 9, so it has no elements 0 to 11"),
+        ({"index": 9}, "the axis has 9 elements, and none with index 9"),
+        ({"index": -10}, "the axis has 9 elements, and none with index -10"),
+    ],
+)
+@pytest.mark.parametrize(("axis", "x"), [("time", "f[B 9 4]"), ("layer", "f[9 B T 4]")])
+def test_a_slice_beyond_a_constant_axis_is_reported(
+    params: dict[str, Any], message: str, axis: str, x: str
+) -> None:
+    """The lengths of patches and of collected layers are known before anything is built."""
+    assert outcome("slice@1", {"axis": axis, **params}, x)[0] == [f"P02 slice@1: {message}"]
+
+
 @pytest.mark.parametrize("block", [Slice("time", index=6), Slice("time", stop=7)])
 def test_a_sequence_that_is_too_short_is_an_error(block: Slice) -> None:
     """Python would return fewer elements than the type says."""
