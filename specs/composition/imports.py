@@ -17,6 +17,7 @@ from ..expressions import FUNCTIONS, WORD, is_expression, words_in
 from ..findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed
 from ..form import BUDGETS
 from ..origins import Origins
+from ..patches.select import glob
 from ..text.edits import Fix
 
 Json = dict[str, Any]
@@ -30,6 +31,8 @@ _KEYS = ("spec", "params", "doc")
 _KEPT = ("inputs", "outputs", "nodes", "tie", "init")
 """Keys of a spec that a template has too."""
 _KIND = re.compile(r"\s*[a-z]+")
+_TEMPLATES = re.compile(r"(?P<before>^/blocks/|\[(?:use|block)=)(?P<pattern>[^\[\]]*)")
+"""A pattern of names of templates in a selection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +284,28 @@ def _template(template: Json, names: _Names) -> Json:
     """Return a template with its names replaced."""
     inputs = {key: _type(text, names) for key, text in template.get("inputs", {}).items()}
     nodes = {key: _node(node, names) for key, node in template.get("nodes", {}).items()}
-    init = {key: _expressions(template[key], names) for key in ("init",) if key in template}
+    init = {key: _rules(template[key], names) for key in ("init",) if key in template}
     return {**template, "inputs": inputs, "nodes": nodes, **init}
+
+
+def _rules(rules: list[Json], names: _Names) -> list[Json]:
+    """Return rules for initial weights with their names replaced."""
+
+    def new(found: re.Match[str]) -> str:
+        return found["before"] + _pattern(found["pattern"], names)
+
+    return [
+        {**_expressions(rule, names), "select": _TEMPLATES.sub(new, rule["select"])}
+        for rule in rules
+    ]
+
+
+def _pattern(pattern: str, names: _Names) -> str:
+    """Return a pattern that matches the new names of the templates that it matches now."""
+    known = next((key for key in names.templates if glob(pattern, key)), None)
+    if known is None or pattern.startswith("*"):
+        return pattern
+    return names.templates[known].removesuffix(known) + pattern
 
 
 def _node(node: Json, names: _Names) -> Json:

@@ -13,7 +13,7 @@ from weft import check as check_file
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.canonical import canonical, fingerprint
-from weft.graphs.ir.graph import Graph
+from weft.graphs.ir.graph import Graph, TemplateNode
 from weft.runtime.codegen.build import build
 from weft.specs.findings import SpecError
 from weft.specs.form import BUDGETS
@@ -262,6 +262,32 @@ def test_an_imported_copy_may_be_another_template(folder: Path) -> None:
 
     assert form.blocks["tower"].nodes["stack"].instead == {"1": "tower__other"}
     assert graph_of(folder / "two.json").weights()
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "/blocks/layer",
+        "/blocks/la*",
+        "/blocks/*er",
+        "stack.*[use=layer]",
+        "**[block=layer]",
+        "**[use=attention@2]",
+        "**[use=*]",
+    ],
+)
+def test_rules_for_initial_weights_select_the_imported_templates(folder: Path, select: str) -> None:
+    """A rule names templates as its file does, and selects the same parameters when imported."""
+    rule = {"select": select, "weights": "query.weight", "normal": 0.5}
+    value = {**ENCODER, "init": [rule]}
+    (folder / "encoder.json").write_text(json.dumps(value), encoding="utf-8")
+
+    own = graph_of(folder / "encoder.json").root.init
+    node = graph_of(folder / "two.json").root.nodes[0]
+
+    assert isinstance(node, TemplateNode)
+    paths = tuple(f"stack.{copy}.read.query.weight" for copy in range(3))
+    assert [rule.paths for rule in (*own, *node.body.init)] == [paths[:2], paths]
 
 
 TIED: dict[str, Any] = {
