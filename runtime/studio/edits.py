@@ -104,9 +104,14 @@ class Editor:
 
     def _selections(self, paths: list[str]) -> list[str]:
         """Return the selections that reach some paths in the parent."""
+        parent = self._parent()
+        return paths if parent is None else covering(parent, paths)
+
+    def _parent(self) -> Any:
+        """Return the value of the spec that this file extends; None if there is none."""
         extends = self._value().get("extends")
         file = parent_of(str(extends), Path(self.one.source)) if extends else None
-        return covering(load(file).value(), paths) if file else paths
+        return load(file).value() if file else None
 
     def _set(self, at: str, path: str, keys: Mapping[str, Any], gone: Iterable[str] = ()) -> str:
         late_set = {key: value for key, value in keys.items() if not self._write(at, key, value)}
@@ -311,7 +316,7 @@ class Editor:
         """
         visit = self.node(path)
         wires = [*visit.node.wires.values()]
-        outer, _, name = path.rpartition(".")
+        name = path.rpartition(".")[2]
         scope_at = self.at(path).rpartition("/nodes/")[0]
         scope = value_at(self.loaded.value(), scope_at)
         if not wires:
@@ -319,22 +324,30 @@ class Editor:
         for other, record in scope.get("nodes", {}).items():
             for port, value in record.get("in", {}).items():
                 if value.partition(".")[0] == name:
-                    there = f"{outer}.{other}" if outer else other
-                    self._set(f"{scope_at}/nodes{pointer(other)}", there, {f"in.{port}": wires[0]})
+                    self._scope_set(scope_at, f"nodes.{other}.in.{port}", wires[0])
         for output, value in scope.get("outputs", {}).items():
             if value.partition(".")[0] == name:
                 self._scope_set(scope_at, f"outputs.{output}", wires[0])
         if not self._remove(scope_at, f"nodes.{name}"):
-            self._patch(outer.removesuffix(".*") if outer else "/", {}, [f"nodes.{name}"])
+            self._patch_scope(scope_at, {}, [f"nodes.{name}"])
         return self._tidy()
 
     def _scope_set(self, scope_at: str, key: str, value: Any) -> None:
+        """Set a key of the spec or of a template, and so of all its uses."""
         if not self._write(scope_at, key, value):
-            raise InputError(
-                "the outputs are written in another file",
-                place=scope_at,
-                help="edit that file, or write a patch",
-            )
+            self._patch_scope(scope_at, {key: value}, [])
+
+    def _patch_scope(self, scope_at: str, keys: Mapping[str, Any], gone: list[str]) -> None:
+        """Patch the spec or a template of the parent.
+
+        Raises:
+            InputError: the parent does not have the template.
+        """
+        parent = self._parent()
+        if parent is not None and not is_in(parent, scope_at):
+            problem = f"'{scope_at.removeprefix('/blocks/')}' is not a template of the parent"
+            raise InputError(problem, place=scope_at, help="edit the text by hand")
+        self._patch(scope_at or "/", keys, gone)
 
     def insert(self, use: str, path: str, port: str, params: Mapping[str, Any]) -> str:
         """Return the text with a new node in the wire that leads to a port.
@@ -354,7 +367,6 @@ class Editor:
         signature = block.signature(
             block.params.model_validate({**block.example}), frozenset(block.example_inputs)
         )
-        outer, _, _ = path.rpartition(".")
         scope_at = self.at(path).rpartition("/nodes/")[0]
         taken = value_at(self.loaded.value(), scope_at).get("nodes", {})
         name = block.name
@@ -364,9 +376,10 @@ class Editor:
         given = {**required(block, self.graph, {}), **params}
         record = {"use": use, "in": {signature.inputs[0].name: visit.node.wires[port]}}
         record |= {"params": given} if given else {}
-        if not self._write(scope_at, f"nodes.{name}", record):
-            self._patch(outer or "/", {f"nodes.{name}": record}, [])
-        return self.wire(path, port, f"{name}.{signature.outputs[0].name}")
+        value = f"{name}.{signature.outputs[0].name}"
+        self._scope_set(scope_at, f"nodes.{name}", record)
+        self._scope_set(scope_at, f"nodes.{visit.node.name}.in.{port}", value)
+        return self.text
 
     def rename(self, path: str, name: str) -> str:
         """Return the text with another name of a node, wherever this file uses it."""

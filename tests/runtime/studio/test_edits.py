@@ -103,6 +103,37 @@ def test_a_node_is_inserted_into_a_wire() -> None:
     assert nodes["head"]["in"] == {"x": "layer_norm.y"}
 
 
+def test_a_child_patches_the_template_of_a_node(tmp_path: Path) -> None:
+    """Only a patch of the template itself can add and remove its nodes."""
+    source = str(tmp_path / "child.json")
+    layer = {"select": "/blocks/encoder_layer"}
+    node = "encoder.*.feed_forward"
+
+    made = editor(CHILD, source).insert("layer_norm@1", node, "x", {})
+
+    keys = {
+        "nodes.layer_norm": {"use": "layer_norm@1", "in": {"x": "self_attention.y"}},
+        "nodes.feed_forward.in.x": "layer_norm.y",
+    }
+    assert read_json(made, "x")["patch"][1:] == [{**layer, "set": keys}]
+    assert not read(made, source).errors
+    made = editor(CHILD, source).remove(node)
+    assert read_json(made, "x")["patch"][1:] == [
+        {**layer, "set": {"outputs.x": "self_attention.y"}},
+        {**layer, "remove": ["nodes.feed_forward"]},
+    ]
+    assert not read(made, source).errors
+
+
+def test_a_template_of_single_copies_is_not_patched(tmp_path: Path) -> None:
+    """The parent does not have it, so that a patch would select nothing."""
+    source = str(tmp_path / "child.json")
+    child = CHILD.replace("**/f[use=attention@2]", "encoder.0.self_attention/f")
+
+    with pytest.raises(InputError, match="'encoder_layer_0' is not a template of the parent"):
+        editor(child, source).remove("encoder.0.feed_forward")
+
+
 def test_ties_are_joined_and_repeats_counted() -> None:
     """Ties are joined and repeats counted."""
     untied = editor(
