@@ -200,13 +200,11 @@ def render(graph: Graph) -> str:
                 f"{line.each:,}" if line.each and line.each != line.parameters else "",
                 f"{line.parameters:,}" if line.parameters else "",
                 share,
-                f"{line.flops / 1e6:,.1f}" if line.flops else "",
+                _millions(line.flops) if line.flops else "",
             )
         )
     work = sum(line.flops for line in lines if line.depth == 0)
-    rows.append(
-        ("total", "", "", "", f"{total:,}", "100.0%" if total else "", f"{work / 1e6:,.1f}")
-    )
+    rows.append(("total", "", "", "", f"{total:,}", "100.0%" if total else "", _millions(work)))
     width = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     aligned = [
         "  ".join(
@@ -222,6 +220,16 @@ def render(graph: Graph) -> str:
 
 _NUMBERS = 3
 """Index of the first numeric column; numeric columns are right-aligned."""
+
+
+def _millions(count: int) -> str:
+    """Return a number in millions with one decimal, however large it is.
+
+    >>> _millions(4_068_737_024)
+    '4,068.7'
+    """
+    tenths = (count + 50_000) // 100_000
+    return f"{tenths // 10:,}.{tenths % 10}"
 
 
 def _types(types: Mapping[str, ValueType]) -> str:

@@ -177,6 +177,17 @@ def test_the_text_is_in_columns() -> None:
     assert not [line for line in rows if line != line.rstrip()]
 
 
+def test_operations_beyond_a_float_are_listed() -> None:
+    """The sizes of a spec multiply to more than 10^308."""
+    axes = " ".join(["1000000000"] * 40)
+    node = {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 8}}
+    graph = tiny(inputs={"x": f"f[B T {axes} 8]"}, blocks={}, nodes={"out": node})
+
+    # One multiply-add counts as 2; a batch of 1 with 32 positions.
+    millions = 2 * 8 * 8 * 32 * 10 ** (9 * 40 - 6)
+    assert f"{millions:,}.0" in render(graph)
+
+
 def test_the_text_ends_with_ties_axes_and_decoding() -> None:
     """These are not in the table."""
     end = render(base()).splitlines()[-5:]
