@@ -55,7 +55,8 @@ def _arguments(params: RotaryParams, sizes: Mapping[str, Any]) -> dict[str, Any]
     """Return the constructor arguments.
 
     Raises:
-        ValueError: the number of rotated features is odd, or scaling lacks a param.
+        ValueError: the number of rotated features is odd, or scaling lacks a param or has a base
+            that it cannot use.
     """
     rotated = int(sizes["d_k"] * params.fraction)
     if rotated < 2 or rotated % 2:  # noqa: PLR2004 - features come in pairs
@@ -70,6 +71,9 @@ def _arguments(params: RotaryParams, sizes: Mapping[str, Any]) -> dict[str, Any]
     if params.scaling in ("yarn", "llama3") and params.slow_turns >= params.fast_turns:
         msg = f"slow_turns is {params.slow_turns:g}, but fast_turns is {params.fast_turns:g}"
         raise ValueError(msg, "set slow_turns below fast_turns")
+    if params.scaling == "yarn" and params.base <= 1.0:
+        msg = f"scaling 'yarn' finds pairs by their frequencies, but base is {params.base:g}"
+        raise ValueError(msg, "set base above 1")
     defaults = RotaryParams().model_dump()
     given = {k: v for k, v in params.model_dump().items() if v != defaults[k]}
     return {"width": rotated, **{k: v for k, v in given.items() if k != "fraction"}}

@@ -182,6 +182,11 @@ def test_a_step_reads_only_the_window(kv_heads: int) -> None:
         ({"fraction": 0.25}, 4, "1 of 4 features are rotated"),
         ({"scaling": "linear"}, 4, "scaling is 'linear', but factor is 1"),
         ({"scaling": "yarn", "factor": 2.0}, 4, "scaling 'yarn' needs original_length"),
+        (
+            {"scaling": "yarn", "factor": 2.0, "original_length": 8, "base": 1.0},
+            4,
+            "scaling 'yarn' finds pairs by their frequencies, but base is 1",
+        ),
     ],
     ids=str,
 )
