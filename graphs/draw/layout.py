@@ -372,7 +372,7 @@ class _Layout:
             for weight in group:
                 location = find_weight(graph.root, weight)
                 for path in self._drawn(location.path.split("."), ""):
-                    slot = location.line.partition("/")[2].partition("/")[0]
+                    slot = location.line.partition("/")[2].partition("/")[0].partition(".")[0]
                     for box in (f"node/{path}", f"node/{path}/{slot}"):
                         if box in self.picture.boxes:
                             self.picture.note(box, words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -69,14 +70,15 @@ def outline(graph: Graph, sizes: Mapping[str, int] | None = None) -> list[Line]:
 
 
 def above(line: str) -> Iterator[str]:
-    """Yield the path of a line and the paths of the lines that it is indented under."""
-    node, *slots = line.split("/")
-    for count in range(len(slots), 0, -1):
-        yield "/".join([node, *slots[:count]])
-    names = node.split(".")
-    for count in range(len(names), 0, -1):
+    """Yield the path of a line and the paths of the lines that it is indented under.
+
+    >>> list(above("stack.*.one/f.map"))
+    ['stack.*.one/f.map', 'stack.*.one/f', 'stack.*.one', 'stack']
+    """
+    names = re.split(r"([./])", line)
+    for count in range(len(names), 0, -2):
         if names[count - 1] != "*" and not names[count - 1].isdecimal():
-            yield ".".join(names[:count])
+            yield "".join(names[:count])
 
 
 def _lines(graph: Graph, tied: Mapping[str, int], work: Mapping[str, int]) -> Iterator[Line]:

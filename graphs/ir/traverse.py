@@ -320,9 +320,9 @@ class WeightLocation:
     """The node that a parameter belongs to."""
 
     path: str
-    """The node, such as `decoder.3.self_attention`."""
+    """The node outside templates in slots, such as `decoder.3.self_attention`."""
     folded: str
-    """The same with `*` for the copies of a repeat's own template."""
+    """The innermost node, with `*` for the copies of a repeat's own template, as `visits` does."""
     line: str
     """`folded`, then the slots that lead to the parameter's block, each after a slash."""
 
@@ -335,24 +335,36 @@ def find_weight(scope: Scope, weight: str) -> WeightLocation:
         weight: path of a parameter, such as `decoder.3.self_attention.f.query.weight`.
     """
     parts = weight.split(".")
-    path = [parts.pop(0)]
-    folded = list(path)
-    node = next(node for node in scope.nodes if node.name == path[0])
-    while not isinstance(node, BlockNode):
-        body = node.body
-        if isinstance(node, RepeatNode) and not node.share:
-            index = int(parts[0])
-            body = node.instead.get(index, body)
-            path.append(parts.pop(0))
-            folded.append(path[-1] if index in node.instead else "*")
-        path.append(parts.pop(0))
-        folded.append(path[-1])
-        node = next(inner for inner in body.nodes if inner.name == path[-1])
-    line, part = ".".join(folded), node.part
+    path, folded, part = _block_of(scope, parts)
+    line = folded
     while parts and parts[0] in part.fill:
         filling = part.fill[parts[0]]
         line = f"{line}/{parts.pop(0)}"
-        if not isinstance(filling, Part):
-            break
-        part = filling
-    return WeightLocation(".".join(path), ".".join(folded), line)
+        if isinstance(filling, Part):
+            part = filling
+        else:
+            _, below, part = _block_of(filling.body, parts)
+            line = folded = f"{line}.{below}"
+    return WeightLocation(path, folded, line)
+
+
+def _block_of(scope: Scope, parts: list[str]) -> tuple[str, str, Part]:
+    """Return the path of a parameter's node in a scope, the same folded, and the node's block.
+
+    Args:
+        scope: where the path begins.
+        parts: path of the parameter, from which the path of the node is removed.
+    """
+    path, folded, body = list[str](), list[str](), scope
+    while True:
+        path.append(parts.pop(0))
+        folded.append(path[-1])
+        node = next(inner for inner in body.nodes if inner.name == path[-1])
+        if isinstance(node, BlockNode):
+            return ".".join(path), ".".join(folded), node.part
+        body = node.body
+        if isinstance(node, RepeatNode) and not node.share:
+            path.append(parts.pop(0))
+            index = int(path[-1])
+            body = node.instead.get(index, body)
+            folded.append(path[-1] if index in node.instead else "*")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
+from weft.graphs.cost.table import cost_table
 from weft.graphs.draw.outline import Line, as_json, outline, render
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.traverse import find_weight
@@ -115,6 +116,32 @@ def test_a_tie_inside_a_copy_is_subtracted_from_every_line_above() -> None:
         "stack": 16,
         "stack.*.pair": 16,
         "stack.*.pair.*.map": 16,
+    }
+
+
+def test_a_tie_inside_a_template_in_a_slot_is_subtracted_at_its_node() -> None:
+    """And from the slot, and from the node with the slot."""
+    use = {"use": "sublayer@1", "fill": {"f": {"use": "wide"}}}
+    nodes = {
+        "table": TINY["nodes"]["table"],
+        "one": {**use, "in": {"x": "table.y"}},
+        "two": {**use, "in": {"x": "one.y"}},
+    }
+    stack = {"repeat": 2, "block": "inner", "carry": ["x"], "in": {"x": "x"}}
+    wide = {"inputs": {"x": "f[B T 4]"}, "outputs": {"y": "stack.x"}, "nodes": {"stack": stack}}
+    blocks = {"inner": TINY["blocks"]["inner"], "wide": wide}
+    tie = [["one.f.stack.0.map.weight", "two.f.stack.1.map.weight"]]
+    graph = tiny(outputs={"y": "two.y"}, blocks=blocks, nodes=nodes, tie=tie)
+
+    tied = {path: line.tied for path, line in by_path(graph).items() if line.tied}
+    assert tied == dict.fromkeys(("two", "two/f", "two/f.stack", "two/f.stack.*.map"), 4 * 4)
+    costs = cost_table(graph, {"B": 1, "T": 1})
+    assert {node.path: node.parameters for node in costs.nodes} == {
+        "table": 5 * 4,
+        "one": 2 * 4,
+        "one/f.stack.*.map": 2 * (4 * 4 + 4),
+        "two": 2 * 4,
+        "two/f.stack.*.map": 4 * 4 + 2 * 4,
     }
 
 
