@@ -33,6 +33,7 @@ from .common.parameters import (
     argument,
     complete_files,
     file_option,
+    option,
     out_option,
 )
 
@@ -55,10 +56,11 @@ Input = Annotated[
 ]
 Output = Annotated[str | None, out_option("File to write. [default: standard output]")]
 Buffer = Annotated[
-    int,
+    int | None,
     Field(ge=1),
-    typer.Option(
-        "--buffer", help="Number of lines to read ahead; 1 answers each line immediately."
+    option(
+        "--buffer",
+        "Number of lines to read ahead; 1 answers each line immediately. [default: 1000]",
     ),
 ]
 Progress = Annotated[
@@ -113,7 +115,7 @@ def translate(
             "--attention", help="Write JSON lines with the attention weights of every head."
         ),
     ] = False,
-    buffer: Buffer = 1000,
+    buffer: Buffer = None,
     progress: Progress = False,
     place: Place,
 ) -> None:
@@ -123,16 +125,18 @@ def translate(
         InputError: a checkpoint cannot be opened, a prefix or include file has too few lines,
             or the model provides no alignment or attention.
     """
-    from ..decode.translate import FIRST_LINES
+    from ..decode.translate import BUFFER, FIRST_LINES
 
     if interactive and (source or out):
         raise wrong("--interactive", "it reads the terminal: leave out the input and output files")
+    if interactive and (buffer or progress):
+        raise wrong("--interactive", "it answers each line: leave out --buffer and --progress")
     model = open_checkpoints(
         checkpoint,
         search_of(search, sampling, sample=sample),
         place,
     )
-    read_ahead = 1 if interactive else buffer
+    read_ahead = 1 if interactive else buffer or BUFFER
     lines = _prompted() if interactive else terminal.text_lines(source, _EMPTY)
     counter = None if interactive else counter_for("lines translated", out, asked=progress)
     with terminal.writing(out) as file:

@@ -114,6 +114,8 @@ def evaluate(
     """
     if bool(source) != bool(target):
         raise wrong("--source", "a text needs both --source and --target")
+    if each and json_:
+        raise wrong("--each", "it has no effect with --json")
     searching = search_of(search, sampling, sample=sample)
     changes = changed_predictor(predictor, overrides, searching)
     model = open_checkpoints(checkpoint, None, place)

@@ -89,7 +89,7 @@ def parse(
     search: Search,
     sample: Sample = False,
     sampling: Sampling,
-    buffer: Buffer = 1000,
+    buffer: Buffer = None,
     progress: Progress = False,
     place: PlaceOfParser,
 ) -> None:
@@ -100,6 +100,7 @@ def parse(
     """
     from ..data.treebank.sentences import raw_words_of, words_of
     from ..data.treebank.trees import pretty
+    from ..decode.parsing.parse import BUFFER
 
     if on_lines and json_:
         raise wrong("--pretty", "it cannot be combined with --json")
@@ -113,10 +114,11 @@ def parse(
         constrained,
     )
     sentences = map(raw_words_of if raw else words_of, terminal.text_lines(source, _EMPTY))
+    ahead = buffer or BUFFER
     counter = counter_for("lines parsed", out, asked=progress)
     with terminal.writing(out) as file:
         try:
-            found = model.parser.parse(sentences, buffer=buffer, warn=terminal.warn)
+            found = model.parser.parse(sentences, buffer=ahead, warn=terminal.warn)
             for number, one in enumerate(found, 1):
                 if json_:
                     text = json.dumps({"line": number, **record(one)}, ensure_ascii=False)
@@ -125,7 +127,7 @@ def parse(
                 else:
                     text = pretty(one.tree) if on_lines else str(one.tree)
                 file.write(text + "\n")
-                if buffer == 1:
+                if ahead == 1:
                     file.flush()
                 pictures.draw(number, None if one is None else one.tree)
                 if counter is not None:

@@ -81,8 +81,8 @@ def check(
 ) -> int:
     """Check specs or runs and report every mistake, with its place and a way to fix it."""
     if explain is not None:
-        if specs:
-            raise wrong("--explain", "it takes no specs")
+        if specs or overrides or fix or strict:
+            raise wrong("--explain", "it takes no specs, and no other option but --json")
         text = explanation(explain)
         print(json.dumps({"code": explain.upper(), "text": text}) if json_ else text)
         return 0

@@ -71,8 +71,10 @@ def compare(
     if files == {True}:
         if reference is None:
             raise wrong("--reference", "outputs need the file that they are compared with")
-        if test or data_root:
-            raise wrong("--test", "it has no effect on files of outputs")
+        given = {"test": test, "data-root": data_root, **place}
+        for name, value in given.items():
+            if value is not None:
+                raise wrong(f"--{name}", "it has no effect on files of outputs")
         chosen = chosen or [METRICS.parse("bleu", "--metric")]
         references = _lines(Path(reference))
         answers = [[_lines(path) for path in side] for side in sides]

@@ -60,3 +60,15 @@ def test_wrong_uses_are_refused(outputs: Path, capsys: Capture) -> None:
     assert main(words(outputs, "good1", "short")) == 1
     assert main(words(outputs, "good1", "bad1", "--metric", "nll")) == 1
     assert "cannot be computed from outputs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--test", "valid"), ("--data-root", "x"), ("--device", "cpu"), ("--precision", "float32")],
+)
+def test_options_of_checkpoints_are_refused_for_files(
+    option: str, value: str, outputs: Path, capsys: Capture
+) -> None:
+    """No model is opened, so they would be ignored."""
+    assert main(words(outputs, "good1", "bad1", option, value)) == 2
+    assert f"'{option}': it has no effect on files of outputs" in capsys.readouterr().err
