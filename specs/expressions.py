@@ -92,12 +92,17 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def words_in(text: str) -> frozenset[str]:
-    """Return every word of a text, which need not be a valid expression.
+    """Return every word of a text but the functions that it calls; it may be no valid expression.
 
-    >>> sorted(words_in("f[B S 4*d_model"))
+    >>> sorted(words_in("f[B S min(4*d_model,64)"))
     ['B', 'S', 'd_model', 'f']
     """
-    return frozenset(filter(None, WORD.findall(text)))
+    return frozenset(found[1] for found in WORD.finditer(text) if found[1] and not calls(found))
+
+
+def calls(found: re.Match[str]) -> bool:
+    """Return whether a word of a text is a function that the text calls."""
+    return found[0] in FUNCTIONS and found.string[found.end() :].lstrip().startswith("(")
 
 
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:

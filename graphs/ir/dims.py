@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
+from math import prod
 
 Axis = int | str
 """A number, the normal form of a combination (`T`, `T+1`, `2*S`, `S+T-1`), or a free name."""
@@ -21,7 +22,9 @@ LARGEST = 10**9
 """Largest factor or constant."""
 MOST_TERMS = 8
 """Maximum number of axes in one combination."""
-_TERM = re.compile(r"(?P<sign>[+-]?)(?:(?P<factor>\d+)\*?)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)?")
+_TERM = re.compile(
+    r"(?P<sign>[+-]?)(?:(?P<factor>\d+(?:\*\d+)*)(?P<times>\*?))?(?P<name>[A-Za-z_][A-Za-z0-9_]*)?"
+)
 _LONGEST = 100
 _NO_NAMES = ("...", UNKNOWN)
 
@@ -63,10 +66,11 @@ def _terms(axis: str) -> Terms:
             break
         if at and not found["sign"]:
             break
-        if found["factor"] and found["name"] and "*" not in found[0]:
+        if found["factor"] and bool(found["times"]) != bool(found["name"]):
             break
         name = found["name"] or ""
-        factor = int(found["factor"] or 1) * (-1 if found["sign"] == "-" else 1)
+        factor = prod(map(int, (found["factor"] or "1").split("*")))
+        factor *= -1 if found["sign"] == "-" else 1
         terms[name] = terms.get(name, 0) + factor
         at = found.end()
     if at < len(axis) or not axis or len(terms) > MOST_TERMS:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..expressions import FUNCTIONS, WORD, is_expression, words_in
+from ..expressions import WORD, calls, is_expression, words_in
 from ..findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed
 from ..form import BUDGETS
 from ..origins import Origins
@@ -247,8 +247,7 @@ def _replaced(text: Any, names: Mapping[str, str]) -> Any:
         return text
 
     def new(found: re.Match[str]) -> str:
-        called = found[0] in FUNCTIONS and text[found.end() :].lstrip().startswith("(")
-        return found[0] if called else names.get(found[0], found[0])
+        return found[0] if calls(found) else names.get(found[0], found[0])
 
     return WORD.sub(new, text)
 

@@ -26,6 +26,8 @@ SIZES = {"S": 7, "T": 11, "U2": 13}
         ("T-1+S", "S+T-1"),
         ("T-T+3", 3),
         ("-T+10", "-T+10"),
+        ("T+2*3", "T+6"),
+        ("2*3*T-2*5", "6*T-10"),
     ],
 )
 def test_one_axis_has_one_text(text: str, normal: str | int) -> None:
@@ -33,7 +35,9 @@ def test_one_axis_has_one_text(text: str, normal: str | int) -> None:
     assert axis_of(terms_of(text)) == normal
 
 
-@pytest.mark.parametrize("text", ["", "+", "T+", "2T", "T*2", "T//2", "T T", "T**2", "T+(1)", "é"])
+@pytest.mark.parametrize(
+    "text", ["", "+", "T+", "2T", "T*2", "T//2", "T T", "T**2", "T+2*", "T+(1)", "é"]
+)
 def test_a_nonlinear_axis_is_refused(text: str) -> None:
     """A quotient or power of an axis is not an axis."""
     with pytest.raises(AxisError):
@@ -106,6 +110,7 @@ def test_sizes_may_read_params_and_axes() -> None:
 
     assert str(parse_type("f[B frames*S+pad 8]", {"frames": 1, "pad": 3}, axes)[0]) == "f[B S+3 8]"
     assert str(parse_type("f[B S+pad 8]", params, axes)[0]) == "f[B S+3 8]"
+    assert str(parse_type("f[B S+frames*pad 8]", params, axes)[0]) == "f[B S+6 8]"
     with pytest.raises(TypeTextError, match="unknown axis 'U'"):
         parse_type("f[B U+1]", params, axes)
     with pytest.raises(TypeTextError, match="is 0, not a positive"):

@@ -160,6 +160,8 @@ AXES = {"B": "batch", "T": "time"}
         ("f[B T d_model]", ValueType("f", ("B", "T", 512)), False),
         ("f[B 4*d_model]", ValueType("f", ("B", 2048)), False),
         ("f[d_model/heads]", ValueType("f", (64,)), False),
+        ("f[B min(d_model,64)]", ValueType("f", ("B", 64)), False),
+        ("f[ceil(d_model/100)]", ValueType("f", (6,)), False),
         ("ids:heads[B]", ValueType("ids", ("B",), 8), False),
         ("logits: heads*2 [B]", ValueType("logits", ("B",), 16), False),
         ("mask[b s]?", ValueType("mask", ("b", "s")), True),
