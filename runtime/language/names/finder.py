@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ....specs.expressions import FUNCTIONS, WORD, is_expression
+from ....specs.expressions import WORD, calls, is_expression
 from ....specs.findings import pointer
 from ....specs.form import BUDGETS
 from ....specs.patches.select import glob
@@ -17,6 +17,7 @@ NameKind = Literal["node", "template", "param", "input", "output", "port", "axis
 """What a name names; a `port` is an input or output of a template, an `input` or `output` one of
 the spec, a `file` another spec, and a `block` a registered one."""
 _INDEX = re.compile(r"[0-9]+(?:-[0-9]+)?")
+_PREDICATE = re.compile(r"\[([^\[\]=]*)=([^\[\]]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class Finder:
                 yield from self._key("output", "", entry, defines=False)
                 yield from self._type(entry) if key == "output_types" else self._values(entry)
         yield from self._whole("axis", "", root.get("step", "axis"))
+        yield from self._whole("axis", "", root.get("segments", "axis"))
         yield from self._whole("node", "", root.get("deploy"))
         yield from self.in_scope(root, "")
         for template in entries(root.get("blocks")):
@@ -98,7 +100,9 @@ class Finder:
             for path in group.entries:
                 yield from self._path(path, at)
         for rule in entries(record.get("init")):
-            yield from self._path(rule.get("select"), at)
+            select = rule.get("select")
+            yield from self._path(select, at)
+            yield from self._conditions(select) if select is not None else ()
             yield from self._values(rule)
 
     def _node(self, node: Value, at: str) -> Iterator[Name]:
@@ -152,27 +156,26 @@ class Finder:
 
     def _words(self, value: Value, skip: int) -> Iterator[Name]:
         """Yield the params that an expression reads; `skip` characters precede it."""
-        for word, start, end in self._pieces(value, WORD, skip):
-            if word not in FUNCTIONS and (word in self.params or word not in BUDGETS):
+        for word, start, end in self._pieces(value, skip):
+            if word in self.params or word not in BUDGETS:
                 yield Name("param", "", word, start, end)
 
     def _type(self, value: Value) -> Iterator[Name]:
         """Yield the axes and params in a type."""
         text = str(value.plain) if value.kind == "string" else ""
         kind = len(text) - len(text.lstrip("abcdefghijklmnopqrstuvwxyz "))
-        for word, start, end in self._pieces(value, WORD, kind):
+        for word, start, end in self._pieces(value, kind):
             if word in self.axes or word in self.params:
                 yield Name("axis" if word in self.axes else "param", "", word, start, end)
 
-    def _pieces(
-        self, value: Value, pattern: re.Pattern[str], skip: int
-    ) -> Iterator[tuple[str, int, int]]:
+    def _pieces(self, value: Value, skip: int) -> Iterator[tuple[str, int, int]]:
+        """Yield the words of a text, without the functions that it calls, and their places."""
         start, end = value.inside
         piece = self.text[start:end]
         if value.kind != "string" or piece != value.plain:
             return  # an escaped character shifts the places
-        for found in pattern.finditer(piece, skip):
-            if found[1]:
+        for found in WORD.finditer(piece, skip):
+            if found[1] and not calls(found):
                 yield found[1], start + found.start(1), start + found.end(1)
 
     def _wire(self, value: Value, at: str) -> Iterator[Name]:
@@ -213,6 +216,19 @@ class Finder:
                     place = start + found.start("word")
                     yield Name("node", inside[0], word, place, place + len(word))
                 scopes = {s for each in scopes for s in self._inside(each, word)}
+
+    def _conditions(self, select: Value) -> Iterator[Name]:
+        """Yield the templates that the conditions of a selection name."""
+        for key, word, place in self._predicates(select):
+            if key in ("use", "block") and word in self.templates:
+                yield Name("template", "", word, place, place + len(word))
+
+    def _predicates(self, select: Value) -> Iterator[tuple[str, str, int]]:
+        """Yield the key and the value of each condition of a selection, and the value's place."""
+        start, end = select.inside
+        if select.kind == "string" and self.text[start:end] == select.plain:
+            for found in _PREDICATE.finditer(select.plain):
+                yield found[1], found[2], start + found.start(2)
 
     def _inside(self, scope: str, pattern: str) -> Iterator[str]:
         """Yield the scopes of the templates in nodes of a scope whose name fits a pattern."""

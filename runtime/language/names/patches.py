@@ -18,7 +18,6 @@ from ..tree import Value
 from .finder import Finder, Name, NameKind, entries
 
 _SEGMENT = re.compile(r"(?P<mark>[./]|^)(?P<word>[^./]*)")
-_PREDICATE = re.compile(r"\[([^\[\]=]*)=([^\[\]]*)\]")
 _NODE = 2
 """Number of keys from a scope to a node."""
 
@@ -45,8 +44,11 @@ class PatchFinder(Finder):
                 if len(site) == _NODE and site[1] == word:
                     yield Name("node", _at(scope), word, start, start + len(word))
         yield from self._template(select)
+        yield from self._conditions(select)
         sites = list(found[0].paths)
-        yield from self._predicates(select, sites)
+        for key, word, place in self._predicates(select):
+            for scope, site in sites if key == "port" else ():
+                yield from self._port(scope, site, word, place)
         for scope, site in sites:
             yield from self._action(patch, scope, site)
 
@@ -74,19 +76,6 @@ class PatchFinder(Finder):
         name = path.removeprefix("/blocks/")
         if self.text[start:end] == select.plain and name != path and name in self.templates:
             yield Name("template", "", name, start + len(path) - len(name), start + len(path))
-
-    def _predicates(self, select: Value, sites: Sequence[tuple[str, Site]]) -> Iterator[Name]:
-        """Yield the templates and ports that the conditions of a selection name."""
-        start, end = select.inside
-        if self.text[start:end] != select.plain:
-            return
-        for found in _PREDICATE.finditer(str(select.plain)):
-            key, word, place = found[1], found[2], start + found.start(2)
-            if key in ("use", "block") and word in self.templates:
-                yield Name("template", "", word, place, place + len(word))
-            elif key == "port":
-                for scope, site in sites:
-                    yield from self._port(scope, site, word, place)
 
     def _port(self, scope: str, site: Site, word: str, place: int) -> Iterator[Name]:
         """Yield a port of the template that a selected node uses."""

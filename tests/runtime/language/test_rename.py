@@ -161,6 +161,43 @@ def test_a_renaming_follows_patches_and_imports(
     assert _graphs(folder, FILES) == before
 
 
+def test_a_renaming_follows_the_rules_for_initial_weights(folder: Path) -> None:
+    """A rule selects templates by `/blocks/NAME`, and in its conditions."""
+    rules = [
+        {"select": "/blocks/layer", "weights": "weight", "normal": 0.5},
+        {"select": "stack.*[use=layer]", "weights": "bias", "zeros": True},
+        {"select": "**[block=layer][use=layer]", "weights": "bias", "zeros": True},
+    ]
+    start = PARENT.index('"nodes": {\n    "table"')
+    text = f'{PARENT[:start]}"init": {json.dumps(rules)},\n  {PARENT[start:]}'
+    (folder / "parent.json").write_text(text)
+    before = _graphs(folder, FILES)
+
+    made = _renamed(folder, '"lay|er": {', "level")
+
+    assert {file.stem: len(each) for file, each in made.edits.items()} == {"parent": 6, "child": 1}
+    assert _graphs(folder, FILES) == before
+
+
+def test_every_use_of_an_axis_is_found() -> None:
+    """Also that of the segments of an objective."""
+    text = (
+        '{"axes": {"B": "batch", "T": "time"}, "inputs": {"x": "f[B T 4]"},'
+        ' "step": {"axis": "T"}, "segments": {"axis": "T", "memory": 8}}'
+    )
+    found = [one.start for one in names(document(text, "one.json")) if one.name == "T"]
+
+    assert found == [index for index, char in enumerate(text) if char == "T"]
+
+
+def test_a_param_named_like_a_function_is_found_where_it_is_read() -> None:
+    """A call of the function is not the param."""
+    text = '{"params": {"min": 2}, "require": ["min(min, 3) == 2"]}'
+    found = [one.start for one in names(document(text, "one.json")) if one.name == "min"]
+
+    assert found == [text.index('min"'), text.index("min, 3")]
+
+
 @pytest.mark.parametrize(
     ("file", "at", "edits"),
     [
