@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,6 +23,8 @@ _TOKEN = re.compile(
 )
 _LINE_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"?')
 """A string that ends with its line, as one that is not closed does."""
+_FILLING = threading.Lock()
+"""Held while entries are read, because threads share the values that `tree` keeps."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,8 +58,10 @@ class Value:
         Those of a correct object or list are read when they are asked for: most never are.
         """
         if self.unread:
-            text, self.unread, self.inner = self.unread, "", []
-            _Reader(text).fill(self)
+            with _FILLING:
+                if self.unread:
+                    _Reader(self.unread).fill(self)
+                    self.unread = ""
         return self.inner
 
     def get(self, *names: str) -> Value | None:
@@ -97,8 +102,8 @@ class Value:
 
     def json(self) -> Any:
         """Return it as JSON data; entries without a value are left out."""
-        if self.unread:
-            return json.loads(self.unread[self.start : self.end])
+        if unread := self.unread:
+            return json.loads(unread[self.start : self.end])
         if self.kind == "object":
             pairs = ((entry.name, entry.json()) for entry in self.entries if entry.kind != "none")
             return dict(pairs)
@@ -238,13 +243,13 @@ class _Reader:
             return
         made.outer = here
         if here.kind == "list":
-            made.name = str(len(here.entries))
+            made.name = str(len(here.inner))
         elif self.key is None:
             made.outer = None  # an object's value without a key is left out
         else:
             made.key, made.name = self.key, _key(self.text, self.key)
         if made.outer is not None:
-            here.entries.append(made)
+            here.inner.append(made)
         else:
             made.outer = here
         self.key, self.colon = None, False
@@ -255,7 +260,7 @@ class _Reader:
             place = min(at, self.key[1] + 1) if not self.colon else at
             made = Value(place, place, "none", key=self.key, name=_key(self.text, self.key))
             made.outer = self.here
-            self.here.entries.append(made)
+            self.here.inner.append(made)
         self.key, self.colon = None, False
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
+from weft.runtime.language import tree as tree_module
 from weft.runtime.language.completion.complete import complete
 from weft.runtime.language.completion.items import Item
 from weft.runtime.language.document import document
@@ -74,6 +77,30 @@ def test_the_tolerant_reader_reads_correct_texts_as_the_strict_one(path: Path) -
 def test_broken_texts_are_read_as_far_as_possible(text: str, value: object) -> None:
     """A text is broken at most keystrokes."""
     assert tree(text).json() == value
+
+
+def test_entries_are_complete_in_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that asks while another reads them waits for it."""
+    value = tree('{"shared": {"b": 1, "c": 2}}').entries[0]
+    began, may_go, key = threading.Event(), threading.Event(), tree_module._key
+
+    def slow(text: str, span: tuple[int, int]) -> str:
+        began.set()
+        may_go.wait(10)
+        return key(text, span)
+
+    def names() -> list[str]:
+        return [entry.name for entry in value.entries]
+
+    monkeypatch.setattr(tree_module, "_key", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(names)
+        began.wait(10)
+        second = pool.submit(names)
+        wait([second], timeout=0.1)
+        may_go.set()
+
+    assert first.result() == second.result() == ["b", "c"]
 
 
 def test_correct_parts_of_a_broken_text_are_read_as_if_token_by_token(
