@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from dataclasses import dataclass
@@ -40,6 +41,15 @@ class Opened:
             InputError: it cannot be read.
         """
         return read_text(self.path)
+
+    def beside(self) -> dict[Path, tuple[int, int]]:
+        """Return when each file that the text may name was written, and its size."""
+        found = {}
+        for path in self.path.parent.glob("*.json"):
+            with contextlib.suppress(OSError):
+                known = path.stat()
+                found[path] = known.st_mtime_ns, known.st_size
+        return found
 
     def save(self, text: str, expected: str) -> str:
         """Write a text, and return its digest.
@@ -92,7 +102,11 @@ class Opened:
         except OSError as error:
             problem = f"cannot write the variant: {error.strerror}"
             raise InputError(problem, place=str(path), help="choose another folder") from error
-        write_beside(path, text.encode(), "variant")
+        try:
+            write_beside(path, text.encode(), "variant")
+        except InputError:
+            path.unlink(missing_ok=True)
+            raise
         return path
 
 

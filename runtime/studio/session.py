@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
 from ...graphs.diff.diff import diff as graph_diff
@@ -61,17 +62,17 @@ class Session:
         self._attending = Attending(file.checkpoint) if file.checkpoint else None
         self._reads: dict[str, Read] = {}
         self._looks: dict[tuple[Any, ...], dict[str, Any]] = {}
-        self._disk = ""
+        self._disk: dict[Path, tuple[int, int]] = {}
 
     def file(self) -> dict[str, Any]:
         """Return the text on disk, and what can be done with it."""
-        text = self.opened.text()
-        if text != self._disk:
-            # Other files that specs name may have changed, too.
+        text, disk = self.opened.text(), self.opened.beside()
+        if disk != self._disk:
+            # A file that the spec names may have changed.
             self._reads.clear()
             self._looks.clear()
             forget()
-            self._disk = text
+            self._disk = disk
         return {
             "text": text,
             "digest": digest(text),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
+from weft.runtime.studio import files
 from weft.runtime.studio.app import make_app
 from weft.runtime.studio.files import opened
 from weft.runtime.studio.session import MOST_READS, Session
@@ -77,6 +78,21 @@ def test_an_answer_is_kept_until_the_text_or_the_sizes_change(file: Path) -> Non
     assert not session._reads
 
 
+def test_an_answer_is_dropped_when_another_file_changes(file: Path) -> None:
+    """The text may name it, such as the spec that it extends."""
+    text = '{"format": 2, "extends": "mine", "name": "child"}'
+    child = file.parent / "child.json"
+    child.write_text(text)
+    session = Session(opened(str(child)))
+    session.file()
+    before = session.look({"text": text})
+
+    file.write_text(TEXT.replace('"layers": 4', '"layers": 3'))
+    session.file()
+
+    assert session.look({"text": text})["scene"] != before["scene"]
+
+
 def test_the_page_allows_no_inline_script(client: TestClient) -> None:
     """The page allows no inline script."""
     response = client.get("/", headers={"authorization": ""})
@@ -123,6 +139,21 @@ def test_a_variant_never_replaces_a_file(client: TestClient, file: Path) -> None
     assert client.post("/api/variant", json=asked).status_code == 200
     assert '"heads": 2' in (file.parent / "two.json").read_text()
     assert client.post("/api/variant", json=asked).status_code == 422
+
+
+def test_a_variant_that_cannot_be_written_leaves_no_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name would be taken at the next attempt."""
+
+    def fail(*_: object) -> None:
+        raise InputError("cannot write the variant: No space left on device")
+
+    monkeypatch.setattr(files, "write_beside", fail)
+    with pytest.raises(InputError, match="No space left"):
+        opened(str(file)).save_variant("two", TEXT)
+
+    assert [path.name for path in file.parent.iterdir()] == ["mine.json"]
 
 
 def test_shipped_files_and_other_folders_are_read_only(client: TestClient) -> None:
