@@ -351,7 +351,7 @@ def generate(
                     file.write(json.dumps(record, ensure_ascii=False) + "\n")
                     continue
                 for one in mine:
-                    text = _written(tokenizer, one).replace("\n", " ")
+                    text = _written(tokenizer, one).translate(_LINE_ENDS)
                     score_ = f"{number}\t{one.log_probability:.4f}\t" if each > 1 else ""
                     file.write(f"{score_}{text}\n")
             file.flush()

@@ -14,6 +14,7 @@ import weft
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
+from weft.runtime.cli import decoding
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
 from weft.runtime.data.settings import PieceSettings
@@ -85,6 +86,13 @@ def _encoded(folder: Path, text: str) -> list[int]:
     from weft.runtime.data.tokenizer import Tokenizer  # noqa: PLC0415
 
     return Tokenizer.open(folder / "tokenizer.model").encode(text)
+
+
+def test_a_continuation_is_one_line(generate: Generate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may generate the ends of lines."""
+    monkeypatch.setattr(decoding, "_written", lambda *_: "sun\r\nmoon\rtree")
+
+    assert generate() == ["sun  moon tree"] * 2
 
 
 def test_lines_of_ids(generate: Generate, folder: Path) -> None:
