@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -118,8 +119,9 @@ def _named(name: str, source: str, below: tuple[Path, ...]) -> Path | Finding:
 
 
 def _importer(below: tuple[Path, ...]) -> Read:
-    """Return a function that reads a spec to be imported as a template."""
+    """Return a function that reads a spec to be imported as a template, each file once."""
 
+    @functools.cache
     def read(name: str, source: str) -> tuple[dict[str, Any], Origins] | Finding:
         file = _named(name, source, below)
         if isinstance(file, Finding):

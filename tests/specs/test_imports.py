@@ -15,9 +15,11 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.graphs.ir.graph import Graph, TemplateNode
 from weft.runtime.codegen.build import build
+from weft.specs.composition import inherit
 from weft.specs.findings import SpecError
 from weft.specs.form import BUDGETS
 from weft.specs.load import load, loaded
+from weft.specs.reader import read_value
 
 ENCODER: dict[str, Any] = {
     "format": 2,
@@ -124,6 +126,32 @@ def test_an_imported_spec_computes_the_same_as_the_spec(folder: Path) -> None:
     given = both(a=x, b=x, a_mask=mask, b_mask=mask)["a"]
 
     torch.testing.assert_close(given, alone(x=x, mask=mask)["x"], rtol=0, atol=0)
+
+
+def test_a_spec_that_is_imported_often_is_read_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each template is its own: params that one entry sets do not change the others."""
+    read: list[str] = []
+
+    def counted(path: Path) -> Any:
+        read.append(path.stem)
+        return read_value(path)
+
+    tower = TWO["blocks"]["tower"]
+    blocks = {"tower": tower, "low": {**tower, "params": {"d": 4}}}
+    low = {"use": "low", "in": {"x": "low_x", "mask": "a_mask"}}
+    value = {**TWO, "blocks": blocks, "nodes": {**TWO["nodes"], "low": low}}
+    value["inputs"] = {**TWO["inputs"], "low_x": "f[B S 4]"}
+    value["outputs"] = {**TWO["outputs"], "low": "low.x"}
+    (folder / "two.json").write_text(json.dumps(value), encoding="utf-8")
+    monkeypatch.setattr(inherit, "read_value", counted)
+
+    graph = graph_of(folder / "two.json")
+
+    assert read == ["two", "encoder"]
+    assert graph.weights()["left.stack.0.map.f.map.inner.weight"] == (24, 12)
+    assert graph.weights()["low.stack.0.map.f.map.inner.weight"] == (8, 4)
 
 
 def test_its_params_can_be_set_from_outside(folder: Path) -> None:
