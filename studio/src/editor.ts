@@ -147,22 +147,35 @@ export function setText(view: EditorView, text: string): void {
   });
 }
 
-export function showFindings(view: EditorView, findings: Finding[]): void {
-  const text = view.state.doc.toString(), most = text.length;
+/** Replace the text by one that is made of it; it is made again if it was edited meanwhile. */
+export async function changeText(view: EditorView, make: (text: string) => Promise<{ text: string }>): Promise<void> {
+  for (;;) {
+    const old = view.state.doc.toString(), made = await make(old);
+    if (view.state.doc.toString() !== old) continue;
+    setText(view, made.text);
+    return;
+  }
+}
+
+/** Mark the findings about a text; of a text that was edited since, other findings follow. */
+export function showFindings(view: EditorView, text: string, findings: Finding[]): void {
+  const most = view.state.doc.length;
   const marks: Diagnostic[] = findings.map((finding) => ({
     from: Math.min(unitsOf(text, finding.start), most), to: Math.min(unitsOf(text, finding.end), most),
     severity: finding.severity, source: finding.code, message: finding.message,
-    actions: finding.fixes.map((fix) => ({ name: fix.title, apply: () => applyFix(view, fix.edits) })),
+    actions: finding.fixes.map((fix) => ({ name: fix.title, apply: () => void applyFix(view, text, fix.edits) })),
   }));
   view.dispatch(setDiagnostics(view.state, marks));
 }
 
-export function applyFix(view: EditorView, edits: TextEdit[]): void {
-  const text = view.state.doc.toString();
+/** Apply the fix of a finding about a text; return false if the text was edited since. */
+export function applyFix(view: EditorView, text: string, edits: TextEdit[]): boolean {
+  if (view.state.doc.toString() !== text) return false;
   view.dispatch({
     changes: edits.map((edit) => ({ from: unitsOf(text, edit.start), to: unitsOf(text, edit.end), insert: edit.new })),
     annotations: isolateHistory.of("full"), userEvent: "input.fix",
   });
+  return true;
 }
 
 /** Mark a part of the text, and bring it into sight. */

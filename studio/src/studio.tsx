@@ -16,6 +16,9 @@ const PAUSE = 40;
 /** Time between two looks at the file on disk. */
 const WATCH = 1500;
 
+/** An answer about a text, and the text. */
+type Looked = Look & { of: string };
+
 type Open =
   | { what: "menu"; path: string } | { what: "palette"; path: string; ports: string[] } | { what: "variant" }
   | { what: "compare" } | { what: "code"; node: string } | { what: "keys" } | null;
@@ -26,7 +29,7 @@ let tools: typeof import("./editor");
 function Studio({ first, looked }: { first: File; looked?: Look }) {
   const [file, setFile] = useState(first);
   const [text, setOwn] = useState(first.text);
-  const [look, setLook] = useState<Look>(looked ?? { findings: [] });
+  const [look, setLook] = useState<Looked>({ ...(looked ?? { findings: [] }), of: first.text });
   const [scene, setScene] = useState<Scene | null>(looked?.scene ?? null);
   const [key, setKey] = useState("");
   const [pass, setPass] = useState("");
@@ -83,7 +86,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
         save: () => save(),
       });
       (window as unknown as { weftEditor: EditorView }).weftEditor = view;
-      code.showFindings(view, lookNow.current.findings);
+      code.showFindings(view, lookNow.current.of, lookNow.current.findings);
       setReady(true);
     }).catch((error) => tell(said(error), true));
     requestAnimationFrame(() => setTimeout(make)); // when the drawing is on the screen
@@ -98,9 +101,9 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
     const wait = setTimeout(() => {
       api.look({ text, key, sizes, pass }).then((found) => {
         if (mine !== turn.current) return;
-        setLook(found);
+        setLook({ ...found, of: text });
         if (found.scene) setScene(found.scene);
-        if (editor.current) tools.showFindings(editor.current, found.findings);
+        if (editor.current) tools.showFindings(editor.current, text, found.findings);
         setNote((old) => (old?.wrong ? null : old));
       }, (error) => { if (mine === turn.current) tell(said(error), true); });
     }, mine === 1 ? 0 : PAUSE);
@@ -179,8 +182,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
     const view = editor.current;
     if (!view) return false;
     try {
-      const made = await api.edit(view.state.doc.toString(), what);
-      tools.setText(view, made.text);
+      await tools.changeText(view, (now) => api.edit(now, what));
       return true;
     } catch (error) { tell(said(error), true); return false; }
   }, []);
@@ -235,7 +237,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
         <label>after <select aria-label="compile pass" value={pass} onChange={(event) => setPass(event.currentTarget.value)}>
           <option value="">no pass</option>{file.passes.map((one) => <option key={one}>{one}</option>)}
         </select></label>
-        <button onClick={() => api.format(editor.current!.state.doc.toString()).then((made) => tools.setText(editor.current!, made.text), (error) => tell(said(error), true))} title="lay the text out as shipped specs are">Format</button>
+        <button onClick={() => tools.changeText(editor.current!, api.format).catch((error) => tell(said(error), true))} title="lay the text out as shipped specs are">Format</button>
         <button onClick={() => setOpen({ what: "code", node: "" })} disabled={errors.length > 0}>Code</button>
         {scene && <span class="sizes">{Object.entries(scene.sizes).map(([axis, size]) => (
           <label key={axis}>{axis} <input type="number" min="1" aria-label={`size of ${axis}`} value={size} onChange={(event) => { const value = Math.round(Number(event.currentTarget.value)); if (value > 0) setSizes({ ...sizes, [axis]: value }); }} /></label>
@@ -252,7 +254,7 @@ function Studio({ first, looked }: { first: File; looked?: Look }) {
       <div class={`split${dock ? " docked" : ""}`} style={{ gridTemplateColumns: `${split}% 5px 1fr` }}>
         <div class="left" inert={!ready}>
           <div class="text" ref={holder} />
-          <Findings look={look} onFix={(edits) => tools.applyFix(editor.current!, edits)} onGo={(start) => tools.goTo(editor.current!, start)} />
+          <Findings look={look} onFix={(edits) => { if (!tools.applyFix(editor.current!, look.of, edits)) tell("the text has changed since this finding", true); }} onGo={(start) => tools.goTo(editor.current!, start)} />
         </div>
         <div class="divider" role="separator" aria-orientation="vertical" tabIndex={0} aria-valuenow={Math.round(split)} aria-label="width of the text" onPointerDown={slide}
           onKeyDown={(event) => { if (event.key === "ArrowLeft") setSplit(Math.max(12, split - 3)); if (event.key === "ArrowRight") setSplit(Math.min(80, split + 3)); }} />

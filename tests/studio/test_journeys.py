@@ -102,6 +102,45 @@ def test_a_mistake_is_marked_and_mended(studio: Open, file: Path) -> None:
     assert text_of(page) == TEXT
 
 
+def test_a_fix_of_an_older_text_is_not_applied(studio: Open, file: Path) -> None:
+    """Its places are those of the text that the finding is about."""
+    page = studio(file)
+    replace(page, "target_position.y", "target_positio.y")
+    page.wait_for_selector(".finding >> text=Fix")
+    wrong = text_of(page)
+    # In one task of the browser, before the checker is asked about the new text.
+    page.evaluate(
+        "() => { weftEditor.dispatch({changes: {from: 0, insert: '// a comment\\n'}});"
+        " [...document.querySelectorAll('.finding button')]"
+        ".find((one) => one.textContent.startsWith('Fix')).click(); }"
+    )
+    assert text_of(page) == "// a comment\n" + wrong
+
+    page.wait_for_timeout(300)
+    page.click(".finding >> text=Fix")
+    assert text_of(page) == "// a comment\n" + TEXT
+
+
+def test_text_that_is_typed_during_an_edit_is_kept(studio: Open, file: Path) -> None:
+    """The edit is made again of the newer text."""
+    page = studio(file)
+    asked: list[Any] = []
+
+    def slow(route: Any) -> None:
+        if not asked:  # the first request is answered after the user has typed
+            replace(page, '"dropout": 0.1', '"dropout": 0.2')
+        asked.append(route)
+        route.continue_()
+
+    page.route("**/api/edit", slow)
+    page.click('[data-id="node/source_position"]')
+    page.click("text=Remove >> nth=0")
+    page.wait_for_function("() => !weftEditor.state.doc.toString().includes('source_position')")
+
+    assert '"dropout": 0.2' in text_of(page)
+    assert len(asked) == 2
+
+
 def test_a_block_is_swapped_by_menu(studio: Open, file: Path) -> None:
     """The menu lists what fits with its costs, and picking changes only this block."""
     page = studio(file)
