@@ -17,6 +17,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """Names of variants: they have no folders, and do not begin with a dot."""
 
 
+_CRLF = "\r\n"
+
+
 class ChangedError(InputError):
     """The file changed on disk since it was read."""
 
@@ -35,12 +38,12 @@ class Opened:
     checkpoint: Path | None = None
 
     def text(self) -> str:
-        """Return the text on disk.
+        """Return the text on disk, whose lines end with line feeds alone, as in the page's editor.
 
         Raises:
             InputError: it cannot be read.
         """
-        return read_text(self.path)
+        return read_text(self.path).replace(_CRLF, "\n")
 
     def beside(self) -> dict[Path, tuple[int, int]]:
         """Return when each file that the text may name was written, and its size."""
@@ -52,7 +55,7 @@ class Opened:
         return found
 
     def save(self, text: str, expected: str) -> str:
-        """Write a text, and return its digest.
+        """Write a text with the line ends of the file, and return its digest.
 
         Args:
             text: the new text.
@@ -76,7 +79,9 @@ class Opened:
                 place=str(self.path),
                 help="take the text on disk, or save over it",
             )
-        write_beside(self.path, text.encode(), "spec")
+        has_crlf = self.path.exists() and _CRLF in read_text(self.path)
+        written = text.replace("\n", _CRLF) if has_crlf else text
+        write_beside(self.path, written.encode(), "spec")
         return digest(text)
 
     def save_variant(self, name: str, text: str) -> Path:

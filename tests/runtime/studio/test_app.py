@@ -156,6 +156,18 @@ def test_a_variant_that_cannot_be_written_leaves_no_file(
     assert [path.name for path in file.parent.iterdir()] == ["mine.json"]
 
 
+def test_a_file_keeps_its_line_ends(client: TestClient, file: Path) -> None:
+    """The editor of the page has line feeds alone, and offsets of findings count them."""
+    file.write_bytes(TEXT.replace("\n", "\r\n").encode())
+
+    read = client.get("/api/file").json()
+    answer = client.post("/api/save", json={"text": f"{TEXT}\n", "digest": read["digest"]})
+
+    assert read["text"] == TEXT
+    assert answer.status_code == 200
+    assert file.read_bytes() == f"{TEXT}\n".replace("\n", "\r\n").encode()
+
+
 def test_shipped_files_and_other_folders_are_read_only(client: TestClient) -> None:
     """Shipped files and other folders are read only."""
     shipped = opened("transformer-tiny")
