@@ -192,7 +192,7 @@ def test_every_use_of_an_axis_is_found() -> None:
 
 def test_a_param_named_like_a_function_is_found_where_it_is_read() -> None:
     """A call of the function is not the param."""
-    text = '{"params": {"min": 2}, "require": ["min(min, 3) == 2"]}'
+    text = '{"params": {"min": 2}, "require": ["min(min, 3) == 2"], "nodes": {}}'
     found = [one.start for one in names(document(text, "one.json")) if one.name == "min"]
 
     assert found == [text.index('min"'), text.index("min, 3")]
