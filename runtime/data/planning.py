@@ -161,14 +161,20 @@ def stream_plans(
         The epoch, the number of its batches used including this one, and the rows.
 
     Raises:
-        InputError: there are no rows, a row does not fit, or the epoch has fewer batches than
-            `position`.
+        InputError: there are no rows, an epoch has less than one by the weights of the files, a row
+            does not fit, or the epoch has fewer batches than `position`.
     """
     if len(data) == 0:
         raise InputError(
             "no pairs to train on",
             place=str(data.folder),
             help="check the filter's report; relax the filter or use other files",
+        )
+    if data.parts and sum(part.pairs * part.weight for part in data.parts) < 1:
+        raise InputError(
+            "the weights of the files give an epoch less than one row",
+            place=str(data.folder),
+            help="increase 'weights' of the training data",
         )
     lengths = list(data.axes.values())
     while True:

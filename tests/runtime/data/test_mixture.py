@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from weft.runtime.data.planning import stream_plans
 from weft.runtime.data.preparing.prepare import Prepared, prepare
 from weft.runtime.data.readers.settings import Split
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards.mixture import Part, rows_of_epoch
+from weft.specs.findings import InputError
 
 from .pairs import bpe, lines, pairs
 
@@ -55,6 +58,21 @@ def test_a_part_of_a_file_is_another_one_in_each_epoch() -> None:
     assert sorted(row for rows in first for row in rows) == list(range(8))
     assert first == [rows_of_epoch(parts, 1, epoch).tolist() for epoch in range(4)]
     assert first != [rows_of_epoch(parts, 2, epoch).tolist() for epoch in range(4)]
+
+
+def test_weights_that_leave_no_row_are_refused(tmp_path: Path) -> None:
+    """Epoch after epoch would be empty, so the training would wait for a batch for ever."""
+
+    class Rows(SimpleNamespace):
+        def __len__(self) -> int:
+            return 10
+
+    axes = {"x": np.full(10, 3)}
+    rows = Rows(folder=tmp_path, parts=[Part(10, 0.1)], starts=None, axes=axes)
+    assert len(next(stream_plans(rows, BatchSettings(tokens=90), 1))[2]) == 1
+    rows.parts = [Part(10, 0.05)]
+    with pytest.raises(InputError, match="less than one row"):
+        next(stream_plans(rows, BatchSettings(tokens=90), 1))
 
 
 @pytest.fixture
