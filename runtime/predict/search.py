@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from ...specs.findings import InputError
 from ...specs.wording import SettingError
+from ..data.columns.values import text_of
 from ..decode.settings import GenerateSettings, SampleSettings, SearchSettings
 from .predictor import (
     Answer,
@@ -48,7 +49,7 @@ class TextPredictor:
 
     def answers(self, rows: Sequence[Row]) -> list[Answer]:
         """Return the best text for each row, and the others that were requested."""
-        lines = [str(values(row, self.column, at)) for at, row in enumerate(rows)]
+        lines = [text_of(values(row, self.column, at), self.column) for at, row in enumerate(rows)]
         decode = self.translator.target.decode
         with evaluating(self.context.models):
             found = [
@@ -235,5 +236,5 @@ class Continuing:
         """Return the ids of the text that each row begins with."""
         if self.prefix is None:
             return [[] for _ in rows]
-        texts = [str(values(row, self.prefix, at)) for at, row in enumerate(rows)]
+        texts = [text_of(values(row, self.prefix, at), self.prefix) for at, row in enumerate(rows)]
         return self.context.vocabulary(self.prefix).encode_many(texts)

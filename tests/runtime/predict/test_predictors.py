@@ -141,6 +141,16 @@ def test_missing_columns_outputs_and_values_are_reported(scorer: Any) -> None:
         made("tags", Context((model,), columns, "label")).predict([{"sauce": "a"}])
 
 
+@pytest.mark.parametrize("value", [None, 3, ["a"]])
+def test_a_source_must_be_a_text(value: Any) -> None:
+    """A null in the rows is an error, not the text 'None'."""
+    model = build(check(load("transformer-tiny").form, registry(), SMALL)).eval()
+    context = Context((model,), {"source": Text("source"), "target": Text("target")}, "target")
+
+    with pytest.raises(InputError, match="the value of 'source' is"):
+        made("greedy", context).predict([{"source": value}])
+
+
 def test_editors_offer_only_settings_with_an_effect() -> None:
     """A run that sets another one is refused, so its JSON Schema must not complete it."""
     ways = run_schema()["properties"]["predict"]["anyOf"]
