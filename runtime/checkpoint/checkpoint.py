@@ -41,6 +41,7 @@ from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
 from . import manifest
+from .differences import changed_nodes
 from .manifest import DamagedError
 from .saving import FORMAT, MEMORY, OBJECTIVE
 
@@ -61,10 +62,10 @@ _OWN = frozenset(
     )
 )
 """Files of a checkpoint that are not those of columns."""
+_ORIGIN = ("tokens", "search", "generate")
+"""Objects in the state of an imported model."""
 _OF_COLUMNS = frozenset((".model", ".json", ".txt", ".npz", ".safetensors"))
 """Suffixes of the files that columns and tokenizers write."""
-MOST_NAMED = 8
-"""Maximum number of differences that an error message about another graph lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -190,7 +191,7 @@ def _state(folder: Path) -> dict[str, Any]:
     """Return the state of a checkpoint.
 
     Raises:
-        InputError: the checkpoint has a format that this version does not read.
+        InputError: the checkpoint has a format that this version does not read, or is damaged.
         SpecError: the file is not valid JSON.
     """
     state = _json(folder / "state.json")
@@ -199,6 +200,14 @@ def _state(folder: Path) -> dict[str, Any]:
             f"checkpoint format {state.get('format')} is not supported, only 1 and {FORMAT}",
             place=str(folder / "state.json"),
             help="open it with the version of weft that wrote it",
+        )
+    origin = state.get("imported", {})
+    inner = [origin.get(name, {}) for name in _ORIGIN] if isinstance(origin, dict) else []
+    if not all(isinstance(part, dict) for part in (origin, *inner)):
+        raise DamagedError(
+            "the origin of the imported model is damaged",
+            place=str(folder / "state.json"),
+            help="import the model again",
         )
     return state
 
@@ -221,7 +230,7 @@ def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) 
     if state.get("fingerprint") not in (fingerprint_of(written), fingerprint(graph)):
         raise InputError(
             "spec.json is not the spec that the weights were trained with"
-            + _listed(_changed_nodes(state, graph)),
+            + changed_nodes(state, graph),
             place=str(spec_file),
             help="restore the original spec.json",
         )
@@ -290,43 +299,6 @@ def _column_files(folder: Path, run: Mapping[str, Any]) -> list[Path]:
         and re.fullmatch(r"[\w.-]+", path.name)
         and path.is_file()
     ]
-
-
-def _changed_nodes(state: Mapping[str, Any], graph: Graph) -> list[str]:
-    """Return the nodes that changed since a checkpoint was written, if it stores node digests."""
-    from ...graphs.diff.digests import changed_paths, digests
-
-    before = state.get("nodes")
-    return changed_paths(before, digests(graph)) if isinstance(before, dict) else []
-
-
-def _listed(lines: list[str]) -> str:
-    """Return lines as indented text below a problem, at most `MOST_NAMED` of them."""
-    more = len(lines) - MOST_NAMED
-    shown = [*lines[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
-    return "".join(f"\n      {line}" for line in shown)
-
-
-def refuse_other_graph(old: Graph, wanted: Graph, *, problem: str, place: str, help_: str) -> None:
-    """Raise an error that lists the differences if two graphs differ.
-
-    Args:
-        old: graph of a checkpoint.
-        wanted: expected graph.
-        problem: problem for the error message.
-        place: path of the checkpoint for the error message.
-        help_: help for the error message.
-
-    Raises:
-        InputError: the fingerprints differ; the message lists up to `MOST_NAMED` differences.
-    """
-    if fingerprint(old) == fingerprint(wanted):
-        return
-    from ...graphs.diff.diff import diff
-    from ...graphs.diff.text import rows
-
-    lines = [str(row) for row in rows(diff(old, wanted).changes)]
-    raise InputError(problem + _listed(lines), place=place, help=help_)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from torch import nn
 
 from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
-from ...checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
+from ...checkpoint.checkpoint import Checkpoint, open_checkpoint, set_weights
+from ...checkpoint.differences import refuse_other_graph
 from ...checkpoint.manifest import DamagedError
 from ...checkpoint.saving import recover
 from ...checkpoint.transfer import carry_over

@@ -18,9 +18,9 @@ from weft.runtime.checkpoint import saving
 from weft.runtime.checkpoint.checkpoint import (
     _column_files,
     open_checkpoint,
-    refuse_other_graph,
     set_weights,
 )
+from weft.runtime.checkpoint.differences import refuse_other_graph
 from weft.runtime.checkpoint.saving import Contents, recover, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
@@ -284,6 +284,17 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="format 99"):
         open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("imported", [None, 3, {"tokens": [1]}, {"search": None}])
+def test_a_damaged_origin_is_refused(tmp_path: Path, imported: object) -> None:
+    """The state of an imported model has its special ids and its settings of decoding."""
+    folder = save(tmp_path / "c", small()[1])
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "imported": imported}))
+
+    with pytest.raises(InputError, match="origin of the imported model is damaged"):
+        open_checkpoint(folder, verify=False)
 
 
 def test_every_file_can_be_read_by_those_who_can_read_the_others(tmp_path: Path) -> None:
