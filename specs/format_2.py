@@ -224,9 +224,9 @@ def upgrade_data(run: Mapping[str, Any]) -> dict[str, Any]:
     if not shared:
         tokenizers = {"source": tokenizer, "target": tokenizer}
     if target == "symbols":
-        symbols = {"type": "symbols", "spelling": "source"}
+        symbols = {"type": "symbols"}
         if _copies(parsing) and is_parsing:
-            symbols["only"] = "brackets"
+            symbols |= {"spelling": "source", "only": "brackets"}
         tokenizers = {"source": tokenizer, "target": symbols}
     names = ("tokenizer", "tokenizer") if shared else ("source", "target")
     own = dict(run["data"])

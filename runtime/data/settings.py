@@ -93,7 +93,7 @@ class SymbolSettings(Settings):
     type: Literal["symbols"] = "symbols"
     """Selects this tokenizer."""
     spelling: Name | None = None
-    """Tokenizer that encodes all other tokens; `null` encodes them as unknown."""
+    """Tokenizer that encodes all other tokens, with `only`; `null` encodes them as unknown."""
     only: Literal["all", "brackets"] = "all"
     """Tokens that become symbols: all of them, or those that begin with a bracket."""
 

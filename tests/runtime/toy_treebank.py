@@ -68,9 +68,9 @@ def make_runs(data: Path) -> Callable[..., Run]:
         **changes: Any,
     ) -> Run:
         form = {"linearization": linearization}
-        symbols = {"type": "symbols", "spelling": "source"}
+        symbols = {"type": "symbols"}
         if linearization == "top_down":
-            symbols["only"] = "brackets"
+            symbols |= {"spelling": "source", "only": "brackets"}
         train, valid = (
             {"trees": {"files": [name], **form}} for name in ("train.trees.gz", "valid.trees")
         )

@@ -29,7 +29,8 @@ SHORT: Value = {
 """A translation with nothing but what every run needs."""
 BANK = {"trees": ["a.trees"]}
 TREES: Value = {**SHORT, "task": "parsing", "data": {"train": BANK, "valid": BANK}}
-SYMBOLS = {"type": "symbols", "spelling": "source"}
+SYMBOLS = {"type": "symbols"}
+BRACKETS = {"type": "symbols", "spelling": "source", "only": "brackets"}
 TEXTS = {
     "source": {"type": "text", "tokenizer": "source"},
     "target": {"type": "text", "tokenizer": "target"},
@@ -452,7 +453,7 @@ def test_parsers_that_copy_words(spec: str, given: Value, params: Value | None) 
     assert made["objective"] == "copy-parsing"
     model = {"spec": spec, "params": params} if params else {"spec": spec}
     assert made["params"] == {"model": model}
-    assert made["tokenizers"]["target"] == {**SYMBOLS, "only": "brackets"}
+    assert made["tokenizers"]["target"] == BRACKETS
     assert made["data"]["columns"]["tree"]["linearization"] == "top_down"
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ....specs.findings import Finding
+from ....specs.findings import Finding, pointer
 from ...data.columns.settings import ClassSettings, ImageSettings, NumberSettings
+from ...data.settings import SymbolSettings
 from ..run import Run
 
 _OPTIMIZERS = {
@@ -30,6 +31,15 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
                 f"/optimizer/{name}",
                 f"the optimizer '{run.optimizer.type}' has no '{name}'",
                 f"remove it, or set 'type' to one of {', '.join(readers)}",
+            )
+    for name, tokenizer in run.tokenizers.items():
+        if not isinstance(tokenizer, SymbolSettings):
+            continue
+        if tokenizer.only == "all" and tokenizer.spelling is not None:
+            yield unused(
+                pointer("tokenizers", name, "spelling"),
+                "'spelling' encodes tokens that are no symbols, but all tokens are symbols",
+                "remove it, or set 'only' to 'brackets'",
             )
     yield from _evaluation(run)
     yield from _search(run)

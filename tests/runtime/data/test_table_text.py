@@ -204,7 +204,7 @@ def test_format_2_settings_become_columns() -> None:
     }
     assert symbols["tokenizers"] == {
         "source": {"type": "bpe", "vocab_size": 50},
-        "target": {"type": "symbols", "spelling": "source"},
+        "target": {"type": "symbols"},
     }
 
 

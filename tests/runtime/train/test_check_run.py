@@ -52,6 +52,15 @@ FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
     ),
     ({"predict": {"type": "beam", "diversity": 0.9}}, "R01", "/predict/diversity", "remove it"),
     ({"auxiliary": 0.5}, "R01", "/auxiliary", "remove it"),
+    (
+        {
+            "data": {"columns": {**COLUMNS, "target": {"type": "text", "tokenizer": "words"}}},
+            "tokenizers": {"words": {"type": "symbols", "spelling": "tokenizer"}},
+        },
+        "R01",
+        "/tokenizers/words/spelling",
+        "'only' to 'brackets'",
+    ),
     ({"data": {"columns": {**COLUMNS, "source": {**TEXT, "begin": True}}}}, "R04", BEGIN, "remove"),
     ({"data": {"columns": {**COLUMNS, "source": {**TEXT, "end": False}}}}, "R04", END, "remove"),
     ({"start": "nowhere"}, "R02", "/start", "outputs/RUN/averaged"),

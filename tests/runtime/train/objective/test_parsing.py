@@ -73,9 +73,9 @@ def objective_run(root: Path, kind: Kind, decoder: str, **changes: Any) -> Run:
     """Return the run of an objective on the toy treebank; keyword arguments replace keys."""
     own = {"linearization": kind.linearization} if kind.linearization else {}
     trees = {"decoder": decoder, **own}
-    symbols: dict[str, Any] = {"type": "symbols", "spelling": "words"}
+    symbols: dict[str, Any] = {"type": "symbols"}
     if kind.linearization == "top_down":
-        symbols["only"] = "brackets"
+        symbols |= {"spelling": "words", "only": "brackets"}
     value: dict[str, Any] = {
         "format": 3,
         "name": "toy",
