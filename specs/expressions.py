@@ -92,7 +92,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def words_in(text: str) -> frozenset[str]:
-    """Return every word of a text but the functions that it calls; it may be no valid expression.
+    """Return every word of a text except the functions that it calls; the text may be invalid.
 
     >>> sorted(words_in("f[B S min(4*d_model,64)"))
     ['B', 'S', 'd_model', 'f']

@@ -166,7 +166,7 @@ def converted(values: Sequence[Any], convert: Callable[[Any, str], _Value]) -> l
     return found
 
 
-def finite_or_float(value: Any, name: str) -> float:
+def any_number(value: Any, name: str) -> float:
     """Return a number; a float may be infinite or NaN, as are answers of a model that diverged.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .metric import Statistics, SumMetric, converted, finite_or_float, ratio
+from .metric import Statistics, SumMetric, any_number, converted, ratio
 
 
 class _Error(SumMetric):
@@ -24,7 +24,7 @@ class _Error(SumMetric):
 
     def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
         """Return the error of each example, and 1."""
-        one, other = (converted(each, finite_or_float) for each in (predictions, references))
+        one, other = (converted(each, any_number) for each in (predictions, references))
         difference = np.array(one, np.float64) - np.array(other, np.float64)
         return np.stack((self.error(difference), np.ones(len(difference))), 1)
 

@@ -21,8 +21,8 @@ from .metric import (
     Measured,
     Statistics,
     SumMetric,
+    any_number,
     converted,
-    finite_or_float,
     ratio,
     refuse_other_length,
 )
@@ -168,7 +168,7 @@ class ExactMatch(SumMetric):
             one, other = (tags_of(value, "a row") for value in (one, other))
             one, other = " ".join(one), " ".join(other)
         if isinstance(one, float) or isinstance(other, float):
-            return finite_or_float(one, "a row") == finite_or_float(other, "a row")
+            return any_number(one, "a row") == any_number(other, "a row")
         return bool(self._plain(one) == self._plain(other))
 
     def _plain(self, value: Any) -> Any:

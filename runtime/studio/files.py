@@ -15,8 +15,6 @@ from ...specs.reader import LARGEST, SHIPPED, find, read_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """Names of variants: they have no folders, and do not begin with a dot."""
-
-
 _CRLF = "\r\n"
 
 
@@ -43,7 +41,7 @@ class Opened:
         Raises:
             InputError: it cannot be read.
         """
-        return read_text(self.path).replace(_CRLF, "\n")
+        return _with_line_feeds(read_text(self.path))
 
     def beside(self) -> dict[Path, tuple[int, int]]:
         """Return when each file that the text may name was written, and its size."""
@@ -73,14 +71,14 @@ class Opened:
             )
         if len(text.encode()) > LARGEST:
             raise InputError("the text is too long", place=str(self.path), help="shorten it")
-        if self.path.exists() and digest(self.text()) != expected:
+        old = read_text(self.path) if self.path.exists() else None
+        if old is not None and digest(_with_line_feeds(old)) != expected:
             raise ChangedError(
                 "the file changed on disk",
                 place=str(self.path),
                 help="take the text on disk, or save over it",
             )
-        has_crlf = self.path.exists() and _CRLF in read_text(self.path)
-        written = text.replace("\n", _CRLF) if has_crlf else text
+        written = text.replace("\n", _CRLF) if old is not None and _CRLF in old else text
         write_beside(self.path, written.encode(), "spec")
         return digest(text)
 
@@ -145,3 +143,8 @@ def opened(name: str) -> Opened:
     if path.is_relative_to(SHIPPED):
         return Opened(path, path.stem, writable=False, folder=Path.cwd())
     return Opened(path, path.name, writable=True, folder=path.parent)
+
+
+def _with_line_feeds(text: str) -> str:
+    """Return a text whose lines end with line feeds alone."""
+    return text.replace(_CRLF, "\n")

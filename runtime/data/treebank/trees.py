@@ -195,11 +195,13 @@ def _following(text: str, start: int, mistake: int) -> int:
         mistake: offset of the mistake.
     """
     next_line = text.find("\n(", max(mistake, start + 1) - 1)
-    places = [len(text) if next_line < 0 else next_line + 1]
-    if (opening := _OPENING.match(text, start)) is not None:
-        alike = re.compile(rf"\n(?=\([ \t\r\n]*{re.escape(opening[1])}[ \t\r\n()])")
-        places += [found.end() for found in (alike.search(text, start),) if found is not None]
-    return min(places)
+    following = len(text) if next_line < 0 else next_line + 1
+    opening = _OPENING.match(text, start)
+    if opening is None:
+        return following
+    alike = re.compile(rf"\n(?=\([ \t\r\n]*{re.escape(opening[1])}[ \t\r\n()])")
+    earlier = alike.search(text, start, following)
+    return following if earlier is None else earlier.end()
 
 
 def _malformed(text: str, bad: _BracketError) -> Malformed:

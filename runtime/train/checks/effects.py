@@ -38,7 +38,7 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
         if tokenizer.only == "all" and tokenizer.spelling is not None:
             yield unused(
                 pointer("tokenizers", name, "spelling"),
-                "'spelling' encodes tokens that are no symbols, but all tokens are symbols",
+                "'spelling' encodes tokens that are not symbols, but here all tokens are symbols",
                 "remove it, or set 'only' to 'brackets'",
             )
     yield from _evaluation(run)
