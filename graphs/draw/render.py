@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ SUFFIXES = ("svg", "png", "pdf", "dot")
 """Suffixes of the supported file formats."""
 LONGEST_RENDER = 300
 """Timeout of `dot`, in seconds."""
+_VALUE = r'(?:"(?:[^"\\]|\\.)*"|[\w.#-]+)'
+_COLUMN = re.compile(rf"(?<=[\[ ])group={_VALUE} ?(?=(?:\w+={_VALUE} ?)*\]$)", re.MULTILINE)
+"""The column of a box: an attribute after its label, so that only others without markup follow."""
 
 
 def check_suffix(out: Path, suffixes: Sequence[str] = SUFFIXES) -> str:
@@ -58,14 +62,9 @@ def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
     """Return the picture as graphviz draws it."""
     options = ["-Gdpi=144"] if suffix == "png" else []
     placed = ["-n2"] if picture.engine == "neato" else []
+    command = [picture.engine, *placed, f"-T{suffix}", *options]
     try:
-        done = subprocess.run(
-            [picture.engine, *placed, f"-T{suffix}", *options],
-            input=picture.source.encode(),
-            capture_output=True,
-            check=False,
-            timeout=LONGEST_RENDER,
-        )
+        return graphviz_output(command, picture.source, str(out), seconds=LONGEST_RENDER)
     except FileNotFoundError as error:
         raise InputError(
             f"the program '{picture.engine}' is not installed",
@@ -73,15 +72,36 @@ def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
             help="install graphviz (Debian: apt-get install graphviz), or write a .dot file,"
             " which does not need it",
         ) from error
-    except subprocess.TimeoutExpired as error:
-        problem = f"'{picture.engine}' did not finish within {LONGEST_RENDER} seconds"
-        raise InputError(problem, place=str(out), help="write a .dot file instead") from error
-    if done.returncode or not done.stdout:
+
+
+def graphviz_output(command: Sequence[str], text: str, place: str, *, seconds: int) -> bytes:
+    """Return what a program of graphviz writes for a DOT text.
+
+    dot fails for some pictures that have columns (`group`): "trouble in init_rank".  These are
+    placed without columns.
+
+    Args:
+        command: the program and its options.
+        text: one or several pictures.
+        place: where errors are.
+        seconds: timeout.
+
+    Raises:
+        FileNotFoundError: the program is not installed.
+        InputError: it fails, or it takes longer than the timeout.
+    """
+    problem = ""
+    for source in dict.fromkeys((text, _COLUMN.sub("", text))):
+        try:
+            done = subprocess.run(
+                command, input=source.encode(), capture_output=True, check=False, timeout=seconds
+            )
+        except subprocess.TimeoutExpired:
+            problem = f"'{command[0]}' did not finish within {seconds} seconds"
+            break
+        if done.stdout and not done.returncode:
+            return done.stdout
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise InputError(
-            f"'{picture.engine}' failed: {lines[-1]}",
-            place=str(out),
-            help="write a .dot file instead",
-        )
-    content: bytes = done.stdout
-    return content
+        wrong = next((line for line in lines if line.startswith("Error")), lines[-1])
+        problem = f"'{command[0]}' failed: {wrong}"
+    raise InputError(problem, place=place, help="draw less, or write a .dot file instead")

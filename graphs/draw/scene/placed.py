@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....specs.findings import InputError
 from ..grid import place
 from ..picture import MASKS, Picture
+from ..render import graphviz_output
 from ..writer import FRAME_LINES, Look, is_large, write
 
 LONGEST_LAYOUT = 60
@@ -75,21 +74,8 @@ def _dot(text: str) -> list[Any]:
 
     Most edits of a spec change no word in its picture.
     """
-    try:
-        done = subprocess.run(
-            ["dot", "-Tjson0"],
-            input=text.encode(),
-            capture_output=True,
-            check=False,
-            timeout=LONGEST_LAYOUT,
-        )
-    except subprocess.TimeoutExpired as error:
-        problem = f"'dot' did not finish within {LONGEST_LAYOUT} seconds"
-        raise InputError(problem, place="drawing", help="draw fewer copies") from error
-    if done.returncode or not done.stdout:
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise InputError(f"'dot' failed: {lines[-1]}", place="drawing", help="write a .dot file")
-    decoder, rest, found = json.JSONDecoder(), done.stdout.decode().strip(), []
+    content = graphviz_output(["dot", "-Tjson0"], text, "drawing", seconds=LONGEST_LAYOUT)
+    decoder, rest, found = json.JSONDecoder(), content.decode().strip(), []
     while rest:
         value, end = decoder.raw_decode(rest)
         found.append(value)

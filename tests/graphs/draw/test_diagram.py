@@ -446,14 +446,28 @@ def test_an_unwritable_path_is_an_input_error(tmp_path: Path) -> None:
         draw(toy(), tmp_path / "file" / "toy.dot")
 
 
-def test_a_dot_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error contains the last line of its output."""
+@pytest.mark.parametrize(
+    ("lines", "quoted"),
+    [
+        (["first", "no such font"], "no such font"),
+        (
+            ["Warning: a font", "Error: trouble in init_rank", "\t%0 1"],
+            "Error: trouble in init_rank",
+        ),
+    ],
+)
+def test_a_dot_that_fails_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], quoted: str
+) -> None:
+    """The message contains the error of its output, or else the last line."""
     program = tmp_path / "dot"
-    program.write_text("#!/bin/sh\necho first >&2; echo 'no such font' >&2; exit 3\n")
+    program.write_text(
+        "".join(["#!/bin/sh\n", *(f"echo '{one}' >&2\n" for one in lines), "exit 3"])
+    )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(InputError, match="no such font"):
+    with pytest.raises(InputError, match=rf"'dot' failed: {quoted}\n"):
         draw(toy(), tmp_path / "toy.svg")
 
 
