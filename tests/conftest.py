@@ -135,17 +135,15 @@ def own_compiler() -> Iterator[None]:
     torch.compiler.reset()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Ignore warnings of torch's compiler about its own code."""
-    known = (
-        r"ignore:.*torch\.jit\.:DeprecationWarning",
-        r"ignore:The \.grad attribute:UserWarning",
-        r"ignore:<class 'torch\.autograd\.function\.Function'> should not:DeprecationWarning",
-    )
-    for item in items:
-        if "own_compiler" in getattr(item, "fixturenames", ()):
-            for warning in known:
-                item.add_marker(pytest.mark.filterwarnings(warning))
+    if "own_compiler" in getattr(item, "fixturenames", ()):
+        for warning in (
+            r"ignore:.*torch\.jit\.:DeprecationWarning",
+            r"ignore:The \.grad attribute:UserWarning",
+            r"ignore:<class 'torch\.autograd\.function\.Function'> should not:DeprecationWarning",
+        ):
+            item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @pytest.fixture(autouse=True)

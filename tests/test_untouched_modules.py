@@ -156,6 +156,7 @@ def called(node: ast.Call, tables: set[str]) -> Iterator[str]:
         yield f"setting of torch: {function}"
 
 
+@pytest.mark.integration
 def test_nothing_changes_modules_behind_the_generated_code() -> None:
     """Except what `ALLOWED` lists; every line of that list is still needed."""
     found: dict[str, list[str]] = {}

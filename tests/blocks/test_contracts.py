@@ -332,6 +332,7 @@ def test_every_parameter_learns(block: BlockType) -> None:
     assert idle == []
 
 
+@pytest.mark.integration
 @EVERY_CASE
 def test_half_precision_is_near_full_precision(block: BlockType) -> None:
     """No internal operation requires float32, and nothing overflows; bfloat16 has 8 bits."""
@@ -376,6 +377,7 @@ def test_a_causal_block_does_not_see_the_future(block: BlockType) -> None:
         assert not torch.equal(before[:, -1], after[:, -1])
 
 
+@pytest.mark.integration
 @named("causal", "full")
 def test_a_block_that_mixes_positions_says_so_with_reason(block: BlockType) -> None:
     """Changing one end changes the output beyond it; otherwise the block would be pointwise.
@@ -413,6 +415,7 @@ def changed_at(graph: Graph, inputs: dict[str, Tensor], place: int) -> Iterator[
                 yield {**inputs, name: ids}
 
 
+@pytest.mark.integration
 @named("pointwise")
 def test_a_pointwise_block_maps_each_position_by_itself(block: BlockType) -> None:
     """Changing one position changes only its own output, apart from rounding.
@@ -617,6 +620,7 @@ def test_dropout_works_in_training_only(block: BlockType) -> None:
     assert not torch.equal(first, second)
 
 
+@pytest.mark.integration
 @WITH_DROPOUT
 def test_a_training_run_with_one_seed_drops_the_same_numbers(block: BlockType) -> None:
     """Dropout uses only torch's own generator."""

@@ -131,6 +131,7 @@ def test_a_date_is_inflected() -> None:
     assert ("on the thirty-first of March {}", "am einunddreißigsten März {}") in frames
 
 
+@pytest.mark.integration
 def test_one_is_not_counted_in_german(lines: dict[str, list[Line]]) -> None:
     """There is no "einhunderteins Menschen" or "sie zahlte ein Euro", which need inflection."""
     texts = [line.target for made in lines.values() for line in made]

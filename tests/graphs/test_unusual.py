@@ -49,6 +49,7 @@ def runs(path: Path) -> None:
         assert output.numel() > 0, name
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SAMPLE)
 def test_some_unusual_specs_run(name: str) -> None:
     """One forward pass of random inputs."""

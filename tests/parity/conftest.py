@@ -15,13 +15,10 @@ from torch import Tensor, nn
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests of this folder, and do not fail on warnings of the other library."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.parity)
-            item.add_marker(pytest.mark.filterwarnings("default"))
+    item.add_marker(pytest.mark.parity)
+    item.add_marker(pytest.mark.filterwarnings("default"))
 
 
 @pytest.fixture

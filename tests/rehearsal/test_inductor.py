@@ -7,7 +7,6 @@ kernels that Inductor generated, `library` are calls such as matrix products and
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Callable
@@ -35,13 +34,7 @@ with warnings.catch_warnings():
     from torch._inductor.graph import GraphLowering
     from torch._inductor.virtualized import V
 
-pytestmark = [
-    pytest.mark.rehearsal,
-    pytest.mark.skipif(
-        "WEFT_REHEARSAL" not in os.environ, reason="needs the environment of make test-rehearsal"
-    ),
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.filterwarnings("ignore")]
 TRITON = re.compile(r"\b(triton_\w+)\.run\(")
 LIBRARY = re.compile(r"\b(?:extern_kernels\.\w+|torch\.ops\.aten\.\w+\.\w+)\(")
 

@@ -55,12 +55,7 @@ for _file in sorted((Path(__file__).parents[1] / "runtime/models").glob("[!_]*.p
     for _name, _entry in {**_names.get("MODELS", {}), **_names.get("VARIANTS", {})}.items():
         SIZES[_name] = _entry.get("sizes", {})
 
-pytestmark = [
-    pytest.mark.rehearsal,
-    pytest.mark.skipif(
-        "WEFT_REHEARSAL" not in os.environ, reason="needs the environment of make test-rehearsal"
-    ),
-]
+pytestmark = pytest.mark.rehearsal
 
 
 @pytest.fixture(autouse=True)

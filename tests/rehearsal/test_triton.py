@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 triton = pytest.importorskip("triton")
@@ -12,12 +10,7 @@ from triton.backends.compiler import GPUTarget  # noqa: E402 - they need Triton
 from triton.compiler import ASTSource  # noqa: E402
 from weft.blocks.kernels.losses import triton_softmax as kernel  # noqa: E402
 
-pytestmark = [
-    pytest.mark.rehearsal,
-    pytest.mark.skipif(
-        "WEFT_REHEARSAL" not in os.environ, reason="needs the environment of make test-rehearsal"
-    ),
-]
+pytestmark = pytest.mark.rehearsal
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])

@@ -83,6 +83,7 @@ def test_a_checkpoint_of_format_1_is_migrated_completely(tmp_path: Path) -> None
     assert (out / "metrics.jsonl").read_bytes() == (CHECKPOINT / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.integration
 def test_the_objective_of_a_checkpoint_is_migrated(toy_checkpoint: Path, tmp_path: Path) -> None:
     """Without it, the run's columns fill no inputs, and losses cannot be computed."""
     old, new = toy_checkpoint, tmp_path / "new"

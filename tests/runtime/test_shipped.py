@@ -290,6 +290,7 @@ def test_stepping_equals_the_parallel_pass(name: str) -> None:
             torch.testing.assert_close(stepped, there, rtol=0, atol=1e-9, msg=way)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", PADDED)
 def test_values_at_padded_positions_do_not_change_the_outputs(name: str) -> None:
     """This holds at unmasked positions and for outputs without one value per position."""

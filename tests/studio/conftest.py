@@ -17,12 +17,10 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 TOKEN = "secret-of-the-tests"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.studio)
-            item.add_marker(pytest.mark.timeout(120))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark every test of this folder; pytest calls this for no others."""
+    item.add_marker(pytest.mark.studio)
+    item.add_marker(pytest.mark.timeout(120))
 
 
 @pytest.fixture

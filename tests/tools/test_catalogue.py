@@ -36,6 +36,7 @@ def test_the_page_is_of_today() -> None:
     assert (DOCS / PAGE).read_text(encoding="utf-8") == page(), "run make catalogue"
 
 
+@pytest.mark.integration
 def test_every_picture_is_of_today_and_no_other_is_there() -> None:
     """Pictures are compared by the digest of their source, not by graphviz's output."""
     wanted = {system.name: system.digest() for system in systems() if system.drawn}

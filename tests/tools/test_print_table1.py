@@ -41,6 +41,7 @@ def test_table_1_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed["rows"][0]["operations"] == {"n^2 d": 4, "n d^2": 8}
 
 
+@pytest.mark.integration
 def test_a_plot_is_written(tmp_path: Path) -> None:
     """The plot is a PNG; the text is printed too."""
     out = tmp_path / "table1.png"

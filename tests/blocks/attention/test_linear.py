@@ -103,6 +103,7 @@ def test_a_memory_is_summed_once_and_a_masked_row_gives_zeros() -> None:
     assert state.fixed["sum"].shape == (2, 2, 4, 4)
 
 
+@pytest.mark.integration
 def test_sums_in_half_precision_do_not_stop_growing() -> None:
     """With 8 bits, 256 + 1 is 256; decoding sums have 24, so the mean of ones and threes is 2."""
     block = attention(causal=True).bfloat16()

@@ -127,6 +127,7 @@ def test_flex_equals_plain_attention_with_all_options_combined() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
 def test_flex_gives_zeros_for_fully_masked_rows() -> None:
     """Like the other backends."""

@@ -126,6 +126,7 @@ def in_use() -> int:
     return int(info.field_7 + info.field_4)
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(
     not (Path("/proc").is_dir() and hasattr(ctypes.CDLL(None), "mallinfo2"))
     or sys.platform != "linux"

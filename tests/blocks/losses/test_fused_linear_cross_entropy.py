@@ -173,6 +173,7 @@ class _weak:  # noqa: N801 - a reference, like weakref.ref
         return bool(torch.UntypedStorage._expired(self.reference))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
 def test_memory_is_a_quarter_of_the_naive_form_at_most(
     monkeypatch: pytest.MonkeyPatch, *, half: bool

@@ -140,6 +140,7 @@ def test_autocast_reaches_the_recurrence(name: str, given: torch.dtype) -> None:
     torch.testing.assert_close(half.float(), whole, rtol=0.05, atol=0.02)
 
 
+@pytest.mark.integration
 @EVERY
 @torch.no_grad()
 def test_compiling_around_it_makes_two_graphs_for_all_lengths(name: str) -> None:

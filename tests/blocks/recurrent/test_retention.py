@@ -129,6 +129,7 @@ def test_masked_positions_write_nothing() -> None:
     torch.testing.assert_close(block(x, holes)[:, 7:10], joined[:, 2:])
 
 
+@pytest.mark.integration
 @torch.no_grad()
 def test_a_fast_decay_goes_to_zero_without_overflow() -> None:
     """Also in float32: only differences of logarithms that are not positive are exponentiated."""

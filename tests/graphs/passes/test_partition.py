@@ -20,6 +20,7 @@ def graph(name: str) -> Graph:
     return check(load(name).form, registry(), SMALL)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "later", "crossing"),
     [

@@ -64,6 +64,7 @@ def test_a_model_that_must_be_unpadded_but_cannot_be_is_an_error() -> None:
         after(graph, Settings(strict=True))
 
 
+@pytest.mark.integration
 def test_graphs_of_every_kind_pass_through() -> None:
     """Every shipped objective, whether a pass changes it or not."""
     for name in shipped_names("objectives"):

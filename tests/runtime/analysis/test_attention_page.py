@@ -19,6 +19,7 @@ def folder(toy_checkpoint: Path) -> Path:
     return toy_checkpoint
 
 
+@pytest.mark.integration
 def test_a_page_holds_the_weights_of_every_head(folder: Path, tmp_path: Path) -> None:
     """They equal those of `attention`, grouped by the sequences; each row sums to one."""
     out = tmp_path / "heads.html"

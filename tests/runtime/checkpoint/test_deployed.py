@@ -27,6 +27,7 @@ def test_ties_between_models_are_in_the_canonical_form() -> None:
     assert fingerprint(graph_of(loaded(untied))) != fingerprint(graph)
 
 
+@pytest.mark.integration
 def test_a_parameter_that_two_groups_name_is_stored_once() -> None:
     """The generator ties its table to its head, and the objective ties another table to it.
 

@@ -244,6 +244,7 @@ def trained(toy_checkpoint: Path) -> api.Model:
     return weft.open(toy_checkpoint)
 
 
+@pytest.mark.integration
 def test_a_pruned_model_translates_and_is_saved(
     trained: api.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

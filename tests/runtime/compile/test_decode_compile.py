@@ -176,6 +176,7 @@ def test_steps_are_eager_by_default() -> None:
     assert steps_of(made()).mode == "plain"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small"])
 @pytest.mark.parametrize("choice", ["on", "auto"])
 def test_steps_are_eager_if_compilation_fails(

@@ -158,6 +158,7 @@ def test_narrowing_the_state_does_not_change_the_outputs(
     assert_same(found, expected)
 
 
+@pytest.mark.integration
 @MEMORIES
 @pytest.mark.parametrize(
     "search",
@@ -251,6 +252,7 @@ def test_a_forced_prefix_is_read_in_one_step(name: str, monkeypatch: pytest.Monk
             assert list(each.tokens[: len(one.begin)]) == one.begin
 
 
+@pytest.mark.integration
 @MEMORIES
 @pytest.mark.parametrize(
     "search",

@@ -66,6 +66,7 @@ def decoded(model: Any, sources: list[list[int]], beam: int) -> list[tuple[Any, 
 SOURCES = [[5, 6, 7, 1], [8, 1], [4, 9, 4, 9, 4, 1], [11, 12, 1], [20, 21, 22, 19, 1]]
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("_graphs")
 @pytest.mark.parametrize("beam", [1, 3])
 def test_outputs_are_those_of_plain_steps(

@@ -63,6 +63,7 @@ def test_the_encoder_computes_the_tokens_only() -> None:
     assert set(positions) == {27}
 
 
+@pytest.mark.integration
 @EVERY
 def test_outputs_do_not_change(name: str) -> None:
     """For every shipped translator, whatever its encoder."""

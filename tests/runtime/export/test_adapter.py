@@ -81,6 +81,7 @@ def test_the_matrices_of_fused_maps_are_joined(tmp_path: Path) -> None:
     assert config["target_modules"] == [f"transformer.h.{n}.attn.c_attn" for n in (0, 1)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_importing_the_base_with_the_adapter_merges_it(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

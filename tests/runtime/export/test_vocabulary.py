@@ -25,6 +25,7 @@ def test_words_that_come_twice_get_their_ids() -> None:
     assert apart(["x", "x#0", "x", "x"]) == ("x#0#", "x#0", "x#2", "x")
 
 
+@pytest.mark.integration
 def test_a_parser_whose_pieces_are_also_symbols_is_exported(
     toy_checkpoint: Path, tmp_path: Path
 ) -> None:

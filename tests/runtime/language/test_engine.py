@@ -103,6 +103,7 @@ def test_entries_are_complete_in_every_thread(monkeypatch: pytest.MonkeyPatch) -
     assert first.result() == second.result() == ["b", "c"]
 
 
+@pytest.mark.integration
 def test_correct_parts_of_a_broken_text_are_read_as_if_token_by_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

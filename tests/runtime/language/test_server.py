@@ -141,6 +141,7 @@ def test_columns_are_counted_in_the_units_of_the_encoding() -> None:
     assert Lines(text).position(text.index("last")) == (2, 0)
 
 
+@pytest.mark.integration
 def test_findings_are_published_and_fixed(editor: Editor) -> None:
     """The range is that of the key, and the preferred action mends the text."""
     assert editor.write(TEXT) == []

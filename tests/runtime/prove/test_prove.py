@@ -83,6 +83,7 @@ def test_compiled_shipped_specs_pass(name: str) -> None:
     assert proof(name, only=["compiled"])["compiled"].outcome == "passed"
 
 
+@pytest.mark.integration
 def test_the_parameters_without_an_effect_are_those_that_the_softmax_ignores() -> None:
     """The bias of keys shifts all scores of a query equally."""
     [note] = proof("transformer-tiny", only=["gradients"])["gradients"].notes

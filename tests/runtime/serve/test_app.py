@@ -38,6 +38,7 @@ def texts_of(answer: httpx.Response) -> list[str]:
     return [one["translations"][0]["text"] if one["translations"] else "" for one in results]
 
 
+@pytest.mark.integration
 def test_one_text_and_several(served: Served, model: api.Model) -> None:
     """As strings or objects, including an empty one, in order."""
     lines = ["sun moon", "", "river stone bird wind leaf"]
@@ -319,6 +320,7 @@ def test_a_disconnected_client_cancels_its_sentences(served: Served) -> None:
         assert client.counted('weft_requests_total{path="/translate",status="499"}') == 1
 
 
+@pytest.mark.integration
 def test_decoding_stops_for_a_disconnected_client(
     served: Served, model: api.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from weft.runtime.serve.service import Service, Work
 REQUEST = TranslationRequest("sun moon")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("gain", "mode"), [(2.0, "compiled"), (1.0, "plain")])
 def test_compiled_steps_are_measured_apart_from_requests(
     gain: float,

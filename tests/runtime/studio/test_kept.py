@@ -99,6 +99,7 @@ def _compare(path: Path, tmp_path: Path, count: int) -> None:
         assert answer == _answer(Session(opened(str(file))), text), text
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", SOME)
 def test_answers_are_those_of_a_new_session(name: str, tmp_path: Path) -> None:
     """Nothing that an earlier text left behind may be seen in the answer to the next one."""

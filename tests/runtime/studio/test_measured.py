@@ -91,6 +91,7 @@ def test_the_history_of_another_run_is_not_taken(tmp_path: Path) -> None:
     assert curves.curves(folder) == {"update": 0, "train": {}, "valid": {}, "best": ""}
 
 
+@pytest.mark.integration
 def test_the_heads_are_those_of_weft_attend(tmp_path: Path) -> None:
     """Of the chosen layer, for the sentence and the translation by the model."""
     folder = shutil.copytree(CHECKPOINT, tmp_path / "checkpoint")
@@ -172,6 +173,7 @@ def test_the_time_of_a_node_is_that_of_all_in_it(monkeypatch: pytest.MonkeyPatch
     }
 
 
+@pytest.mark.integration
 def test_every_node_of_a_drawing_has_a_time(tmp_path: Path) -> None:
     """Nodes that compute something have more than none, and parts no more than the whole."""
     file = tmp_path / "small.json"
@@ -186,6 +188,7 @@ def test_every_node_of_a_drawing_has_a_time(tmp_path: Path) -> None:
     assert found["nodes"]["encoder"] >= found["nodes"]["encoder.*.self_attention"]
 
 
+@pytest.mark.integration
 def test_a_forward_pass_is_measured_without_gradients() -> None:
     """No time of a backward pass, and no memory that one would need."""
     graph = weft.load("transformer-tiny", **TINY).graph()

@@ -84,6 +84,7 @@ def test_a_wrong_factor_is_refused(factor: dict[str, Any], problem: str) -> None
         axes({"one": factor})
 
 
+@pytest.mark.integration
 def test_factors_that_name_nothing_are_findings_at_their_place(toy_study: Writer) -> None:
     """A param, a setting, a selector, a metric, and a factor all of whose levels are the same."""
     dead = {"select": "**/f[use=gated_feed_forward@1]", "set": {"params.activation": "relu"}}
@@ -105,6 +106,7 @@ def test_factors_that_name_nothing_are_findings_at_their_place(toy_study: Writer
     assert found["/search/seeds"].startswith("Y08")
 
 
+@pytest.mark.integration
 def test_factors_must_not_change_the_same_thing(toy_study: Writer) -> None:
     """Else the row of a point would depend on their order."""
     factors = {
@@ -186,6 +188,7 @@ def searching(path: Path, out: Path) -> Searching:
     return Searching(plan_study(study, source), source, out)
 
 
+@pytest.mark.integration
 def test_values_of_other_settings_do_not_count(toy_study: Writer, tmp_path: Path) -> None:
     """A trial is measured again if its training is that of the study, and else left out."""
     search: dict[str, Any] = {"factors": {"heads": FACTORS["heads"]}}
@@ -217,6 +220,7 @@ def test_values_of_other_settings_do_not_count(toy_study: Writer, tmp_path: Path
     assert len(json.loads((tmp_path / "search.json").read_text())["trials"]) == 3
 
 
+@pytest.mark.integration
 def test_a_trial_that_breaks_a_requirement_is_refused(toy_study: Writer, tmp_path: Path) -> None:
     """As a row would be, before it trains."""
     factors = {"wide": {"param": "d_ff", "values": [32, 4096]}}
@@ -228,6 +232,7 @@ def test_a_trial_that_breaks_a_requirement_is_refused(toy_study: Writer, tmp_pat
     assert len(one._jobs(StudyTrial(number=1, values={"wide": "32"}))) == 1
 
 
+@pytest.mark.integration
 def test_a_level_that_cannot_be_measured_is_a_finding(toy_study: Writer) -> None:
     """`measure` holds for the rows of a search, too."""
     levels = {

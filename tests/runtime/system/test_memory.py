@@ -75,6 +75,7 @@ print(kept, memory.resident() - before)
 """
 
 
+@pytest.mark.integration
 @needs_glibc
 def test_freed_memory_is_returned_to_the_system() -> None:
     """Blocks in use that lie between the freed ones do not prevent it."""
@@ -99,6 +100,7 @@ for megabytes in (40, 320):
 """
 
 
+@pytest.mark.integration
 @needs_glibc
 def test_a_limited_amount_of_freed_memory_is_kept() -> None:
     """A freed block of 40 MB stays, which glibc would have mapped; one of 320 MB does not."""

@@ -89,6 +89,7 @@ def trained(
     return found + [w.detach().clone() for w in model.parameters()]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_gradients_and_weights_are_bitwise_those_of_autocast(

@@ -130,6 +130,7 @@ SEARCHES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.integration
 @SEARCHES
 def test_every_search_in_a_list_is_one_with_infinite_logits_outside(
     model: nn.Module, search: dict[str, Any]
@@ -147,6 +148,7 @@ def test_every_search_in_a_list_is_one_with_infinite_logits_outside(
     assert_same(found[3:], plain[3:])
 
 
+@pytest.mark.integration
 @SEARCHES
 def test_a_list_of_all_tokens_changes_nothing(model: nn.Module, search: dict[str, Any]) -> None:
     """Every number is the same, to the last bit."""

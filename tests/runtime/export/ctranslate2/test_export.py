@@ -19,6 +19,7 @@ from weft.specs.findings import InputError
 from weft.specs.load import load, load_child
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is missing")
+pytestmark = pytest.mark.integration
 
 Make = Callable[..., Checkpoint]
 T5 = {"layers": 2, "d_k": 8}

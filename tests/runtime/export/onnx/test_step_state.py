@@ -49,6 +49,7 @@ def test_a_state_is_taken_apart_and_put_together_again() -> None:
     assert list(again) == list(state)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["transformer-base", "bytenet", "extended-neural-gpu"])
 def test_steps_over_a_past_that_grows_equal_the_forward(name: str) -> None:
     """Begin once, then step position by position beyond the source's length."""

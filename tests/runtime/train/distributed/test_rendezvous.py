@@ -35,6 +35,7 @@ def together(store: HashStore, size: int, late: float = 0.0) -> list[str]:
     return [found[rank] for rank in range(size)]
 
 
+@pytest.mark.integration
 def test_each_start_has_its_own_namespace() -> None:
     """The same store serves three starts, the second with fewer processes."""
     store = HashStore()
@@ -45,6 +46,7 @@ def test_each_start_has_its_own_namespace() -> None:
     assert len({each[0] for each in rooms}) == 3
 
 
+@pytest.mark.integration
 def test_a_dead_process_does_not_count_as_registered() -> None:
     """The others wait until a process has registered again, although its old name is stored."""
     store = HashStore()

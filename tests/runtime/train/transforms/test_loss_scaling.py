@@ -58,6 +58,7 @@ def test_gradients_that_overflow_at_every_scale_stop_the_run() -> None:
     assert seen.value.place == "/precision"
 
 
+@pytest.mark.integration
 def test_a_float16_run_follows_the_float32_run_and_resumes_to_the_bit(
     toy_run: Callable[..., Run], tmp_path: Path
 ) -> None:
