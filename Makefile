@@ -12,6 +12,10 @@ FUZZ_SECONDS ?= 60
 FUZZ_FILES ?= 20000
 TESTS := not slow and not gpu and not rehearsal and not studio
 FAST := $(TESTS) and not integration and not parity
+# CI does not run these, so mypy looks for calls and attributes that no longer exist.
+RARELY_RUN := benchmarks examples tests/gpu tests/rehearsal tools
+UNTYPED := arg-type import-not-found import-untyped misc no-any-return no-untyped-call no-untyped-def \
+  operator type-arg union-attr unused-ignore var-annotated
 BIN := .venv/bin
 READY := .venv/.installed
 DOCS_READY = $(BIN)/python -c 'import mkdocs, mkdocstrings, material, nbclient' 2>/dev/null || \
@@ -116,6 +120,7 @@ lint: $(READY) ## run ruff and mypy, check the import contracts and refuse repla
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "wrong format: run $(BIN)/ruff format"; exit 1; }
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/mypy --no-error-summary $(UNTYPED:%=--disable-error-code=%) $(RARELY_RUN)
 	@report=$$($(BIN)/lint-imports --no-logo 2>&1) || { echo "$$report"; exit 1; }
 	@$(BIN)/python tools/check_words.py
 	@echo "lint: no errors"

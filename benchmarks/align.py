@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 
+import torch
 import weft
 from weft.runtime.data.text_files import read_lines
 
@@ -78,7 +79,7 @@ def main() -> None:
     for maps in model.attention(lines, model.translate(lines)):
         source, target = plain(maps.source), plain(maps.target)
         layers = {path: w.mean(0) for path, w in maps.weights.items() if "cross" in path}
-        layers["mean of all"] = sum(layers.values()) / len(layers)
+        layers["mean of all"] = torch.stack(list(layers.values())).mean(0)
         for word, translated in WORDS.items():
             ones = [one for one in target if one in translated.split()]
             if source.count(word) != 1 or len(ones) != 1:

@@ -64,6 +64,7 @@ class TorchTransformer(nn.Module):
         position = torch.arange(2048)[:, None]
         angle = position * torch.exp(torch.arange(0, width, 2) * (-9.210340371976184 / width))
         table = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
+        self.table: Tensor
         self.register_buffer("table", table, persistent=False)
 
     def embed(self, ids: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import islice, product
 from pathlib import Path
+from typing import Any
 
 import weft
 from weft.runtime.data.text_files import read_lines
@@ -219,7 +220,8 @@ async def hang_up(trial: Trial, chance: random.Random) -> str:
 async def not_reading(trial: Trial) -> str:
     """Request much and read nothing, until the server closes the connection."""
     _, writer = await trial.opened()
-    writer.transport.pause_reading()
+    transport: Any = writer.transport  # of a socket, which also reads
+    transport.pause_reading()
     request = b"GET /openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
     try:
         for _ in range(1000):

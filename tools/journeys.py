@@ -139,10 +139,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         entered, loaded = walked(globals()[options.one], options.folder)
-        found = {"entered": entered, "loaded": loaded}
-        (options.folder / f"{options.one}.json").write_text(json.dumps(found))
+        one = {"entered": entered, "loaded": loaded}
+        (options.folder / f"{options.one}.json").write_text(json.dumps(one))
         return
-    found = {}
+    found: dict[str, dict[str, list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in JOURNEYS:
             command = [sys.executable, __file__, "--one", name, "--folder", folder]

@@ -231,7 +231,8 @@ def _update(graph: Graph, sizes: dict[str, int], micro_batches: int = 1) -> dict
     losses = ObjectiveLosses(graph, 0.01)
     with rehearsed(), Recorder() as recorder:
         losses._first[batch.rows.tobytes()] = losses.weights(model, batch)[losses.losses[0]]
-        losses._set_ratios([torch.ones((), device="cuda") for _ in losses.losses])
+        counts = [torch.ones((), device="cuda") for _ in losses.losses]
+        losses._set_ratios(counts, counts[0])
         forward, backward = recorder.kernels.total(), 0
         for number in range(micro_batches):
             before = recorder.kernels.total()
