@@ -46,8 +46,14 @@ class Plan:
 
     def changes(self, planned: Planned) -> list[str]:
         """Return the differences of a row from the baseline, one line each."""
-        found = [str(line) for line in lines_of(difference(self.baseline, planned)[2].changes)]
-        return [*found, *_settings(self.baseline.value, planned.value)]
+        old, _, found = difference(self.baseline, planned)
+        changes = [str(line) for line in lines_of(found.changes)]
+        hidden = old is not self.baseline.graph  # the models differ, and their objectives may too
+        one, other = (
+            {**run, "params": _plain(run) if hidden else {}}
+            for run in (self.baseline.value, planned.value)
+        )
+        return [*changes, *_settings(one, other)]
 
 
 def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, Diff]:
@@ -236,10 +242,20 @@ def _budgeted(study: StudySettings, base: Base, value: dict[str, Any]) -> dict[s
     return found
 
 
+def _plain(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the params of an objective without the models that it holds."""
+    params = run.get("params", {})
+    return {name: value for name, value in params.items() if not _holds_spec(value)}
+
+
+def _holds_spec(value: Any) -> bool:
+    return isinstance(value, dict) and "spec" in value
+
+
 def _settings(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yield the settings in which two runs differ, without the params of their objectives."""
+    """Yield the settings in which two runs differ."""
     for key in sorted(old.keys() | new.keys()):
-        if not path and key in ("params", "name", "doc"):
+        if not path and key in ("name", "doc"):
             continue
         left, right = old.get(key), new.get(key)
         if isinstance(left, dict) and isinstance(right, dict):

@@ -28,22 +28,22 @@ _MOST = 24
 def write_pictures(plan: Plan, out: Path) -> str:
     """Draw the difference of each row from the baseline into the folder of the study.
 
-    A picture that exists already is not drawn again.
+    A picture that exists already is not drawn again.  That of a row whose graph is no longer
+    another one is removed.
 
     Returns:
         Why there are no pictures; `""` if there are.
     """
     folder = out / "pictures"
     for row in plan.rows:
-        if row.name == plan.study.compare.baseline:
-            continue
+        path = folder / f"{digest_of(row.name, 16)}.svg"
         old, new, found = difference(plan.baseline, row)
         if not found.changes:
+            path.unlink(missing_ok=True)
             continue
         named = replace(found, names=(plan.baseline.name, row.name))
         picture = diff_picture(old, new, named)
         digest = digest_of(picture.source, 16)
-        path = folder / f"{digest_of(row.name, 16)}.svg"
         if path.is_file() and digest in path.read_text(encoding="utf-8")[:60]:
             continue
         try:

@@ -28,6 +28,28 @@ def test_a_plan_has_costs_and_changes_of_each_row(toy_study: Writer, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
+def test_changes_of_the_model_hide_none_of_the_objective(toy_study: Writer) -> None:
+    """A param of the objective, another objective, and a spec that has the same graph."""
+    rows = {
+        "both": {"params": {"heads": 1}, "set": {"params.label_smoothing": 0.0}},
+        "objective": {
+            "params": {"heads": 1},
+            "objective": "r-drop-translation",
+            "set": {"params.alpha": 1.5},
+        },
+        "same": {"extends": "table3-a1", "set": {"params.label_smoothing": 0.0}},
+    }
+    study = weft.Study(toy_study(rows=rows))
+
+    both, objective, same = (row.changes for row in study.plan().rows[1:])
+
+    unsmoothed = "~ run params.label_smoothing  None -> 0"
+    assert unsmoothed in both
+    assert {"~ run params.alpha  None -> 1.5"} < {*objective}
+    assert "~ run objective  translation -> r-drop-translation" in objective
+    assert unsmoothed in same
+
+
 def test_errors_are_findings_and_refuse_to_run(toy_study: Writer, tmp_path: Path) -> None:
     """`plan` returns them, `run` raises them before anything is written."""
     study = weft.Study(toy_study(rows={"a": {"params": {"hedas": 1}}}), out=tmp_path / "out")
