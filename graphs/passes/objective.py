@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.graph import BlockNode, Graph, TemplateNode
+from ..ir.value_type import ValueType
 
 _PAD = 0
 """Id of the padding token that the data counts."""
@@ -28,8 +29,8 @@ def trained_models(graph: Graph) -> dict[str, Graph]:
 def feeds_of(graph: Graph) -> dict[str, str]:
     """Return which input of the objective fills each input of the deployed model.
 
-    Blocks between the two, such as a shift or noise, are passed through if they keep the kind: a
-    mask that is made from ids is not filled with ids.
+    Blocks between the two, such as a shift or noise, are passed through if they keep the kind and
+    the ids: a mask that is made from ids is not filled with ids, nor are token types.
 
     Args:
         graph: graph of an objective that deploys a model.
@@ -40,8 +41,13 @@ def feeds_of(graph: Graph) -> dict[str, str]:
     return {
         port: origin
         for port, origin in origins.items()
-        if origin not in graph.inputs or graph.inputs[origin].kind == inputs[port].kind
+        if origin not in graph.inputs or _can_fill(graph.inputs[origin], inputs[port])
     }
+
+
+def _can_fill(given: ValueType, wanted: ValueType) -> bool:
+    same = given.kind == wanted.kind
+    return same and (given.kind != "ids" or int(given.size or 0) <= int(wanted.size or 0))
 
 
 def _origin(value: str, nodes: Mapping[str, Any]) -> str:

@@ -38,13 +38,14 @@ def test_the_deployed_model_is_one_of_those_that_train() -> None:
         ("translation", {"source": "source", "target": "target"}),
         ("mask-predict", {"source": "source", "target": "target"}),
         ("replaced-token-detection", {"tokens": "text"}),
+        ("masked-language-model", {"tokens": "text"}),
         ("image-classification", {"image": "image"}),
     ],
 )
 def test_inputs_of_the_deployed_model_are_fed_from_those_of_the_objective(
     name: str, feeds: dict[str, str]
 ) -> None:
-    """A shift and noise keep ids; a mask is not filled with the ids it is made from."""
+    """A shift and noise keep ids; masks and token types are not filled with ids of a text."""
     assert feeds_of(objective(name)) == feeds
 
 
