@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from ..ir.canonical import fingerprint
 from ..ir.graph import BlockNode, Graph, TemplateNode
 from ..ir.value_type import ValueType
 
@@ -24,6 +25,28 @@ def deployed_graph(graph: Graph) -> Graph:
 def trained_models(graph: Graph) -> dict[str, Graph]:
     """Return the models of an objective that train, by the names of their nodes."""
     return {node.name: model for node, model in graph.models() if not node.frozen}
+
+
+def scores_of(graph: Graph) -> tuple[str, ...]:
+    """Return the outputs of an objective that are reported but not trained."""
+    return tuple(name for name, type_ in graph.outputs.items() if type_.kind == "score")
+
+
+def nll_of(graph: Graph) -> str | None:
+    """Return the score of an objective that is reported as nll: `nll`, or the only one."""
+    scores = scores_of(graph)
+    return "nll" if "nll" in scores else scores[0] if len(scores) == 1 else None
+
+
+def has_all_weights(model: Graph, objective: Graph) -> bool:
+    """Return whether a deployed model has all weights of its objective.
+
+    Without them, such as those of a second head, the losses cannot be computed afterwards.
+    """
+    start = f"{objective.deploy}."
+    known = {f"{start}{path}" for path in model.weights()}
+    same = fingerprint(deployed_graph(objective)) == fingerprint(model)
+    return same and objective.weights().keys() <= known
 
 
 def feeds_of(graph: Graph) -> dict[str, str]:

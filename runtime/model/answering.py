@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ...graphs.ir.canonical import fingerprint
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
-from ...graphs.passes.objective import deployed_graph
+from ...graphs.passes.objective import has_all_weights
 from ...specs.findings import InputError, did_you_mean
 from ..codegen.build import build_empty
 from ..data.columns.registry import columns_of
@@ -29,7 +28,7 @@ from ..decode.translate import Warn
 from ..metrics.metric import Measured
 from ..predict.columns import for_predictors
 from ..predict.predictor import Answer, Context, PredictorSettings
-from ..predict.registry import PREDICTORS
+from ..predict.registry import PREDICTORS, chosen_predictor
 from ..predict.search import Greedy, MaskPredict, Sample, TextPredictor, text_predictor
 from ..predict.settings import Searching
 from ..predict.trees import TreeBeam, TreePredictor
@@ -126,17 +125,15 @@ class Answering:
         Raises:
             InputError: no predictor is named, or a setting is wrong.
         """
-        own, place = self.run.predict, "predict"
-        if isinstance(predict, str) or (predict is not None and "type" in predict):
-            return PREDICTORS.parse(predict, place)
+        own = self.run.predict
+        if predict and (own is not None or isinstance(predict, str) or "type" in predict):
+            return chosen_predictor(own, predict, "predict")
         if own is None:
             raise InputError(
                 f"the run '{self.run.name}' does not say how its model predicts",
                 help=f"name a predictor: {', '.join(PREDICTORS.names())}",
             )
-        if not predict:
-            return own
-        return PREDICTORS.parse({**own.model_dump(mode="json"), **predict}, place)
+        return own
 
     def _context(
         self, models: tuple[nn.Module, ...], answers: str | None, *, half: bool
@@ -267,7 +264,7 @@ class Answering:
             InputError: a row has more tokens than the model has positions.
         """
         graph = self.checkpoint.objective
-        if graph is None or not rows or not _complete(graph, self.checkpoint.graph):
+        if graph is None or not rows or not has_all_weights(self.checkpoint.graph, graph):
             return {}
         self._refuse_long(graph, rows)
         whole = build_empty(graph, device=str(next(module.parameters()).device))
@@ -352,14 +349,6 @@ class Answering:
 
 _BUFFER = 1000
 """Rows that are predicted between two reports of progress."""
-
-
-def _complete(objective: Graph, model: Graph) -> bool:
-    """Return whether a model has all weights of an objective."""
-    start = f"{objective.deploy}."
-    known = {f"{start}{path}" for path in model.weights()}
-    same = fingerprint(deployed_graph(objective)) == fingerprint(model)
-    return same and objective.weights().keys() <= known
 
 
 def searching_of(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,9 @@ entry-point group `weft.predictors`; a run can never name code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ..system.plugins import Plugins
 from .predictor import PredictorSettings
 
@@ -33,3 +36,28 @@ PREDICTORS: Plugins[PredictorSettings] = Plugins(
     __package__,
 )
 """All predictors; `PREDICTORS.parse({"type": "beam"}, place)` returns the settings of one."""
+
+
+def changed_predictor(
+    own: PredictorSettings, changes: Mapping[str, Any], place: str
+) -> PredictorSettings:
+    """Return the settings of a predictor with some of them changed.
+
+    Raises:
+        InputError: a setting is wrong; `place` is where the changes are.
+    """
+    written = own.model_dump(mode="json", exclude_unset=True)
+    return PREDICTORS.parse({**written, "type": own.type, **changes}, place)
+
+
+def chosen_predictor(
+    own: PredictorSettings | None, given: str | Mapping[str, Any], place: str
+) -> PredictorSettings:
+    """Return the settings of another predictor, if its type is given, or changed ones of `own`.
+
+    Raises:
+        InputError: a setting is wrong; `place` is where it is.
+    """
+    if own is None or isinstance(given, str) or "type" in given:
+        return PREDICTORS.parse(given, place)
+    return changed_predictor(own, given, place)

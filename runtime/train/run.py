@@ -22,7 +22,7 @@ from ..metrics.losses import Loss
 from ..metrics.metric import Metric
 from ..metrics.registry import METRICS
 from ..predict.predictor import PredictorSettings
-from ..predict.registry import PREDICTORS
+from ..predict.registry import PREDICTORS, changed_predictor
 from ..system.plugins import Selected
 from .distributed.settings import ParallelSettings
 from .optimize import OptimizerSettings
@@ -195,9 +195,7 @@ class Run(Settings):
         """The predictor with the settings that validations change."""
         if self.predict is None or not self.evaluate.predict:
             return self.predict
-        own = self.predict.model_dump(mode="json", exclude_unset=True)
-        changed = {"type": self.predict.type, **own, **self.evaluate.predict}
-        return PREDICTORS.parse(changed, "evaluate.predict")
+        return changed_predictor(self.predict, self.evaluate.predict, "evaluate.predict")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ....specs.findings import Finding, did_you_mean, pointer
+from ....specs.findings import Finding, InputError, did_you_mean, pointer
+from ...predict.registry import chosen_predictor
+from ...train.checks.metrics import losses_of_training, unknown_losses, wrong_metrics
 from ..document.change import Factor
 from ..document.settings import StudySettings
 from .base import Base, Run
@@ -87,6 +90,12 @@ def of_measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
                 problem = f"the run of the row '{row.name}' has no test set '{name}'"
                 yield wrong(f"/tests/{number}", problem, help_)
         metrics = measure.metrics or row.run.metrics()
+        places = [(one, f"/measure/metrics/{n}") for n, one in enumerate(measure.metrics)]
+        unfit = [*wrong_metrics(row.run, places), *unknown_losses(row.graph, places)]
+        if not measure.metrics and all(one.needs == "losses" for one in metrics):
+            places = [(metrics[0], "/measure/metrics")]
+        unfit += losses_of_training(row.graph, places)
+        yield from (replace(one, source=base.study) for one in unfit)
         predicted = [one.name for one in metrics if one.needs == "predictions"]
         if predicted and (row.run.predict is None or row.run.answers is None):
             problem = (
@@ -95,6 +104,11 @@ def of_measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
             yield wrong("/metrics", problem, "add 'predict' and 'answers' to the run")
         if measure.predict and row.run.predict is None:
             yield wrong("/predict", f"the row '{row.name}' does not predict", "remove it")
+        elif measure.predict and row.run.predict is not None:
+            try:
+                chosen_predictor(row.run.predict, measure.predict, "measure.predict")
+            except InputError as error:
+                yield wrong("/predict", error.problem, error.help)
         own = row.run.checkpoint
         if measure.checkpoint == "averaged" and own.average == 0 and own.ema is None:
             problem = f"the row '{row.name}' averages nothing"

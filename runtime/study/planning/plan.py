@@ -118,7 +118,7 @@ def _of_space(
 ) -> list[Finding]:
     """Return the findings about the space of a search: each value of each factor is tried alone."""
     axes = axes_of(study)
-    wrong = [*wrong_settings(study, axes, baseline.run, base.study)]
+    wrong = [*wrong_settings(study, axes, baseline, base.study)]
     for axis in axes:
         probes = [planned_row(study, base, row, baseline, wrong) for row in probes_of(axis)]
         found = [with_keys(study, one, digests) for one in probes if one is not None]

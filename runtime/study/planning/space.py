@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ....specs.findings import Finding, SpecError, did_you_mean, pointer
+from ...train.checks.metrics import losses_of_training
 from ..document.change import Change
 from ..document.rows import Row, joined, levels_of
 from ..document.search import Dimension
 from ..document.settings import StudySettings
-from .base import Run
 from .planned import Planned
 
 Value = str | int | float
@@ -122,9 +122,10 @@ def without_effect(axis: Axis, probes: Sequence[Planned], source: str) -> Iterat
 
 
 def wrong_settings(
-    study: StudySettings, axes: Sequence[Axis], run: Run, source: str
+    study: StudySettings, axes: Sequence[Axis], baseline: Planned, source: str
 ) -> Iterator[Finding]:
     """Yield a finding for each setting of a search that names nothing, or contradicts another."""
+    run = baseline.run
     search = study.search
     if search is None:
         return
@@ -137,6 +138,10 @@ def wrong_settings(
             help=did_you_mean(search.metric, names) or "add it to 'evaluate.metrics' of the run",
             source=source,
         )
+    else:
+        metric = next(one for one in run.metrics() if one.name == (search.metric or run.best))
+        found = losses_of_training(baseline.graph, [(metric, "/search/metric")])
+        yield from (replace(one, source=source) for one in found)
     if search.seeds > len(study.seeds):
         yield Finding(
             code="Y08",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....specs.findings import Finding, did_you_mean, pointer
+from ....specs.findings import Finding, pointer
 from ...data.settings import SPECIAL_TOKENS, PieceSettings
 from ..run import Run
+from .metrics import metric_places, wrong_metrics
 
 BYTES = 256
 """Number of pieces of the bytes in a vocabulary with `byte_fallback`."""
@@ -18,36 +19,7 @@ def conflicts(run: Run) -> Iterator[Finding]:
     for name, tokenizer in run.tokenizers.items():
         if isinstance(tokenizer, PieceSettings):
             yield from _tokenizer(name, tokenizer)
-    yield from _metrics(run)
-
-
-def _metrics(run: Run) -> Iterator[Finding]:
-    """Yield a finding for each metric that cannot compare the values of its column."""
-    settings = run.evaluate
-    places = [(m, pointer("evaluate", "metrics", n)) for n, m in enumerate(settings.metrics)]
-    if settings.best.name not in {metric.name for metric in settings.metrics}:
-        places.append((settings.best, "/evaluate/best"))
-    for metric, at in places:
-        name = metric.column or run.answers
-        if metric.needs != "predictions" or name is None:
-            continue
-        if name not in run.data.columns:
-            yield Finding(
-                code="R04",
-                at=f"{at}/column",
-                problem=f"the metric '{metric.type}' compares with the column '{name}',"
-                " which does not exist",
-                help=did_you_mean(name, run.data.columns),
-            )
-            continue
-        kind = run.data.columns[name].type
-        if metric.takes and kind not in metric.takes:
-            yield _conflict(
-                at,
-                f"the metric '{metric.type}' compares values of type"
-                f" {' or '.join(metric.takes)}, but the column '{name}' has the type {kind}",
-                "docs/metrics.md lists the metrics of each type",
-            )
+    yield from wrong_metrics(run, metric_places(run))
 
 
 def _conflict(at: str, problem: str, help_: str) -> Finding:

@@ -17,6 +17,7 @@ from ...predict.settings import Searching
 from ..run import Run
 from ..schedule import learning_rate
 from .effects import changed, unused
+from .metrics import metric_places, unknown_losses
 
 _TAKEN = frozenset(
     {"auxiliary", "data_wait_share", "epoch", "mfu", "rate", "seconds", "tokens_per_second"}
@@ -34,6 +35,7 @@ def objective_fits(run: Run, graph: Graph) -> Iterator[Finding]:
     yield from _model_settings(run, graph)
     yield from _segments(run, graph)
     yield from _searched_source(run, graph)
+    yield from unknown_losses(graph, metric_places(run))
 
 
 def _names(graph: Graph) -> Iterator[Finding]:

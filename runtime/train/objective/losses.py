@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ....graphs.ir.graph import Graph
-from ....graphs.passes.objective import counted_inputs
+from ....graphs.passes.objective import counted_inputs, nll_of, scores_of
 from ..distributed.sampler import seed_of
 from ..loss import LossSums
 from .memory import Memory
@@ -57,7 +57,7 @@ class ObjectiveLosses:
     @property
     def scores(self) -> tuple[str, ...]:
         """Outputs that are reported but not trained."""
-        return tuple(n for n, type_ in self.graph.outputs.items() if type_.kind == "score")
+        return scores_of(self.graph)
 
     @property
     def reported(self) -> tuple[str, ...]:
@@ -78,8 +78,7 @@ class ObjectiveLosses:
     @property
     def nll(self) -> str | None:
         """The score that is reported as nll: `nll`, or the only one."""
-        scores = self.scores
-        return "nll" if "nll" in scores else scores[0] if len(scores) == 1 else None
+        return nll_of(self.graph)
 
     def total(
         self,

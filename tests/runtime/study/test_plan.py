@@ -22,6 +22,9 @@ from .conftest import SMALL, SWIGLU, Writer
 pytestmark = pytest.mark.integration
 
 MATCH = {"param": "d_ff"}
+SMALL_MODEL = {"spec": "transformer-tiny", "params": SMALL}
+TAUGHT = {"objective": "distillation", "params": {"model": SMALL_MODEL, "teacher": SMALL_MODEL}}
+"""Settings of a run whose losses need a teacher, which its checkpoints do not have."""
 
 
 def plan(path: Path, speed: float | None = None) -> Plan:
@@ -145,6 +148,49 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         {"settings": {"checkpoint": {"every": 2, "average": 0}}},
         "Y07",
         "/measure/checkpoint",
+    ),
+    "unknown setting of the predictor": (
+        {"measure": {"predict": {"beem": 5}}},
+        "Y07",
+        "/measure/predict",
+    ),
+    "wrong setting of the predictor": (
+        {"measure": {"predict": {"groups": 3}}},
+        "Y07",
+        "/measure/predict",
+    ),
+    "column of a metric": (
+        {"measure": {"metrics": ["bleu:nope"]}},
+        "R04",
+        "/measure/metrics/0/column",
+    ),
+    "metric of another type": ({"measure": {"metrics": ["accuracy"]}}, "R04", "/measure/metrics/0"),
+    "two metrics of one name": (
+        {"measure": {"metrics": ["bleu", {"type": "bleu", "tokenize": "char"}]}},
+        "R04",
+        "/measure/metrics/1",
+    ),
+    "unknown score": ({"measure": {"metrics": ["nll:foo"]}}, "R04", "/measure/metrics/0"),
+    "a loss of the training": (
+        {"settings": TAUGHT, "measure": {"metrics": ["bleu", "loss"]}},
+        "R04",
+        "/measure/metrics/1",
+    ),
+    "losses of the training alone": (
+        {"settings": {**TAUGHT, "predict": None, "answers": None}, "measure": {}},
+        "R04",
+        "/measure/metrics",
+    ),
+    "a search by a loss of the training": (
+        {
+            "settings": TAUGHT,
+            "search": {
+                "factors": {"r": {"set": "schedule.rate", "values": [0.1, 0.2]}},
+                "trials": 2,
+            },
+        },
+        "R04",
+        "/search/metric",
     ),
     "unknown run": ({"run": "rnu"}, "Y01", "/run"),
     "run of another format": ({"run": {"format": 2, "name": "x"}}, "Y01", "/run"),
