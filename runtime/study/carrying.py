@@ -156,6 +156,9 @@ def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
     """
     paths: list[Path] = []
     for source in sources:
+        if not source.exists():
+            help_ = "give the files, or the folder, that weft study pack has written"
+            raise InputError("the file does not exist", place=str(source), help=help_)
         paths += sorted(source.glob("*.zip")) if source.is_dir() else [source]
     if not paths:
         raise InputError(

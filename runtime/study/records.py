@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,8 +173,8 @@ class StudySearch:
     """The best trials that are done, the best first."""
     importances: dict[str, float]
     """Importance of each factor, between 0 and 1; empty if too few trials are done."""
-    stopped: bool
-    """Whether a signal stopped it; the next call continues."""
+    stopped_by: signal.Signals | None
+    """The signal that stopped it, such as SIGINT; the next call continues."""
     paths: tuple[Path, ...]
     """The files of its report: JSON and Markdown."""
 

@@ -26,6 +26,7 @@ from .records import (
     scores_of,
     status_of_jobs,
 )
+from .report.commands import study_command
 from .report.forms import FORMS, Form
 from .report.pictures import write_pictures
 from .report.record import study_record
@@ -95,6 +96,10 @@ class Study:
         """Check and cost every row; errors and warnings are the `findings` of the result."""
         plan = plan_study(self.settings, self._file, self._limit())
         return plan_of(plan, flops_per_second(self.folder, self._speed))
+
+    def written_overrides(self) -> list[str]:
+        """Return the overrides as the option --set has them."""
+        return [f"{path}={json.dumps(value)}" for path, value in self.overrides.items()]
 
     def _limit(self) -> Speed | None:
         """Return the speed that the budget of seconds is checked with; None without such a one."""
@@ -213,13 +218,16 @@ class Study:
             if one.others:
                 log(f"{len(one.others)} trials of other factors or settings are left out")
             one.run(processes)
-            paths = write_search_report(one, self.name, self.source, self.folder)
+            command = study_command(
+                "search", self.source, self.written_overrides(), str(self.folder)
+            )
+            paths = write_search_report(one, self.name, command, self.folder)
         up = one.metric.higher_is_better
         return StudySearch(
             trials=tuple(one.trials),
             best=tuple(best_trials(one)),
             importances=importances(one.axes, one.trials, higher_is_better=up),
-            stopped=one.stopped,
+            stopped_by=one.stopped_by,
             paths=tuple(paths),
         )
 
@@ -252,7 +260,7 @@ def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[B
         record = plan.as_json()
         record["document"] = study.settings.model_dump(mode="json", exclude_unset=True)
         record |= {"source": study.source, "folder": str(study.folder)}
-        record["overrides"] = [f"{k}={json.dumps(v)}" for k, v in study.overrides.items()]
+        record["overrides"] = study.written_overrides()
         jobs = write_jobs(plan.plan, study.folder, record)
         own = [one for one in record["rows"] if not chosen or one["name"] in chosen]
         # Equal rows share jobs, which have the name of the first one.

@@ -167,13 +167,13 @@ def run(
         _show(found, plan)
         return 0
     with begun(found, plan, rows or ()) as jobs:
+        for problem in write_pictures(plan.plan, found.folder):
+            terminal.notice(problem)
         if print_jobs:
             for job in jobs.todo:
                 line = shlex.join(job_command(job.folder.resolve()))
                 print(f"{line}  # {job.row}, seed {job.seed}")
             return 0
-        if problem := write_pictures(plan.plan, found.folder):
-            terminal.notice(f"no pictures: {problem}")
         done = len(jobs.jobs) - len(jobs.todo)
         terminal.notice(f"{len(jobs.jobs)} jobs, {done} of them done before")
         return _run(found, jobs, processes)
@@ -189,9 +189,9 @@ def _run(study: Study, jobs: Begun, processes: int) -> int:
         work = run_pool(jobs.todo, processes, gpus=gpus(), look=look)
     for key, problem in work.failed.items() if live else ():
         terminal.notice(f"job {key} failed: {problem}")
-    if work.stopping:
+    if work.stopped_by is not None:
         terminal.notice("stopped; the same command continues")
-        return 130
+        return 128 + work.stopped_by
     _report(study)
     return int(bool(work.failed))
 
@@ -387,7 +387,7 @@ def search(
     found = _study(study, overrides, out, None).search(processes=processes, log=terminal.notice)
     for path in found.paths:
         terminal.notice(f"written  {path}")
-    if found.stopped:
+    if found.stopped_by is not None:
         terminal.notice("stopped; the same command continues")
-        return 130
+        return 128 + found.stopped_by
     return int(any(trial.state == "failed" for trial in found.trials))

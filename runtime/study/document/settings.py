@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ....specs.findings import did_you_mean
 from ....specs.wording import SettingError
@@ -23,6 +23,19 @@ BASELINE = "baseline"
 """Name of the row that is the base run without changes."""
 MOST_ROWS = 1_000
 """Maximum number of rows, with those of the grid."""
+
+
+def _text_or_object(value: Any) -> Any:
+    """Return the value of `run`, which has one of two types.
+
+    Raises:
+        SettingError: it has neither.
+    """
+    if not isinstance(value, str | dict):
+        msg = "the base run is neither a text nor an object"
+        raise SettingError(msg, help_="write a shipped name, the path of a file, or a complete run")
+    return value
+
 
 AnyMetric = Annotated[Metric, Selected(METRICS)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -125,7 +138,7 @@ class StudySettings(Settings):
     """Name of the study; its folder is `outputs/NAME`."""
     doc: str = ""
     """Description: the question that the study answers."""
-    run: PathText | dict[str, Any]
+    run: Annotated[PathText | dict[str, Any], BeforeValidator(_text_or_object)]
     """Base run: a shipped name, a file in the folder of the study, or a complete run."""
     root: PathText | None = None
     """Folder of the data; `null` is `data.root` of the base run."""

@@ -123,17 +123,29 @@ def copies(rows: Sequence[Planned], source: str) -> Iterator[Finding]:
         rows: rows with the keys of their jobs.
         source: file of the study.
     """
-    seen: dict[tuple[str, ...], str] = {}
+    seen: dict[tuple[str, ...], Planned] = {}
     for row in rows:
-        first = seen.setdefault(tuple(row.keys.values()), row.name)
-        if first != row.name:
+        first = seen.setdefault(tuple(row.keys.values()), row)
+        if first is row:
+            continue
+        same = f"the row '{row.name}' is the same graph with the same settings and data as"
+        same += f" '{first.name}'"
+        if first.run.data.test == row.run.data.test:
             yield Finding(
                 code="Y02",
                 level="warning",
                 at=row.row.at,
-                problem=f"the row '{row.name}' is the same graph with the same settings and data as"
-                f" '{first}', so both are trained once",
+                problem=f"{same}, so both are trained once",
                 help="remove one of them, or check whether its change has an effect",
+                source=source,
+            )
+        else:
+            yield Finding(
+                code="Y02",
+                at=row.row.at,
+                problem=f"{same}, except for its test sets, on which it would not be measured",
+                help="remove the row, and add its test sets to 'data.test' of the run with names of"
+                " their own",
                 source=source,
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 
 from .record import Record
 
@@ -10,8 +11,7 @@ from .record import Record
 def commands(record: Record) -> list[str]:
     """Return the commands of a study: all of it, and each training alone."""
     folder = shlex.quote(record["folder"])
-    settings = "".join(f" --set {shlex.quote(one)}" for one in record["overrides"])
-    found = [f"weft study run {shlex.quote(record['source'])}{settings} --out {folder}"]
+    found = [study_command("run", record["source"], record["overrides"], record["folder"])]
     seen = set[str]()
     for row in record["rows"]:
         for seed, one in row["seeds"].items():
@@ -21,3 +21,9 @@ def commands(record: Record) -> list[str]:
                 command = f"weft train {run} --out outputs/{one['job']}"
                 found.append(f"{command}  # {row['name']}, seed {seed}")
     return found
+
+
+def study_command(action: str, source: str, overrides: Iterable[str], folder: str) -> str:
+    """Return the command of a study, such as `run`, with the overrides as `PATH=JSON`."""
+    settings = "".join(f" --set {shlex.quote(one)}" for one in overrides)
+    return f"weft study {action} {shlex.quote(source)}{settings} --out {shlex.quote(folder)}"

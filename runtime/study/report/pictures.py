@@ -25,16 +25,16 @@ _MOST = 24
 """Maximum number of curves in a picture."""
 
 
-def write_pictures(plan: Plan, out: Path) -> str:
+def write_pictures(plan: Plan, out: Path) -> list[str]:
     """Draw the difference of each row from the baseline into the folder of the study.
 
     A picture that exists already is not drawn again.  That of a row whose graph is no longer
     another one is removed.
 
     Returns:
-        Why there are no pictures; `""` if there are.
+        Why rows that have a difference have no picture.
     """
-    folder = out / "pictures"
+    folder, problems = out / "pictures", list[str]()
     for row in plan.rows:
         path = folder / f"{digest_of(row.name, 16)}.svg"
         old, new, found = difference(plan.baseline, row)
@@ -49,9 +49,12 @@ def write_pictures(plan: Plan, out: Path) -> str:
         try:
             text = f"<!-- {digest} -->{svg_of(picture)}"
         except InputError as error:
-            return error.problem
+            problems.append(f"no picture of the row '{row.name}': {error.problem}")
+            if error.help.startswith("install"):
+                break
+            continue
         write_beside(path, text.encode(), "picture")
-    return ""
+    return problems
 
 
 def picture_of(out: Path, name: str) -> str:

@@ -271,7 +271,7 @@ def open_plan(out: Path) -> dict[str, Any]:
     """Return the plan in the folder of a study.
 
     Raises:
-        InputError: the study was not run there.
+        InputError: the study was not run there, or its plan is damaged.
     """
     if not (out / PLAN).is_file():
         raise InputError(
@@ -279,7 +279,14 @@ def open_plan(out: Path) -> dict[str, Any]:
             place=str(out),
             help="run it with 'weft study run', or give its folder with --out",
         )
-    return dict(read_json(out / PLAN))
+    found = dict(read_json(out / PLAN))
+    if missing := {"document", "folder", "overrides", "rows", "source"} - found.keys():
+        raise InputError(
+            f"the plan of the study has no '{min(missing)}'",
+            place=str(out / PLAN),
+            help="remove the file, and run the study again, which keeps what is trained",
+        )
+    return found
 
 
 def events(job: Job) -> Iterator[dict[str, Any]]:

@@ -32,7 +32,8 @@ class Work:
     done: list[Job] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Key of a job to why it failed."""
-    stopping: bool = False
+    stopped_by: signal.Signals | None = None
+    """The signal that stops the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,12 @@ def run_pool(
     active: dict[str, tuple[subprocess.Popen[bytes], Slot]] = {}
     with collected_signals() as received:
         while work.waiting or active:
-            if received and not work.stopping:
-                work.stopping = True
+            if received and work.stopped_by is None:
+                work.stopped_by = received[0]
                 work.waiting.clear()
                 for process, _ in active.values():
                     process.send_signal(signal.SIGINT)
-            while free and work.waiting and not work.stopping:
+            while free and work.waiting and work.stopped_by is None:
                 job, slot = work.waiting.pop(0), free.pop()
                 active[job.key] = (start_job(job, slot, gpus), slot)
                 work.running[job.key] = (job, time.monotonic())
@@ -120,7 +121,7 @@ def _ended(work: Work, job: Job, code: int) -> None:
     """Note how the process of a job ended."""
     if job.state() == "done":
         work.done.append(job)
-    elif not work.stopping:
+    elif work.stopped_by is None:
         work.failed[job.key] = why_failed(job, code)
         if not job.error():  # the system has killed it
             write_json(job.folder / ERROR, error_of(work.failed[job.key]))
@@ -178,13 +179,13 @@ def job_command(folder: Path) -> list[str]:
 
 
 @contextmanager
-def collected_signals() -> Iterator[list[int]]:
+def collected_signals() -> Iterator[list[signal.Signals]]:
     """Collect SIGINT and SIGTERM inside this context."""
-    received: list[int] = []
+    received: list[signal.Signals] = []
 
     def note(number: int, frame: FrameType | None) -> None:
         del frame
-        received.append(number)
+        received.append(signal.Signals(number))
 
     before: Mapping[int, Any] = {
         number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)

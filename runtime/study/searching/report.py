@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,13 +70,13 @@ def search_record(search: Searching, study: str, command: str) -> dict[str, Any]
     }
 
 
-def write_search_report(search: Searching, study: str, source: str, out: Path) -> list[Path]:
+def write_search_report(search: Searching, study: str, command: str, out: Path) -> list[Path]:
     """Write the report of a search as JSON and Markdown.
 
     Args:
         search: the search.
         study: name of the study.
-        source: its file, for the command that repeats it.
+        command: the command that repeats it.
         out: folder of the study.
 
     Returns:
@@ -86,7 +85,6 @@ def write_search_report(search: Searching, study: str, source: str, out: Path) -
     Raises:
         InputError: a file cannot be written.
     """
-    command = f"weft study search {shlex.quote(source)} --out {shlex.quote(str(out))}"
     record = search_record(search, study, command)
     forms = {
         "json": json_text(record),

@@ -93,7 +93,7 @@ class Searching:
         known, self.others = read_trials(folder, self.axes)
         self.trials = [trial for trial in known if self._is_current(trial)]
         self.others += [trial for trial in known if trial not in self.trials]
-        self.stopped = False
+        self.stopped_by: signal.Signals | None = None
 
     def _depends_on(self) -> str:
         """Return a digest of what the value of a trial depends on besides its factors."""
@@ -133,11 +133,11 @@ class Searching:
         interrupted = [trial for trial in self.trials if trial.state == "running"]
         with collected_signals() as received:
             while True:
-                if received and not self.stopped:
-                    self.stopped = True
+                if received and self.stopped_by is None:
+                    self.stopped_by = received[0]
                     for one in active:
                         one.process.send_signal(signal.SIGINT)
-                while free and not self.stopped:
+                while free and self.stopped_by is None:
                     trial = interrupted.pop(0) if interrupted else self._next()
                     if trial is None:
                         break
@@ -223,13 +223,13 @@ class Searching:
             self._end(trial, "pruned")
         elif one.job.state() == "done":
             one.finished.append(one.job)
-            if one.waiting and not self.stopped:
+            if one.waiting and self.stopped_by is None:
                 one.job = one.waiting.pop(0)
                 one.process = start_job(one.job, one.slot, self._gpus)
                 return True
             if not one.waiting:
                 self._complete(trial, one.finished)
-        elif not self.stopped:
+        elif self.stopped_by is None:
             self._end(trial, "failed", why_failed(one.job, code))
         return False
 

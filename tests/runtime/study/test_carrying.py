@@ -116,6 +116,15 @@ def test_files_with_other_contents_are_refused(
     assert not (tmp_path / "study").exists()
 
 
+def test_a_path_that_does_not_exist_is_named(packed: Path, tmp_path: Path) -> None:
+    """Not as a file of other contents."""
+    with pytest.raises(InputError, match="the file does not exist") as caught:
+        unpack([packed, tmp_path / "nowhere"], tmp_path / "study")
+
+    assert caught.value.place == str(tmp_path / "nowhere")
+    assert not (tmp_path / "study").exists()
+
+
 def test_large_and_damaged_files_are_refused(packed: Path, tmp_path: Path) -> None:
     """The size of an entry is known before it is read."""
     large, damaged = tmp_path / f"{'1' * 16}.zip", tmp_path / f"{'2' * 16}.zip"

@@ -77,6 +77,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no rows": ({"rows": {}}, ""),
     "row without change": ({"rows": {"a": {"doc": "x"}}}, "/rows/a"),
     "row named baseline": ({"rows": {"baseline": {"unset": ["x"]}}}, "/rows/baseline"),
+    "a number as the base run": ({"run": 5}, "/run"),
     "unknown key": ({"rows": {"a": {"parms": {}}}}, "/rows/a/parms"),
     "seed twice": ({"seeds": [1, 1]}, "/seeds"),
     "two budgets": ({"budget": {"updates": 1, "flops": 2}}, "/budget/flops"),

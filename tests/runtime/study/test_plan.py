@@ -219,6 +219,16 @@ def test_mistakes_are_found_before_anything_trains(toy_study: Writer, name: str)
     del study
 
 
+def test_a_row_with_other_test_sets_alone_is_an_error(toy_study: Writer) -> None:
+    """It shares the training, so its own test sets would not be measured."""
+    test = {"toy": {"lines": {"source": ["valid.src"], "target": ["valid.tgt"]}}}
+
+    [found] = plan(toy_study(rows={"a": {"set": {"data.test": test}}})).errors
+
+    assert (found.code, found.at) == ("Y02", "/rows/a")
+    assert "except for its test sets" in found.problem
+
+
 def test_budgets_set_the_updates_and_the_length_of_the_schedule(toy_study: Writer) -> None:
     """Twice the FLOPs of a row give it twice the updates; a larger row gets fewer."""
     cosine = {"schedule": {"type": "cosine", "peak": 0.01, "warmup": 1, "total": 4}}

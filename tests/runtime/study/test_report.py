@@ -17,6 +17,7 @@ import sacrebleu
 from weft.runtime.cli.main import main
 from weft.runtime.study.document.load import load_study
 from weft.runtime.study.planning.plan import plan_study
+from weft.runtime.study.report import pictures
 from weft.runtime.study.report.conclusions import conclude
 from weft.runtime.study.report.effects import effects
 from weft.runtime.study.report.pictures import picture_of, write_pictures
@@ -27,7 +28,7 @@ from weft.runtime.study.running.jobs import Job
 from weft.runtime.study.running.worker import run_job
 from weft.specs.findings import InputError
 
-from .conftest import ONE_ROW, ROWS, SMALL, SWIGLU, write_study
+from .conftest import ONE_ROW, ROWS, SMALL, SWIGLU, Writer, write_study
 from .test_running import written
 
 pytestmark = pytest.mark.integration
@@ -146,18 +147,40 @@ def test_a_row_has_the_picture_of_its_change(out: Path) -> None:
     study, source = load_study(out.parent / "study.json")
     plan = plan_study(study, source)
 
-    problem = write_pictures(plan, out)
+    problems = write_pictures(plan, out)
 
     if shutil.which("dot") is None:
-        assert "dot" in problem
+        assert ["dot" in one for one in problems] == [True]
         return
-    assert problem == ""
+    assert problems == []
     assert "gated_feed_forward@1" in picture_of(out, "swiglu")
     assert picture_of(out, "a+b_c") == ""
     [path] = [p for p in (out / "pictures").iterdir() if "gated" in p.read_text()]
     before = path.stat().st_mtime_ns
     write_pictures(plan, out)
     assert path.stat().st_mtime_ns == before
+
+
+def test_a_picture_that_fails_leaves_the_others(
+    toy_study: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The problem names its row."""
+    rows = {"swiglu": SWIGLU, "one-head": {"params": {"heads": 1}}}
+    study, source = load_study(toy_study(rows=rows))
+    answers = iter([InputError("'dot' failed: trouble"), "<svg></svg>"])
+
+    def drawn(_: object) -> str:
+        answer = next(answers)
+        if isinstance(answer, InputError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(pictures, "svg_of", drawn)
+
+    problems = write_pictures(plan_study(study, source), tmp_path)
+
+    assert problems == ["no picture of the row 'swiglu': 'dot' failed: trouble"]
+    assert "<svg>" in picture_of(tmp_path, "one-head")
 
 
 def test_a_row_that_is_equal_to_another_is_no_further_evidence(done: Path, copy: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -216,6 +218,7 @@ def test_dry_and_print_jobs_train_nothing(
     assert main(["study", "run", path, "--out", out, "--print-jobs", "--speed", "5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 6
+    assert len(list((tmp_path / "out/pictures").iterdir())) == 2 * bool(shutil.which("dot"))
     assert all(" -m weft study job " in line for line in lines)
     assert [line.split("  # ")[1] for line in lines[:4]] == [
         "baseline, seed 1",
@@ -274,6 +277,36 @@ def test_a_study_that_was_not_run_has_no_status(
     """The help says how to run it."""
     assert main(["study", *words, str(toy_study()), "--out", str(tmp_path / "no")]) == 1
     assert "weft study run" in capsys.readouterr().err
+
+
+def test_a_damaged_plan_is_refused(toy_study: Writer, tmp_path: Path, capsys: Capture) -> None:
+    """The message names what it lacks, and how to get it back."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/plan.json").write_text('{"rows": []}')
+
+    assert main(["study", "status", str(toy_study()), "--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "the plan of the study has no 'document'" in said
+    assert "run the study again" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_trainings_and_is_the_exit_code(
+    number: signal.Signals,
+    toy_study: Writer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    """130 for Ctrl-C, 143 for SIGTERM, which schedulers send."""
+    waits = f"import os, signal, time; os.kill({os.getpid()}, {int(number)}); time.sleep(60)"
+    monkeypatch.setattr(pool, "job_command", lambda _: [sys.executable, "-c", waits])
+    path = toy_study(rows=ONE_ROW, seeds=[1])
+
+    code = main(["study", "run", str(path), "--out", str(tmp_path / "out"), "--speed", "5"])
+
+    assert code == 128 + number
+    assert "the same command continues" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -253,12 +253,14 @@ def test_a_search_trains_each_point_once_and_measures_no_test_set(
     factors = {"heads": {"param": "heads", "values": [1, 2]}, "wide": FACTORS["feed-forward"]}
     path = toy_study(rows={"one": {"params": {"heads": 1}}}, search={"factors": factors})
     out = tmp_path / "out"
+    changed = ["--set", "compare.samples=200"]
 
-    assert main(["study", "search", str(path), "--out", str(out)]) == 0
+    assert main(["study", "search", str(path), "--out", str(out), *changed]) == 0
 
     record = json.loads((out / "report/toy-study-search.json").read_text())
     assert record["trials"] == {"done": 4}
     assert record["metric"] == "nll"
+    assert record["command"] == (f"weft study search {path} --set compare.samples=200 --out {out}")
     values = [one["value"] for one in record["best"]]
     assert values == sorted(values)
     jobs = sorted((out / "jobs").iterdir())
