@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ....graphs.diff.changes import Change
 from ....graphs.diff.diff import Diff, diff
 from ....graphs.diff.text import rows as lines_of
 from ....graphs.ir.graph import Graph
@@ -46,28 +47,29 @@ class Plan:
 
     def changes(self, planned: Planned) -> list[str]:
         """Return the differences of a row from the baseline, one line each."""
-        old, _, found = difference(self.baseline, planned)
-        changes = [str(line) for line in lines_of(found.changes)]
-        hidden = old is not self.baseline.graph  # the models differ, and their objectives may too
-        one, other = (
-            {**run, "params": _plain(run) if hidden else {}}
-            for run in (self.baseline.value, planned.value)
-        )
-        return [*changes, *_settings(one, other)]
+        found = [str(line) for line in lines_of(difference(self.baseline, planned)[2].changes)]
+        return [*found, *_settings(self.baseline.value, planned.value)]
 
 
 def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, Diff]:
     """Return the two graphs of which the difference of two rows is shown, and the difference.
 
-    They are the deployed models, or the objectives if these differ.
+    They are the deployed models, or the objectives if these differ elsewhere too.  Specs that
+    compute the same, of which only names or docs differ, have no changes.
     """
+    whole = diff(old.graph, new.graph)
+    if any(_is_of_objective(change, old.graph) for change in whole.changes):
+        return old.graph, new.graph, whole
     models = deployed_graph(old.graph), deployed_graph(new.graph)
     found = diff(*models)
-    if not found.changes and old.graph is not new.graph:
-        whole = diff(old.graph, new.graph)
-        if whole.changes:
-            return old.graph, new.graph, whole
-    return *models, found
+    return *models, replace(found, changes=()) if found.equal else found
+
+
+def _is_of_objective(change: Change, objective: Graph) -> bool:
+    """Return whether a change is outside the deployed model, or is one of its wires."""
+    if change.path == objective.deploy:
+        return change.kind != "template"
+    return change.kind != "spec" and not change.path.startswith(f"{objective.deploy}.")
 
 
 def plan_study(
@@ -242,20 +244,10 @@ def _budgeted(study: StudySettings, base: Base, value: dict[str, Any]) -> dict[s
     return found
 
 
-def _plain(run: dict[str, Any]) -> dict[str, Any]:
-    """Return the params of an objective without the models that it holds."""
-    params = run.get("params", {})
-    return {name: value for name, value in params.items() if not _holds_spec(value)}
-
-
-def _holds_spec(value: Any) -> bool:
-    return isinstance(value, dict) and "spec" in value
-
-
 def _settings(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yield the settings in which two runs differ."""
+    """Yield the settings in which two runs differ, without the params of their objectives."""
     for key in sorted(old.keys() | new.keys()):
-        if not path and key in ("name", "doc"):
+        if not path and key in ("params", "name", "doc"):
             continue
         left, right = old.get(key), new.get(key)
         if isinstance(left, dict) and isinstance(right, dict):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import weft
 
-from .conftest import ROWS, Writer
+from .conftest import ROWS, SMALL, Writer
 
 
 def test_a_plan_has_costs_and_changes_of_each_row(toy_study: Writer, tmp_path: Path) -> None:
@@ -38,16 +38,37 @@ def test_changes_of_the_model_hide_none_of_the_objective(toy_study: Writer) -> N
             "set": {"params.alpha": 1.5},
         },
         "same": {"extends": "table3-a1", "set": {"params.label_smoothing": 0.0}},
+        "alone": {"params": {"heads": 1}},
     }
     study = weft.Study(toy_study(rows=rows))
 
-    both, objective, same = (row.changes for row in study.plan().rows[1:])
+    both, objective, same, alone = (row.changes for row in study.plan().rows[1:])
 
-    unsmoothed = "~ run params.label_smoothing  None -> 0"
-    assert unsmoothed in both
-    assert {"~ run params.alpha  None -> 1.5"} < {*objective}
+    unsmoothed = "~ cross_entropy  label_smoothing 0.1 -> 0.0"
+    heads = "encoder.*.self_attention/f  d_k 8 -> 16, d_v 8 -> 16, heads 2 -> 1"
+    assert {f"~ model.{heads}", unsmoothed} < {*both}
+    assert f"~ model.{heads}" in objective
+    assert '~ losses {"divergence": 1.5}' in objective
     assert "~ run objective  translation -> r-drop-translation" in objective
     assert unsmoothed in same
+    assert f"~ {heads}" in alone
+    assert not any("None" in line for line in (*both, *objective, *same, *alone))
+
+
+def test_changes_of_other_models_of_an_objective_are_told(toy_study: Writer) -> None:
+    """A teacher is no part of what is deployed."""
+    model = {"spec": "transformer-tiny", "params": SMALL}
+    settings = {"objective": "distillation", "params": {"model": model, "teacher": model}}
+    rows = {
+        "both": {"params": {"heads": 1}, "set": {"params.teacher.params.layers": 2}},
+        "model": {"params": {"heads": 1}},
+    }
+    study = weft.Study(toy_study(rows=rows, settings=settings))
+
+    both, model_alone = (row.changes for row in study.plan().rows[1:])
+
+    assert any(line.startswith("~ teacher.encoder") for line in both)
+    assert not any("teacher" in line for line in model_alone)
 
 
 def test_errors_are_findings_and_refuse_to_run(toy_study: Writer, tmp_path: Path) -> None:
