@@ -106,10 +106,12 @@ def _sized(kind: str, context: Mapping[str, Any]) -> str:
     return f"{thing} with {side} {'one' if count == 1 else count} {parts}"
 
 
+_ROW = "start with a letter or digit; use letters, digits and '_.=,+-', at most 100 in all"
 _NAMES = {
     "": "start with a letter; use letters, digits and '_', at most 64 in all",
     "axes": "start with a capital letter; use letters and digits, at most 16 in all",
     "name": "start with a letter or digit; use letters, digits and '_.-', at most 100 in all",
+    **dict.fromkeys(("rows", "factors", "levels", "compare"), _ROW),
     "instead": "write the number of a copy, counted from 0, or a slice, such as '2::3'",
     "mtdata": "write group, name, version and languages, as in Statmt-newstest_deen-2014-deu-eng",
     "languages": "write an ISO 639-3 code, such as 'eng' or 'deu'",
@@ -270,7 +272,7 @@ def _converted(at: str, error: Mapping[str, Any]) -> Fix | None:
 
 def _key_above(place: list[int | str]) -> str:
     """Return the key that determines which rule applies to the name at a place."""
-    if place[-2:-1] and place[-2] in ("instead", "mtdata", "languages"):
+    if place[-2:-1] and place[-2] in ("instead", "mtdata", "languages", "factors", "levels"):
         return str(place[-2])
     return str(place[0]) if place else ""
 

@@ -368,6 +368,8 @@ def report_text(report: dict[str, Any]) -> str:
         signature, interval = report["signatures"].get(name, ""), report["intervals"].get(name)
         within = f"[{interval[0]:.4f}, {interval[1]:.4f}]" if interval else ""
         lines.append(f"  {name:{width}}  {value:10.4f}  {within:22}  {signature}".rstrip())
+    if not report["scores"]:
+        lines.append("  no scores: the run has no metric that a checkpoint can be measured with")
     if report["intervals"]:
         lines.append("  in brackets: 95 % intervals, by resampling the rows")
     return "\n".join(lines)

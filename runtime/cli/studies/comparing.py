@@ -64,9 +64,17 @@ def compare(
     from ...metrics.registry import METRICS
 
     sides = [[Path(one) for one in text.split(",")] for text in (first, second)]
+    for path in (path for side in sides for path in side):
+        if not path.exists():
+            help_ = "give files of outputs, or checkpoints"
+            raise InputError("the file or checkpoint does not exist", place=str(path), help=help_)
     files = {path.is_file() for side in sides for path in side}
     if len(files) > 1:
-        raise InputError("one system is a checkpoint, and the other a file", place=second)
+        raise InputError(
+            "one system is a checkpoint, and the other a file",
+            place=second,
+            help="give two checkpoints, or translate with both and give the files of outputs",
+        )
     chosen = [METRICS.parse(one, "--metric") for one in metrics or ()]
     if files == {True}:
         if reference is None:

@@ -165,6 +165,8 @@ def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid")
             if both := [one for one in given if any(_overlap(one, old) for old in found[key])]:
                 raise refuse(min(both))
             found[key].update(given)
+        if both := [one for one in change.unset if one in found["unset"]]:
+            raise refuse(min(both))
         found["patch"] += change.patch
         found["unset"] += change.unset
         for key in ("extends", "objective", "match"):

@@ -84,10 +84,15 @@ def curves(record: Record) -> str:
 
     label = 'role="img" aria-label="validation loss by update"'
     parts = [f'<svg class="curves" viewBox="0 0 {WIDTH} {HEIGHT}" {label}>']
-    for value in ticks(low, high):
+    places = ticks(low, high)
+    step = places[1] - places[0] if len(places) > 1 else 1.0
+    digits = max(0, -math.floor(math.log10(step) + 1e-6))
+    for value in places:
         _, y = place(0, value)
         parts.append(f'<line x1="{_LEFT}" x2="{_LEFT + wide}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+        parts.append(
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.{digits}f}</text>'
+        )
     for value in ticks(0, most):
         x, _ = place(value, low)
         parts.append(

@@ -72,3 +72,11 @@ def test_options_of_checkpoints_are_refused_for_files(
     """No model is opened, so they would be ignored."""
     assert main(words(outputs, "good1", "bad1", option, value)) == 2
     assert f"'{option}': it has no effect on files of outputs" in capsys.readouterr().err
+
+
+def test_a_system_that_does_not_exist_is_named(outputs: Path, capsys: Capture) -> None:
+    """It is not taken for a checkpoint beside a file."""
+    assert main(words(outputs, "good1", "nowhere")) == 1
+    said = capsys.readouterr().err
+    assert "does not exist" in said
+    assert str(outputs / "nowhere") in said

@@ -110,6 +110,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         },
         "/grid",
     ),
+    "levels that remove the same": (
+        {
+            "grid": {
+                "factors": {f: {"levels": {"x": {"unset": ["p"]}}} for f in ("f", "g")},
+                "cross": True,
+            }
+        },
+        "/grid",
+    ),
     "too many rows": (
         {
             "grid": {
@@ -150,3 +159,23 @@ def test_the_schema_accepts_a_study_and_refuses_a_misspelled_key() -> None:
     jsonschema.validate(good, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**good, "sedes": [1]}, schema)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows": {"größe": {"unset": ["x"]}}},
+        {"rows": {"a": {"unset": ["x"]}}, "compare": {"baseline": "a/b"}},
+        {"grid": {"factors": {"a b": {"param": "p", "values": [1]}}}},
+        {"grid": {"factors": {"f": {"levels": {"a/b": {"unset": ["x"]}}}}}},
+    ],
+    ids=["row", "baseline", "factor", "level"],
+)
+def test_the_help_of_a_wrong_name_is_the_rule_for_names_of_rows(changes: dict[str, Any]) -> None:
+    """They may have other characters than names in specs."""
+    with pytest.raises(SpecError) as caught:
+        names(**changes)
+
+    [finding] = caught.value.findings
+    assert finding.code == "N06"
+    assert "'_.=,+-', at most 100" in finding.help

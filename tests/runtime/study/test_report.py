@@ -411,3 +411,19 @@ def test_chosen_forms_are_written_to_a_folder(
     assert "2 of 8 runs have no result: a+b_c." in capsys.readouterr().out
     with pytest.raises(InputError, match="'pdf'"):
         write_report(out, to, ["pdf"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (99.9, 100.2, ["99.9", "100.0", "100.1", "100.2"]),
+        (1_200, 1_300, ["1,200", "1,220", "1,240", "1,260", "1,280", "1,300"]),
+    ],
+)
+def test_labels_of_the_axis_of_losses_differ(low: float, high: float, labels: list[str]) -> None:
+    """They have the digits of the distance between them."""
+    record = {"rows": [{"name": "a", "seeds": {"1": {"curve": [[1, low], [2, high]]}}}]}
+
+    svg = pictures.curves(record)
+
+    assert re.findall(r'text-anchor="end">([^<]+)<', svg) == labels
