@@ -56,7 +56,7 @@ def test_changes_of_the_model_hide_none_of_the_objective(toy_study: Writer) -> N
 
 
 def test_changes_of_other_models_of_an_objective_are_told(toy_study: Writer) -> None:
-    """A teacher is no part of what is deployed."""
+    """A teacher is not deployed."""
     model = {"spec": "transformer-tiny", "params": SMALL}
     settings = {"objective": "distillation", "params": {"model": model, "teacher": model}}
     rows = {
