@@ -51,6 +51,11 @@ class Begun:
     """Those that are not done."""
 
 
+def _written(overrides: Mapping[str, Any]) -> list[str]:
+    """Return overrides as the option --set has them."""
+    return [f"{path}={json.dumps(value)}" for path, value in overrides.items()]
+
+
 def _silent(_: str) -> None:
     """Discard a line."""
 
@@ -96,10 +101,6 @@ class Study:
         """Check and cost every row; errors and warnings are the `findings` of the result."""
         plan = plan_study(self.settings, self._file, self._limit())
         return plan_of(plan, flops_per_second(self.folder, self._speed))
-
-    def written_overrides(self) -> list[str]:
-        """Return the overrides as the option --set has them."""
-        return [f"{path}={json.dumps(value)}" for path, value in self.overrides.items()]
 
     def _limit(self) -> Speed | None:
         """Return the speed that the budget of seconds is checked with; None without such a one."""
@@ -218,9 +219,8 @@ class Study:
             if one.others:
                 log(f"{len(one.others)} trials of other factors or settings are left out")
             one.run(processes)
-            command = study_command(
-                "search", self.source, self.written_overrides(), str(self.folder)
-            )
+            overrides = _written(self.overrides)
+            command = study_command("search", self.source, overrides, str(self.folder))
             paths = write_search_report(one, self.name, command, self.folder)
         up = one.metric.higher_is_better
         return StudySearch(
@@ -260,7 +260,7 @@ def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[B
         record = plan.as_json()
         record["document"] = study.settings.model_dump(mode="json", exclude_unset=True)
         record |= {"source": study.source, "folder": str(study.folder)}
-        record["overrides"] = study.written_overrides()
+        record["overrides"] = _written(study.overrides)
         jobs = write_jobs(plan.plan, study.folder, record)
         own = [one for one in record["rows"] if not chosen or one["name"] in chosen]
         # Equal rows share jobs, which have the name of the first one.
