@@ -34,7 +34,7 @@ def write_pictures(plan: Plan, out: Path) -> list[str]:
     Returns:
         Why rows that have a difference have no picture.
     """
-    folder, problems = out / "pictures", list[str]()
+    folder, failed = out / "pictures", dict[str, list[str]]()
     for row in plan.rows:
         path = folder / f"{digest_of(row.name, 16)}.svg"
         old, new, found = difference(plan.baseline, row)
@@ -49,12 +49,14 @@ def write_pictures(plan: Plan, out: Path) -> list[str]:
         try:
             text = f"<!-- {digest} -->{svg_of(picture)}"
         except InputError as error:
-            problems.append(f"no picture of the row '{row.name}': {error.problem}")
-            if error.help.startswith("install"):
-                break
+            failed.setdefault(error.problem, []).append(row.name)
             continue
         write_beside(path, text.encode(), "picture")
-    return problems
+    found = []
+    for problem, names in failed.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        found.append(f"no picture of the row '{names[0]}'{more}: {problem}")
+    return found
 
 
 def picture_of(out: Path, name: str) -> str:
