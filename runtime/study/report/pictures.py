@@ -52,11 +52,11 @@ def write_pictures(plan: Plan, out: Path) -> list[str]:
             failed.setdefault(error.problem, []).append(row.name)
             continue
         write_beside(path, text.encode(), "picture")
-    found = []
+    reasons = []
     for problem, names in failed.items():
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        found.append(f"no picture of the row '{names[0]}'{more}: {problem}")
-    return found
+        reasons.append(f"no picture of the row '{names[0]}'{more}: {problem}")
+    return reasons
 
 
 def picture_of(out: Path, name: str) -> str:
