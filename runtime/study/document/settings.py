@@ -78,6 +78,11 @@ class Budget(Settings):
             raise SettingError(msg, given[1], help_="remove one of them")
         return self
 
+    @property
+    def counts(self) -> bool:
+        """Whether it determines the number of updates."""
+        return bool(self.updates or self.tokens or self.flops)
+
 
 class Measure(Settings):
     """How trained models are measured; choices are made on the validation data only."""

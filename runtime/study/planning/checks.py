@@ -34,11 +34,9 @@ def of_study(study: StudySettings, base: Base, rows: Sequence[Planned]) -> list[
 
 def _own_settings(study: StudySettings, base: Base) -> Iterator[Finding]:
     """Yield a finding for each setting of a run that the study itself determines."""
-    budget = study.budget
-    counted = budget.updates or budget.tokens or budget.flops
     owners = {"seed": "seeds", "name": "name"}
     owners |= {"data.root": "root"} if study.root is not None else {}
-    owners |= {"updates": "budget", "schedule.total": "budget"} if counted else {}
+    owners |= {"updates": "budget", "schedule.total": "budget"} if study.budget.counts else {}
     places = [("/set", study.set)]
     places += [(pointer("rows", n, "set"), row.set) for n, row in study.rows.items()]
     factors: list[tuple[str, tuple[str, Factor]]]

@@ -168,7 +168,7 @@ def planned_row(
         if baseline is not None:
             value, solution = _matched(study, base, row, value, baseline)
         value = _budgeted(study, base, value)
-        run, graph = finished_run(value, base)
+        run, graph = _finished(study, base, value)
         costs = costs_of(run, graph, base.source)
     except InputError as error:
         wrong += placed(tuple(_findings(error, base.source)), base, row)
@@ -182,6 +182,26 @@ def planned_row(
         signature=signature(run, graph),
         solution=solution,
     )
+
+
+def _finished(study: StudySettings, base: Base, value: dict[str, Any]) -> tuple[Run, Graph]:
+    """Return a run and the graph of its objective.
+
+    Raises:
+        InputError: a file of the run does not exist.
+        SpecError: the run has mistakes; those of its schedule tell the updates of the budget.
+    """
+    try:
+        return finished_run(value, base)
+    except SpecError as error:
+        if not study.budget.counts:
+            raise
+        by = f"the budget of the study gives the run {value['updates']:,} updates"
+        found = [
+            replace(one, evidence=(*one.evidence, by)) if one.at.startswith("/schedule") else one
+            for one in error.findings
+        ]
+        raise SpecError(found) from error
 
 
 def _matched(

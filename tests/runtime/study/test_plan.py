@@ -243,6 +243,16 @@ def test_budgets_set_the_updates_and_the_length_of_the_schedule(toy_study: Write
     assert {row.run.updates for row in tokens.rows} == {12}
 
 
+def test_a_budget_that_is_too_small_for_the_schedule_is_named(toy_study: Writer) -> None:
+    """The finding is about a warmup of 5 and a total that is in no file."""
+    warm = {"schedule": {"type": "cosine", "peak": 0.01, "warmup": 5, "total": 9}, "updates": 9}
+
+    [found, *_] = plan(toy_study(settings=warm, budget={"tokens": 500})).errors
+
+    assert found.at.endswith("/schedule/warmup")
+    assert any("the budget of the study gives the run" in one for one in found.evidence)
+
+
 def test_another_spec_keeps_the_params_of_the_base_run(toy_study: Writer) -> None:
     """Except those that the row unsets."""
     row = {"extends": "transformer-swiglu", "unset": ["d_ff"], "params": {"d_ff": 24}}
