@@ -67,9 +67,13 @@ def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, Diff]:
 
 def _is_of_objective(change: Change, objective: Graph) -> bool:
     """Return whether a change is outside the deployed model, or is one of its wires."""
+    inside = f"{objective.deploy}."
+    if change.kind == "tie":
+        groups = [*change.before, *change.after]
+        return not all(weight.startswith(inside) for group in groups for weight in group)
     if change.path == objective.deploy:
         return change.kind != "template"
-    return change.kind != "spec" and not change.path.startswith(f"{objective.deploy}.")
+    return change.kind != "spec" and not change.path.startswith(inside)
 
 
 def plan_study(

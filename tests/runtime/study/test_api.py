@@ -39,10 +39,11 @@ def test_changes_of_the_model_hide_none_of_the_objective(toy_study: Writer) -> N
         },
         "same": {"extends": "table3-a1", "set": {"params.label_smoothing": 0.0}},
         "alone": {"params": {"heads": 1}},
+        "untied": {"extends": "transformer-untied"},
     }
     study = weft.Study(toy_study(rows=rows))
 
-    both, objective, same, alone = (row.changes for row in study.plan().rows[1:])
+    both, objective, same, alone, untied = (row.changes for row in study.plan().rows[1:])
 
     unsmoothed = "~ cross_entropy  label_smoothing 0.1 -> 0.0"
     heads = "encoder.*.self_attention/f  d_k 8 -> 16, d_v 8 -> 16, heads 2 -> 1"
@@ -52,6 +53,7 @@ def test_changes_of_the_model_hide_none_of_the_objective(toy_study: Writer) -> N
     assert "~ run objective  translation -> r-drop-translation" in objective
     assert unsmoothed in same
     assert f"~ {heads}" in alone
+    assert any(line.startswith("- tie source_embedding.weight") for line in untied)
     assert not any("None" in line for line in (*both, *objective, *same, *alone))
 
 
