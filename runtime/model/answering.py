@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ...graphs.ir.canonical import fingerprint
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
-from ...graphs.passes.objective import has_all_weights
+from ...graphs.passes.objective import deployed_graph, has_all_weights
 from ...specs.findings import InputError, did_you_mean
 from ..codegen.build import build_empty
 from ..data.columns.registry import columns_of
@@ -264,7 +265,10 @@ class Answering:
             InputError: a row has more tokens than the model has positions.
         """
         graph = self.checkpoint.objective
-        if graph is None or not rows or not has_all_weights(self.checkpoint.graph, graph):
+        model = self.checkpoint.graph
+        if graph is None or not rows or fingerprint(deployed_graph(graph)) != fingerprint(model):
+            return {}
+        if not has_all_weights(model, graph):
             return {}
         self._refuse_long(graph, rows)
         whole = build_empty(graph, device=str(next(module.parameters()).device))

@@ -154,18 +154,15 @@ def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
     Raises:
         InputError: a file is not that of a run, or another process uses the folder.
     """
+    help_ = "give the files, or the folder, that weft study pack has written"
     paths: list[Path] = []
     for source in sources:
         if not source.exists():
-            help_ = "give the files, or the folder, that weft study pack has written"
             raise InputError("the file does not exist", place=str(source), help=help_)
         paths += sorted(source.glob("*.zip")) if source.is_dir() else [source]
     if not paths:
-        raise InputError(
-            "no results of runs found",
-            place=", ".join(map(str, sources)),
-            help="give the files, or the folder, that weft study pack has written",
-        )
+        place = ", ".join(map(str, sources))
+        raise InputError("no results of runs found", place=place, help=help_)
     for path in paths:
         _contents(path)  # all of them before anything is written; one at a time is in memory
     added: list[str] = []

@@ -64,11 +64,12 @@ def compare(
     from ...metrics.registry import METRICS
 
     sides = [[Path(one) for one in text.split(",")] for text in (first, second)]
-    for path in (path for side in sides for path in side):
+    paths = [path for side in sides for path in side]
+    for path in paths:
         if not path.exists():
             help_ = "give files of outputs, or checkpoints"
             raise InputError("the file or checkpoint does not exist", place=str(path), help=help_)
-    files = {path.is_file() for side in sides for path in side}
+    files = {path.is_file() for path in paths}
     if len(files) > 1:
         raise InputError(
             "one system is a checkpoint, and the other a file",
