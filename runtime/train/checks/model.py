@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import position_limits, visits
+from ....graphs.passes.freeze import trained_weights
 from ....graphs.passes.objective import deployed_graph, feeds_of, trained_models
 from ....graphs.passes.parallel import divided_blocks
 from ....graphs.passes.select import chosen
@@ -74,7 +75,8 @@ def _trains(graph: Graph) -> Iterator[Finding]:
 
 
 def _selections(run: Run, graph: Graph) -> Iterator[Finding]:
-    """Yield a finding for each selection that selects nothing."""
+    """Yield a finding for each selection that selects nothing, or if no weight trains."""
+    wrong = False
     for key, selections in (
         ("freeze", run.freeze),
         ("activation_checkpointing", run.activation_checkpointing),
@@ -84,8 +86,23 @@ def _selections(run: Run, graph: Graph) -> Iterator[Finding]:
             try:
                 chosen(graph, text)
             except InputError as error:
+                wrong = True
                 at = pointer(key, *([] if isinstance(selections, str) else [number]))
                 yield Finding(code="R03", at=at, problem=error.problem, help=error.help)
+    if wrong or not run.freeze:
+        return
+    try:
+        trained = trained_weights(graph, run.freeze, run.train)
+    except InputError as error:
+        yield Finding(code="R03", at=error.place, problem=error.problem, help=error.help)
+        return
+    if not trained:
+        yield Finding(
+            code="R04",
+            at="/freeze",
+            problem=f"all weights of '{graph.name}' are frozen, so nothing trains",
+            help="freeze fewer parts, or name weights that train in 'train'",
+        )
 
 
 def _limits(run: Run, graph: Graph) -> Iterator[Finding]:

@@ -1,0 +1,57 @@
+"""Which weights of an objective a run freezes."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+
+from ...specs.findings import InputError, did_you_mean
+from ..ir.graph import Graph
+from .select import chosen
+
+
+def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = ()) -> set[str]:
+    """Return the paths of the weights that a run freezes.
+
+    Args:
+        graph: graph of an objective.
+        freeze: selections of parts.
+        train: patterns of weights in these parts that train nevertheless, also under the other
+            paths of a tied weight.
+
+    Raises:
+        InputError: a selection is wrong, or selects nothing.
+    """
+    parts = [
+        path
+        for number, text in enumerate(freeze)
+        for path in chosen(graph, text, place=f"/freeze/{number}")
+    ]
+    inside = tuple(f"{path}." for path in parts)
+    tied = {path: group for group in graph.ties for path in group}
+    frozen = {name for name in graph.root.weights() if inside and name.startswith(inside)}
+    for number, pattern in enumerate(train):
+        kept = set(fnmatch.filter(frozen, pattern))
+        if not kept:
+            raise InputError(
+                f"the pattern '{pattern}' names no frozen weight",
+                place=f"/train/{number}",
+                help=did_you_mean(pattern, frozen) or "write a pattern such as '*.lora_a'",
+            )
+        frozen.difference_update(*(tied.get(name, (name,)) for name in kept))
+    return frozen
+
+
+def trained_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = ()) -> set[str]:
+    """Return the paths of the weights that a run trains; arguments as of `frozen_weights`.
+
+    A weight that is tied to a frozen one is frozen too, and so is the model of a frozen node.
+    """
+    frozen = frozen_weights(graph, freeze, train)
+    ties = (group for group in graph.ties if not frozen.isdisjoint(group))
+    models = tuple(f"{node.name}." for node, _ in graph.models() if node.frozen)
+    return {
+        name
+        for name in graph.root.weights().keys() - frozen.union(*ties)
+        if not (models and name.startswith(models))
+    }
