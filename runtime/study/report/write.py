@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from ....specs.files import write_beside
 from ....specs.findings import InputError, did_you_mean
@@ -48,7 +50,7 @@ def write_report(
         "svg": lambda: picture,
         "tex": lambda: latex(record),
         "csv": lambda: table_csv(record),
-        "json": lambda: json_text(record),
+        "json": lambda: json_text(_finite(record)),
     }
     paths = []
     for form in FORMS:
@@ -57,3 +59,12 @@ def write_report(
             write_beside(path, makers[form]().encode(), "report")
             paths.append(path)
     return record, paths
+
+
+def _finite(value: Any) -> Any:
+    """Return a JSON value with null for each number that is not finite, which JSON cannot write."""
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

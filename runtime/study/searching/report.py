@@ -46,7 +46,7 @@ def search_record(search: Searching, study: str, command: str) -> dict[str, Any]
                 "parameters": trial.parameters,
                 "seconds": trial.seconds,
                 "jobs": trial.jobs,
-                "row": row.change.model_dump(mode="json", exclude_unset=True),
+                "row": row.change.model_dump(mode="json", exclude_defaults=True),
             }
         )
     return {
@@ -125,8 +125,8 @@ def markdown(record: dict[str, Any]) -> Iterator[str]:
         yield from ("", "PED-ANOVA (Watanabe et al. 2023); the sum is 1.", "")
     else:
         yield from (f"It is computed from {LEAST} complete trials on.", "")
-    if record["best"]:
-        rows = {f"trial-{one['trial']}": one["row"] for one in record["best"]}
+    rows = {f"trial-{one['trial']}": one["row"] for one in record["best"] if one["row"]}
+    if rows:
         text = json.dumps({"rows": rows}, indent=2, ensure_ascii=False)
         yield from ("## The best rows, for the study", "", "```json", text, "```", "")
     if record["failures"]:

@@ -228,6 +228,19 @@ def test_rows_with_other_examples_are_not_compared(done: Path, copy: Path) -> No
     assert "Measured on other examples, and so not compared: swiglu." in conclude(record).cannot
 
 
+def test_a_score_that_is_infinite_is_null_in_json(copy: Path) -> None:
+    """Other programs refuse the word Infinity."""
+    path = next((copy / "jobs").glob("*/measured/*/result.json"))
+    result = json.loads(path.read_text())
+    result["splits"]["valid"]["losses"]["nll"] = float("inf")
+    path.write_text(json.dumps(result))
+    assert "Infinity" in path.read_text()
+
+    write_report(copy, forms=["json"])
+
+    json.loads((copy / "report/toy-study.json").read_text(), parse_constant=pytest.fail)
+
+
 def test_a_study_without_finished_runs_has_a_report(tmp_path: Path) -> None:
     """It says that there is nothing to conclude."""
     written(write_study(tmp_path), tmp_path / "out")

@@ -13,6 +13,7 @@ from weft.runtime.study.document.load import load_study, study_of
 from weft.runtime.study.document.search import Search
 from weft.runtime.study.planning.plan import plan_study
 from weft.runtime.study.planning.space import Axis, axes_of, row_at
+from weft.runtime.study.searching.report import markdown, search_record
 from weft.runtime.study.searching.sampling import importances, is_worse, next_point
 from weft.runtime.study.searching.search import Searching
 from weft.runtime.study.searching.trials import StudyTrial, read_trials, write_trials
@@ -186,6 +187,23 @@ def searching(path: Path, out: Path) -> Searching:
     """Return the search of a study file, before it has begun."""
     study, source = load_study(path)
     return Searching(plan_study(study, source), source, out)
+
+
+@pytest.mark.integration
+def test_a_report_offers_no_row_that_changes_nothing(toy_study: Writer, tmp_path: Path) -> None:
+    """A trial with the baseline's values has a score, but a study would refuse it as a row."""
+    search = {"factors": {"feed-forward": FACTORS["feed-forward"]}}
+    done = searching(toy_study(search=search), tmp_path)
+    done.trials = [
+        trial(number, values={"feed-forward": name}, value=2.0 - number, parameters=9)
+        for number, name in enumerate(("plain", "swiglu"))
+    ]
+
+    text = "\n".join(markdown(search_record(done, "toy", "weft study search toy")))
+
+    rows = json.loads(text.partition("```json")[2].partition("```")[0])["rows"]
+    assert rows == {"trial-1": SWIGLU}
+    assert "| plain |" in text
 
 
 @pytest.mark.integration
