@@ -11,13 +11,17 @@ from typing import Any
 
 from torch import nn
 
-from .attention.backends import Cores
+from .attention.backends import BY_RULE, Cores
 from .linear import Product, has_onednn
 from .losses.fused_linear_cross_entropy import LossKernel, has_triton
 
 
 def use_kernels(
-    model: nn.Module, *, product: Product, attention: Cores, loss: LossKernel = "torch"
+    model: nn.Module,
+    *,
+    product: Product = "torch",
+    attention: Cores = BY_RULE,
+    loss: LossKernel = "torch",
 ) -> None:
     """Set the kernels of all modules of a model that multiply matrices, attend or are losses.
 
@@ -25,7 +29,7 @@ def use_kernels(
         model: the model; its modules have `product_kernel`, `cores` or `loss_kernel` as
             attributes of a class.
         product: kernel of products in float32 on the CPU.
-        attention: attention backends by length.
+        attention: attention backends by length; by default, a rule chooses them.
         loss: kernel of the softmax of losses that compute a linear map.
 
     Raises:

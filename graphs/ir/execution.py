@@ -75,22 +75,32 @@ class UnpadPlan:
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """The kernels that a model uses."""
+    """The kernels that a model uses; None where a measurement will choose them."""
 
-    product: str
+    product: str | None
     """Kernel of matrix products in float32 on the CPU."""
-    attention: Mapping[str, str]
+    attention: Mapping[str, str] | None
     """Attention backend by the maximum length it is used for, as text; `*` for longer ones."""
-    loss: str = "torch"
+    loss: str | None = "torch"
     """Kernel of the softmax of losses that compute a linear map."""
 
     def __str__(self) -> str:
         """Return a line such as `products by torch, attention plain to 32, fused beyond`."""
-        names = set(self.attention.values())
-        parts = [f"{backend} to {limit}" for limit, backend in self.attention.items()]
-        how = names.pop() if len(names) == 1 else ", ".join(parts).replace("to *", "beyond")
-        loss = "" if self.loss == "torch" else f", losses by {self.loss}"
-        return f"products by {self.product}, attention {how}{loss}"
+        parts, left = [], ["products"] if self.product is None else []
+        if self.product is not None:
+            parts.append(f"products by {self.product}")
+        if self.attention is None:
+            left.append("attention")
+        else:
+            names = set(self.attention.values())
+            each = [f"{backend} to {limit}" for limit, backend in self.attention.items()]
+            how = names.pop() if len(names) == 1 else ", ".join(each).replace("to *", "beyond")
+            parts.append(f"attention {how}")
+        if self.loss not in (None, "torch"):
+            parts.append(f"losses by {self.loss}")
+        if left:
+            parts.append(f"{' and '.join(left)} measured when training begins")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

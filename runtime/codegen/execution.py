@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...blocks.registry import full_path
-from ...graphs.ir.execution import Around, UnpadPlan
+from ...graphs.ir.execution import Around, Execution, UnpadPlan
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import dtype_of
 from .fused import fused_helpers
@@ -107,7 +107,7 @@ def helpers_of(graph: Graph) -> Iterable[str]:
     if execution.checkpointed:
         yield CHECKPOINT
     yield from fused_helpers(execution)
-    if execution.kernels is not None:
+    if _kernels(execution):
         yield full_path(USE_KERNELS)
     if copies_weights(graph):
         yield full_path(CASTS)
@@ -219,15 +219,21 @@ def _padded(around: Around, when: str) -> str:
     return "\n".join(lines)
 
 
+def _kernels(execution: Execution) -> str:
+    """Return the arguments of `use_kernels`: the kernels that are known."""
+    if (kernels := execution.kernels) is None:
+        return ""
+    given = {"product": kernels.product, "attention": kernels.attention and dict(kernels.attention)}
+    given["loss"] = None if kernels.loss == "torch" else kernels.loss
+    return ", ".join(f"{name}={one!r}" for name, one in given.items() if one)
+
+
 def constructor_lines(graph: Graph) -> list[str]:
     """Return the last lines of a root's constructor: what its modules share."""
     execution, lines = graph.execution, []
     if execution.unpad is not None:
         lines += ["        self.batched = Batched()", "        self.batched.join(self)"]
-    if (kernels := execution.kernels) is not None:
-        given = f"product={kernels.product!r}, attention={dict(kernels.attention)!r}"
-        if kernels.loss != "torch":
-            given += f", loss={kernels.loss!r}"
+    if given := _kernels(execution):
         lines.append(f"        use_kernels(self, {given})")
     if copies_weights(graph) and execution.casts is not None:
         lines.append(f"        self.casts = Casts(torch.{execution.casts.dtype})")

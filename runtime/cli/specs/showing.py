@@ -5,6 +5,7 @@ It does not load torch.
 
 from __future__ import annotations
 
+import difflib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from ..common.parameters import RUNS, Json, Overrides, SpecName, overridden
     SPECS,
     "weft show transformer-tiny",
     "weft show multi30k-en-de --passes",
+    "weft show multi30k-en-de --after unpad",
     "weft show transformer-tiny --code --train --without unpad",
     "weft show transformer-base --code --decode",
 )
@@ -51,7 +53,12 @@ def show(
     export: Annotated[
         bool, typer.Option("--export", help="The passes of an ONNX export, or the code after them.")
     ] = False,
-    after: Annotated[PassName | None, typer.Option("--after", help="Stop after this pass.")] = None,
+    after: Annotated[
+        PassName | None,
+        typer.Option(
+            "--after", help="Stop after this pass. Alone, print what it changes in the code."
+        ),
+    ] = None,
     without: Annotated[
         list[PassName] | None, typer.Option("--without", help="Leave this pass out.")
     ] = None,
@@ -69,21 +76,28 @@ def show(
 
     --passes alone prints the passes of training, and --code alone the code before all passes.
     The passes of a run are those of its settings. Whether "padding": "auto" unpads depends on the
-    data; here it does. A run with settings of parallelism is shown for two groups of processes,
-    any other for one process; decoding as on a CPU whose kernels take prepacked matrices.
+    data; here it does. Kernels that are "auto" are measured when training begins. A run with
+    settings of parallelism is shown for two groups of processes, any other for one process;
+    decoding as on a CPU whose kernels take prepacked matrices.
     """
     purposes: list[Purpose] = []
     purposes += ["train"] if train else []
     purposes += ["decode"] if decode else []
     purposes += ["export"] if export else []
-    narrows = bool(after or without)
-    _refuse_idle(passes=passes, code=code, purposes=purposes, json_=json_, narrows=narrows)
+    differs = after is not None and not (passes or code)
+    _refuse_idle(
+        passes=passes,
+        code=code or differs,
+        purposes=purposes,
+        json_=json_,
+        narrows=bool(after or without),
+    )
     for option, given in (("--quantize", quantize is not None), ("--shortlist", shortlist)):
         if given and not decode:
             problem = f"{option} has no effect here"
             raise InputError(problem, place=option, help="add --decode --passes")
     graph, settings = _opened(spec, overrides)
-    if not (passes or code):
+    if not (passes or code or differs):
         print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
         return
     purpose: Purpose = purposes[0] if purposes else "train"
@@ -92,7 +106,9 @@ def show(
         graph = deployed_graph(graph)
         settings = _settings_of(graph, purpose, quantize=quantize == "int8", shortlisted=shortlist)
     steps = _steps(graph, replace(settings, without=left_out), after)
-    if passes:
+    if differs:
+        print(_difference([graph, *(step.graph for step in steps)], str(after)))
+    elif passes:
         print(json.dumps(list(map(_as_json, steps)), indent=2) if json_ else _listed(steps))
     else:
         print("\n\n".join(_sources(steps[-1].graph if purposes and steps else graph)))
@@ -132,7 +148,7 @@ def _refuse_idle(
         options: (bool(purposes) and not (code or passes), "add --code or --passes"),
         f"{options} together": (len(purposes) > 1, "give one of them"),
         "--after or --without": (
-            narrows and not (passes or purposes),
+            narrows and not (passes or code or purposes),
             "add --passes, --train, --decode or --export",
         ),
         "--code": (code and passes, "give either --code or --passes"),
@@ -179,7 +195,9 @@ def _steps(graph: Graph, settings: Settings, after: PassName | None) -> list[Ste
     for option, name in given:
         if name not in names:
             problem = f"'{name}' is not a pass of --{settings.purpose}"
-            raise InputError(problem, place=option, help=did_you_mean(str(name), names))
+            others = [f"add --{each}" for each in NAMES if name in NAMES[each]]
+            help_ = others[0] if settings.purpose == "train" and others else ""
+            raise InputError(problem, place=option, help=help_ or did_you_mean(str(name), names))
     return pipeline(graph, settings, after)
 
 
@@ -194,6 +212,14 @@ def _listed(steps: list[Step]) -> str:
 
 def _as_json(step: Step) -> dict[str, Any]:
     return {"pass": step.name, "does": step.does, "changed": list(step.changed)}
+
+
+def _difference(graphs: list[Graph], name: str) -> str:
+    """Return what the last of some passes changes in the code, as a unified diff."""
+    before, after = ("\n\n".join(_sources(graph)).splitlines() for graph in graphs[-2:])
+    files = (f"before {name}", f"after {name}")
+    lines = list(difflib.unified_diff(before, after, *files, lineterm=""))
+    return "\n".join(lines) or f"{name} changes nothing in the code"
 
 
 def _sources(graph: Graph) -> list[str]:

@@ -24,7 +24,7 @@ def settings_of_run(
     Args:
         run: the run.
         unpad: whether to unpad, which depends on the data of a run whose `padding` is `auto`.
-        kernels: the kernels that a measurement chose.
+        kernels: the kernels that a measurement chose; None for those that the run names.
         processes: number of processes that train.
         precision: dtype of products on the device of the run; None for that of its settings,
             float32 if these leave it to the device.
@@ -35,9 +35,18 @@ def settings_of_run(
         unpad=unpad and run.padding != "padded",
         strict=run.padding == "unpadded",
         activation_checkpointing=(wanted,) if isinstance(wanted, str) else tuple(wanted),
-        kernels=kernels,
+        kernels=_named(run) if kernels is None else kernels,
         processes=processes,
         data=run.parallel.data,
         tensor=run.parallel.tensor,
         precision=requested if precision is None else precision,
     )
+
+
+def _named(run: Run) -> KernelChoice:
+    """Return the kernels that a run names; None for those that are `auto`."""
+    product, attention, loss = (
+        None if name == "auto" else name
+        for name in (run.kernels.product, run.kernels.attention, run.kernels.loss)
+    )
+    return KernelChoice(product, None if attention is None else {"*": attention}, loss)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from weft.runtime.cli.main import main
@@ -40,13 +41,48 @@ def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
         "parallel",
         "casts",
     ]
-    assert [bool(row["changed"]) for row in rows] == [True, True, False, False, False, False]
+    assert [bool(row["changed"]) for row in rows] == [True, True, False, True, False, False]
+    assert rows[3]["changed"] == ["products and attention measured when training begins"]
     assert padded[0]["changed"] == []
     assert padded[2]["changed"] == ["4 modules, from model.decoder.0"]
     assert padded[4]["changed"] == ["fsdp shards 8 layers separately, from model.encoder.0"]
     assert padded[5]["changed"] == [
         "fsdp gathers weights in bfloat16, and sums gradients in float32"
     ]
+
+
+def test_the_kernels_of_a_run_are_those_that_it_names(capsys: Capture) -> None:
+    """The code sets them; those that are `auto` are not known yet."""
+    named = ("multi30k-en-de", "--set", "kernels.attention=plain")
+    [_, _, _, row, *_] = json.loads(printed(capsys, *named, "--passes", "--json"))
+    both = printed(capsys, *named, "--set", "kernels.product=onednn", "--code", "--train")
+
+    assert row["changed"] == ["attention plain, products measured when training begins"]
+    assert "use_kernels(self, attention={'*': 'plain'})" in printed(
+        capsys, *named, "--code", "--train"
+    )
+    assert "use_kernels(self, product='onednn', attention={'*': 'plain'})" in both
+    assert "use_kernels" not in printed(capsys, "multi30k-en-de", "--code", "--train")
+
+
+def test_a_pass_is_shown_by_what_it_changes_in_the_code(capsys: Capture) -> None:
+    """Lines after it and not before; a pass of decoding needs --decode."""
+    unpadded = printed(capsys, "multi30k-en-de", "--after", "unpad").splitlines()
+    before = printed(capsys, "multi30k-en-de", "--code").splitlines()
+    after = printed(capsys, "multi30k-en-de", "--code", "--train", "--after", "unpad").splitlines()
+
+    added = [line[1:] for line in unpadded[2:] if line.startswith("+")]
+    removed = [line[1:] for line in unpadded[2:] if line.startswith("-")]
+    assert any("without_padding(" in line for line in added)
+    assert Counter(after) - Counter(before) == Counter(added) - Counter(removed)
+    fused = printed(capsys, "multi30k-en-de", "--train", "--after", "fuse")
+    assert "LinearOutput(" in fused
+    assert "without_padding(" not in fused
+    prepacked = printed(capsys, "transformer-base", "--decode", "--after", "prepack")
+    assert "+        prepack(self, torch.float32)" in prepacked
+    assert "changes nothing" in printed(capsys, "transformer-base", "--after", "casts")
+    assert main(["show", "transformer-base", "--after", "prepack"]) == 1
+    assert "add --decode" in capsys.readouterr().err
 
 
 def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
@@ -85,6 +121,7 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
         (("--code", "--json"), "use --passes"),
         (("--passes", "--after", "fuse", "--without", "fuse"), "leave it in"),
         (("--passes", "--after", "unpadd"), "unpad"),
+        (("--after", "unpad", "--json"), "use --passes"),
     ],
 )
 def test_options_without_effect_are_refused(
