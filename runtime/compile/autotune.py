@@ -1,19 +1,19 @@
 """Autotuning: chooses kernels for matrix products and attention by a short measurement.
 
 Float32 matrix products on the CPU and attention can each be computed by several kernels, and
-which one is fastest depends on the processor.  The choice is made once per machine, cached in
-a file and logged by trainings; settings and environment variables override it.
+which one is fastest depends on the processor.  The choice is made once per machine and logged by
+trainings; a file in the cache keeps the times that it rests on.  Settings and environment variables
+override it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import cast, get_args
+from datetime import UTC, datetime
+from typing import Any, cast, get_args
 
 import torch
 
@@ -25,13 +25,12 @@ from ...graphs.ir.execution import KernelChoice
 from ...specs.findings import InputError, did_you_mean
 from ..system.cache import store, stored
 from ..system.cpu import processor_identity
+from .rounds import Comparison, comparison_of
 
 LENGTHS = (32, 128, 512)
 """Lengths at which attention backends are compared; a length uses the next larger one."""
-GAIN = 1.15
-"""Minimum speedup over torch's kernel for another kernel to be chosen."""
-RUNS = 5
-"""Timed runs of each kernel after one warmup run; the median is used."""
+PRODUCTS = "products"
+"""Name of the comparison of the kernels of matrix products."""
 TOKENS = 1024
 """Rows of a measured product, and positions of a measured batch."""
 
@@ -163,17 +162,20 @@ def as_kept(stored: Mapping[str, object]) -> Kernels | None:
 
 
 def _measured(device: torch.device, *, half: bool) -> Kernels:
-    """Return the fastest kernels: cached in this process, cached on this machine, or measured."""
+    """Return the fastest kernels, by the times in the cache, and new ones until they decide."""
     key = machine_key(device, half=half)
     if key not in _known:
         name = f"kernels/{key}.json"
-        cached = as_kept(stored(name))
-        if cached is None:
-            found = _measure(device, half=half)
-            store(name, found.as_json())
-        else:
-            found = Kernels(cached.product, cached.attention, "cached measurement")
-        _known[key] = found
+        found = stored(name)
+        kept: dict[str, Any] = found if isinstance(found, dict) else {}
+        old = kept.get("comparisons")
+        compared = _compare(device, old if isinstance(old, dict) else {}, half=half)
+        if fresh := [one for one, is_new in compared.values() if is_new]:
+            kept["measured"] = datetime.now(UTC).date().isoformat()
+            kept["comparisons"] = {what: one.as_json() for what, (one, _) in compared.items()}
+            store(name, kept)
+        when = "measured" if fresh else f"measured on {kept.get('measured')}"
+        _known[key] = _chosen({what: one for what, (one, _) in compared.items()}, when)
     return _known[key]
 
 
@@ -192,31 +194,46 @@ def machine_key(device: torch.device, *, half: bool) -> str:
         str(torch.get_num_threads()),
         str(half),
         *backends.COMPARED,
-        "padded and causal",
+        "padded and causal, in rounds",
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _measure(device: torch.device, *, half: bool) -> Kernels:
-    """Measure all alternative kernels and choose the fastest."""
-    notes, chosen = [], "torch"
+def _compare(
+    device: torch.device, old: Mapping[str, Any], *, half: bool
+) -> dict[str, tuple[Comparison, bool]]:
+    """Compare the kernels of products and, for each length, of attention.
+
+    Returns:
+        Each comparison by what the kernels compute, and whether it has new times.
+    """
+    jobs: dict[str, dict[str, Callable[[], object]]] = {}
     if device.type == "cpu" and not half and product.has_onednn():
-        seconds = {name: _seconds(_product_job(name)) for name in get_args(product.Product)}
-        gain = seconds["torch"] / seconds["onednn"]
-        chosen = "onednn" if gain >= GAIN else "torch"
-        notes.append(f"onednn's products {gain:.2f} x as fast")
-    attention: dict[str, backends.Core] = {}
+        jobs[PRODUCTS] = {name: _product_job(name) for name in get_args(product.Product)}
     for length in LENGTHS:
-        spent = {
-            backend: _seconds(_attention_job(backend, length, device, half=half))
+        jobs[f"attention at {length}"] = {
+            backend: _attention_job(backend, length, device, half=half)
             for backend in backends.COMPARED
             if backend != "blocked" or device.type == "cpu"
         }
-        best = min(spent, key=lambda backend: spent[backend])
-        attention[str(length)] = best
-        notes.append(f"{best} at {length} {max(spent.values()) / spent[best]:.1f} x")
+    found = {}
+    for what, each in jobs.items():
+        default = "torch" if what == PRODUCTS else "fused"
+        one = comparison_of(old.get(what), what, default, [*each])
+        is_new = not one.is_settled
+        if is_new:
+            one.measure(each)
+        found[what] = one, is_new
+    return found
+
+
+def _chosen(compared: Mapping[str, Comparison], when: str) -> Kernels:
+    """Return the kernels that comparisons choose, with these as the reason."""
+    chosen = compared[PRODUCTS].choice if PRODUCTS in compared else "torch"
+    attention = {str(length): compared[f"attention at {length}"].choice for length in LENGTHS}
     attention["*"] = attention[str(LENGTHS[-1])]
-    return Kernels(chosen, attention, f"measured {', '.join(notes)}")  # type: ignore[arg-type]
+    reason = f"{when}: {'; '.join(map(str, compared.values()))}"
+    return Kernels(chosen, attention, reason)  # type: ignore[arg-type]
 
 
 def _product_job(name: product.Product) -> Callable[[], object]:
@@ -252,14 +269,3 @@ def _attention_job(
             torch.cuda.synchronize()
 
     return run
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    """Return the median seconds of a run, after one warmup run."""
-    times = []
-    for index in range(RUNS + 1):
-        start = time.perf_counter()
-        run()
-        if index:
-            times.append(time.perf_counter() - start)
-    return statistics.median(times)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from weft.blocks.kernels import linear as product
 from weft.blocks.kernels.attention.backends import COMPARED
 from weft.runtime.compile import autotune as module
+from weft.runtime.compile import rounds
 from weft.runtime.compile.autotune import as_kept, choose_kernels
 from weft.specs.findings import InputError
 
@@ -28,20 +30,26 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> list[str]:
-    """Replace jobs by their names with given times; return the jobs that ran."""
+    """Replace jobs by ones that take given times; return the jobs that ran."""
     ran: list[str] = []
+    now = [0.0]
 
-    def spend(name: str) -> float:
-        ran.append(name)
-        return seconds[name]
+    def job(name: str) -> Callable[[], None]:
+        def run() -> None:
+            ran.append(name)
+            now[0] += seconds[name]
 
-    monkeypatch.setattr(module, "_product_job", lambda name: name)
-    monkeypatch.setattr(module, "_attention_job", lambda core, length, *_, **__: f"{core}{length}")
-    monkeypatch.setattr(module, "_seconds", spend)
+        return run
+
+    monkeypatch.setattr(module, "_product_job", job)
+    monkeypatch.setattr(
+        module, "_attention_job", lambda core, length, *_, **__: job(f"{core}{length}")
+    )
+    monkeypatch.setattr(rounds.time, "perf_counter", lambda: now[0])
     return ran
 
 
-LENGTHS = {f"{core}{length}": 1.0 for core in COMPARED for length in (32, 128, 512)}
+LENGTHS = {f"{core}{length}": 0.01 for core in COMPARED for length in (32, 128, 512)}
 
 
 @needs_onednn
@@ -49,7 +57,7 @@ def test_the_fastest_is_chosen_once_for_a_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attention is chosen by length; another process reads the measurement of the first."""
-    ran = timed(monkeypatch, {**LENGTHS, "torch": 2.0, "onednn": 1.0, "plain32": 0.5})
+    ran = timed(monkeypatch, {**LENGTHS, "torch": 0.02, "onednn": 0.01, "plain32": 0.005})
 
     first = choose_kernels(CPU, half=False)
     monkeypatch.setattr(module, "_known", {})
@@ -58,8 +66,11 @@ def test_the_fastest_is_chosen_once_for_a_machine(
     assert first.product == second.product == "onednn"
     assert first.attention == second.attention
     assert first.attention == {"32": "plain", "128": "fused", "512": "fused", "*": "fused"}
-    assert "measured" in str(first)
-    assert len(ran) == 2 + 3 * len(COMPARED)  # products, and attention at three lengths
+    # One warm-up and six rounds of products, and of attention at three lengths.
+    assert len(ran) == 7 * (2 + 3 * len(COMPARED))
+    assert "plain for attention at 32 2.00 [2.00, 2.00] x fused in 6 rounds" in first.reason
+    today = json.loads(next((tmp_path / "kernels").iterdir()).read_text())["measured"]
+    assert second.reason == first.reason.replace("measured:", f"measured on {today}:")
     assert len(list((tmp_path / "kernels").iterdir())) == 1
 
 
@@ -67,11 +78,11 @@ def test_a_cache_of_another_processor_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache distinguishes machines, because a home folder may be shared."""
-    timed(monkeypatch, {**LENGTHS, "torch": 1.0, "onednn": 1.0, "plain32": 0.5})
+    timed(monkeypatch, {**LENGTHS, "torch": 0.01, "onednn": 0.01, "plain32": 0.005})
     monkeypatch.setattr(module, "processor_identity", lambda: "one avx2")
     assert choose_kernels(CPU, half=True).attention["32"] == "plain"
     monkeypatch.setattr(module, "_known", {})
-    timed(monkeypatch, {**LENGTHS, "torch": 1.0, "onednn": 1.0, "plain32": 2.0})
+    timed(monkeypatch, {**LENGTHS, "torch": 0.01, "onednn": 0.01, "plain32": 0.02})
     assert choose_kernels(CPU, half=True).attention["32"] == "plain"
 
     monkeypatch.setattr(module, "processor_identity", lambda: "one avx2 avx512f")
@@ -83,28 +94,28 @@ def test_a_cache_of_another_processor_is_ignored(
 @needs_onednn
 def test_a_small_speedup_does_not_change_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small speedup, which may be noise, does not change the choice."""
-    timed(monkeypatch, {**LENGTHS, "torch": 1.1, "onednn": 1.0})
+    timed(monkeypatch, {**LENGTHS, "torch": 0.0104, "onednn": 0.01})
     assert choose_kernels(CPU, half=False).product == "torch"
 
 
 def test_a_damaged_file_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged cache file is not an error."""
-    ran = timed(monkeypatch, {**LENGTHS, "torch": 1.0, "onednn": 1.0})
+    ran = timed(monkeypatch, {**LENGTHS, "torch": 0.01, "onednn": 0.01})
     choose_kernels(CPU, half=True)
     (kept,) = (tmp_path / "kernels").iterdir()
-    kept.write_text('{"product": 3}')
+    kept.write_text('{"comparisons": {"attention at 32": {"default": "fused", "seconds": 3}}}')
     monkeypatch.setattr(module, "_known", {})
     before = len(ran)
 
     choose_kernels(CPU, half=True)
 
     assert len(ran) == 2 * before
-    assert json.loads(kept.read_text())["product"] == "torch"
+    assert json.loads(kept.read_text())["comparisons"].keys() >= {"attention at 32"}
 
 
 def test_a_requested_kernel_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run file overrides the measurement, and the environment overrides both."""
-    monkeypatch.setattr(module, "_measure", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr(module, "_compare", lambda *_, **__: pytest.fail("measured"))
     monkeypatch.setenv("WEFT_ATTENTION", "plain")
 
     found = choose_kernels(CPU, half=False, product_kernel="torch", attention_kernel="flex")
@@ -150,7 +161,8 @@ def test_an_invalid_stored_choice_is_ignored(kept: dict[str, Any]) -> None:
 
 def test_a_measurement_chooses_a_backend_for_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """The measurement runs and chooses a backend for every length."""
-    monkeypatch.setattr(module, "RUNS", 1)
+    monkeypatch.setattr(rounds, "LEAST", 1)
+    monkeypatch.setattr(rounds, "MOST", 1)
     monkeypatch.setattr(module, "LENGTHS", (8,))
     monkeypatch.setattr(module, "TOKENS", 16)
     found = choose_kernels(CPU, half=False)
