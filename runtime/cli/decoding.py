@@ -75,6 +75,8 @@ Progress = Annotated[
     "weft translate outputs/demo/averaged --nbest 3 < in.txt",
     note="An n-best list has one output per line: number of the input line, score and text, "
     f"separated by tabs. {OF_THE_RUN}",
+    memory="give a smaller --buffer, such as 16: a batch has at most so many lines; for single long"
+    " lines, give a smaller --beam or --max-length",
 )
 def translate(
     checkpoint: Checkpoint,
@@ -303,6 +305,7 @@ def score(
     "weft generate outputs/llama --temperature 0.8 --top-p 0.9 < prompts.txt",
     note="With several samples, each line has the number of the prompt, the log probability and "
     "the text, separated by tabs.",
+    memory="give a smaller --batch or --max-new",
 )
 def generate(
     checkpoint: Checkpoint,

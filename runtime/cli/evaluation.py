@@ -58,6 +58,8 @@ _PARSERS = "Parsers"
     DECODING,
     "weft evaluate outputs/multi30k-en-de/averaged --test test_2016_flickr --beam 5",
     note=OF_THE_RUN,
+    memory="give --precision bfloat16, or a smaller --beam or --max-length; batches have at most"
+    " 4,096 source tokens times the beam, which cannot be set",
 )
 def evaluate(
     checkpoint: Checkpoint,

@@ -37,6 +37,8 @@ PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
     "weft serve outputs/demo/averaged --port 8000",
     """curl localhost:8000/translate --json '{"source": "three hundred and seven"}'""",
     note=OF_THE_RUN,
+    memory="give a smaller --batch; for single texts, smaller --max-tokens, --max-output and"
+    " --max-beam",
 )
 def serve(
     checkpoint: Checkpoint,

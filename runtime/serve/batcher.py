@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from traceback import clear_frames
 from typing import Any, Generic, TypeVar
 
 Cancelled = Callable[[], Sequence[int]]
@@ -224,6 +225,8 @@ class Batcher(Generic[Key, Given, Made]):
             made = self._work(items[0].job.key, given, lambda: _cancelled(items))
             pairs = list(zip(items, made, strict=True))
         except Exception as error:  # noqa: BLE001 - one sentence must not fail the others
+            # The error outlives this function; without its frames the tensors of the batch do not.
+            clear_frames(error.__traceback__)
             if len(items) == 1:
                 with self._changed:
                     self._fail(items[0].job, error)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 
 from ...specs.findings import InputError
@@ -27,6 +28,7 @@ from ..decode.settings import SearchSettings
 from ..decode.translate import TranslationRequest, Translator
 from ..model.model import Model
 from ..model.records import Details, text_records
+from .answers import LOG
 from .batcher import Batcher, Cancelled, ClosedError, Job
 from .forms import Ask, Problem, merged, too_much
 from .libre import Languages, languages_of
@@ -37,6 +39,8 @@ _WARM = 12
 """Words of the sentence for measuring compiled steps, and minimum tokens of its output."""
 _TRANSLATORS = 16
 """Number of search settings whose translators, with their compiled banned phrases, are cached."""
+MEMORY = "start the server with a smaller --batch, --max-tokens, --max-output or --max-beam"
+"""What to do if the memory of the device is too small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +154,12 @@ class Service:
         self, work: Work, requests: Sequence[TranslationRequest], cancelled: Cancelled | None = None
     ) -> list[Made]:
         """Decode a batch; only the batcher's thread calls it."""
-        translator = self._translator(work.search)
-        found = list(translator.hypotheses(requests, buffer=len(requests), cancelled=cancelled))
+        translator, count = self._translator(work.search), len(requests)
+        try:
+            found = list(translator.hypotheses(requests, buffer=count, cancelled=cancelled))
+        except torch.OutOfMemoryError:
+            LOG.error("the memory of the device is too small for %d sentences; %s", count, MEMORY)
+            raise
         written = sum(len(one.tokens) for each in found for one in each)
         self.metrics.tokens.labels("target").inc(written)
         return text_records(

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import torch
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
@@ -164,6 +165,9 @@ def _made(made: asyncio.Future[list[dict[str, Any]]]) -> Response:
         return stopping()
     except InputError as error:
         return answer(422, [Problem(place="", problem=str(error.problem), help=error.help)])
+    except torch.OutOfMemoryError:  # the log says what the server needs
+        help_ = "send shorter texts, or search with a smaller beam"
+        return one_problem(500, "the model has too little memory for this text", help_)
     except Exception:  # noqa: BLE001 - logged; the response says nothing about the cause
         LOG.exception("a request failed")
         return one_problem(500, "the model failed on this request", "see the server's log")

@@ -160,7 +160,12 @@ def group(panel: str, name: str, text: str, *examples: str) -> typer.Typer:
 
 
 def command(
-    panel: str, *examples: str, note: str = "", name: str = "", of: typer.Typer | None = None
+    panel: str,
+    *examples: str,
+    note: str = "",
+    name: str = "",
+    of: typer.Typer | None = None,
+    memory: str = "",
 ) -> Callable[[Function], Function]:
     """Register a function as a command.
 
@@ -170,6 +175,7 @@ def command(
         note: a paragraph after the description.
         name: name of the command; default: the function's.
         of: the command that it belongs to, as returned by `group`; default: `weft`.
+        memory: what to set if the memory of the device is too small.
     """
 
     def register(function: Function) -> Function:
@@ -179,7 +185,7 @@ def command(
             help=_first_part(function) + (f"\n\n{note}" if note else ""),
             epilog=_epilog(examples),
             rich_help_panel=panel,
-        )(_runner(function))
+        )(_runner(function, memory))
         return function
 
     return register
@@ -201,7 +207,7 @@ _QUIET = typer.Option("--quiet", "-q", help="Print no progress and no notices.")
 _VERBOSE = typer.Option("--verbose", "-v", help="Print log messages, and where an error arose.")
 
 
-def _runner(function: Callable[..., int | None]) -> Callable[..., None]:
+def _runner(function: Callable[..., int | None], memory: str) -> Callable[..., None]:
     """Return a function with an option for each setting, which runs a command and exits."""
     groups: dict[str, dict[str, str]] = {}
     parameters = []
@@ -225,7 +231,7 @@ def _runner(function: Callable[..., int | None]) -> Callable[..., None]:
             given[group] = {
                 name: value for name, value in values.items() if value not in (None, [])
             }
-        raise typer.Exit(_guarded(function, given))
+        raise typer.Exit(_guarded(function, given, memory))
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -267,7 +273,7 @@ def _is_flag(name: object) -> bool:
     return isinstance(name, str) and name.startswith("--")
 
 
-def _guarded(function: Callable[..., int | None], given: Mapping[str, Any]) -> int:
+def _guarded(function: Callable[..., int | None], given: Mapping[str, Any], memory: str) -> int:
     """Run a command and return its exit code; print errors of the input as messages."""
     terminal.report_full_disk_once()
     try:
@@ -283,6 +289,13 @@ def _guarded(function: Callable[..., int | None], given: Mapping[str, Any]) -> i
         return 0
     except OSError as error:
         terminal.show_error(_of_the_system(error))
+        return 1
+    except RuntimeError as error:
+        torch = sys.modules.get("torch")  # a command that never imported it has not used it
+        if torch is None or not isinstance(error, torch.OutOfMemoryError):
+            raise
+        found = InputError("the memory of the device is too small", help=memory)
+        terminal.show_error(found.with_traceback(error.__traceback__))
         return 1
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -20,7 +21,7 @@ from torch import Tensor
 from weft.runtime import api
 from weft.runtime.decode.settings import SearchSettings
 from weft.runtime.decode.stepper import ModelStepper
-from weft.runtime.decode.translate import TranslationRequest
+from weft.runtime.decode.translate import TranslationRequest, Translator
 from weft.runtime.serve.batcher import ClosedError
 from weft.runtime.serve.forms import Ask, SearchOptions
 from weft.runtime.serve.limits import Limits
@@ -408,6 +409,50 @@ def test_a_failing_model_gives_500(served: Served, monkeypatch: pytest.MonkeyPat
     assert "inside" not in bad.text
     assert any("the inside of it" in text for text in logged)
     assert texts_of(good)
+
+
+def test_too_little_memory_for_a_batch_is_retried_one_by_one(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the tensors of the batch; the log names options, the response what to send."""
+    logged: list[str] = []
+    kept: list[int] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            logged.append(self.format(record))
+
+    class Tensors:
+        """What the frames of a failed batch hold."""
+
+        alive = 0
+
+        def __init__(self) -> None:
+            Tensors.alive += 1
+
+        def __del__(self) -> None:
+            Tensors.alive -= 1
+
+    plain = Translator.hypotheses
+
+    def hypotheses(self: Translator, requests: Any, **given: Any) -> Any:
+        kept.append(Tensors.alive)
+        texts = [one.text for one in requests]
+        if len(texts) > 1 or "moon" in texts:
+            held = Tensors()
+            raise torch.OutOfMemoryError(f"no memory beside {held}")
+        return plain(self, requests, **given)
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [Ear()])
+    monkeypatch.setattr(Translator, "hypotheses", hypotheses)
+    with served() as client:
+        bad = client.post({"source": ["sun", "bird", "moon"]})
+        assert texts_of(client.post({"source": "sun"}))
+
+    assert bad.status_code == 500
+    assert bad.json()["errors"][0]["problem"] == "the model has too little memory for this text"
+    assert "too small for 3 sentences; start the server with a smaller --batch" in logged[0]
+    assert kept == [0, 0, 0, 0, 0]
 
 
 def test_health_metrics_and_other_paths(served: Served) -> None:
