@@ -144,7 +144,8 @@ class Attention(Projected):
         query, key, value = self._projected(x, memory)
         if x_rows is not None and source_rows is not None:
             plain = self.plain and bias is None and (mask is None or mask is source_rows.mask)
-            if plain and varlen_applies(self.cores, query, dropout=dropout):
+            widths = key.size(-1) // self.kv_heads, value.size(-1) // self.kv_heads
+            if plain and varlen_applies(self.cores, query, widths, dropout=dropout):
                 return self._without_padding(query, key, value, x_rows, source_rows)
         query_BHTK = self._queries(with_padding(query, x_rows), wires)
         key_BGSK, value_BGSV = self._heads_of(key, value, wires, source_rows)

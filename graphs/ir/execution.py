@@ -80,7 +80,8 @@ class KernelChoice:
     product: str | None
     """Kernel of matrix products in float32 on the CPU."""
     attention: Mapping[str, str] | None
-    """Attention backend by the maximum length it is used for, as text; `*` for longer ones."""
+    """Attention backend by the maximum length it is used for, as text; `*` for longer ones, and
+    `unpadded` for rows without padding."""
     loss: str | None = "torch"
     """Kernel of the softmax of losses that compute a linear map."""
 
@@ -92,10 +93,13 @@ class KernelChoice:
         if self.attention is None:
             left.append("attention")
         else:
-            names = set(self.attention.values())
-            each = [f"{backend} to {limit}" for limit, backend in self.attention.items()]
+            padded = {key: one for key, one in self.attention.items() if key != "unpadded"}
+            names = set(padded.values())
+            each = [f"{backend} to {limit}" for limit, backend in padded.items()]
             how = names.pop() if len(names) == 1 else ", ".join(each).replace("to *", "beyond")
             parts.append(f"attention {how}")
+            if "unpadded" in self.attention:
+                parts.append(f"{self.attention['unpadded']} without padding")
         if self.loss not in (None, "torch"):
             parts.append(f"losses by {self.loss}")
         if left:

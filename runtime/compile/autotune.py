@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast, get_args
 
 import torch
@@ -21,6 +22,7 @@ from ...blocks.kernels import linear as product
 from ...blocks.kernels.attention import backends
 from ...blocks.kernels.attention.dispatch import by_name
 from ...blocks.kernels.losses import fused_linear_cross_entropy as losses
+from ...blocks.kernels.unpad import rows_of, with_padding, without_padding
 from ...graphs.ir.execution import KernelChoice
 from ...specs.findings import InputError, did_you_mean
 from ..system.cache import store, stored
@@ -29,8 +31,10 @@ from .rounds import Comparison, comparison_of
 
 LENGTHS = (32, 128, 512)
 """Lengths at which attention backends are compared; a length uses the next larger one."""
-PRODUCTS = "products"
-"""Name of the comparison of the kernels of matrix products."""
+PRODUCTS, WITHOUT_PADDING = "products", "attention without padding"
+"""Names of comparisons."""
+Job = Callable[[], object]
+"""What is timed."""
 TOKENS = 1024
 """Rows of a measured product, and positions of a measured batch."""
 
@@ -195,6 +199,7 @@ def machine_key(device: torch.device, *, half: bool) -> str:
         str(half),
         *backends.COMPARED,
         "padded and causal, in rounds",
+        *(("unpadded by varlen",) if device.type == "cuda" else ()),
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -207,24 +212,42 @@ def _compare(
     Returns:
         Each comparison by what the kernels compute, and whether it has new times.
     """
-    jobs: dict[str, dict[str, Callable[[], object]]] = {}
+    found = {}
+    for what, makers in _makers(device, half=half).items():
+        one = comparison_of(old.get(what), what, next(iter(makers)), [*makers])
+        is_new = not one.is_settled
+        if is_new:
+            one.measure({name: job for name, make in makers.items() if (job := _runnable(make()))})
+        found[what] = one, is_new
+    return found
+
+
+def _makers(device: torch.device, *, half: bool) -> dict[str, dict[str, Callable[[], Job]]]:
+    """Return what is compared: for each kernel, a function that makes its job; defaults first."""
+    found: dict[str, dict[str, Callable[[], Job]]] = {}
     if device.type == "cpu" and not half and product.has_onednn():
-        jobs[PRODUCTS] = {name: _product_job(name) for name in get_args(product.Product)}
+        found[PRODUCTS] = {name: partial(_product_job, name) for name in get_args(product.Product)}
     for length in LENGTHS:
-        jobs[f"attention at {length}"] = {
-            backend: _attention_job(backend, length, device, half=half)
+        found[f"attention at {length}"] = {
+            backend: partial(_attention_job, backend, length, device, half=half)
             for backend in backends.COMPARED
             if backend != "blocked" or device.type == "cpu"
         }
-    found = {}
-    for what, each in jobs.items():
-        default = "torch" if what == PRODUCTS else "fused"
-        one = comparison_of(old.get(what), what, default, [*each])
-        is_new = not one.is_settled
-        if is_new:
-            one.measure(each)
-        found[what] = one, is_new
+    if device.type == "cuda" and half:
+        found[WITHOUT_PADDING] = {
+            name: partial(_unpadded_job, device, varlen=name == "varlen")
+            for name in ("fused", "varlen")
+        }
     return found
+
+
+def _runnable(job: Job) -> Job | None:
+    """Return a job; None if this torch or device lacks its kernel."""
+    try:
+        job()
+    except (ImportError, RuntimeError):
+        return None
+    return job
 
 
 def _chosen(compared: Mapping[str, Comparison], when: str) -> Kernels:
@@ -232,11 +255,13 @@ def _chosen(compared: Mapping[str, Comparison], when: str) -> Kernels:
     chosen = compared[PRODUCTS].choice if PRODUCTS in compared else "torch"
     attention = {str(length): compared[f"attention at {length}"].choice for length in LENGTHS}
     attention["*"] = attention[str(LENGTHS[-1])]
+    if WITHOUT_PADDING in compared and compared[WITHOUT_PADDING].choice == "varlen":
+        attention[backends.UNPADDED] = "varlen"
     reason = f"{when}: {'; '.join(map(str, compared.values()))}"
     return Kernels(chosen, attention, reason)  # type: ignore[arg-type]
 
 
-def _product_job(name: product.Product) -> Callable[[], object]:
+def _product_job(name: product.Product) -> Job:
     """Return a function that runs the three products of a linear map, forward and backward."""
     x = torch.randn(TOKENS, 512, requires_grad=True)
     layer = product.LinearMap(512, 512)
@@ -248,9 +273,7 @@ def _product_job(name: product.Product) -> Callable[[], object]:
     return run
 
 
-def _attention_job(
-    backend: backends.Core, length: int, device: torch.device, *, half: bool
-) -> Callable[[], object]:
+def _attention_job(backend: backends.Core, length: int, device: torch.device, *, half: bool) -> Job:
     """Return a function that runs padded and causal attention, forward and backward."""
     dtype = torch.bfloat16 if half else torch.float32
     shape = (max(1, TOKENS // length), 8, length, 64)
@@ -267,5 +290,42 @@ def _attention_job(
         (padded + causal).sum().backward()
         if device.type == "cuda":
             torch.cuda.synchronize()
+
+    return run
+
+
+def _unpadded_job(
+    device: torch.device, *, varlen: bool, dtype: torch.dtype = torch.bfloat16
+) -> Job:
+    """Return a function that runs attention over unpadded rows of different lengths.
+
+    Without varlen it pads the rows, as a module does whose backend needs that; both keep the rows
+    of a batch, as the modules of a model share them.
+    """
+    length = LENGTHS[1]
+    mask = torch.arange(length) < torch.linspace(length // 2, length, TOKENS // length)[:, None]
+    count = int(mask.sum())
+    rows = rows_of(mask.to(device), count)
+    query, key, value = (
+        torch.randn(count, 8, 64, device=device, dtype=dtype, requires_grad=True) for _ in range(3)
+    )
+    compute = by_name("fused")
+
+    def padded(*, causal: bool) -> torch.Tensor:
+        q, k, v = (with_padding(one, rows).transpose(1, 2) for one in (query, key, value))
+        masked = None if causal else rows.mask[:, None, None, :]
+        found = compute(q, k, v, masked, causal=causal, dropout=0.0)
+        return without_padding(found.transpose(1, 2), rows)
+
+    def unpadded(*, causal: bool) -> torch.Tensor:
+        return backends.varlen_unpadded(query, key, value, rows, rows, causal=causal)
+
+    def run() -> torch.Tensor:
+        attend = unpadded if varlen else padded
+        found = attend(causal=False) + attend(causal=True)
+        found.sum().backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return found
 
     return run

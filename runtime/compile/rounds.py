@@ -100,12 +100,10 @@ class Comparison:
         """Time all kernels in turns until the comparison is settled or `SECONDS` have passed.
 
         Args:
-            jobs: for each kernel, what is timed.
+            jobs: for each kernel, what is timed; it has run once.
         """
         self.seconds = {name: self.seconds.get(name, [])[: self.rounds] for name in jobs}
         begun = time.perf_counter()
-        for run in jobs.values():
-            run()
         while not self.is_settled:
             for name, run in jobs.items():
                 start = time.perf_counter()

@@ -47,7 +47,7 @@ class KernelSettings(Settings):
     """Kernel of float32 matrix products on the CPU; `auto` measures once per machine."""
     attention: Literal["auto", "fused", "plain", "blocked", "flex", "varlen"] = "auto"
     """Attention backend; `auto` measures `fused`, `plain` and, on the CPU, `blocked` at several
-    lengths."""
+    lengths, and on CUDA `varlen` without padding."""
     loss: Literal["auto", "torch", "triton"] = "auto"
     """Kernel of the softmax and its gradient in losses that compute the output projection; `auto`
     is `triton` on CUDA if Triton is installed, which the CUDA builds of torch do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.pipeline import Settings, after
 from weft.runtime.codegen.build import build
+from weft.runtime.compile import autotune
 from weft.runtime.compile.torch_compile import compile_model
 from weft.runtime.decode.stepper import ModelStepper
 from weft.specs.load import load
@@ -170,6 +172,40 @@ def test_unpadded_rows_need_no_synchronization_and_change_nothing() -> None:
     torch.testing.assert_close(found["unpadded"], found["padded"], **HALF)
     for left, right in zip(unpadded.parameters(), padded.parameters(), strict=True):
         torch.testing.assert_close(left.grad, right.grad, rtol=0.1, atol=0.02)
+
+
+def test_compiled_layers_attend_without_padding() -> None:
+    """The kernel for variable lengths in compiled layers gives the outputs of eager ones."""
+    inputs = batch()
+    inputs["source"] = inputs["source"].clamp(min=1).masked_fill(~inputs["source_mask"], 0)
+    inputs["target"] = inputs["target"].clamp(min=1)
+    eager, fast = (transformer(unpadded_by_kernel).train() for _ in range(2))
+    compile_model(fast, "layers")
+    counts = {"source": int(inputs["source_mask"].sum()), "target": inputs["target"].numel()}
+    found = []
+    for model in (eager, fast):
+        model.batched.expect(counts)
+        with half():
+            found.append(model(**inputs)["logits"].float())
+        found[-1].square().mean().backward()
+
+    torch.testing.assert_close(found[1], found[0], **HALF)
+    for left, right in zip(fast.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(left.grad, right.grad, rtol=0.1, atol=0.02)
+
+
+def test_auto_measures_varlen_for_unpadded_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel exists on this GPU, forward and backward; where it is slower, it is not used."""
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
+    monkeypatch.delenv("WEFT_ATTENTION")
+    monkeypatch.setattr(autotune, "_known", {})
+
+    found = autotune.choose_kernels(torch.device("cuda"), half=True)
+
+    assert "varlen without padding" in found.reason
+    assert found.attention.get("unpadded", "varlen") == "varlen"
 
 
 def test_training_in_half_precision_learns() -> None:

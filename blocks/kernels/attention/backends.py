@@ -35,12 +35,19 @@ Core = Literal["fused", "plain", "blocked", "flex", "varlen"]
 COMPARED: tuple[Core, ...] = ("fused", "plain", "blocked")
 """Backends among which a measurement chooses; `blocked` on the CPU only."""
 
+WIDEST = 256
+"""Maximum width of a head in the kernel for different lengths.
+
+Source: https://github.com/Dao-AILab/flash-attention"""
+
 Score = Callable[[Tensor], Tensor]
 """Maps scores or attention weights [B, H, T, S] to others."""
 
+UNPADDED = "unpadded"
+"""Key of `Cores` for queries and keys without padding; only `varlen` computes those as they are."""
 Cores = Mapping[str, Core]
-"""Backend by the maximum length it is used for, as text; `*` for longer sequences.  If empty, the
-backend is chosen by a rule."""
+"""Backend by the maximum length it is used for, as text; `*` for longer sequences, and `UNPADDED`.
+If empty, the backend is chosen by a rule."""
 BY_RULE: Cores = MappingProxyType({})
 
 
@@ -245,7 +252,13 @@ def _flex(*, compiled: bool) -> Callable[..., Any]:
 
 
 def varlen_serves(
-    query_BHTK: Tensor, mask_BS: Tensor | None, *, causal: bool, dropout: float, biased: bool
+    query_BHTK: Tensor,
+    mask_BS: Tensor | None,
+    *,
+    causal: bool,
+    dropout: float,
+    biased: bool,
+    widths: tuple[int, int],
 ) -> bool:
     """Return whether the kernel for different lengths applies.
 
@@ -254,7 +267,7 @@ def varlen_serves(
     with a padding mask.
     """
     return (
-        _varlen_runs(query_BHTK, dropout=dropout)
+        _varlen_runs(query_BHTK, widths, dropout=dropout)
         and not biased
         and not (causal and mask_BS is not None)
     )
@@ -294,15 +307,23 @@ def varlen_attend(
     return y_BTHV.transpose(1, 2)
 
 
-def varlen_applies(cores: Cores, query: Tensor, *, dropout: float) -> bool:
-    """Return whether `varlen_unpadded` is requested and applies."""
-    return "varlen" in cores.values() and _varlen_runs(query, dropout=dropout)
+def varlen_applies(cores: Cores, query: Tensor, widths: tuple[int, int], *, dropout: float) -> bool:
+    """Return whether `varlen_unpadded` is requested and applies.
+
+    `widths` are those of a head of the keys and of the values.
+    """
+    return "varlen" in cores.values() and _varlen_runs(query, widths, dropout=dropout)
 
 
-def _varlen_runs(query: Tensor, *, dropout: float) -> bool:
-    """Return whether the kernel supports the queries: CUDA, half precision, no dropout."""
+def _varlen_runs(query: Tensor, widths: tuple[int, int], *, dropout: float) -> bool:
+    """Return whether the kernel supports the queries: CUDA, half precision, no dropout.
+
+    Both widths of a head must be the same multiple of 8, of at most 256.
+    """
+    width, same = widths[0], widths[0] == widths[1]
     half = query.dtype in (torch.bfloat16, torch.float16)
-    return half and query.device.type == "cuda" and dropout == 0.0
+    fits = same and width % 8 == 0 and width <= WIDEST
+    return half and fits and query.device.type == "cuda" and dropout == 0.0
 
 
 def varlen_unpadded(

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from .backends import (
     BY_RULE,
     COMPARED,
+    UNPADDED,
     Computes,
     Core,
     Cores,
@@ -40,6 +41,8 @@ def core_for(cores: Cores, query_BHTK: Tensor, key_BGSK: Tensor) -> Core:
     Compiled graphs must not depend on lengths, so they use one backend for all lengths: the one
     that was chosen for all of them, or else that of the rule.
     """
+    if UNPADDED in cores:
+        cores = {key: backend for key, backend in cores.items() if key != UNPADDED}
     special = [backend for backend in cores.values() if backend not in COMPARED]
     if special:
         return special[0]
@@ -152,7 +155,12 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         return F.dropout(weight_BHTS, dropout) @ _repeated(value_BGSV, query_BHTK.size(1))
     biased = bias is not None or pairs is not None
     if backend == "varlen" and varlen_serves(
-        query_BHTK, mask_BS, causal=causal, dropout=dropout, biased=biased
+        query_BHTK,
+        mask_BS,
+        causal=causal,
+        dropout=dropout,
+        biased=biased,
+        widths=(key_BGSK.size(-1), value_BGSV.size(-1)),
     ):
         return varlen_attend(query_BHTK, key_BGSK, value_BGSV, mask_BS, causal=causal, scale=scale)
     shared = query_BHTK.size(1) // key_BGSK.size(1)

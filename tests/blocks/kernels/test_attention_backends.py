@@ -189,6 +189,31 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("widths", "dropout", "expected"),
+    [
+        ((64, 64), 0.0, True),
+        ((256, 256), 0.0, True),
+        ((264, 264), 0.0, False),
+        ((20, 20), 0.0, False),
+        ((64, 32), 0.0, False),
+        ((64, 64), 0.1, False),
+    ],
+)
+def test_unsupported_heads_are_padded_for_another_backend(
+    widths: tuple[int, int], dropout: float, expected: bool
+) -> None:
+    """The kernel raises on them, and `auto` may have chosen it for a model of any widths."""
+
+    class OnGpu:
+        dtype, device = torch.bfloat16, torch.device("cuda")
+
+    query: Any = OnGpu()
+    cores: dict[str, Core] = {"*": "fused", "unpadded": "varlen"}
+    assert backends.varlen_applies(cores, query, widths, dropout=dropout) == expected
+    assert not backends.varlen_applies({"*": "fused"}, query, widths, dropout=dropout)
+
+
 def test_the_length_chooses_the_backend() -> None:
     """The larger of the query and key lengths counts, up to each limit."""
     cores: dict[str, Core] = {"32": "plain", "128": "fused", "*": "plain"}

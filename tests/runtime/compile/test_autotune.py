@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 from weft.blocks.kernels import linear as product
+from weft.blocks.kernels.attention import backends
 from weft.blocks.kernels.attention.backends import COMPARED
+from weft.blocks.kernels.attention.dispatch import core_for
 from weft.runtime.compile import autotune as module
 from weft.runtime.compile import rounds
 from weft.runtime.compile.autotune import as_kept, choose_kernels
@@ -44,6 +46,9 @@ def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> list[st
     monkeypatch.setattr(module, "_product_job", job)
     monkeypatch.setattr(
         module, "_attention_job", lambda core, length, *_, **__: job(f"{core}{length}")
+    )
+    monkeypatch.setattr(
+        module, "_unpadded_job", lambda *_, varlen: job("unpadded" if varlen else "padded")
     )
     monkeypatch.setattr(rounds.time, "perf_counter", lambda: now[0])
     return ran
@@ -143,6 +148,84 @@ def test_losses_use_triton_on_cuda_where_it_is_installed(monkeypatch: pytest.Mon
     monkeypatch.setattr(module.losses, "has_triton", lambda: False)
     assert choose_kernels(cuda, half=True, **requested).loss == "torch"
     assert as_kept({**kept, "loss": "triton"}) is None
+
+
+@pytest.mark.parametrize(
+    ("half", "seconds", "expected"),
+    [(True, (2.0, 1.0), "varlen"), (True, (1.0, 2.0), None), (False, (2.0, 1.0), None)],
+)
+def test_varlen_is_chosen_for_unpadded_rows_on_cuda_where_it_is_faster(
+    half: bool, seconds: tuple[float, float], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compared with padding the rows; padded batches keep their backend; it is kept."""
+    times = [0.01 * one for one in seconds]
+    timed(monkeypatch, {**LENGTHS, "padded": times[0], "unpadded": times[1]})
+    monkeypatch.setattr(module, "device_identity", lambda _: "one GPU")
+
+    found = choose_kernels(torch.device("cuda"), half=half)
+
+    assert found.attention.get("unpadded") == expected
+    assert found.attention["*"] == "fused"
+    assert ("attention fused, varlen without padding" in str(found)) == bool(expected)
+    kept = as_kept(found.as_json())
+    assert kept is not None
+    assert kept.attention == found.attention
+
+
+def test_without_the_kernel_of_varlen_rows_are_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions of torch do not have it, and old GPUs refuse it."""
+    timed(monkeypatch, {**LENGTHS, "padded": 0.01})
+    made = module._unpadded_job
+
+    def lacking() -> None:
+        raise RuntimeError("FlashAttention only supports Ampere GPUs\nmore")
+
+    monkeypatch.setattr(
+        module,
+        "_unpadded_job",
+        lambda *given, varlen: lacking if varlen else made(*given, varlen=False),
+    )
+    monkeypatch.setattr(module, "device_identity", lambda _: "one GPU")
+
+    found = choose_kernels(torch.device("cuda"), half=True)
+
+    assert "unpadded" not in found.attention
+    assert "fused for attention without padding" in found.reason
+
+
+def test_both_measured_ways_compute_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a substitute for the kernel, on the CPU: otherwise different work would be compared."""
+
+    def kernel(query: Any, key: Any, value: Any, starts: Any, *_: Any, **given: Any) -> Any:
+        parts = []
+        for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+            heads = (one[first:last].transpose(0, 1) for one in (query, key, value))
+            causal = given["window_size"] == (-1, 0)
+            attended = torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=causal)
+            parts.append(attended.transpose(0, 1))
+        return torch.cat(parts)
+
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    monkeypatch.setattr(varlen, "varlen_attn", kernel)
+    monkeypatch.setattr(module, "TOKENS", 48)
+    monkeypatch.setattr(module, "LENGTHS", (8, 12, 16))
+    found = []
+    for one in (False, True):
+        torch.manual_seed(1)
+        job = module._unpadded_job(CPU, varlen=one, dtype=torch.float32)
+        found.append(job())
+
+    torch.testing.assert_close(found[0], found[1])
+    assert found[0].shape == (6 + 8 + 10 + 12, 8, 64)
+
+
+def test_a_backend_of_unpadded_rows_is_not_that_of_padded_ones() -> None:
+    """`varlen` waits for the device in padded batches, and would take all lengths."""
+    cores: dict[str, backends.Core] = {"32": "plain", "*": "fused", "unpadded": "varlen"}
+    one = torch.empty(1, 1, 8, 8)
+
+    assert core_for(cores, one, one) == "plain"
+    assert core_for(cores, one, torch.empty(1, 1, 40, 8)) == "fused"
 
 
 def test_an_unknown_kernel_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

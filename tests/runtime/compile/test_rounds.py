@@ -64,7 +64,7 @@ def test_noisy_times_are_repeated_and_rarely_choose_wrongly(
 def test_a_comparison_stops_in_time_and_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not settled after some seconds keeps its times; the next process adds to them."""
     monkeypatch.setattr(rounds, "SECONDS", 0.5)
-    first = clocked(monkeypatch, {"fused": 0.0108, "plain": 0.01}, noise=0.1)
+    first = clocked(monkeypatch, {"fused": 0.0105, "plain": 0.01}, noise=0.1)
     assert not first.is_settled
     assert "not settled" in str(first)
 
