@@ -9,18 +9,23 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 from weft.runtime import api
 from weft.runtime.checkpoint import manifest
 from weft.runtime.checkpoint.checkpoint import open_checkpoint, read_tensors
+from weft.runtime.data.table import Batch
+from weft.runtime.train import trainer as trainer_module
 from weft.runtime.train.context import Result
 from weft.runtime.train.device import Place
+from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.runtime.train.engine import Engine
 from weft.runtime.train.reporting.history import History, read
 from weft.runtime.train.resuming.retention import checkpoints
@@ -269,6 +274,58 @@ def test_unpadded_training_equals_padded_training(toy_run: Maker, tmp_path: Path
     assert curves["unpadded"] == pytest.approx(curves["padded"], abs=1e-5)
     said = "unpad: S and T of model; padded for "
     assert [any(t.startswith(said) for t in logs[n]) for n in logs] == [False, True, True]
+
+
+def test_batches_for_a_gpu_are_pinned_ahead_of_time_and_copied_without_waiting(
+    toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the CPU, with a substitute for pinned memory: the losses do not change."""
+    pinned: dict[int, str] = {}
+    copied = []
+    to = Batch.to
+
+    def pin_memory(value: torch.Tensor) -> torch.Tensor:
+        there = value.clone()
+        pinned[id(there)] = threading.current_thread().name
+        kept.append(there)
+        return there
+
+    def copy(self: Batch, device: Any, *, non_blocking: bool = False) -> Batch:
+        copied.append((all(id(one) in pinned for one in self.inputs.values()), non_blocking))
+        return to(self, device, non_blocking=non_blocking)
+
+    def stream(*given: Any, pin: bool, **named: Any) -> Any:
+        assert not pin  # the device is the CPU
+        return stream_micro_batches(*given, **named, pin=True)
+
+    kept: list[torch.Tensor] = []
+    run = toy_run(updates=4, accumulate=2)
+    api.train(run, out=tmp_path / "plain")
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    monkeypatch.setattr(Batch, "to", copy)
+    monkeypatch.setattr(trainer_module, "stream_micro_batches", stream)
+
+    api.train(run, out=tmp_path / "pinned")
+
+    assert set(pinned.values()) == {"prefetch"}
+    assert copied.count((True, True)) == run.updates * run.accumulate
+    assert (True, False) not in copied
+    assert same_bits(*(tmp_path / n / "checkpoints/000004" for n in ("plain", "pinned")))
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_only_batches_for_a_gpu_are_pinned(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pinned memory needs CUDA, and a copy on the CPU would gain nothing."""
+    seen: list[bool] = []
+    monkeypatch.setattr(
+        trainer_module, "stream_micro_batches", lambda *_, pin, **__: seen.append(pin)
+    )
+    trainer: Any = MagicMock()
+    trainer.context.place.device = torch.device(kind)
+
+    Trainer._stream_micro_batches(trainer)
+
+    assert seen == [kind == "cuda"]
 
 
 def test_too_little_memory_names_the_settings_that_need_less(
