@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ....graphs.json_schema import DRAFT
+from ....specs.findings import InputError
+from ....specs.form import describes_run
 from ....specs.reader import FOR_EDITORS, find, parse, read_file
 from ...train.run import set_dotted
 from .settings import StudySettings
@@ -28,10 +30,16 @@ def load_study(
         The study, and the file that it was read from.
 
     Raises:
-        InputError: the file does not exist.
+        InputError: the file does not exist, or is a run.
         SpecError: the file is not valid JSON or not a valid study.
     """
     value, source = read_file(find(str(name), FOLDER))
+    if describes_run(value):
+        raise InputError(
+            "this is a run, and a study is a table of runs",
+            place=source,
+            help="write a study with it as \"run\"; 'weft schema --study' prints the keys",
+        )
     return study_of(value, source, overrides), source
 
 

@@ -232,6 +232,8 @@ def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:
 
 
 def _placed(finding: Finding, base: Base, row: Row) -> Finding:
+    help_ = finding.help.replace("data.root", "root")  # the key of a study
+    finding = replace(finding, help=help_)
     if not row.at:  # the base run itself
         at = f"/run{finding.at}" if base.inline and finding.source == base.source else finding.at
         return replace(finding, at=at)

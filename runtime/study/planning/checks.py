@@ -14,6 +14,14 @@ from ..document.settings import StudySettings
 from .base import Base, Run
 from .planned import Planned
 
+_UNITS = {
+    "parameters": "parameters",
+    "flops": "FLOPs",
+    "decode_state": "bytes of decoding state",
+    "memory": "bytes of memory",
+}
+"""What each quantity of a requirement counts."""
+
 
 def of_study(study: StudySettings, base: Base, rows: Sequence[Planned]) -> list[Finding]:
     """Return the findings about settings of the study without effect or without a meaning."""
@@ -192,7 +200,7 @@ def _required(
             yield Finding(
                 code="Y05",
                 at=row.row.at or pointer("require", number),
-                problem=f"the row '{row.name}' has {value:,} {one.quantity}, {problem}",
+                problem=f"the row '{row.name}' has {value:,} {_UNITS[one.quantity]}, {problem}",
                 help="change the row, add 'match', or change the requirement",
                 source=base.study,
             )

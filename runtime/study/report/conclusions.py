@@ -64,9 +64,13 @@ def _sentence(record: Record, table: Record, pair: Record) -> str:
     if pair["adjusted"] is not None:
         text += f" ({probability_text(pair['adjusted'])} after Holm's correction)"
     if pair["verdict"] not in FOUND and pair["detectable"] is not None:
+        most = max(abs(row["mean"]) for row in table["rows"])
         text += (
             f"; a difference of {pair['detectable']:.2f} would have been found with"
             f" {record['power']:.0%} probability"
+            if pair["detectable"] <= most
+            else f"; their seeds vary so much that no difference below {most:.2f}, the largest"
+            " mean of a row, would have been found"
         )
     return text + "."
 

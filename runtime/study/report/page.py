@@ -13,7 +13,7 @@ from .commands import commands
 from .conclusions import conclude, probability
 from .pictures import curves, picture_of
 from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
-from .text import CAN, CANNOT, METHOD
+from .text import CAN, CANNOT, method
 
 _CLASSES = {"better": "better", "worse": "worse"}
 
@@ -53,7 +53,7 @@ def _body(record: Record, out: Path) -> Iterator[str]:
     yield "<h2>Rows</h2><div class='wide'><table>"
     yield from _main(record)
     yield "</table></div>"
-    yield f"<p class='note'>{_text(METHOD.format(level=record['level']))}"
+    yield f"<p class='note'>{_text(method(record, intervals=True))}"
     yield f" In brackets: {record['level']:.0%} intervals. Click a column to sort.</p>"
     failed = [
         f"{row['name']}, seed {seed}: {one['error']}"

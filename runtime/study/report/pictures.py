@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,8 +20,10 @@ COLORS = ("#2563a8", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#0e7490", "#a1
 WIDTH, HEIGHT = 720, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 150, 12, 34
 _TICKS = 5
-_MOST = 24
-"""Maximum number of curves in a picture."""
+_LINE = 12
+"""Height of a line of the legend."""
+DASHES = ("", "5 3", "1 3", "9 3 2 3")
+"""Dashes of the first curves in all colors, of the next ones, and so on."""
 
 
 def write_pictures(plan: Plan, out: Path) -> list[str]:
@@ -74,18 +75,18 @@ def curves(record: Record) -> str:
     lines = {name: points for name, points in lines.items() if len(points) > 1}
     if not lines:
         return ""
-    shown = dict(itertools.islice(lines.items(), _MOST))
-    points = [point for each in shown.values() for point in each]
+    points = [point for each in lines.values() for point in each]
     most = max(x for x, _ in points)
     low, high = min(y for _, y in points), max(y for _, y in points)
     high = high if high > low else low + 1.0
-    wide, tall = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
+    height = max(HEIGHT, _TOP + _LINE * len(lines) + _BOTTOM)
+    wide, tall = WIDTH - _LEFT - _RIGHT, height - _TOP - _BOTTOM
 
     def place(x: float, y: float) -> tuple[float, float]:
         return _LEFT + wide * x / most, _TOP + tall * (high - y) / (high - low)
 
     label = 'role="img" aria-label="validation loss by update"'
-    parts = [f'<svg class="curves" viewBox="0 0 {WIDTH} {HEIGHT}" {label}>']
+    parts = [f'<svg class="curves" viewBox="0 0 {WIDTH} {height}" {label}>']
     places = ticks(low, high)
     step = places[1] - places[0] if len(places) > 1 else 1.0
     digits = max(0, -math.floor(math.log10(step) + 1e-6))
@@ -101,17 +102,20 @@ def curves(record: Record) -> str:
             f'<text x="{x:.1f}" y="{_TOP + tall + 16}" text-anchor="middle">{value:,.0f}</text>'
         )
     parts.append(
-        f'<text x="{_LEFT + wide / 2}" y="{HEIGHT - 3}" text-anchor="middle">updates</text>'
+        f'<text x="{_LEFT + wide / 2}" y="{height - 3}" text-anchor="middle">updates</text>'
     )
-    for number, (name, each) in enumerate(shown.items()):
+    for number, (name, each) in enumerate(lines.items()):
         color = COLORS[number % len(COLORS)]
-        dash = ' stroke-dasharray="5 3"' if number >= len(COLORS) else ""
+        dashes = DASHES[number // len(COLORS) % len(DASHES)]
+        dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in each))
         title = f"<title>{html.escape(name)}</title>"
         parts.append(f'<polyline points="{path}" stroke="{color}"{dash}>{title}</polyline>')
-        y = _TOP + 12 + 12 * number
+        y = _TOP + _LINE * number + 8
+        x = _LEFT + wide + 8
         parts.append(
-            f'<text x="{_LEFT + wide + 10}" y="{y}" style="fill:{color}">'
+            f'<line x1="{x}" x2="{x + 18}" y1="{y - 4}" y2="{y - 4}" style="stroke:{color}"{dash}/>'
+            f'<text x="{x + 22}" y="{y}" style="fill:{color}">'
             f"{html.escape(name[:24])}</text>"
         )
     return "".join((*parts, "</svg>"))

@@ -12,10 +12,6 @@ from .conclusions import conclude, probability, size_of
 from .effects import against
 from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
 
-METHOD = (
-    "Means over seeds with {level:.0%} intervals over seeds and test examples; ± is the standard"
-    " deviation over seeds. Differences are tested with Holm's correction for all rows of a table."
-)
 CAN, CANNOT = "What can be concluded", "What cannot be concluded"
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -23,6 +19,25 @@ _LATEX = {
     "^": r"\textasciicircum{}",
     **{c: f"\\{c}" for c in "&%$#_{}"},
 }
+
+
+def method(record: Record, *, intervals: bool = False) -> str:
+    """Return how the figures of a table were computed.
+
+    Args:
+        record: record of the study.
+        intervals: whether the table shows intervals of means, and not of differences alone.
+    """
+    seeds = record["seeds"]
+    many = seeds > 1
+    what = f"Means over {seeds} seeds" if many else "Scores of one seed"
+    level = f"{record['level']:.0%} intervals over {'seeds and ' if many else ''}test examples"
+    shown = "Means and differences have" if intervals else "Differences have"
+    spread = "; ± is the standard deviation over seeds" if many else ""
+    return (
+        f"{what}{spread}. {shown} {level}; differences are tested with Holm's correction for all"
+        " rows of a table."
+    )
 
 
 def cells(record: Record) -> tuple[list[str], list[list[str]]]:
@@ -80,7 +95,7 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield _md_line(head)
     yield _md_line(["---", *["---:"] * (len(head) - 1)])
     yield from (_md_line(line) for line in lines)
-    yield from ("", METHOD.format(level=record["level"]), "")
+    yield from ("", method(record), "")
     if record["selected"]:
         one = record["selected"]
         yield f"The validation data selects `{one['row']}` ({one['metric']} {one['mean']:.2f})."
@@ -116,7 +131,7 @@ def latex(record: Record) -> str:
     columns = "l" + "r" * (len(head) - 1)
     body = [f"{' & '.join(map(_tex, line))} \\\\" for line in lines]
     words = (record["doc"] or record["study"]).rstrip(".")
-    caption = f"{words}. {METHOD.format(level=record['level'])}"
+    caption = f"{words}. {method(record)}"
     return "\n".join(
         [
             r"\begin{table}",

@@ -41,6 +41,7 @@ def compared(**verdicts: tuple[float, float, float, str]) -> dict[str, Any]:
     ]
     table = {"split": "test", "metric": "bleu", "higher_is_better": True, "examples": 1000}
     table["apart"] = []
+    table["rows"] = [{"name": row["name"], "mean": 30.0} for row in rows]
     return {
         "baseline": "baseline",
         "pairs": "baseline",
@@ -147,6 +148,11 @@ def test_conclusions_say_what_is_open() -> None:
     assert "test, 1,000 examples, after 2,000 updates" in cannot[1]
     assert len(cannot) == 2
 
+    wild = compared(one=(-10.0, -90.0, 70.0, "not distinguishable"))
+    wild["tables"][0]["comparisons"][0]["detectable"] = 586.05
+    assert "no difference below 30.00, the largest mean" in conclude(wild).cannot[0]
+    assert "586" not in conclude(wild).cannot[0]
+
     untested = compared(one=(0.5, 0.5, 0.5, "not tested"))
     untested["tables"][0]["comparisons"][0] |= {
         "low": None,
@@ -182,3 +188,23 @@ def test_labels_of_the_axis_of_losses_differ(low: float, high: float, labels: li
     svg = curves(record)
 
     assert re.findall(r'text-anchor="end">([^<]+)<', svg) == labels
+
+
+def test_each_of_many_rows_has_a_curve_of_its_own() -> None:
+    """A line of the legend inside the picture, and another color or dash than all others."""
+    count = 28
+    record = {
+        "rows": [
+            {"name": f"row-{n}", "seeds": {"1": {"curve": [[1, 4.0 + n], [2, 3.0 + n]]}}}
+            for n in range(count)
+        ]
+    }
+
+    svg = curves(record)
+
+    height = int(re.search(r'viewBox="0 0 \d+ (\d+)"', svg)[1])  # type: ignore[index]
+    legend = re.findall(r'y="(\d+)" style="fill:[^>]+>(row-\d+)<', svg)
+    assert [name for _, name in legend] == [f"row-{n}" for n in range(count)]
+    assert max(int(y) for y, _ in legend) < height - 34
+    looks = re.findall(r'<polyline points="[^"]+" (stroke=[^>]*)>', svg)
+    assert len(set(looks)) == count

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from weft.runtime.study.document.load import study_of, study_schema
+from weft.runtime.study.document.load import load_study, study_of, study_schema
 from weft.runtime.study.document.rows import rows_of
-from weft.specs.findings import SpecError
+from weft.specs.findings import InputError, SpecError
 
 SMALLEST: dict[str, Any] = {
     "format": 1,
@@ -179,3 +180,13 @@ def test_the_help_of_a_wrong_name_is_the_rule_for_names_of_rows(changes: dict[st
     [finding] = caught.value.findings
     assert finding.code == "N06"
     assert "'_.=,+-', at most 100" in finding.help
+
+
+def test_a_run_is_no_study(tmp_path: Path) -> None:
+    """A run has another format number, so the reader would ask for a newer weft."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"format": 3, "name": "a", "objective": "translation", "data": {}}))
+
+    with pytest.raises(InputError, match="this is a run") as caught:
+        load_study(path)
+    assert "weft schema --study" in caught.value.help

@@ -357,6 +357,19 @@ def test_the_demo_study_has_no_mistakes(tmp_path: Path) -> None:
     assert swiglu.solution.value == 85
 
 
+def test_the_help_for_missing_data_names_the_key_of_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study has `root`, where a run has `data.root`."""
+    monkeypatch.chdir(tmp_path)
+
+    study, source = load_study("parser-curves")
+    helps = {one.help for one in plan_study(study, source, lambda _: 2e10).findings}
+
+    assert any("--set root=DIR" in one for one in helps)
+    assert not any("data.root" in one for one in helps)
+
+
 def test_every_code_of_studies_has_a_paragraph() -> None:
     """With cause, example and way out, and no other has one."""
     root = Path(__file__).parents[3]
