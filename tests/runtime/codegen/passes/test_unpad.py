@@ -92,8 +92,8 @@ def batch_of(name: str, plan: UnpadPlan) -> tuple[dict[str, Tensor], dict[str, T
         if type_.kind == "ids":
             return torch.randint(1, evaluate(type_.size or 0, {}), shape, generator=generator)
         if type_.kind == "mask":
-            full = torch.arange(shape[-1]) < shape[-1] - 1
-            return mask.get(str(type_.axes[-1]), full) if len(shape) == 2 else full.expand(shape)
+            full = (torch.arange(shape[-1]) < shape[-1] - 1).expand(shape)
+            return mask.get(str(type_.axes[-1]), full) if len(shape) == 2 else full
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     inputs = {port: value(type_) for port, type_ in made.inputs.items()}
@@ -320,36 +320,37 @@ def test_checkpointed_layers_get_the_same_unpadded_rows() -> None:
     )
 
 
+def varlen_attn(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    starts: Tensor,
+    read_starts: Tensor,
+    longest: int,
+    longest_read: int,
+    *,
+    scale: float | None,
+    window_size: tuple[int, int],
+) -> Tensor:
+    """Compute as documented of torch's kernel for CUDA: the attention of each row."""
+    assert int(starts.diff().max()) <= longest
+    assert int(read_starts.diff().max()) <= longest_read
+    found = torch.empty_like(query)
+    for row in range(len(starts) - 1):
+        rows = slice(int(starts[row]), int(starts[row + 1]))
+        there = slice(int(read_starts[row]), int(read_starts[row + 1]))
+        heads = (x.transpose(0, 1) for x in (query[rows], key[there], value[there]))
+        found[rows] = torch.nn.functional.scaled_dot_product_attention(
+            *heads, is_causal=window_size == (-1, 0), scale=scale
+        ).transpose(0, 1)
+    return found
+
+
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
 def test_the_variable_length_kernel_gets_the_row_offsets(
     monkeypatch: pytest.MonkeyPatch, *, causal: bool
 ) -> None:
     """Called as documented, the kernel gives the attention of each row."""
-
-    def varlen_attn(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        starts: Tensor,
-        read_starts: Tensor,
-        longest: int,
-        longest_read: int,
-        *,
-        scale: float | None,
-        window_size: tuple[int, int],
-    ) -> Tensor:
-        assert int(starts.diff().max()) <= longest
-        assert int(read_starts.diff().max()) <= longest_read
-        found = torch.empty_like(query)
-        for row in range(len(starts) - 1):
-            rows = slice(int(starts[row]), int(starts[row + 1]))
-            there = slice(int(read_starts[row]), int(read_starts[row + 1]))
-            heads = (x.transpose(0, 1) for x in (query[rows], key[there], value[there]))
-            found[rows] = torch.nn.functional.scaled_dot_product_attention(
-                *heads, is_causal=window_size == (-1, 0), scale=scale
-            ).transpose(0, 1)
-        return found
-
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
     monkeypatch.setattr(cores, "_varlen_runs", lambda *_, **__: True)
