@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 import torch
 import weft
 from torch import Tensor
+from weft.blocks.kernels import linear as product
+from weft.blocks.kernels.attention import blocks
+from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph, RepeatNode
-from weft.graphs.passes.pipeline import NAMES, PassName, Settings, pipeline
+from weft.graphs.passes.pipeline import NAMES, PassName, Settings, after, pipeline
 from weft.runtime.data.table import Batch
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.distributed.sampler import MicroBatches
@@ -20,6 +24,7 @@ from weft.runtime.train.objective.losses import ObjectiveLosses
 from weft.specs.load import load
 from weft.specs.reader import shipped_names
 
+from .test_specs import tied
 from .test_unpad import ENTRIES, models_of
 
 pytestmark = pytest.mark.integration
@@ -29,7 +34,7 @@ ALIKE = {"d_model": 16, "heads": 2, "d_embedding": 16, "d_memory": 16}
 """Params that models of one objective must have in common."""
 IMAGE = {"channels": 3, "height": 8, "width": 12}
 CHANGING: tuple[PassName, ...] = ("unpad", "fuse", "checkpoint")
-"""The passes that change what a training on one process computes."""
+"""The passes that change what a training on one process computes, in any precision."""
 ROWS, LENGTH, SHORTEST = 3, 9, 6
 SEPARATOR = 4
 
@@ -92,14 +97,20 @@ def layers_of(graph: Graph) -> tuple[str, ...]:
     return tuple(found)
 
 
-def learnt(graph: Graph, plain: Graph) -> tuple[float, dict[str, Tensor]]:
+def learnt(
+    graph: Graph, plain: Graph, dtype: torch.dtype = torch.float64, *, autocast: bool = False
+) -> tuple[float, dict[str, Tensor]]:
     """Return the loss and the gradients of a graph, with the weights of all."""
     [model] = models_of(graph)
+    model.to(dtype)
     losses, batch = ObjectiveLosses(plain, 0.01), batch_of(plain)
+    for name, value in batch.inputs.items():
+        batch.inputs[name] = value.to(dtype) if value.is_floating_point() else value
     update = MicroBatches(0, 0, ((0, batch),), 1, {})
     losses.total(model, update, World(), (1, 1), torch.device("cpu"))
     torch.manual_seed(7)
-    loss = losses.loss(model, batch).loss
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        loss = losses.loss(model, batch).loss
     loss.backward()
     return loss.item(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
 
@@ -108,6 +119,15 @@ def learnt(graph: Graph, plain: Graph) -> tuple[float, dict[str, Tensor]]:
 def expected(name: str) -> tuple[float, dict[str, Tensor]]:
     """Return the loss and the gradients of an objective without any pass."""
     return learnt(small(name), small(name))
+
+
+@functools.cache
+def with_kernels(name: str, kernels: tuple[str, str]) -> tuple[float, dict[str, Tensor]]:
+    """Return the loss and the gradients in float32, with kernels of products and attention."""
+    chosen = replace(
+        settings(small(name), "kernels"), kernels=KernelChoice(kernels[0], {"*": kernels[1]})
+    )
+    return learnt(after(small(name), chosen), small(name), torch.float32)
 
 
 def settings(graph: Graph, *passes: PassName) -> Settings:
@@ -134,3 +154,52 @@ def test_losses_and_gradients_stay_the_same(name: str, passes: tuple[PassName, .
     assert len(gradients) > 2
     largest = max(float(one.abs().max()) for one in others.values())
     torch.testing.assert_close(gradients, others, rtol=1e-5, atol=1e-6 * largest)
+
+
+@pytest.mark.parametrize("others", [(), CHANGING], ids=["alone", "with the others"])
+@pytest.mark.parametrize("name", shipped_names("objectives"))
+def test_weights_that_are_cast_once_give_the_results_of_autocast(
+    name: str, others: tuple[PassName, ...]
+) -> None:
+    """In bfloat16, to the bit: the same numbers are multiplied.
+
+    Only a tied weight, which a linear map and an embedding share, has two gradients.  They are
+    added in float32 in another order: 1e-6 is 8 units of the last place of the largest number.
+    """
+    graph = small(name)
+    low = replace(settings(graph, "casts", *others), precision="bfloat16")
+    planned = after(graph, low)
+    autocast = after(graph, replace(low, without=(*low.without, "casts")))
+    assert planned.execution.casts is not None
+
+    loss, gradients = learnt(planned, graph, torch.float32, autocast=True)
+
+    wanted, given = learnt(autocast, graph, torch.float32, autocast=True)
+    assert loss == wanted
+    assert gradients.keys() == given.keys()
+    different = {path for path, x in gradients.items() if not torch.equal(x, given[path])}
+    assert different <= tied(planned)
+    for path in different:
+        largest = float(given[path].abs().max())
+        torch.testing.assert_close(gradients[path], given[path], rtol=0, atol=1e-6 * largest)
+
+
+@pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("kernels", [("torch", "fused"), ("onednn", "blocked")], ids="-".join)
+@pytest.mark.parametrize("name", shipped_names("objectives"))
+def test_kernels_give_the_results_of_plain_products(
+    name: str, kernels: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In float32; the tolerances are those of `test_specs.py`, which compares each kernel alone."""
+    monkeypatch.setattr(product, "ROWS", 1)
+    monkeypatch.setattr(blocks, "QUERIES", {torch.float32: 4})
+    loss, gradients = with_kernels(name, kernels)
+
+    wanted, given = with_kernels(name, ("torch", "plain"))
+
+    assert loss == pytest.approx(wanted, rel=1e-6)
+    assert gradients.keys() == given.keys()
+    largest = max(float(x.abs().max()) for x in given.values())
+    for path, value in given.items():
+        tolerance = 1.2e-5 * float(value.abs().max()) + 1e-6 * largest
+        torch.testing.assert_close(gradients[path], value, rtol=0, atol=tolerance, msg=path)
