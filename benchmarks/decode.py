@@ -197,7 +197,7 @@ def main() -> None:
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
-        help="device of Weft and Hugging Face; the others run on the CPU (default: %(default)s)",
+        help="device of all but fairseq, which runs on the CPU (default: %(default)s)",
     )
     parser.add_argument("--sentences", type=int, default=64)
     parser.add_argument(

@@ -36,7 +36,7 @@ class Work:
     """Tokens of every output."""
     threads: int
     device: str = "cpu"
-    """Device of Weft and Hugging Face."""
+    """Device of Weft, Hugging Face, Eole and CTranslate2; fairseq runs on the CPU."""
 
     @property
     def size(self) -> Size:
@@ -64,19 +64,33 @@ def weft(
     half: bool,
     quantize: bool = False,
     shortlisted: bool = False,
+    graphs: bool = False,
 ) -> Decode:
-    """Make a decoder that works like `weft translate`."""
-    from weft.runtime.compile.decoder import Passes, use_passes
+    """Make a decoder that works like `weft translate`, optionally with `--compile graphs`.
+
+    Raises:
+        RuntimeError: there are no CUDA graphs on this device.
+    """
+    from weft.runtime.compile.decode_compile import Steps
+    from weft.runtime.compile.decoder import Passes, use_passes, use_steps
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
     from weft.runtime.decode.settings import SearchSettings
     from weft.runtime.system.memory import WHILE_DECODING, keep_freed_memory
 
+    if graphs and work.device != "cuda":
+        raise RuntimeError(f"no CUDA graphs on {work.device}")
     keep_freed_memory(WHILE_DECODING)
     model = build_weft(work.size).eval().to(work.device)
     listed = shortlist(work.vocab) if shortlisted else None
     use_passes(model, Passes("int8" if quantize else "none", shortlist=listed))
+    use_steps(model, Steps("graphs" if graphs else "off"))
+    seen: set[tuple[int, int]] = set()
 
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
+        # Steps are recorded when they run for the second time, which is not to be measured.
+        if graphs and (len(sources), beam) not in seen:
+            seen.add((len(sources), beam))
+            decode(sources, beam)
         search = SearchSettings(beam=beam, min_length=work.length, max_length=work.length)
         requests = [Request(source) for source in sources]
         found = decode_ids([model], requests, SpecialTokens(BEGIN, END, PAD), search, half=half)
@@ -147,16 +161,27 @@ def converted(
 
 
 def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
-    """Make a decoder of CTranslate2, converted from Hugging Face Marian."""
+    """Make a decoder of CTranslate2, converted from Hugging Face Marian.
+
+    Raises:
+        RuntimeError: this build of CTranslate2 finds no CUDA device, but one is wanted.
+    """
     import ctranslate2 as engine
     from transformers import MarianConfig
+
+    if work.device == "cuda" and not engine.get_cuda_device_count():
+        raise RuntimeError("this build of CTranslate2 finds no CUDA device")
 
     config = MarianConfig(vocab_size=work.vocab, pad_token_id=PAD, decoder_start_token_id=BEGIN)
     words = [*(f"t{i}" for i in range(work.vocab - 1)), "<pad>"]
     special = {"eos_token": "t1", "unk_token": "t2"}
     made = converted(folder, config, lambda: build_marian(work.size), words, special, kind)
     translator = engine.Translator(
-        made, compute_type=kind, inter_threads=1, intra_threads=work.threads
+        made,
+        device=work.device,
+        compute_type=kind,
+        inter_threads=1,
+        intra_threads=work.threads,
     )
 
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[str]]:
@@ -269,9 +294,15 @@ DECODERS: dict[str, Callable[[Work, Path], Decode]] = {
     "weft shortlist, int8, float32": lambda work, _: weft(
         work, half=False, quantize=True, shortlisted=True
     ),
+    "weft graphs, float32": lambda work, _: weft(work, half=False, graphs=True),
+    "weft graphs, bfloat16": lambda work, _: weft(work, half=True, graphs=True),
     "Hugging Face float32": lambda work, _: marian(work, half=False),
     "Hugging Face bfloat16": lambda work, _: marian(work, half=True),
     "CTranslate2 float32": lambda work, folder: ctranslate2(work, folder, kind="float32"),
+    "CTranslate2 bfloat16": lambda work, folder: ctranslate2(work, folder, kind="bfloat16"),
+    "CTranslate2 int8, bfloat16": lambda work, folder: ctranslate2(
+        work, folder, kind="int8_bfloat16"
+    ),
     "CTranslate2 int8": lambda work, folder: ctranslate2(work, folder, kind="int8"),
     "Eole float32": lambda work, _: eole(work, half=False),
     "Eole bfloat16": lambda work, _: eole(work, half=True),

@@ -69,9 +69,16 @@ def hugging_face(work: Work, *, half: bool) -> Decode:
 
 
 def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
-    """Make a generator of CTranslate2, converted from GPT2LMHeadModel."""
+    """Make a generator of CTranslate2, converted from GPT2LMHeadModel.
+
+    Raises:
+        RuntimeError: this build of CTranslate2 finds no CUDA device, but one is wanted.
+    """
     import ctranslate2 as engine
     from transformers import GPT2LMHeadModel
+
+    if work.device == "cuda" and not engine.get_cuda_device_count():
+        raise RuntimeError("this build of CTranslate2 finds no CUDA device")
 
     words = [f"t{i}" for i in range(work.vocab)]
     special = dict.fromkeys(("bos_token", "eos_token", "unk_token"), words[0])
@@ -79,7 +86,11 @@ def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
         folder, config(work), lambda: GPT2LMHeadModel(config(work)), words, special, kind
     )
     generator = engine.Generator(
-        made, compute_type=kind, inter_threads=1, intra_threads=work.threads
+        made,
+        device=work.device,
+        compute_type=kind,
+        inter_threads=1,
+        intra_threads=work.threads,
     )
 
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:

@@ -4,11 +4,13 @@
     python benchmarks/measure_gpu.py --device cpu --quick    # every part once, with tiny sizes
 
 Each part runs in its own process with a time limit, so a part that fails does not end the others.
+Attention kernels are measured on shapes that vary and on one that does not (`attention.py`).
 The folder `--out` receives README.md, results.json and the complete output of each part.  Peers
 are compared if they are installed: torch.nn.Transformer, Hugging Face Marian (`pip install
 transformers`) and Eole (`pip install --no-deps eole==0.6.4 torch-optimi pyonmttok huggingface_hub
-pyyaml`), compiled on a GPU; one that is not installed is left out, with the reason.  MFU is the
-share of the fastest large matrix product.
+pyyaml`), compiled on a GPU, and for decoding CTranslate2 (`pip install ctranslate2`); one that is
+not installed or does not run on this device is left out, with the reason.  MFU is the share of the
+fastest large matrix product.
 """
 
 from __future__ import annotations
@@ -29,16 +31,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SHIPPED = ("torch", "triton", "transformers", "eole")
+SHIPPED = ("torch", "triton", "transformers", "eole", "ctranslate2")
 """Packages whose versions the page names."""
 TAIL = 12
 """Last lines of a failed part that the page shows."""
 
 
-ON_GPU = tuple(
-    f"{name} {precision}"
-    for name in ("weft", "Hugging Face", "Eole")
-    for precision in ("float32", "bfloat16")
+ON_GPU = (
+    *(
+        f"{name} {precision}"
+        for name in ("weft", "weft graphs,", "Hugging Face", "Eole", "CTranslate2")
+        for precision in ("float32", "bfloat16")
+    ),
+    "CTranslate2 int8, bfloat16",
 )
 """Decoders that run on a GPU."""
 
@@ -74,6 +79,7 @@ def parts(device: str, *, quick: bool) -> list[Part]:
     here = [sys.executable, "benchmarks/train.py", "--device", device]
     decode = [sys.executable, "benchmarks/decode.py", "--device", device]
     start = [sys.executable, "benchmarks/gpu.py", "--device", device]
+    attention = [sys.executable, "benchmarks/attention.py", "--device", device]
     tests = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "gpu", "tests/gpu"]
     if quick:
         here += ["--sizes", "trial", "--precision", "float32", "--tokens", "128", "--rounds", "1"]
@@ -81,12 +87,14 @@ def parts(device: str, *, quick: bool) -> list[Part]:
         decode += ["--sentences", "2", "--length", "4", "--rounds", "1", "--beams", "1"]
         decode += ["--threads", "1", "--only", "weft float32", "Eole float32"]
         start += ["--layers", "1", "--mode", "eager", "--tokens", "128"]
+        attention += ["--quick"]
     else:
         here += ["--sizes", "base", "big", "--tokens", "25000", "--rounds", "8"]
         decode += ["--sentences", "256", "--only", *ON_GPU]
     return [
         Part("tests", tests, 1800),
         Part("training", here, 3600),
+        Part("attention", attention, 1800),
         Part("decoding", decode, 1800),
         Part("first update", start, 1200),
     ]
@@ -186,8 +194,28 @@ def starting_table(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {row['layers']} | {row['mode']} | {row['seconds']:.1f} | {row['graphs']} |"
 
 
+def attention_table(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of the table of attention; times are those of one batch."""
+    size = f"{found['tokens']} positions in {found['precision']}"
+    yield f"Milliseconds, forward and backward, {size}."
+    yield ""
+    head = ("kernel", "attention", "first use of a new shape (median)", "maximum")
+    yield f"| {' | '.join((*head, 'later uses (median)', 'one fixed shape (median)'))} |"
+    yield "|---" * 6 + "|"
+    for row in found["rows"]:
+        times = (
+            statistics.median(row["first"]),
+            max(row["first"]),
+            statistics.median(row["later"]),
+            statistics.median(row["fixed"]),
+        )
+        shown = " | ".join(f"{1000 * each:.2f}" for each in times)
+        yield f"| {row['kernel']} | {row['case']} | {shown} |"
+
+
 TABLES = {
     "training": training_table,
+    "attention": attention_table,
     "decoding": decoding_table,
     "first update": starting_table,
 }

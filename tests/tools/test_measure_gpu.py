@@ -67,6 +67,18 @@ def test_the_page_compares_with_weft_of_the_same_precision() -> None:
     assert "| Hugging Face bfloat16 | 4 | 6.000 | 6.000 to 6.000 | 1.50 |" in page
 
 
+def test_the_page_separates_the_first_use_of_a_shape_from_later_ones() -> None:
+    """A kernel that plans for every shape is fast in a benchmark of one shape only."""
+    row = {"kernel": "cuDNN", "case": "causal"}
+    row |= {"first": [0.5, 1.0, 0.75], "later": [0.002, 0.004, 0.003], "fixed": [0.001, 0.003]}
+    found = {"precision": "bfloat16", "tokens": 25000, "rows": [row]}
+
+    page = GPU["page"]({"device": "a GPU"}, [GPU["Outcome"]("attention", found=found)])
+
+    assert "25000 positions in bfloat16" in page
+    assert "| cuDNN | causal | 750.00 | 1000.00 | 3.00 | 2.00 |" in page
+
+
 @pytest.mark.slow
 def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
     """With tiny sizes: the first user with a GPU must not be the first to run them."""
@@ -82,5 +94,8 @@ def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
     assert "| torch.nn.Transformer |" in page
     assert "| weft float32 | 1 |" in page
     assert "| 1 | eager |" in page
+    assert "| weft fused | padded |" in page
+    assert "| flash | causal |" in page
+    assert "left out: cuDNN, padded: RuntimeError" in page
     parts = json.loads((tmp_path / "results.json").read_text())["parts"]
-    assert [part["name"] for part in parts] == ["training", "decoding", "first update"]
+    assert [part["name"] for part in parts] == ["training", "attention", "decoding", "first update"]

@@ -108,6 +108,7 @@ def _planned_once(device: torch.device) -> AbstractContextManager[Any]:
 
     In bfloat16 torch prefers it on recent GPUs.  Batches have hundreds of shapes (decision 0026),
     and a plan takes up to a second (FunASR issue 3704, measured with torch 2.11).
+    `benchmarks/attention.py` measures it.
     """
     kinds = SDPBackend
     others = [kinds.FLASH_ATTENTION, kinds.EFFICIENT_ATTENTION, kinds.MATH]
