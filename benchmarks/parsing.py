@@ -1,8 +1,9 @@
-"""Compare a parser checkpoint with supar's con-crf on one treebank, with one scorer.
+r"""Compare a parser checkpoint with supar's con-crf on one treebank, with one scorer.
 
     weft train parsing-span-craft --set data.root=DIR --out outputs/span
     python benchmarks/parsing.py ours outputs/span/averaged --gold DIR/dev.clean.trees.gz
-    pip install --target supar --no-deps supar nltk dill
+    pip install --target supar --no-deps supar nltk dill tqdm regex omegaconf \
+        antlr4-python3-runtime joblib click
     python benchmarks/parsing.py concrf --supar supar --seconds 1000 --out outputs/concrf \
         --train DIR/train.clean.trees.gz --gold DIR/dev.clean.trees.gz
 
