@@ -130,9 +130,10 @@ check: test ## alias of test
 golden: $(READY) ## rewrite the files in tests/golden; then read the diff
 	@$(BIN)/pytest -m golden --update-golden $(PYTEST_ARGS)
 
-catalogue: $(READY) ## rewrite docs/catalogue.md with its pictures, and docs/runs.md; then read the diff
+catalogue: $(READY) ## rewrite docs/catalogue.md with its pictures, runs.md and generated-code.md; then read the diff
 	@$(BIN)/python tools/catalogue.py docs
 	@$(BIN)/python tools/run_page.py docs
+	@$(BIN)/python tools/generated_code.py docs
 
 setup: $(READY) ## create .venv and install everything into it
 
