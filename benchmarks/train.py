@@ -191,14 +191,14 @@ def work(pipe: Connection, name: str, how: How) -> None:
         source, target, count = made[tokens][turn % BATCHES]
         torch.manual_seed(turn)
         finished(how.device)
-        start = time.perf_counter()
+        start, worked = time.perf_counter(), time.process_time()
         lost = loss(source, target)
         (lost / count).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         finished(how.device)
-        seconds = time.perf_counter() - start
-        pipe.send((seconds, count, float(lost.detach()) / count, peak(how.device)))
+        seconds, worked = time.perf_counter() - start, time.process_time() - worked
+        pipe.send((seconds, count, worked, peak(how.device)))
 
 
 def finished(device: str) -> None:
@@ -265,6 +265,8 @@ class Contest:
         self.processes = []
         self.peaks: list[float] = []
         """Peak FLOP/s, measured in each turn of the last call of `turns`."""
+        self.worked: dict[str, list[float]] = {}
+        """CPU seconds of each update of the last call of `turns`, of all threads."""
         for name in names:
             here, there = context.Pipe()
             start = time.perf_counter()
@@ -291,14 +293,14 @@ class Contest:
     def turns(self, tokens: int, rounds: int) -> dict[str, list[float]]:
         """Return target tokens per second of each contestant, turn by turn."""
         speeds: dict[str, list[float]] = {name: [] for name in self.pipes}
-        self.peaks = []
+        self.peaks, self.worked = [], {name: [] for name in self.pipes}
         warm = BATCHES if self.how.best else 0  # torch.compile recompiles for some shapes
         for turn in range(-warm, rounds):
             self.peaks.append(peak_flops(self.how))
             for name, pipe in list(self.pipes.items()):
                 try:
                     pipe.send((tokens, turn + 1 + BATCHES))
-                    seconds, count, _, self.peak[name] = pipe.recv()
+                    seconds, count, worked, self.peak[name] = pipe.recv()
                 except (
                     EOFError,
                     OSError,
@@ -308,6 +310,7 @@ class Contest:
                     continue
                 if turn >= 0:
                     speeds[name].append(count / seconds)
+                    self.worked[name].append(worked)
         return {name: found for name, found in speeds.items() if name in self.pipes}
 
     def end(self) -> None:
@@ -402,6 +405,7 @@ def meet(
                     "speeds": found,
                     "ratio": ours / median,
                     "share": median * mean / top,
+                    "cpu": statistics.median(contest.worked[name]),
                     "peak": contest.peak[name],
                     "cold": contest.cold[name],
                 }
@@ -423,6 +427,7 @@ def line(row: dict[str, Any]) -> str:
         f"{min(speeds):.0f} to {max(speeds):.0f}",
         f"{row['ratio']:.2f}",
         f"{100 * row['share']:.0f}",
+        f"{row['cpu']:.2f}",
         f"{row['peak']:.0f}",
         f"{row['cold']:.0f}",
     )
@@ -433,9 +438,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Return all rows as a table."""
     head = (
         "| | tokens | | form | target tokens/s (median) | range | Weft is x times as fast"
-        " | MFU % | peak MB | cold start s |"
+        " | MFU % | CPU s an update | peak MB | cold start s |"
     )
-    return "\n".join([head, "|---" * 10 + "|", *map(line, rows)])
+    return "\n".join([head, "|---" * 11 + "|", *map(line, rows)])
 
 
 if __name__ == "__main__":
