@@ -10,6 +10,10 @@ so that noise of the machine affects all of them.  Medians and ratios to CTransl
 are reported.  A peer that is not installed is left out, with the reason.  At the end, the size of
 Weft's decoding state is compared with `weft cost`.
 
+MFU is relative to the fastest product of large matrices in float32 or bfloat16, measured in every
+turn as in `train.py`; FLOPs are torch's own count for the padded batch, with stored keys and
+values.  Contestants in int8 and those with a shortlist have none: their products are others.
+
 `--generate` measures GPT-2 small instead, whose sources are prompts and which decodes greedily.
 """
 
@@ -30,6 +34,7 @@ from typing import Any
 import torch
 from decoders import DECODERS, Decode, Work
 from generators import GENERATORS
+from train import How, peak_flops
 
 VOCAB = 37_000
 YARDSTICK = "CTranslate2 float32"
@@ -100,14 +105,55 @@ def started(options: argparse.Namespace) -> Iterator[tuple[str, Connection]]:
             print(f"left out: {name}: {reason}")
 
 
+def precision_of(name: str) -> str | None:
+    """Return the precision of a contestant's products; None if they are not all in floats."""
+    return None if "int8" in name or "shortlist" in name else name.rsplit(maxsplit=1)[-1]
+
+
+def flops(options: argparse.Namespace, beam: int) -> float:
+    """Return the FLOPs of decoding all sentences once."""
+    import weft
+    from torch.utils.flop_counter import FlopCounterMode
+    from weft.blocks.kernels.decode_state import Capacity
+    from weft.runtime.codegen.build import build_empty
+    from weft.runtime.spec.check import graph_of
+
+    spec = weft.load("gpt2" if options.generate else "transformer-base", vocab=VOCAB)
+    model: Any = build_empty(graph_of(spec), device="meta").eval()
+    widest = max(map(len, sources_of(options)))
+    source = torch.ones(options.sentences, widest, dtype=torch.long, device="meta")
+    inputs, first = {"source": source, "source_mask": source > 0}, 0
+    moving, counter = "target", FlopCounterMode(display=False)
+    if options.generate:  # all of the prompt but its last token is read before the first step
+        inputs, moving, first = {}, "tokens", widest - 1
+    length = first + options.length
+    capacity = Capacity(options.sentences, beam, length, torch.float32, torch.device("meta"))
+    with torch.inference_mode(), counter:
+        state = model.begin(capacity, **inputs)
+        if first:
+            model.read_prompt(**{moving: source[:, :first]}, state=state, position=0)
+        token = source[:, :1].repeat(beam, 1)
+        for position in range(first, length):
+            model.step(**{moving: token}, state=state, position=position)
+    return float(counter.get_total_flops())
+
+
 def race(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Let all contestants decode in turn for every beam; return their times."""
     pipes, rows = dict(started(options)), []
+    precisions = dict.fromkeys(filter(None, map(precision_of, pipes)))
+    torch.set_num_threads(options.threads)
     for beam in options.beams:
+        work, peaks = flops(options, beam), {name: list[float]() for name in precisions}
         times: dict[str, list[float]] = {name: [] for name in pipes}
         cpu: dict[str, list[float]] = {name: [] for name in pipes}
         peak = dict.fromkeys(pipes, 0.0)
         for turn in range(options.rounds + 1):
+            for precision, found in peaks.items():
+                half = precision == "bfloat16"
+                how = How(half=half, best=False, threads=options.threads, device=options.device)
+                time.sleep(PAUSE)
+                found.append(peak_flops(how))
             for name, pipe in pipes.items():
                 time.sleep(PAUSE)
                 pipe.send(beam)
@@ -122,12 +168,18 @@ def race(options: argparse.Namespace) -> list[dict[str, Any]]:
                 "seconds": times[name],
                 "cpu": cpu[name],
                 "peak": peak[name],
+                "share": share(work, times[name], peaks.get(precision_of(name) or "")),
             }
             for name in pipes
         ]
     for pipe in pipes.values():
         pipe.send(None)
     return rows
+
+
+def share(work: float, seconds: list[float], peaks: list[float] | None) -> float | None:
+    """Return the median FLOP/s as a share of the median peak; None without a peak."""
+    return work / statistics.median(seconds) / statistics.median(peaks) if peaks else None
 
 
 def report(rows: list[dict[str, Any]], sentences: int) -> None:
@@ -137,15 +189,18 @@ def report(rows: list[dict[str, Any]], sentences: int) -> None:
         medians = {row["name"]: statistics.median(row["seconds"]) for row in mine}
         yard = medians.get(YARDSTICK, float("nan"))
         print(f"\n{'greedy' if beam == 1 else f'beam {beam}'}\n")
-        print(f"| | sentences/s (median) | range | to {YARDSTICK} | CPU s | peak MB so far |")
-        print("|---|---|---|---|---|---|")
+        print(
+            f"| | sentences/s (median) | range | to {YARDSTICK} | MFU % | CPU s | peak MB so far |"
+        )
+        print("|---|---|---|---|---|---|---|")
         for row in mine:
             slow, fast = max(row["seconds"]), min(row["seconds"])
             median = medians[row["name"]]
+            of_peak = "" if row["share"] is None else f"{100 * row['share']:.0f}"
             print(
                 f"| {row['name']} | {sentences / median:.2f} "
                 f"| {sentences / slow:.2f} to {sentences / fast:.2f} "
-                f"| {yard / median:.2f} | {statistics.median(row['cpu']):.2f} "
+                f"| {yard / median:.2f} | {of_peak} | {statistics.median(row['cpu']):.2f} "
                 f"| {row['peak']:.0f} |"
             )
 
