@@ -160,17 +160,28 @@ def converted(
     return made
 
 
+def engine_of(work: Work) -> Any:
+    """Return the package CTranslate2.
+
+    Raises:
+        ImportError: it is not installed.
+        RuntimeError: this build finds no CUDA device, but one is wanted.
+    """
+    import ctranslate2 as engine
+
+    if work.device == "cuda" and not engine.get_cuda_device_count():
+        raise RuntimeError("this build of CTranslate2 finds no CUDA device")
+    return engine
+
+
 def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
     """Make a decoder of CTranslate2, converted from Hugging Face Marian.
 
     Raises:
         RuntimeError: this build of CTranslate2 finds no CUDA device, but one is wanted.
     """
-    import ctranslate2 as engine
+    engine = engine_of(work)
     from transformers import MarianConfig
-
-    if work.device == "cuda" and not engine.get_cuda_device_count():
-        raise RuntimeError("this build of CTranslate2 finds no CUDA device")
 
     config = MarianConfig(vocab_size=work.vocab, pad_token_id=PAD, decoder_start_token_id=BEGIN)
     words = [*(f"t{i}" for i in range(work.vocab - 1)), "<pad>"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decoders import Decode, Sources, Work, converted
+from decoders import Decode, Sources, Work, converted, engine_of
 
 
 def config(work: Work) -> Any:
@@ -74,11 +74,8 @@ def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
     Raises:
         RuntimeError: this build of CTranslate2 finds no CUDA device, but one is wanted.
     """
-    import ctranslate2 as engine
+    engine = engine_of(work)
     from transformers import GPT2LMHeadModel
-
-    if work.device == "cuda" and not engine.get_cuda_device_count():
-        raise RuntimeError("this build of CTranslate2 finds no CUDA device")
 
     words = [f"t{i}" for i in range(work.vocab)]
     special = dict.fromkeys(("bos_token", "eos_token", "unk_token"), words[0])

@@ -6,15 +6,14 @@ functions between the two; `tests/tools/test_generated_code.py` runs the code an
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
+from pages import write_page
 from weft.runtime.cli.main import main as weft
-from weft.specs.files import write_beside
 
 PAGE = "generated-code.md"
 RUN = ("wmt14-en-de-base", "--set", "precision=bfloat16", "--set", "kernels.attention=plain")
@@ -315,9 +314,7 @@ def _chain(call: Call) -> str:
 
 def main() -> None:
     """Write the page into a folder."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="folder of the page, such as docs")
-    write_beside(parser.parse_args().folder / PAGE, page().encode(), "page")
+    write_page(PAGE, page, __doc__.splitlines()[0])
 
 
 if __name__ == "__main__":

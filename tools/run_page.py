@@ -5,14 +5,12 @@ The page is generated from the settings classes, so it always matches the valida
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from pages import write_page
 from weft.runtime.train.run_schema import run_schema
-from weft.specs.files import write_beside
 from weft.specs.reader import FOR_EDITORS
 
 PAGE = "runs.md"
@@ -217,9 +215,7 @@ def _flowing(text: str) -> str:
 
 def main() -> None:
     """Write the page into a folder."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="folder of the page, such as docs")
-    write_beside(parser.parse_args().folder / PAGE, page().encode(), "page")
+    write_page(PAGE, page, __doc__.splitlines()[0])
 
 
 if __name__ == "__main__":

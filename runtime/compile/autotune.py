@@ -174,7 +174,7 @@ def _measured(device: torch.device, *, half: bool) -> Kernels:
         kept: dict[str, Any] = found if isinstance(found, dict) else {}
         old = kept.get("comparisons")
         compared = _compare(device, old if isinstance(old, dict) else {}, half=half)
-        if fresh := [one for one, is_new in compared.values() if is_new]:
+        if fresh := any(is_new for _, is_new in compared.values()):
             kept["measured"] = datetime.now(UTC).date().isoformat()
             kept["comparisons"] = {what: one.as_json() for what, (one, _) in compared.items()}
             store(name, kept)
