@@ -30,6 +30,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..unpad import Rows
 from .masks import Pairs, near
+from .softmax import softmax_of_keys
 
 Core = Literal["fused", "plain", "blocked", "flex", "varlen"]
 COMPARED: tuple[Core, ...] = ("fused", "plain", "blocked")
@@ -169,9 +170,9 @@ def plain_weights(
         allowed = bias > float("-inf")
         mask = allowed if mask is None else mask & allowed
     if mask is None:
-        return score_BHTS.softmax(-1)
+        return softmax_of_keys(score_BHTS)
     masked = ~mask
-    weight_BHTS = score_BHTS.masked_fill(masked, float("-inf")).softmax(-1)
+    weight_BHTS = softmax_of_keys(score_BHTS.masked_fill(masked, float("-inf")))
     return weight_BHTS.masked_fill(masked, 0.0)
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .backends import fused_attend, plain_attend
+from .softmax import softmax_of_keys
 
 QUERIES: Final = {torch.float32: 64, torch.bfloat16: 128}
 """Queries of a block, by dtype; other dtypes use the fused kernel."""
@@ -103,7 +104,7 @@ class _Blocked(torch.autograd.Function):
                 hidden = _hidden(score_NQP, mask, queries, causal=causal)
                 if hidden is not None:  # in a view, for masks of all heads
                     score_NQP.unflatten(0, shape[:2]).masked_fill_(hidden, float("-inf"))
-                weight_NQP = score_NQP.softmax(-1)
+                weight_NQP = softmax_of_keys(score_NQP)
                 if mask is not None:  # all keys of a query may be masked
                     weight_NQP.unflatten(0, shape[:2]).masked_fill_(hidden, 0.0)
                 weights.append(weight_NQP.to(query.dtype))
