@@ -111,14 +111,18 @@ class KernelChoice:
 class Fused:
     """A linear map that losses compute themselves."""
 
-    model: str
-    """Node of an objective whose model ends in the map."""
+    node: str
+    """Node of the objective: a model that ends in the map, or the map."""
     module: str
     """Node whose weights it uses: itself, or the node that it shares."""
-    head: str
-    """Node of the map in the model."""
+    head: str | None
+    """Node of the map in the model; None if the objective itself has the map."""
     output: str
-    """Output of the model that the map computes."""
+    """Output of the node that the map computes."""
+
+    def path(self, start: str) -> str:
+        """Return the path of the map, from the node or from the module of the objective."""
+        return start if self.head is None else f"{start}.{self.head}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +198,9 @@ class Execution:
     """Node of an objective to the execution of its model."""
 
     def leaves_map(self, node: str) -> bool:
-        """Return whether a call of a model leaves its last linear map to losses in training."""
+        """Return whether a node leaves a linear map to losses in training."""
         maps = (*self.fused.values(), *(one for group in self.groups for one in group.maps))
-        return any(one.model == node for one in maps)
+        return any(one.node == node for one in maps)
 
 
 PLAIN = Execution()

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from ...specs.findings import InputError
 from ..ir.execution import PLAIN, Execution, Fused, FusedGroup
 from ..ir.graph import BlockNode, Graph, TemplateNode
-from .output_projection import head_of
+from .output_projection import head_of, is_plain_map
 
 
 def fuse(graph: Graph) -> Graph:
-    """Return an objective whose losses compute the output projections of its models in training.
+    """Return an objective whose losses compute the linear maps that they read in training.
+
+    A map may be the last node of a model, or a node of the objective.
 
     Args:
         graph: a checked graph.
@@ -29,7 +31,7 @@ def fuse(graph: Graph) -> Graph:
         raise InputError(
             f"'{graph.name}' has no loss over a linear map that only losses read",
             place=graph.source,
-            help="a cross_entropy@1 that reads the logits of a model directly can be fused",
+            help="a cross_entropy@1 that reads a linear map or the logits of a model can be fused",
         )
     calls = [node.module for node in graph.root.nodes]
     alone = {
@@ -47,7 +49,7 @@ def fuse(graph: Graph) -> Graph:
     models = dict(graph.execution.models)
     for one in (*fused.values(), *(map_ for group in together for map_ in group.maps)):
         before: Execution = models.get(one.module, PLAIN)
-        if one.head not in before.left:
+        if one.head is not None and one.head not in before.left:
             models[one.module] = replace(before, left=(*before.left, one.head))
     execution = replace(graph.execution, fused=fused, groups=tuple(together), models=models)
     return replace(graph, execution=execution)
@@ -80,7 +82,7 @@ def leave_projection(graph: Graph, output: str = "logits") -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """Linear maps at the ends of models, and losses that may compute them."""
+    """Linear maps, and losses that may compute them."""
 
     maps: dict[str, Fused]
     """Value that a map computes to the map."""
@@ -134,10 +136,14 @@ def _groups(graph: Graph) -> list[FusedGroup]:
 
 
 def _maps(graph: Graph) -> dict[str, Fused]:
-    """Return the linear maps at the ends of the calls of models, by the values they compute."""
+    """Return the linear maps of an objective and of its models, by the values they compute."""
     nodes = {node.name: node for node in graph.root.nodes}
     found = {}
     for node in graph.root.nodes:
+        if is_plain_map(node):
+            (port,) = node.outputs
+            found[f"{node.name}.{port}"] = Fused(node.name, node.module, None, port)
+            continue
         owner = nodes.get(node.module)
         model = owner.model if isinstance(owner, TemplateNode) else None
         if not isinstance(node, TemplateNode) or model is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..ir.graph import BlockNode, Graph
+from ..ir.graph import BlockNode, Graph, Node
 
 
 def head_of(graph: Graph, output: str) -> str | None:
     """Return the name of the node that computes an output with a single linear map, else None.
 
-    The block of the node must be a linear map (`BlockType.is_linear_map`) without LoRA, nothing
-    else may read its output, and no other node may call its module.
+    The node must be a linear map (see `is_plain_map`), nothing else may read its output, and no
+    other node may call its module.
 
     Args:
         graph: a checked graph.
@@ -18,12 +18,19 @@ def head_of(graph: Graph, output: str) -> str | None:
     value = graph.root.outputs.get(output, "")
     name, _, _port = value.partition(".")
     node = next((node for node in graph.root.nodes if node.name == name), None)
-    if not isinstance(node, BlockNode) or not node.part.block.is_linear_map:
+    if node is None or not is_plain_map(node):
         return None
-    if "lora_rank" in node.part.arguments:
-        return None  # it adds to the product with its weight
     if [other.module for other in graph.root.nodes].count(node.module) > 1:
         return None
     read = [wire for other in graph.root.nodes for wire in other.wires.values()]
     given = list(graph.root.outputs.values())
     return name if value not in read and given.count(value) == 1 else None
+
+
+def is_plain_map(node: Node) -> bool:
+    """Return whether a node is a product with a weight and nothing else: no LoRA adds to it."""
+    return (
+        isinstance(node, BlockNode)
+        and node.part.block.is_linear_map
+        and "lora_rank" not in node.part.arguments
+    )

@@ -147,9 +147,9 @@ def _unpadded(graph: Graph) -> list[str]:
 
 def _fused(graph: Graph) -> list[str]:
     execution = graph.execution
-    found = [f"{loss} computes {one.model}.{one.head}" for loss, one in execution.fused.items()]
+    found = [f"{loss} computes {one.path(one.node)}" for loss, one in execution.fused.items()]
     for group in execution.groups:
-        maps = ", ".join(f"{one.model}.{one.head}" for one in group.maps)
+        maps = ", ".join(one.path(one.node) for one in group.maps)
         verb = "computes" if len(group.losses) == 1 else "compute"
         found.append(f"{', '.join(group.losses)} {verb} {maps}")
     return found
@@ -248,7 +248,7 @@ class _Pass(NamedTuple):
 _PASSES: Mapping[PassName, _Pass] = {
     "unpad": _Pass("compute non-padding tokens only", _unpad, _unpadded),
     "fuse": _Pass(
-        "let losses compute the last linear map of a model",
+        "let losses compute the linear maps that they read",
         lambda graph, _: fuse(graph) if is_fusible(graph) else graph,
         _fused,
     ),

@@ -142,9 +142,13 @@ def run_lines(
         wires = dict(node.wires)
         if node.name in execution.fused:
             wires["logits"] = linear_output(node.name)
-        if execution.leaves_map(node.name):
+        left = execution.leaves_map(node.name)
+        if left and holds_model(node):
             wires[PROJECTED] = "not self.training"
         text = call(f"self.{node.module}", node, names, wires)
+        if left and isinstance(node, BlockNode):
+            (value,) = node.wires.values()
+            text = f"{names[value]} if self.training else {text}"
         if node.name in execution.left:
             (value,) = node.wires.values()
             text = f"{text} if {PROJECTED} else {names[value]}"

@@ -1,4 +1,4 @@
-"""The source of losses that compute linear maps of models in training."""
+"""The source of losses that compute linear maps in training."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def linear_output_line(
         names: value to local variable.
         copied: whether the loss also gets the low-precision copy of the weight.
     """
-    value, pad = names[f"{fused.model}.{fused.output}"], " " * 12
+    value, pad = names[f"{fused.node}.{fused.output}"], " " * 12
     arguments = _map_arguments(fused, names, copied=copied)
     if not copied:
         return (
@@ -79,7 +79,7 @@ def linear_output_line(
 
 def _map_arguments(fused: Fused, names: Mapping[str, str], *, copied: bool) -> str:
     """Return the arguments of `LinearOutput` for a map."""
-    value, head = names[f"{fused.model}.{fused.output}"], f"self.{fused.module}.{fused.head}"
+    value, head = names[f"{fused.node}.{fused.output}"], f"self.{fused.path(fused.module)}"
     copy = f', operand({head}, "weight")' if copied else ""
     return f"{value}, {head}.weight, {head}.bias{copy}"
 

@@ -50,6 +50,55 @@ def test_a_fused_loss_has_the_value_and_the_gradients_of_the_plain_one() -> None
         torch.testing.assert_close(fused.eval()(**batch()), plain.eval()(**batch()))
 
 
+FLAT = {
+    "format": 2,
+    "name": "flat",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"x": "f[B T 6]", "first": "ids:9[B T]", "second": "ids:9[B T]"},
+    "nodes": {
+        "head": {"use": "linear@1", "params": {"d_out": 9, "bias": True}, "in": {"x": "x"}},
+        "one": {"use": "cross_entropy@1", "in": {"logits": "head.y", "labels": "first"}},
+        "two": {
+            "use": "cross_entropy@1",
+            "params": {"label_smoothing": 0.2},
+            "in": {"logits": "head.y", "labels": "second"},
+        },
+    },
+    "outputs": {"one": "one.loss", "two": "two.loss"},
+}
+"""Two losses that read a linear map of the objective itself."""
+
+
+@pytest.mark.parametrize("losses", [("one",), ("one", "two")], ids=str)
+def test_a_linear_map_of_the_objective_itself_is_fused(losses: tuple[str, ...]) -> None:
+    """Against cross-entropy by its definition, from the weights; also its gradients."""
+    value: dict[str, Any] = {**FLAT, "outputs": {name: f"{name}.loss" for name in losses}}
+    value["nodes"] = {name: FLAT["nodes"][name] for name in ("head", *losses)}  # type: ignore[index]
+    used = {"x", *("first", "second")[: len(losses)]}
+    value["inputs"] = {n: t for n, t in FLAT["inputs"].items() if n in used}  # type: ignore[attr-defined]
+    graph = fuse(graph_of(loaded(value)))
+    model = build(graph).train()
+    x = torch.randn(2, 3, 6, requires_grad=True)
+    first, second = torch.randint(1, 9, (2, 3)), torch.randint(1, 9, (2, 3))
+    log_p = (x @ model.head.weight.T + model.head.bias).log_softmax(-1)
+    hit = [log_p.gather(-1, y[..., None]).sum() for y in (first, second)]
+    expected = -hit[0]
+    if "two" in losses:
+        expected = expected - 0.8 * hit[1] - 0.2 * log_p.mean(-1).sum()
+    given = {"x": x, "first": first, "second": second}
+
+    outputs = model(**{name: given[name] for name in value["inputs"]})
+    found = sum(outputs.values())
+
+    weights = [x, *model.parameters()]
+    assert graph.execution.leaves_map("head")
+    assert "self.head(x)" not in program_of(model).source.replace("else self.head(x)", "")
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, weights), torch.autograd.grad(expected, weights)
+    )
+
+
 def test_a_loss_gets_what_the_map_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model returns vectors of d_model, and logits only in evaluation."""
     model = build(fuse(objective()))
@@ -94,7 +143,7 @@ def test_losses_over_the_same_maps_are_one_group() -> None:
     """Both passes of R-Drop use the weights of `model`, and differ by their calls."""
     [group] = fuse(objective("r-drop-translation")).execution.groups
 
-    assert [(one.model, one.module, one.head) for one in group.maps] == [
+    assert [(one.node, one.module, one.head) for one in group.maps] == [
         ("again", "model", "head"),
         ("model", "model", "head"),
     ]
