@@ -34,7 +34,7 @@ from weft.runtime.decode.stepper import ModelStepper
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.objective.losses import ObjectiveLosses
 from weft.runtime.train.optimize import clip_gradient
-from weft.specs.load import load
+from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
 
 from .recorder import Recorder
@@ -127,7 +127,18 @@ def test_a_spec_trains_and_decodes_on_the_device(name: str) -> None:
     budget_is_kept(name, found)
 
 
-def _kernels_of_a_step(graph: Graph, model: nn.Module, inputs: dict[str, Tensor]) -> int:
+def test_a_step_with_a_beam_of_four_runs_on_the_device() -> None:
+    """Four hypotheses of each sentence read the memory of one; the search around is not counted."""
+    name = "transformer-base"
+    graph = graph_of(load(name))
+    model = build_empty(graph, device="cuda").eval()
+    inputs = weft.example_inputs(graph, sizes_of(graph), device="cuda")
+    budget_is_kept(f"{name}, beam 4", {"step": _kernels_of_a_step(graph, model, inputs, beams=4)})
+
+
+def _kernels_of_a_step(
+    graph: Graph, model: nn.Module, inputs: dict[str, Tensor], beams: int = 1
+) -> int:
     """Return the kernels of one decoding step, after checking three of them."""
     moving = next(
         name
@@ -147,14 +158,14 @@ def _kernels_of_a_step(graph: Graph, model: nn.Module, inputs: dict[str, Tensor]
         stepper = ModelStepper(
             model,
             fixed,
-            beams=1,
+            beams=beams,
             length=LENGTH,
             moving=moving,
             output=output,
             mask=masks[0] if masks else None,
             sentences=BATCH,
         )
-        tokens = torch.ones(BATCH, dtype=torch.int64, device="cuda")
+        tokens = torch.ones(BATCH * beams, dtype=torch.int64, device="cuda")
         with Recorder() as recorder:
             for place in range(3):
                 recorder.kernels.clear()
@@ -221,12 +232,42 @@ def test_weights_are_cast_once_for_all_micro_batches_of_an_update() -> None:
     budget_is_kept("25,000 tokens in 8 micro-batches", found)
 
 
-def _update(graph: Graph, sizes: dict[str, int], micro_batches: int = 1) -> dict[str, int]:
-    """Return the kernels and bytes of an update."""
+def test_the_loss_of_the_paper_runs_on_the_device() -> None:
+    """The map to the logits and the loss of 25,000 target tokens, without the layers before."""
+    nodes = {
+        "head": {
+            "use": "linear@1",
+            "params": {"d_out": 37000, "bias": False},
+            "in": {"x": "states"},
+        },
+        "loss": {
+            "use": "cross_entropy@1",
+            "params": {"label_smoothing": 0.1},
+            "in": {"logits": "head.y", "labels": "labels"},
+        },
+    }
+    spec = {
+        "format": 2,
+        "name": "loss-alone",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"states": "f[B T 512]", "labels": "ids:37000[B T]"},
+        "nodes": nodes,
+        "outputs": {"loss": "loss.loss", "nll": "loss.nll"},
+    }
+    found = _update(graph_of(loaded(spec)), {"B": 833, "T": 30}, inner=True)
+    budget_is_kept("25,000 tokens, loss alone", found)
+
+
+def _update(
+    graph: Graph, sizes: dict[str, int], micro_batches: int = 1, *, inner: bool = False
+) -> dict[str, int]:
+    """Return the kernels and bytes of an update; `inner` nodes also return gradients of inputs."""
     chosen = KernelChoice("torch", {"*": "fused"}, "triton")
     planned = after(graph, Settings(kernels=chosen, precision="bfloat16", without=WITHOUT))
     model = build_empty(planned, device="cuda").train()
     inputs = weft.example_inputs(graph, sizes, device="cuda")
+    if inner:
+        inputs = {n: one.requires_grad_(one.is_floating_point()) for n, one in inputs.items()}
     batch = Batch(inputs, np.arange(BATCH), _tokens(inputs), _tokens(inputs))
     losses = ObjectiveLosses(graph, 0.01)
     with rehearsed(), Recorder() as recorder:
