@@ -23,14 +23,14 @@ def test_values_and_gradients_follow_the_definition(keys: int, dtype: torch.dtyp
     inner = (exact * grad.double()).sum(-1, keepdim=True)
 
     found = softmax_of_keys(score)
-    (slope,) = torch.autograd.grad(found, score, grad)
+    (gradient,) = torch.autograd.grad(found, score, grad)
 
     assert (found.dtype, found.shape) == (dtype, score.shape)
     close = (
         {"rtol": 1e-2, "atol": 4e-3} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-6}
     )
     torch.testing.assert_close(found.double(), exact, **close)
-    torch.testing.assert_close(slope.double(), exact * (grad.double() - inner), **close)
+    torch.testing.assert_close(gradient.double(), exact * (grad.double() - inner), **close)
 
 
 def test_rows_without_a_key_are_not_numbers_as_in_torch() -> None:
