@@ -1,4 +1,4 @@
-"""The record of a study as Markdown, LaTeX and CSV."""
+"""The record of a study as Markdown and CSV, and the words of all its forms."""
 
 from __future__ import annotations
 
@@ -13,31 +13,43 @@ from .effects import against
 from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
 
 CAN, CANNOT = "What can be concluded", "What cannot be concluded"
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-}
 
 
-def method(record: Record, *, intervals: bool = False) -> str:
+def method(record: Record, *, intervals: bool = False, tests: bool = True) -> str:
     """Return how the figures of a table were computed.
 
     Args:
         record: record of the study.
         intervals: whether the table shows intervals of means, and not of differences alone.
+        tests: whether it shows differences.
     """
-    seeds = record["seeds"]
-    many = seeds > 1
-    what = f"Means over {seeds} seeds" if many else "Scores of one seed"
-    level = f"{record['level']:.0%} intervals over {'seeds and ' if many else ''}test examples"
-    shown = "Means and differences have" if intervals else "Differences have"
-    spread = "; ± is the standard deviation over seeds" if many else ""
-    return (
-        f"{what}{spread}. {shown} {level}; differences are tested with Holm's correction for all"
-        " rows of a table."
-    )
+    counts = sorted({len(row["trained"]) for row in record["rows"] if row["trained"]}) or [0]
+    fewest, most = counts[0], counts[-1]
+    several = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
+    words = f"Means over {several}" if most > 1 else "Scores of one seed"
+    words += "; ± is the standard deviation over seeds." if most > 1 else "."
+    rows = [row for table in record["tables"] for row in table["rows"]]
+    pairs = [pair for table in record["tables"] for pair in table["comparisons"]]
+    known = [
+        *(["means"] if intervals and any(row["low"] is not None for row in rows) else []),
+        *(["differences"] if tests and any(pair["low"] is not None for pair in pairs) else []),
+    ]
+    if known:
+        over = f"{'seeds and ' if most > 1 else ''}test examples"
+        have = f"{' and '.join(known)} have {record['level']:.0%} intervals over {over}."
+        words += f" {have[0].upper()}{have[1:]}"
+    if tests and any(pair["p"] is not None for pair in pairs):
+        words += " Differences are tested with Holm's correction for all comparisons of a table."
+    return words
+
+
+def sentence(text: str) -> str:
+    """Return text that ends as a sentence.
+
+    >>> sentence("Which is better?"), sentence("Learning curves")
+    ('Which is better?', 'Learning curves.')
+    """
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def cells(record: Record) -> tuple[list[str], list[list[str]]]:
@@ -123,42 +135,6 @@ def _md_lengths(lengths: Record) -> Iterator[str]:
     for name, values in lengths["rows"].items():
         yield _md_line([name, *(f"{value:.2f}" for value in values)])
     yield ""
-
-
-def latex(record: Record) -> str:
-    """Return the main table in LaTeX, for the package booktabs."""
-    head, lines = cells(record)
-    columns = "l" + "r" * (len(head) - 1)
-    body = [f"{' & '.join(map(_tex, line))} \\\\" for line in lines]
-    words = (record["doc"] or record["study"]).rstrip(".")
-    caption = f"{words}. {method(record)}"
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            f"{' & '.join(map(_tex, head))} \\\\",
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            rf"\caption{{{_tex(caption)}}}",
-            rf"\label{{tab:{_label(record['study'])}}}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def _tex(text: str) -> str:
-    """Return text with the characters that LaTeX interprets escaped."""
-    plain = "".join(_LATEX.get(c, c) for c in text)
-    return plain.replace("±", r"$\pm$").replace("<", "$<$")
-
-
-def _label(text: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in text)
 
 
 def table_csv(record: Record) -> str:
