@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from .commands import commands
-from .conclusions import conclude, probability, size_of
+from .conclusions import conclude, conclusion_of, probability, size_of
 from .effects import against
-from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
+from .record import Record, comparison_of, primary_table, row_of, trainings_of
 
 CAN, CANNOT = "What can be concluded", "What cannot be concluded"
 
@@ -64,7 +64,7 @@ def cells(record: Record) -> tuple[list[str], list[list[str]]]:
         name = trainings_of(row)
         pair = comparison_of(record, table, name)
         line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(row_of(table, name))]
-        line += [*_difference(pair), note_of(row, table) or (pair["verdict"] if pair else "")]
+        line += [*_difference(pair), conclusion_of(row, table, pair)]
         lines.append([*line, *(mean_of(row_of(one, name)) for one in others)])
     return head, lines
 

@@ -200,7 +200,7 @@ def test_a_row_that_is_equal_to_another_is_no_further_evidence(done: Path, copy:
         *lines["equal"][6:],
     ]
     assert lines["twice"][1:5] == lines["swiglu"][1:5]
-    assert lines["twice"][5] == "same as swiglu"
+    assert lines["twice"][5] == f"{lines['swiglu'][5]} (same as swiglu)"
     assert "of 4 runs" not in " ".join(conclude(record).cannot)
 
 
