@@ -14,10 +14,7 @@ from .commands import commands
 from .conclusions import FOUND, conclude, conclusion_of, probability
 from .pictures import curves, picture_of
 from .record import Record, comparison_of, primary_table, row_of, trainings_of
-from .text import CAN, CANNOT, method
-
-_LAST = "conclusion"
-"""Column of words."""
+from .text import CAN, CANNOT, CONCLUSION, method
 
 
 def page(record: Record, out: Path, picture: str) -> str:
@@ -94,7 +91,7 @@ def _wide(content: str, name: str) -> str:
 
 def _heads(names: Sequence[str]) -> str:
     """Return the head of a table, of which the first column has the names of rows."""
-    cells = (f"<th scope='col'{' class=words' * (one == _LAST)}>{one}</th>" for one in names)
+    cells = (f"<th scope='col'{' class=words' * (one == CONCLUSION)}>{one}</th>" for one in names)
     return f"<thead><tr>{''.join(cells)}</tr></thead>"
 
 
@@ -109,7 +106,7 @@ def _main(record: Record) -> Iterator[str]:
     """Yield the main table."""
     table = primary_table(record)
     title = f"{table['split']} {table['metric']}" if table else "result"
-    heads = ["row", _text(title), "difference", "p (Holm)", _LAST]
+    heads = ["row", _text(title), "difference", "p (Holm)", CONCLUSION]
     yield _heads([*heads, "parameters", "FLOPs", "memory", "time"])
     yield "<tbody>"
     for row in record["rows"]:

@@ -1,18 +1,17 @@
-"""The record of a study as Markdown and CSV, and the words of all its forms."""
+"""The record of a study as CSV, and words and cells that its forms share."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from typing import Any
 
-from .commands import commands
-from .conclusions import conclude, conclusion_of, probability, size_of
-from .effects import against
+from .conclusions import conclusion_of, probability, size_of
 from .record import Record, comparison_of, primary_table, row_of, trainings_of
 
 CAN, CANNOT = "What can be concluded", "What cannot be concluded"
+CONCLUSION = "conclusion"
+"""Head of the column of words in the main table."""
 
 
 def method(record: Record, *, intervals: bool = False, tests: bool = True) -> str:
@@ -57,7 +56,7 @@ def cells(record: Record) -> tuple[list[str], list[list[str]]]:
     table = primary_table(record)
     others = [one for one in record["tables"] if one is not table]
     metric = f"{table['split']} {table['metric']}" if table else "metric"
-    head = ["row", "parameters", metric, "difference", "p", "conclusion"]
+    head = ["row", "parameters", metric, "difference", "p", CONCLUSION]
     head += [f"{one['split']} {one['metric']}" for one in others]
     lines = []
     for row in record["rows"]:
@@ -81,60 +80,6 @@ def _difference(pair: Record | None) -> tuple[str, str]:
     if pair is None:
         return "", ""
     return size_of(pair), "" if pair["adjusted"] is None else probability(pair["adjusted"])
-
-
-def markdown(record: Record, picture: str = "") -> str:
-    """Return the report as Markdown.
-
-    Args:
-        record: record of the study.
-        picture: name of the picture of the differences, beside the file; `""` if there is none.
-    """
-    return "\n".join(_markdown(record, picture)) + "\n"
-
-
-def _markdown(record: Record, picture: str) -> Iterator[str]:
-    yield from (f"# {record['study']}", "")
-    if record["doc"]:
-        yield from (record["doc"], "")
-    if picture:
-        yield from (f"![differences{against(record)}]({picture})", "")
-    for title, sentences in zip((CAN, CANNOT), conclude(record), strict=True):
-        if sentences:
-            yield from (f"## {title}", "", *(f"- {line}" for line in sentences), "")
-    yield from ("## Results", "")
-    head, lines = cells(record)
-    yield _md_line(head)
-    yield _md_line(["---", *["---:"] * (len(head) - 1)])
-    yield from (_md_line(line) for line in lines)
-    yield from ("", method(record), "")
-    if record["selected"]:
-        one = record["selected"]
-        yield f"The validation data selects `{one['row']}` ({one['metric']} {one['mean']:.2f})."
-        yield ""
-    if record["lengths"]:
-        yield from _md_lengths(record["lengths"])
-    yield from ("## Rows", "")
-    for row in record["rows"]:
-        doc = f"{row['doc']} {row['solved']}".strip()
-        yield f"**{row['name']}**{': ' + doc if doc else ''}"
-        yield from ("", "```text", *(row["changes"] or ["the baseline"]), "```", "")
-    yield from ("## Commands", "", "```sh", *commands(record), "```")
-
-
-def _md_line(line: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
-
-
-def _md_lengths(lengths: Record) -> Iterator[str]:
-    yield f"## {lengths['metric']} on {lengths['split']} by words of the reference"
-    yield ""
-    names = [f"{w} (n={n})" for w, n in zip(lengths["words"], lengths["examples"], strict=True)]
-    yield _md_line(["row", *names])
-    yield _md_line(["---", *["---:"] * len(names)])
-    for name, values in lengths["rows"].items():
-        yield _md_line([name, *(f"{value:.2f}" for value in values)])
-    yield ""
 
 
 def table_csv(record: Record) -> str:

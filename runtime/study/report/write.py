@@ -13,9 +13,10 @@ from ..running.jobs import json_text
 from .effects import effects
 from .forms import FORMS, Form
 from .latex import latex
+from .markdown import markdown
 from .page import page
 from .record import Record, study_record
-from .text import markdown, table_csv
+from .text import table_csv
 
 FOLDER = "report"
 
