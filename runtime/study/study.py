@@ -160,16 +160,16 @@ class Study:
         """
         return scores_of(study_record(self.folder))
 
-    def pack(self, out: str | Path) -> list[Path]:
+    def pack(self, to: str | Path) -> list[Path]:
         """Write the results of each finished training to a file, `KEY.zip`, without weights.
 
         Args:
-            out: folder of the files.
+            to: folder of the files.
 
         Raises:
             InputError: the study was not run, or a file cannot be written.
         """
-        return pack(self.folder, Path(out))
+        return pack(self.folder, Path(to))
 
     def unpack(self, sources: Iterable[str | Path]) -> tuple[list[str], list[str]]:
         """Add finished trainings, which `run` then does not repeat.

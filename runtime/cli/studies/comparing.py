@@ -96,8 +96,9 @@ def compare(
     if json_:
         print(json.dumps([{"metric": name, **one.as_json()} for name, _, one in found], indent=2))
         return
+    same = _equal(*answers)
     for name, means, one in found:
-        print(_text(name, means, one))
+        print(_text(name, means, one, same=same))
 
 
 def _lines(path: Path) -> list[Any]:
@@ -202,13 +203,34 @@ def _compared(
     return metric.name, [float(np.mean(one.values)) for one in systems], found
 
 
-def _text(name: str, means: list[float], one: Comparison) -> str:
-    """Return a comparison as text."""
-    lines = [f"{name}: A {means[0]:.4f}, B {means[1]:.4f}", f"  B - A      {one.difference:+.4f}"]
+def _equal(first: list[list[Any]], second: list[list[Any]]) -> bool:
+    """Return whether two systems have the same predictions, in any order of their seeds."""
+    left = list(second)
+    for one in first:
+        if one not in left:
+            return False
+        left.remove(one)
+    return not left
+
+
+def _text(name: str, means: list[float], one: Comparison, *, same: bool) -> str:
+    """Return a comparison as text.
+
+    Args:
+        name: name of the metric.
+        means: its means for A and B.
+        one: the comparison.
+        same: whether both have the same predictions, which leaves nothing to test.
+    """
+    lines = [f"{name}: A {means[0]:.4f}, B {means[1]:.4f}"]
+    if same:
+        return f"{lines[0]}\n  A and B have the same predictions"
+    lines.append(f"  B - A      {one.difference:+.4f}")
     if one.low is not None and one.high is not None:
         lines[-1] += f"  [{one.low:+.4f}, {one.high:+.4f}] at 95 %"
-    if one.p is not None and one.detectable is not None:
+    if one.p is not None:
         lines.append(f"  p          {one.p:.4f}  {one.test}")
+    if one.detectable is not None:
         lines.append(f"  detectable {one.detectable:.4f} with 80 % power")
     words = {"better": "B is better", "worse": "B is worse"}
     lines.append(f"  {words.get(one.verdict, one.verdict)}")

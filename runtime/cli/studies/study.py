@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import Field
@@ -44,6 +44,13 @@ StudyName = Annotated[
     ),
 ]
 Folder = Annotated[str | None, out_option("Folder of the study. [default: outputs/NAME]")]
+
+
+def _to(what: str) -> Any:
+    """Return the option for a folder to write that is not that of the study."""
+    return option("--to", what, metavar="PATH", complete=complete_files)
+
+
 Peak = Annotated[
     float | None,
     Field(gt=0),
@@ -275,12 +282,7 @@ def report(
     *,
     out: Folder = None,
     to: Annotated[
-        str | None,
-        option(
-            "--to",
-            "Folder of the report. [default: the folder `report` of the study]",
-            metavar="PATH",
-        ),
+        str | None, _to("Folder of the report. [default: the folder `report` of the study]")
     ] = None,
     forms: Annotated[
         list[Form] | None,
@@ -299,7 +301,7 @@ def report(
 
 @command(
     "Commands",
-    "weft study pack my-study.json -o results",
+    "weft study pack my-study.json --to results",
     note="The file of a run, KEY.zip, has scores and no weights, so that results can be published, "
     "or brought together from several machines.",
     of=app,
@@ -307,23 +309,25 @@ def report(
 def pack(
     study: StudyName,
     *,
-    to: Annotated[str, out_option("Folder of the files.")],
-    folder: Annotated[
-        str | None,
-        option("--study", "Folder of the study. [default: outputs/NAME]", metavar="PATH"),
-    ] = None,
+    to: Annotated[str, _to("Folder of the files.")],
+    out: Folder = None,
 ) -> None:
     """Write the results of each finished run to a small file.
 
     Raises:
         InputError: the study was not run, or a file cannot be written.
     """
-    found = _study(study, None, folder, None)
+    found = _study(study, None, out, None)
     paths = found.pack(to)
     terminal.notice(f"{len(paths)} finished run{'s' * (len(paths) != 1)}, in {to}")
 
 
-@command("Commands", "weft study unpack my-study.json results", of=app)
+@command(
+    "Commands",
+    "weft study unpack my-study.json results",
+    note="Then `weft study run` trains only what is missing, and writes the report.",
+    of=app,
+)
 def unpack(
     study: StudyName,
     files: Annotated[
@@ -345,7 +349,9 @@ def unpack(
 @command("Commands", "weft study demo --processes 2", of=app)
 def demo(
     *,
-    out: Annotated[str, out_option("Folder to write.")] = "outputs/study-demo",
+    out: Annotated[
+        str | None, out_option("Folder of the study. [default: outputs/study-demo]")
+    ] = None,
     processes: Annotated[
         int,
         Field(ge=1),
@@ -360,9 +366,9 @@ def demo(
     """
     from ....examples.demo import write_demo_corpus
 
-    folder = Path(out) / "corpus"
-    write_demo_corpus(folder)
-    root = [f"run.data.root={folder}", *(overrides or [])]
+    corpus = Path(out or "outputs/study-demo") / "corpus"
+    write_demo_corpus(corpus)
+    root = [f"run.data.root={corpus}", *(overrides or [])]
     return run("study-demo", out=out, overrides=root, processes=processes)
 
 

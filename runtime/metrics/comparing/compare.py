@@ -77,7 +77,10 @@ class Comparison:
     """`p` with the correction of Holm 1979 for all comparisons of the family."""
     verdict: Verdict
     detectable: float | None
-    """Smallest difference that would have been found with the wanted power, by estimate."""
+    """Smallest difference that would have been found with the wanted power, by estimate.
+
+    None if it is unknown, as where nothing varies: the systems may have the same predictions.
+    """
     test: str
     """The test, in words."""
 
@@ -307,9 +310,16 @@ def _pair(
         p=p,
         adjusted=p,
         verdict="not tested",
-        detectable=detectable,
+        detectable=None if _alike(baseline, other) else detectable or None,
         test=test,
     )
+
+
+def _alike(baseline: System, other: System) -> bool:
+    """Return whether two systems have the same sums for each example, seed by seed."""
+    pairs = zip(baseline.sums, other.sums, strict=False)
+    same = len(baseline.sums) == len(other.sums) > 0
+    return same and all(np.array_equal(one, its) for one, its in pairs)
 
 
 def _untested(baseline: System, other: System) -> Comparison:

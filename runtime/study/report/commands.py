@@ -19,7 +19,7 @@ def commands(record: Record) -> list[str]:
                 seen.add(one["job"])
                 run = f"{folder}/jobs/{one['job']}/run.json"
                 command = f"weft train {run} --out outputs/{one['job']}"
-                found.append(f"{command}  # {row['name']}, seed {seed}")
+                found.append(f"{command}  # {' '.join(row['name'].split())}, seed {seed}")
     return found
 
 

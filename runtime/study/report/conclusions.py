@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .record import Record, primary_table
+from .record import Record, note_of, primary_table
 
 FOUND = ("better", "worse")
 """Verdicts of comparisons that found a difference."""
@@ -57,6 +57,20 @@ def size_of(pair: Record) -> str:
     return text if pair["low"] is None else f"{text} [{pair['low']:+.2f}, {pair['high']:+.2f}]"
 
 
+def conclusion_of(row: Record, table: Record | None, pair: Record | None) -> str:
+    """Return the verdict on a row, and in brackets what else is to know about it.
+
+    Args:
+        row: the row.
+        table: table of a metric.
+        pair: comparison of the row in it; None if it is not compared.
+    """
+    note = note_of(row, table)
+    if pair is None:
+        return note
+    return f"{pair['verdict']} ({note})" if note else str(pair["verdict"])
+
+
 def _sentence(record: Record, table: Record, pair: Record) -> str:
     """Return a comparison as a sentence."""
     text = f"{pair['other']} against {pair['baseline']}: {size_of(pair)} {table['metric']}"
@@ -102,7 +116,7 @@ def _limits(record: Record, table: Record) -> Iterator[str]:
 def _names(names: list[str]) -> str:
     """Return some names as text."""
     more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f", and {more} more rows" if more > 0 else "")
+    return ", ".join(names[:_NAMED]) + (f", and {more} more" if more > 0 else "")
 
 
 def probability(p: float) -> str:

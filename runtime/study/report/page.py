@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from ..planning.table import duration, size
 from .commands import commands
-from .conclusions import conclude, probability
+from .conclusions import FOUND, conclude, conclusion_of, probability
 from .pictures import curves, picture_of
-from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
-from .text import CAN, CANNOT, method
-
-_CLASSES = {"better": "better", "worse": "worse"}
+from .record import Record, comparison_of, primary_table, row_of, trainings_of
+from .text import CAN, CANNOT, CONCLUSION, method
 
 
 def page(record: Record, out: Path, picture: str) -> str:
@@ -30,7 +29,7 @@ def page(record: Record, out: Path, picture: str) -> str:
     return template.substitute(
         title=_text(record["study"]),
         doc=_text(record["doc"]),
-        body="\n".join([picture, *_body(record, out)]),
+        body="\n".join([_wide(picture, "differences") if picture else "", *_body(record, out)]),
     )
 
 
@@ -50,11 +49,11 @@ def _body(record: Record, out: Path) -> Iterator[str]:
             f"<p class='note'>The validation data selects <b>{_text(one['row'])}</b>"
             f" ({_text(one['metric'])} {one['mean']:.2f}); the test sets choose nothing.</p>"
         )
-    yield "<h2>Rows</h2><div class='wide'><table>"
-    yield from _main(record)
-    yield "</table></div>"
-    yield f"<p class='note'>{_text(method(record, intervals=True))}"
-    yield f" In brackets: {record['level']:.0%} intervals. Click a column to sort.</p>"
+    yield "<h2>Rows</h2>"
+    yield _wide(f"<table>{''.join(_main(record))}</table>", "rows")
+    words = method(record, intervals=True)
+    brackets = f" In brackets: {record['level']:.0%} intervals." if "intervals" in words else ""
+    yield f"<p class='note'>{_text(words)}{brackets} The heading of a column sorts by it.</p>"
     failed = [
         f"{row['name']}, seed {seed}: {one['error']}"
         for row in record["rows"]
@@ -67,7 +66,8 @@ def _body(record: Record, out: Path) -> Iterator[str]:
         yield "</ul>"
     yield from _others(record)
     if drawn := curves(record):
-        yield f"<h2>Validation {record['curve']} by update</h2>{drawn}"
+        yield f"<h2>Validation {record['curve']} by update</h2>"
+        yield _wide(drawn, "curves")
     if record["lengths"]:
         yield from _lengths(record["lengths"])
     yield "<h2>What each row changes</h2>"
@@ -84,9 +84,20 @@ def _body(record: Record, out: Path) -> Iterator[str]:
     yield f"<p class='note'>weft {_text(record['weft'])}</p>"
 
 
+def _wide(content: str, name: str) -> str:
+    """Return what scrolls where the page is narrow, also by keyboard."""
+    return f'<div class="wide" role="region" aria-label="{name}" tabindex="0">{content}</div>'
+
+
+def _heads(names: Sequence[str]) -> str:
+    """Return the head of a table, of which the first column has the names of rows."""
+    cells = (f"<th scope='col'{' class=words' * (one == CONCLUSION)}>{one}</th>" for one in names)
+    return f"<thead><tr>{''.join(cells)}</tr></thead>"
+
+
 def _cell(text: str, value: float | None = None, kind: str = "") -> str:
     """Return a cell, with the number by which it is sorted."""
-    data = "" if value is None else f' data-value="{value!r}"'
+    data = "" if value is None else f' data-value="{json.dumps(value)}"'
     look = f' class="{kind}"' if kind else ""
     return f"<td{data}{look}>{text}</td>"
 
@@ -95,9 +106,8 @@ def _main(record: Record) -> Iterator[str]:
     """Yield the main table."""
     table = primary_table(record)
     title = f"{table['split']} {table['metric']}" if table else "result"
-    heads = ["row", "parameters", "FLOPs", "memory", "time", title]
-    heads += ["difference", "p (Holm)", "conclusion"]
-    yield "<thead><tr>" + "".join(f"<th>{_text(head)}</th>" for head in heads) + "</tr></thead>"
+    heads = ["row", _text(title), "difference", "p (Holm)", CONCLUSION]
+    yield _heads([*heads, "parameters", "FLOPs", "memory", "time"])
     yield "<tbody>"
     for row in record["rows"]:
         look = " class='baseline'" if row["name"] == record["baseline"] else ""
@@ -110,48 +120,55 @@ def _others(record: Record) -> Iterator[str]:
     others = [one for one in record["tables"] if one is not primary_table(record)]
     if not others:
         return
-    yield "<h2>Other measurements</h2><div class='wide'><table><thead><tr><th>row</th>"
-    yield from (f"<th>{_text(one['split'])} {_text(one['metric'])}</th>" for one in others)
-    yield "</tr></thead><tbody>"
-    for row in record["rows"]:
-        yield f"<tr>{_cell(_text(row['name']))}"
-        for one in others:
-            name = trainings_of(row)
-            pair = comparison_of(record, one, name)
-            yield _mean(row_of(one, name), _CLASSES.get(pair["verdict"], "") if pair else "")
-        yield "</tr>"
-    yield "</tbody></table></div>"
-    yield "<p class='note'>Green and red: better and worse than the baseline, as above.</p>"
+    yield "<h2>Other measurements</h2>"
+    heads = _heads(["row", *(_text(f"{one['split']} {one['metric']}") for one in others)])
+    lines = ("".join(_means(record, row, others)) for row in record["rows"])
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    yield _wide(f"<table>{heads}<tbody>{body}</tbody></table>", "other measurements")
+    if any(pair["verdict"] in FOUND for one in others for pair in one["comparisons"]):
+        yield f"<p class='note'>Better, worse: than {_text(record['baseline'])}, as above.</p>"
+
+
+def _means(record: Record, row: Record, tables: Sequence[Record]) -> Iterator[str]:
+    """Yield the name of a row, and its means in some tables with their verdicts."""
+    yield _cell(_text(row["name"]))
+    for one in tables:
+        pair = comparison_of(record, one, trainings_of(row))
+        yield _mean(row_of(one, trainings_of(row)), pair["verdict"] if pair else "")
 
 
 def _cells(record: Record, row: Record, table: Record | None) -> Iterator[str]:
     costs = row["costs"]
     yield _cell(_text(row["name"]))
+    yield _mean(row_of(table, trainings_of(row)))
+    yield from _compared(record, row, table)
     yield _cell(f"{costs['parameters']:,}", costs["parameters"])
     yield _cell(f"{costs['flops']:,}", costs["flops"])
     yield _cell(size(costs["memory"]), costs["memory"])
     times = [one["training"]["seconds"] for one in row["seeds"].values() if "training" in one]
     mean = sum(times) / len(times) if times else None
     yield _cell("" if mean is None else duration(mean), mean)
-    yield _mean(row_of(table, trainings_of(row)))
+
+
+def _compared(record: Record, row: Record, table: Record | None) -> Iterator[str]:
+    """Yield the difference of a row from the baseline, its probability and the conclusion."""
     pair = comparison_of(record, table, trainings_of(row))
-    state = note_of(row, table)
+    words = conclusion_of(row, table, pair)
     if pair is None:
-        yield _cell("") + _cell("") + _cell(_text(state), kind="words failed")
+        yield _cell("") + _cell("") + _cell(_text(words), kind="words failed")
         return
     text = f"{pair['difference']:+.2f}"
     if pair["low"] is not None:
         text += f" <small>[{pair['low']:+.2f}, {pair['high']:+.2f}]</small>"
     yield _cell(text, pair["difference"])
     p = pair["adjusted"]
-    yield _cell("" if p is None else probability(p).replace("<", "&lt;"), p)
-    kind = _CLASSES.get(pair["verdict"], "same")
-    words = pair["verdict"] + (f" ({state})" if state else "")
+    yield _cell("" if p is None else _text(probability(p)), p)
+    kind = pair["verdict"] if pair["verdict"] in FOUND else "same"
     yield _cell(_text(words), kind=f"words {kind}")
 
 
-def _mean(row: Record | None, kind: str = "") -> str:
-    """Return the cell of a mean, with its spread and its interval."""
+def _mean(row: Record | None, verdict: str = "") -> str:
+    """Return the cell of a mean, with its spread, its interval and what was found."""
     if row is None:
         return _cell("")
     text = f"{row['mean']:.2f}"
@@ -159,19 +176,21 @@ def _mean(row: Record | None, kind: str = "") -> str:
         text += f" ± {row['spread']:.2f}"
     if row["low"] is not None:
         text += f" <small>[{row['low']:.2f}, {row['high']:.2f}]</small>"
-    return _cell(text, row["mean"], kind)
+    found = verdict in FOUND
+    return _cell(f"{text} {verdict}" if found else text, row["mean"], verdict if found else "")
 
 
 def _lengths(lengths: Record) -> Iterator[str]:
     title = f"{lengths['metric']} on {lengths['split']} by length of the reference"
-    yield f"<h2>{_text(title)}</h2><div class='wide'><table><thead><tr><th>row</th>"
-    for words, count in zip(lengths["words"], lengths["examples"], strict=True):
-        yield f"<th>{_text(words)} words <small>n = {count:,}</small></th>"
-    yield "</tr></thead><tbody>"
+    yield f"<h2>{_text(title)}</h2>"
+    groups = zip(lengths["words"], lengths["examples"], strict=True)
+    heads = [f"{_text(words)} words <small>n = {count:,}</small>" for words, count in groups]
+    body = ""
     for name, values in lengths["rows"].items():
         cells = "".join(_cell(f"{value:.2f}", value) for value in values)
-        yield f"<tr>{_cell(_text(name))}{cells}</tr>"
-    yield "</tbody></table></div>"
+        body += f"<tr>{_cell(_text(name))}{cells}</tr>"
+    table = f"<table>{_heads(['row', *heads])}<tbody>{body}</tbody></table>"
+    yield _wide(table, "scores by length")
 
 
 def _row(row: Record, out: Path) -> Iterator[str]:

@@ -1,43 +1,54 @@
-"""The record of a study as Markdown, LaTeX and CSV."""
+"""The record of a study as CSV, and words and cells that its forms share."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
 from typing import Any
 
-from .commands import commands
-from .conclusions import conclude, probability, size_of
-from .effects import against
-from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
+from .conclusions import conclusion_of, probability, size_of
+from .record import Record, comparison_of, primary_table, row_of, trainings_of
 
 CAN, CANNOT = "What can be concluded", "What cannot be concluded"
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-}
+CONCLUSION = "conclusion"
+"""Head of the column of words in the main table."""
 
 
-def method(record: Record, *, intervals: bool = False) -> str:
+def method(record: Record, *, intervals: bool = False, tests: bool = True) -> str:
     """Return how the figures of a table were computed.
 
     Args:
         record: record of the study.
         intervals: whether the table shows intervals of means, and not of differences alone.
+        tests: whether it shows differences.
     """
-    seeds = record["seeds"]
-    many = seeds > 1
-    what = f"Means over {seeds} seeds" if many else "Scores of one seed"
-    level = f"{record['level']:.0%} intervals over {'seeds and ' if many else ''}test examples"
-    shown = "Means and differences have" if intervals else "Differences have"
-    spread = "; ± is the standard deviation over seeds" if many else ""
-    return (
-        f"{what}{spread}. {shown} {level}; differences are tested with Holm's correction for all"
-        " rows of a table."
-    )
+    counts = sorted({len(row["trained"]) for row in record["rows"] if row["trained"]}) or [0]
+    fewest, most = counts[0], counts[-1]
+    several = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
+    words = f"Means over {several}" if most > 1 else "Scores of one seed"
+    words += "; ± is the standard deviation over seeds." if most > 1 else "."
+    rows = [row for table in record["tables"] for row in table["rows"]]
+    pairs = [pair for table in record["tables"] for pair in table["comparisons"]]
+    known = [
+        *(["means"] if intervals and any(row["low"] is not None for row in rows) else []),
+        *(["differences"] if tests and any(pair["low"] is not None for pair in pairs) else []),
+    ]
+    if known:
+        over = f"{'seeds and ' if most > 1 else ''}test examples"
+        have = f"{' and '.join(known)} have {record['level']:.0%} intervals over {over}."
+        words += f" {have[0].upper()}{have[1:]}"
+    if tests and any(pair["p"] is not None for pair in pairs):
+        words += " Differences are tested with Holm's correction for all comparisons of a table."
+    return words
+
+
+def sentence(text: str) -> str:
+    """Return text that ends as a sentence.
+
+    >>> sentence("Which is better?"), sentence("Learning curves")
+    ('Which is better?', 'Learning curves.')
+    """
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def cells(record: Record) -> tuple[list[str], list[list[str]]]:
@@ -45,14 +56,14 @@ def cells(record: Record) -> tuple[list[str], list[list[str]]]:
     table = primary_table(record)
     others = [one for one in record["tables"] if one is not table]
     metric = f"{table['split']} {table['metric']}" if table else "metric"
-    head = ["row", "parameters", metric, "difference", "p", "conclusion"]
+    head = ["row", "parameters", metric, "difference", "p", CONCLUSION]
     head += [f"{one['split']} {one['metric']}" for one in others]
     lines = []
     for row in record["rows"]:
         name = trainings_of(row)
         pair = comparison_of(record, table, name)
         line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(row_of(table, name))]
-        line += [*_difference(pair), note_of(row, table) or (pair["verdict"] if pair else "")]
+        line += [*_difference(pair), conclusion_of(row, table, pair)]
         lines.append([*line, *(mean_of(row_of(one, name)) for one in others)])
     return head, lines
 
@@ -69,96 +80,6 @@ def _difference(pair: Record | None) -> tuple[str, str]:
     if pair is None:
         return "", ""
     return size_of(pair), "" if pair["adjusted"] is None else probability(pair["adjusted"])
-
-
-def markdown(record: Record, picture: str = "") -> str:
-    """Return the report as Markdown.
-
-    Args:
-        record: record of the study.
-        picture: name of the picture of the differences, beside the file; `""` if there is none.
-    """
-    return "\n".join(_markdown(record, picture)) + "\n"
-
-
-def _markdown(record: Record, picture: str) -> Iterator[str]:
-    yield from (f"# {record['study']}", "")
-    if record["doc"]:
-        yield from (record["doc"], "")
-    if picture:
-        yield from (f"![differences{against(record)}]({picture})", "")
-    for title, sentences in zip((CAN, CANNOT), conclude(record), strict=True):
-        if sentences:
-            yield from (f"## {title}", "", *(f"- {line}" for line in sentences), "")
-    yield from ("## Results", "")
-    head, lines = cells(record)
-    yield _md_line(head)
-    yield _md_line(["---", *["---:"] * (len(head) - 1)])
-    yield from (_md_line(line) for line in lines)
-    yield from ("", method(record), "")
-    if record["selected"]:
-        one = record["selected"]
-        yield f"The validation data selects `{one['row']}` ({one['metric']} {one['mean']:.2f})."
-        yield ""
-    if record["lengths"]:
-        yield from _md_lengths(record["lengths"])
-    yield from ("## Rows", "")
-    for row in record["rows"]:
-        doc = f"{row['doc']} {row['solved']}".strip()
-        yield f"**{row['name']}**{': ' + doc if doc else ''}"
-        yield from ("", "```text", *(row["changes"] or ["the baseline"]), "```", "")
-    yield from ("## Commands", "", "```sh", *commands(record), "```")
-
-
-def _md_line(line: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
-
-
-def _md_lengths(lengths: Record) -> Iterator[str]:
-    yield f"## {lengths['metric']} on {lengths['split']} by words of the reference"
-    yield ""
-    names = [f"{w} (n={n})" for w, n in zip(lengths["words"], lengths["examples"], strict=True)]
-    yield _md_line(["row", *names])
-    yield _md_line(["---", *["---:"] * len(names)])
-    for name, values in lengths["rows"].items():
-        yield _md_line([name, *(f"{value:.2f}" for value in values)])
-    yield ""
-
-
-def latex(record: Record) -> str:
-    """Return the main table in LaTeX, for the package booktabs."""
-    head, lines = cells(record)
-    columns = "l" + "r" * (len(head) - 1)
-    body = [f"{' & '.join(map(_tex, line))} \\\\" for line in lines]
-    words = (record["doc"] or record["study"]).rstrip(".")
-    caption = f"{words}. {method(record)}"
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            f"{' & '.join(map(_tex, head))} \\\\",
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            rf"\caption{{{_tex(caption)}}}",
-            rf"\label{{tab:{_label(record['study'])}}}",
-            r"\end{table}",
-            "",
-        ]
-    )
-
-
-def _tex(text: str) -> str:
-    """Return text with the characters that LaTeX interprets escaped."""
-    plain = "".join(_LATEX.get(c, c) for c in text)
-    return plain.replace("±", r"$\pm$").replace("<", "$<$")
-
-
-def _label(text: str) -> str:
-    return "".join(c if c.isalnum() else "-" for c in text)
 
 
 def table_csv(record: Record) -> str:

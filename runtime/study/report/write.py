@@ -12,9 +12,11 @@ from ....specs.findings import InputError, did_you_mean
 from ..running.jobs import json_text
 from .effects import effects
 from .forms import FORMS, Form
+from .latex import latex
+from .markdown import markdown
 from .page import page
 from .record import Record, study_record
-from .text import latex, markdown, table_csv
+from .text import table_csv
 
 FOLDER = "report"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ....specs.files import write_beside
 from ..planning.space import row_at
+from ..report.markdown import line, plain, rule
 from ..running.jobs import json_text
 from .sampling import LEAST, importances
 from .search import Searching
@@ -112,16 +113,16 @@ def markdown(record: dict[str, Any]) -> Iterator[str]:
     yield ""
     names = [*record["best"][0]["values"]] if record["best"] else []
     if names:
-        yield _line(["trial", record["metric"], *names, "parameters"])
-        yield _line(["---"] * (len(names) + 3))
+        yield line(["trial", record["metric"], *names, "parameters"])
+        yield rule(len(names) + 3, range(len(names) + 3))
         for one in record["best"]:
             values = [_text(one["values"][name]) for name in names]
-            yield _line([one["trial"], f"{one['value']:.4g}", *values, f"{one['parameters']:,}"])
+            yield line([one["trial"], f"{one['value']:.4g}", *values, f"{one['parameters']:,}"])
         yield ""
     yield from ("## Importance of the factors", "")
     if record["importances"]:
-        yield from (_line(["factor", "importance"]), _line(["---"] * 2))
-        yield from (_line([name, f"{value:.2f}"]) for name, value in record["importances"].items())
+        yield from (line(["factor", "importance"]), rule(2))
+        yield from (line([name, f"{value:.2f}"]) for name, value in record["importances"].items())
         yield from ("", "PED-ANOVA (Watanabe et al. 2023); the sum is 1.", "")
     else:
         yield from (f"It is computed from {LEAST} complete trials on.", "")
@@ -131,13 +132,9 @@ def markdown(record: dict[str, Any]) -> Iterator[str]:
         yield from ("## The best rows, for the study", "", "```json", text, "```", "")
     if record["failures"]:
         yield from ("## Failures", "")
-        yield from (f"- trial {number}: {why}" for number, why in record["failures"].items())
+        yield from (f"- trial {number}: {plain(why)}" for number, why in record["failures"].items())
         yield ""
     yield from ("## Command", "", "```sh", record["command"], "```")
-
-
-def _line(cells: list[Any]) -> str:
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _text(value: Any) -> str:

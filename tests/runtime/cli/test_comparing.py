@@ -46,11 +46,27 @@ def test_one_seed_and_several_are_compared(outputs: Path, capsys: Capture) -> No
 
 
 @pytest.mark.integration
-def test_equal_outputs_are_not_distinguishable(outputs: Path, capsys: Capture) -> None:
-    """Whatever the metric."""
-    assert main(words(outputs, "good1", "good1")) == 0
+@pytest.mark.parametrize(("first", "second"), [("good1", "good1"), ("good1,good2", "good2,good1")])
+def test_equal_outputs_are_called_so(
+    first: str, second: str, outputs: Path, capsys: Capture
+) -> None:
+    """There is no difference to test, and none that would have been detected."""
+    assert main(words(outputs, first, second)) == 0
 
-    assert "not distinguishable" in capsys.readouterr().out
+    score, said = capsys.readouterr().out.splitlines()
+    assert score.startswith("bleu: A ")
+    assert said == "  A and B have the same predictions"
+    assert main(words(outputs, "good1", "good1", "--json")) == 0
+    [found] = json.loads(capsys.readouterr().out)
+    assert (found["difference"], found["detectable"]) == (0.0, None)
+
+
+@pytest.mark.integration
+def test_a_seed_given_twice_is_not_another(outputs: Path, capsys: Capture) -> None:
+    """Both systems have the first seed, and one has it twice."""
+    assert main(words(outputs, "good1,good1", "good1,good2")) == 0
+
+    assert "same predictions" not in capsys.readouterr().out
 
 
 def test_wrong_uses_are_refused(outputs: Path, capsys: Capture) -> None:

@@ -163,7 +163,7 @@ def test_a_system_against_itself_is_not_distinguishable() -> None:
     [found] = compare([system("a", same), system("b", same)], [("a", "b")], accuracy)
 
     assert (found.difference, found.verdict) == (0.0, "not distinguishable")
-    assert found.p == 1.0
+    assert (found.p, found.detectable) == (1.0, None)
 
 
 def test_lower_may_be_better_and_one_value_cannot_be_tested() -> None:

@@ -182,7 +182,7 @@ def test_the_commands(done: Path, tmp_path: Path, capsys: Capture) -> None:
     """`pack` and `unpack` take the study and say how many runs there were."""
     path, files = str(write_study(done, rows=ONE_ROW)), str(tmp_path / "files")
 
-    assert main(["study", "pack", path, "--study", str(done / "out"), "-o", files]) == 0
+    assert main(["study", "pack", path, "--out", str(done / "out"), "--to", files]) == 0
     assert "4 finished runs" in capsys.readouterr().err
     assert main(["study", "unpack", path, files, "-o", str(tmp_path / "out")]) == 0
     assert "4 added, 0 known already" in capsys.readouterr().err

@@ -108,3 +108,10 @@ def test_each_row_for_small_data_trains(tmp_path: Path) -> None:
     assert report.failed == {}
     assert {job.state for job in study.status()} == {"done"}
     shutil.rmtree(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_description_can_be_a_caption(name: str) -> None:
+    """The table of a paper tells no options of a command."""
+    study, _ = load_study(name)
+    assert "--" not in study.doc

@@ -1,0 +1,229 @@
+"""The tables of a study in LaTeX, as wide as the text of an article.
+
+They need the package booktabs.  Text is escaped for every engine; letters that only LuaLaTeX and
+XeLaTeX can set stay, and a comment at the top lists them.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from .conclusions import FOUND, probability
+from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
+from .text import mean_of, method, sentence
+
+_ROWS = 40
+"""Rows that fit on a page; more are divided into several tables."""
+_MEASURES = 3
+"""Other measurements that fit beside the names of the rows."""
+_LONG = 24
+"""Number of letters above which the names of rows may be broken into lines."""
+_WORDS = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}",
+    "|": r"\textbar{}",
+    "\N{EN DASH}": "--",
+    "\N{EM DASH}": "---",
+    "\N{LEFT SINGLE QUOTATION MARK}": "`",
+    "\N{RIGHT SINGLE QUOTATION MARK}": "'",
+    "\N{LEFT DOUBLE QUOTATION MARK}": "``",
+    "\N{RIGHT DOUBLE QUOTATION MARK}": "''",
+    "\N{HORIZONTAL ELLIPSIS}": r"\dots{}",
+    "-": "-{}",  # two of them would become a dash
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
+_GREEK = {
+    unicodedata.lookup(f"GREEK {size} LETTER {name.replace('lambda', 'lamda')}"): (
+        f"\\{name if size == 'SMALL' else name.capitalize()}"
+    )
+    for size, names in (
+        ("SMALL", "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi"),
+        ("SMALL", "rho sigma tau upsilon phi chi psi omega"),
+        ("CAPITAL", "gamma delta theta lambda xi pi sigma phi psi omega"),
+    )
+    for name in names.split()
+}
+_MATH = {
+    "<": "<",
+    ">": ">",
+    "\N{MINUS SIGN}": "-",
+    "±": r"\pm",
+    "×": r"\times",
+    "÷": r"\div",
+    "·": r"\cdot",
+    "°": r"^\circ",
+    "²": "^2",
+    "³": "^3",
+    "µ": r"\mu",
+    "→": r"\to",
+    "←": r"\leftarrow",
+    "≤": r"\le",
+    "≥": r"\ge",
+    "≠": r"\ne",
+    "≈": r"\approx",
+    "∞": r"\infty",
+    "√": r"\surd",
+    "∑": r"\sum",
+    "∈": r"\in",
+    "•": r"\bullet",
+    **_GREEK,
+}
+_MINUS = re.compile(r"(?<![\w.-])-(?=[.\d])")
+_PLAIN = re.compile(r"[\x20-\x7eÀ-ÏÑ-ÖØ-Ýßà-ïñ-öø-ýÿĀ-ăĆ-ďĒ-ėĚ-ĥĨ-ĭİ-ķĹ-ľŁ-ňŌ-ťŨ-űŴ-ž]")
+"""Letters that every engine sets as they are."""
+
+
+def latex(record: Record) -> str:
+    """Return the main table, and tables of the other measurements, in LaTeX.
+
+    Differences that were found are bold.
+    """
+    tables = [*_main(record), *_others(record)]
+    text = "\n".join(
+        line
+        for number, table in enumerate(tables, 1)
+        for line in _table(record["study"], number, *table)
+    )
+    found = sorted({c for c in text if not c.isspace() and not _PLAIN.match(c)})
+    head = ["% Needs \\usepackage{booktabs}."]
+    if found:
+        head.append(f"% pdfLaTeX cannot set {' '.join(found)}: use LuaLaTeX or XeLaTeX.")
+    return "\n".join([*head, text, ""])
+
+
+_Table = tuple[list[list[str]], list[list[str]], str]
+"""Lines of the head, lines of the body, and the caption, all of them in LaTeX."""
+
+
+def _main(record: Record) -> Iterator[_Table]:
+    """Yield the table of the first metric on the first test set."""
+    table = primary_table(record)
+    notes: dict[str, int] = {}
+    columns: list[list[str]] = [["row"], ["parameters"], [table["metric"] if table else "result"]]
+    columns += [["difference"], [f"{record['level']:.0%} interval"], ["p"]]
+    bold = False
+    lines = [[tex(one[0]) for one in columns]]
+    for row in record["rows"]:
+        name = trainings_of(row)
+        line = [tex(row["name"]), f"{row['costs']['parameters']:,}"]
+        if note := note_of(row, table):
+            line[0] += f"$^{{{_letter(notes.setdefault(note, len(notes)))}}}$"
+        line.append(tex(mean_of(row_of(table, name))))
+        pair = comparison_of(record, table, name)
+        found = pair is not None and pair["verdict"] in FOUND
+        bold = bold or found
+        lines.append([*line, *_difference(pair, bold=found)])
+    kept = [place for place in range(len(columns)) if any(line[place] for line in lines[1:])]
+    lines = [[line[place] for place in kept] for line in lines]
+    words = [sentence(record["doc"] or record["study"])]
+    if table is not None:
+        examples = f", {table['examples']:,} examples" if table["examples"] else ""
+        way = "" if table["higher_is_better"] else "; lower is better"
+        words.append(f"Metric: {table['metric']} on {table['split']}{examples}{way}.")
+    words.append(method(record))
+    if bold:
+        words.append(f"Bold differences from {record['baseline']} are significant.")
+    caption = " ".join([*map(tex, words), *_explained(notes)])
+    yield from _pages(lines[:1], lines[1:], caption)
+
+
+def _difference(pair: Record | None, *, bold: bool) -> list[str]:
+    """Return a difference, its interval and its corrected probability in LaTeX."""
+    if pair is None:
+        return ["", "", ""]
+    text = tex(f"{pair['difference']:+.2f}")
+    ends = "" if pair["low"] is None else f"[{pair['low']:+.2f}, {pair['high']:+.2f}]"
+    p = "" if pair["adjusted"] is None else probability(pair["adjusted"])
+    return [rf"\textbf{{{text}}}" if bold else text, tex(ends), tex(p)]
+
+
+def _letter(number: int) -> str:
+    """Return the mark of a note: a to z, aa to zz, and so on."""
+    return string.ascii_lowercase[number % 26] * (number // 26 + 1)
+
+
+def _explained(notes: dict[str, int]) -> Iterator[str]:
+    """Yield the notes on rows, each after its mark."""
+    for note, number in notes.items():
+        yield f"$^{{{_letter(number)}}}$ {tex(note)}."
+
+
+def _others(record: Record) -> Iterator[_Table]:
+    """Yield tables of the means of the other metrics and splits."""
+    others = [one for one in record["tables"] if one is not primary_table(record)]
+    for start in range(0, len(others), _MEASURES):
+        some = others[start : start + _MEASURES]
+        head = [["", *(one["split"] for one in some)], ["row", *(one["metric"] for one in some)]]
+        body = [
+            [row["name"], *(mean_of(row_of(one, trainings_of(row))) for one in some)]
+            for row in record["rows"]
+        ]
+        words = f"Other measurements of {record['study']}. {method(record, tests=False)}"
+        escaped = [[[tex(cell) for cell in line] for line in part] for part in (head, body)]
+        yield from _pages(escaped[0], escaped[1], tex(words))
+
+
+def _pages(head: list[list[str]], body: list[list[str]], caption: str) -> Iterator[_Table]:
+    """Divide a table into those that fit on a page."""
+    for start in range(0, len(body), _ROWS):
+        yield head, body[start : start + _ROWS], caption if start == 0 else "Continued."
+
+
+def _table(
+    study: str, number: int, head: list[list[str]], body: list[list[str]], caption: str
+) -> Iterator[str]:
+    """Yield the lines of a table."""
+    first, names = "l", [line[0] for line in body]
+    if max(map(len, names)) > _LONG:
+        first = r"p{0.22\textwidth}"
+        names = [rf"\raggedright {_breakable(name)}" for name in names]
+    columns = first + "r" * (len(head[0]) - 1)
+    label = "".join(c if c.isascii() and c.isalnum() else "-" for c in study)
+    yield from (r"\begin{table}", r"\centering", r"\footnotesize", r"\setlength{\tabcolsep}{4pt}")
+    yield from (rf"\begin{{tabular}}{{@{{}}{columns}@{{}}}}", r"\toprule")
+    yield from map(_line, head)
+    yield r"\midrule"
+    yield from (_line([name, *line[1:]]) for name, line in zip(names, body, strict=True))
+    yield from (r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}")
+    yield rf"\label{{tab:{label}{'' if number == 1 else f'-{number}'}}}"
+    yield r"\end{table}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    """Return a line; a bracket or a star at its start would be an argument of the line before."""
+    guard = "{}" if cells[0].startswith(("[", "*")) else ""
+    return f"{guard}{' & '.join(cells)} \\\\"
+
+
+def _breakable(name: str) -> str:
+    """Return an escaped name that may be broken after its punctuation."""
+    return re.sub(r"(\\_|-|[,.=/+:])(?=\w)", r"\1\\allowbreak{}", name)
+
+
+def tex(text: str) -> str:
+    r"""Return a line of text with what LaTeX interprets escaped.
+
+    A hyphen before a number is a minus, straight quotes are curved, and space of any kind is one
+    space.
+
+    >>> tex("50 % of a_b, -0.25 < x")
+    '50 \\% of a\\_b, $-$0.25 $<$ x'
+    """
+    text = _MINUS.sub("\N{MINUS SIGN}", " ".join(text.split()))
+    text = re.sub(r'(^|(?<=[\s(\[]))"', "\N{LEFT DOUBLE QUOTATION MARK}", text)
+    text = text.replace('"', "\N{RIGHT DOUBLE QUOTATION MARK}")
+    return "".join(map(_character, text, f"{text[1:]} "))
+
+
+def _character(c: str, after: str) -> str:
+    """Return a character in LaTeX, given the one that follows it."""
+    if c == "-" and after != "-":
+        return c
+    if c in _MATH:
+        return f"${_MATH[c]}$"
+    return _WORDS.get(c, c)
