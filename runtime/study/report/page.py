@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 from ..planning.table import duration, size
 from .commands import commands
 from .conclusions import conclude, probability
+from .markup import cell, drawn_row, escaped, filled, head
 from .pictures import curves, picture_of
 from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
 from .text import CAN, CANNOT, method
@@ -26,34 +24,25 @@ def page(record: Record, out: Path, picture: str) -> str:
         out: folder of the study, which contains the pictures of the rows.
         picture: the picture of the differences.
     """
-    template = Template((files(__package__) / "page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=_text(record["study"]),
-        doc=_text(record["doc"]),
-        body="\n".join([picture, *_body(record, out)]),
-    )
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
+    return filled(record["study"], record["doc"], "\n".join([picture, *_body(record, out)]))
 
 
 def _body(record: Record, out: Path) -> Iterator[str]:
     for title, lines in zip((CAN, CANNOT), conclude(record), strict=True):
         if lines:
             yield f"<h2>{title}</h2><ul class='conclusions'>"
-            yield from (f"<li>{_text(line)}</li>" for line in lines)
+            yield from (f"<li>{escaped(line)}</li>" for line in lines)
             yield "</ul>"
     if record["selected"]:
         one = record["selected"]
         yield (
-            f"<p class='note'>The validation data selects <b>{_text(one['row'])}</b>"
-            f" ({_text(one['metric'])} {one['mean']:.2f}); the test sets choose nothing.</p>"
+            f"<p class='note'>The validation data selects <b>{escaped(one['row'])}</b>"
+            f" ({escaped(one['metric'])} {one['mean']:.2f}); the test sets choose nothing.</p>"
         )
     yield "<h2>Rows</h2><div class='wide'><table>"
     yield from _main(record)
     yield "</table></div>"
-    yield f"<p class='note'>{_text(method(record, intervals=True))}"
+    yield f"<p class='note'>{escaped(method(record, intervals=True))}"
     yield f" In brackets: {record['level']:.0%} intervals. Click a column to sort.</p>"
     failed = [
         f"{row['name']}, seed {seed}: {one['error']}"
@@ -63,7 +52,7 @@ def _body(record: Record, out: Path) -> Iterator[str]:
     ]
     if failed:
         yield "<h2>Failures</h2><ul class='failed'>"
-        yield from (f"<li>{_text(line)}</li>" for line in failed)
+        yield from (f"<li>{escaped(line)}</li>" for line in failed)
         yield "</ul>"
     yield from _others(record)
     if drawn := curves(record):
@@ -78,26 +67,19 @@ def _body(record: Record, out: Path) -> Iterator[str]:
         tests = sorted({one["test"].partition(", ")[0] for one in table["comparisons"]})
         count = f", {table['examples']:,} examples" if table["examples"] else ""
         words = "; ".join([table["signature"], *tests] if table["signature"] else tests)
-        yield f"<li>{_text(table['metric'])} on {_text(table['split'])}{count}: {_text(words)}</li>"
+        what = f"{table['metric']} on {table['split']}{count}: {words}"
+        yield f"<li>{escaped(what)}</li>"
     yield "</ul>"
-    yield f"<h2>Commands</h2><pre>{_text(chr(10).join(commands(record)))}</pre>"
-    yield f"<p class='note'>weft {_text(record['weft'])}</p>"
-
-
-def _cell(text: str, value: float | None = None, kind: str = "") -> str:
-    """Return a cell, with the number by which it is sorted."""
-    data = "" if value is None else f' data-value="{value!r}"'
-    look = f' class="{kind}"' if kind else ""
-    return f"<td{data}{look}>{text}</td>"
+    yield f"<h2>Commands</h2><pre>{escaped(chr(10).join(commands(record)))}</pre>"
+    yield f"<p class='note'>weft {escaped(record['weft'])}</p>"
 
 
 def _main(record: Record) -> Iterator[str]:
     """Yield the main table."""
     table = primary_table(record)
     title = f"{table['split']} {table['metric']}" if table else "result"
-    heads = ["row", "parameters", "FLOPs", "memory", "time", title]
-    heads += ["difference", "p (Holm)", "conclusion"]
-    yield "<thead><tr>" + "".join(f"<th>{_text(head)}</th>" for head in heads) + "</tr></thead>"
+    costs = ("row", "parameters", "FLOPs", "memory", "time")
+    yield head((*costs, title, "difference", "p (Holm)", "conclusion"))
     yield "<tbody>"
     for row in record["rows"]:
         look = " class='baseline'" if row["name"] == record["baseline"] else ""
@@ -111,10 +93,10 @@ def _others(record: Record) -> Iterator[str]:
     if not others:
         return
     yield "<h2>Other measurements</h2><div class='wide'><table><thead><tr><th>row</th>"
-    yield from (f"<th>{_text(one['split'])} {_text(one['metric'])}</th>" for one in others)
+    yield from (f"<th>{escaped(one['split'])} {escaped(one['metric'])}</th>" for one in others)
     yield "</tr></thead><tbody>"
     for row in record["rows"]:
-        yield f"<tr>{_cell(_text(row['name']))}"
+        yield f"<tr>{cell(escaped(row['name']))}"
         for one in others:
             name = trainings_of(row)
             pair = comparison_of(record, one, name)
@@ -126,61 +108,58 @@ def _others(record: Record) -> Iterator[str]:
 
 def _cells(record: Record, row: Record, table: Record | None) -> Iterator[str]:
     costs = row["costs"]
-    yield _cell(_text(row["name"]))
-    yield _cell(f"{costs['parameters']:,}", costs["parameters"])
-    yield _cell(f"{costs['flops']:,}", costs["flops"])
-    yield _cell(size(costs["memory"]), costs["memory"])
+    yield cell(escaped(row["name"]))
+    yield cell(f"{costs['parameters']:,}", costs["parameters"])
+    yield cell(f"{costs['flops']:,}", costs["flops"])
+    yield cell(size(costs["memory"]), costs["memory"])
     times = [one["training"]["seconds"] for one in row["seeds"].values() if "training" in one]
     mean = sum(times) / len(times) if times else None
-    yield _cell("" if mean is None else duration(mean), mean)
+    yield cell("" if mean is None else duration(mean), mean)
     yield _mean(row_of(table, trainings_of(row)))
     pair = comparison_of(record, table, trainings_of(row))
     state = note_of(row, table)
     if pair is None:
-        yield _cell("") + _cell("") + _cell(_text(state), kind="words failed")
+        yield cell("") + cell("") + cell(escaped(state), kind="words failed")
         return
     text = f"{pair['difference']:+.2f}"
     if pair["low"] is not None:
         text += f" <small>[{pair['low']:+.2f}, {pair['high']:+.2f}]</small>"
-    yield _cell(text, pair["difference"])
+    yield cell(text, pair["difference"])
     p = pair["adjusted"]
-    yield _cell("" if p is None else probability(p).replace("<", "&lt;"), p)
+    yield cell("" if p is None else probability(p).replace("<", "&lt;"), p)
     kind = _CLASSES.get(pair["verdict"], "same")
     words = pair["verdict"] + (f" ({state})" if state else "")
-    yield _cell(_text(words), kind=f"words {kind}")
+    yield cell(escaped(words), kind=f"words {kind}")
 
 
 def _mean(row: Record | None, kind: str = "") -> str:
     """Return the cell of a mean, with its spread and its interval."""
     if row is None:
-        return _cell("")
+        return cell("")
     text = f"{row['mean']:.2f}"
     if row["spread"] is not None:
         text += f" ± {row['spread']:.2f}"
     if row["low"] is not None:
         text += f" <small>[{row['low']:.2f}, {row['high']:.2f}]</small>"
-    return _cell(text, row["mean"], kind)
+    return cell(text, row["mean"], kind)
 
 
 def _lengths(lengths: Record) -> Iterator[str]:
     title = f"{lengths['metric']} on {lengths['split']} by length of the reference"
-    yield f"<h2>{_text(title)}</h2><div class='wide'><table><thead><tr><th>row</th>"
+    yield f"<h2>{escaped(title)}</h2><div class='wide'><table><thead><tr><th>row</th>"
     for words, count in zip(lengths["words"], lengths["examples"], strict=True):
-        yield f"<th>{_text(words)} words <small>n = {count:,}</small></th>"
+        yield f"<th>{escaped(words)} words <small>n = {count:,}</small></th>"
     yield "</tr></thead><tbody>"
     for name, values in lengths["rows"].items():
-        cells = "".join(_cell(f"{value:.2f}", value) for value in values)
-        yield f"<tr>{_cell(_text(name))}{cells}</tr>"
+        cells = "".join(cell(f"{value:.2f}", value) for value in values)
+        yield f"<tr>{cell(escaped(name))}{cells}</tr>"
     yield "</tbody></table></div>"
 
 
 def _row(row: Record, out: Path) -> Iterator[str]:
     """Yield the changes of a row, in words and as a picture."""
     solved = f" {row['solved']}." if row["solved"] else ""
-    doc = f" <span>{_text(row['doc'] + solved)}</span>" if row["doc"] + solved else ""
-    yield f"<details><summary>{_text(row['name'])}{doc}</summary>"
-    yield f"<pre>{_text(chr(10).join(row['changes'] or ['the baseline']))}</pre>"
-    if picture := picture_of(out, row["name"]):
-        yield f"<div class='picture'>{picture}</div>"
     jobs = ", ".join(f"seed {seed}: {one['job']}" for seed, one in row["seeds"].items())
-    yield f"<p class='note'>jobs: {_text(jobs)}</p></details>"
+    changes = row["changes"] or ["the baseline"]
+    picture = picture_of(out, row["name"])
+    yield from drawn_row(row["name"], row["doc"] + solved, changes, picture, f"jobs: {jobs}")
