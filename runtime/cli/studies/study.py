@@ -182,7 +182,7 @@ def run(
 
 def _run(study: Study, jobs: Begun, processes: int) -> int:
     from ...study.running.live import watched
-    from ...study.running.pool import run_pool
+    from ...study.running.pool import advice, run_pool
     from ...study.running.speed import gpus
 
     live, console = terminal.shows_progress(), terminal.console()
@@ -193,6 +193,8 @@ def _run(study: Study, jobs: Begun, processes: int) -> int:
     if work.stopped_by is not None:
         terminal.notice("stopped; the same command continues")
         return 128 + work.stopped_by
+    if work.failed:
+        terminal.notice(advice(len(work.failed), study.folder))
     _report(study)
     return int(bool(work.failed))
 
