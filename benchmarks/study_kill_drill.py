@@ -51,14 +51,19 @@ def main() -> None:
         print(f"undisturbed: {time.monotonic() - began:.0f} s", flush=True)
         kill(study, folder, options.kills, options.longest, options.seed)
         finish(study, folder / "killed")
-        different = differences(folder)
+        different = differences(folder / "straight", folder / "killed", UPDATES)
     print(f"different: {different}" if different else "equal: reports, and weights to the bit")
     sys.exit(bool(different))
 
 
-def write_study(folder: Path) -> Path:
-    """Write a corpus and the study; return its file."""
-    run = json.loads(write_run(folder, UPDATES).read_text())
+def write_study(folder: Path, updates: int = UPDATES) -> Path:
+    """Write a corpus and the study; return its file.
+
+    Args:
+        folder: where they are written.
+        updates: updates of each run.
+    """
+    run = json.loads(write_run(folder, updates).read_text())
     run["data"]["test"] = {"test": run["data"]["valid"]}
     run |= {
         "accumulate": 1,
@@ -147,17 +152,17 @@ def children(parent: int) -> list[int]:
     return found
 
 
-def differences(folder: Path) -> list[str]:
-    """Return what differs between the two studies."""
+def differences(straight: Path, other: Path, updates: int) -> list[str]:
+    """Return what differs between the folders of two studies whose runs have some updates."""
     records = [
-        figures(json.loads((folder / name / "report/drill.json").read_text()))
-        for name in ("straight", "killed")
+        figures(json.loads((folder / "report/drill.json").read_text()))
+        for folder in (straight, other)
     ]
     found = [key for key in records[0] if records[0][key] != records[1][key]]
-    for job in sorted((folder / "straight/jobs").iterdir()):
-        for name in ("averaged", f"checkpoints/{UPDATES:06d}"):
+    for job in sorted((straight / "jobs").iterdir()):
+        for name in ("averaged", f"checkpoints/{updates:06d}"):
             path = f"jobs/{job.name}/train/{name}/weights.safetensors"
-            if not same(folder / "straight" / path, folder / "killed" / path):
+            if not same(straight / path, other / path):
                 found.append(path)
     return found
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 from .findings import InputError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a full disk, and of a quota."""
+
+
+def way_out(error: OSError, otherwise: str) -> str:
+    """Return what helps after a file could not be written.
+
+    Args:
+        error: the error of the system.
+        otherwise: what helps if the disk is not full.
+    """
+    return "free disk space, and run the same command again" if error.errno in FULL else otherwise
 
 
 def replaceable(out: Path) -> Path | None:
@@ -46,4 +60,5 @@ def write_beside(out: Path, content: bytes, what: str) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         problem = f"cannot write the {what}: {error.strerror}"
-        raise InputError(problem, place=str(out), help="choose another path") from error
+        help_ = way_out(error, "choose another path")
+        raise InputError(problem, place=str(out), help=help_) from error

@@ -277,6 +277,8 @@ def _detail(part: Part) -> str:
                 f" {name}"
             )  # a soft cap of 50, not `cap 50`
             phrase = "{}" if named else _PHRASES.get(name, name + " {}")
+            if value == 1 and name in _PHRASES:
+                phrase = phrase.removesuffix("s")  # 1 head
             texts.append(phrase.replace("{}", number(value)))
     return ", ".join(texts)
 

@@ -108,8 +108,9 @@ def save(folder: Path, contents: Contents) -> Path:
         finish(partial, folder, contents)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(folder.with_name(f".{folder.name}.partial"), ignore_errors=True)
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise InputError(
-            f"cannot write the checkpoint: {error}",
+            f"cannot write the checkpoint: {reason}",
             place=str(folder),
             help="free disk space and use --resume; earlier checkpoints are complete",
         ) from error
@@ -144,8 +145,9 @@ def finish(partial: Path, folder: Path, contents: Contents) -> None:
 def _refuse_full_disk(folder: Path, size: int) -> None:
     """Raise the error of a full disk before anything is written."""
     free = shutil.disk_usage(folder).free
-    if free < size + RESERVE:
-        msg = f"{size >> 20} MiB needed, {free >> 20} MiB free"
+    needed = size + RESERVE
+    if free < needed:
+        msg = f"{needed >> 20} MiB needed, {free >> 20} MiB free"
         raise OSError(errno.ENOSPC, f"no space left on the disk: {msg}")
 
 

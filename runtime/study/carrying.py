@@ -27,7 +27,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ...specs.files import write_beside
+from ...specs.files import way_out, write_beside
 from ...specs.findings import InputError
 from ..checkpoint.saving import replace_folder
 from ..system.lock import locked
@@ -250,6 +250,7 @@ def _place(folder: Path, contents: dict[str, bytes]) -> None:
         replace_folder(temporary, folder)  # its task may be there, but nothing has run
     except OSError as error:
         problem = f"cannot write the run: {error.strerror}"
-        raise InputError(problem, place=str(folder), help="choose another folder") from error
+        help_ = way_out(error, "choose another folder")
+        raise InputError(problem, place=str(folder), help=help_) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -8,12 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...graphs.draw.render import check_suffix
+from ...specs.files import write_beside
+from ...specs.findings import SpecError
 from ..metrics.comparing.compare import Comparison
 from ..spec.findings import Findings
 from .planning.base import Run
 from .planning.plan import Plan
 from .planning.table import Speed, cost_rows, plan_record, solved
 from .report.conclusions import conclude
+from .report.pictures import pictures
+from .report.plan_page import PAGE, plan_page
 from .report.record import Record, primary_table
 from .running.jobs import Job, State
 from .running.live import status_of
@@ -68,6 +73,29 @@ class StudyPlan:
         if self.findings.errors:
             return {"study": self.name, "findings": [one.as_json() for one in self.findings]}
         return plan_record(self.plan, self.speed)
+
+    def draw(self, out: str | Path) -> list[str]:
+        """Write a page with the costs, the warnings, and the drawn difference of each row.
+
+        It needs no network.
+
+        Args:
+            out: the file to write; its suffix is .html.
+
+        Returns:
+            Why rows that have a difference have no picture: one line for each problem, such as
+            that graphviz is not installed.
+
+        Raises:
+            SpecError: the study has errors.
+            InputError: the suffix is another one, or the file cannot be written.
+        """
+        check_suffix(Path(out), PAGE)
+        if self.findings.errors:
+            raise SpecError(self.findings.errors)
+        drawn, problems = pictures(self.plan)
+        write_beside(Path(out), plan_page(self.plan, self.speed, drawn).encode(), "page")
+        return problems
 
 
 def plan_of(plan: Plan, speed: Speed) -> StudyPlan:

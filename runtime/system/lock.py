@@ -15,6 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ...specs.files import way_out
 from ...specs.findings import InputError
 
 LOCK = ".lock"
@@ -28,7 +29,8 @@ def locked(folder: Path) -> Iterator[None]:
     """Lock the folder of a run for this process; create it if it is missing.
 
     Raises:
-        InputError: another process uses the folder; the message names it.
+        InputError: another process uses the folder, which the message names, or no file can be
+            written to it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock, owner = FileLock(folder / LOCK), folder / OWNER
@@ -43,7 +45,14 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         mine = {"pid": os.getpid(), "host": socket.gethostname(), "since": now}
-        owner.write_text(json.dumps(mine) + "\n")
+        try:
+            owner.write_text(json.dumps(mine) + "\n")
+        except OSError as error:
+            raise InputError(
+                f"cannot lock the folder: {error.strerror}",
+                place=str(folder),
+                help=way_out(error, "give another folder with --out"),
+            ) from error
         yield
     finally:
         owner.unlink(missing_ok=True)

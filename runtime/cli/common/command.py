@@ -8,7 +8,6 @@ also gets `--quiet` and `--verbose`, and turns errors into messages and exit cod
 
 from __future__ import annotations
 
-import errno
 import functools
 import inspect
 import os
@@ -22,6 +21,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from ....specs.files import FULL, way_out
 from ....specs.findings import InputError
 from ....specs.wording import describe
 from . import terminal
@@ -307,11 +307,11 @@ def _of_the_system(error: OSError) -> InputError:
     """
     if error.errno is None:
         raise error
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    help_ = "free disk space, and continue a training with --resume" if full else ""
     place = "" if error.filename is None else os.fsdecode(error.filename)
     problem = f"cannot read or write{' it' if place else ''}: {error.strerror}"
-    return InputError(problem, place=place, help=help_ or ("choose another path" if place else ""))
+    help_ = way_out(error, "choose another path" if place else "")
+    help_ += "; weft train continues with --resume" * (error.errno in FULL)
+    return InputError(problem, place=place, help=help_)
 
 
 def wrong(flag: str, problem: str) -> typer.BadParameter:

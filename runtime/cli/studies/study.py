@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from pydantic import Field
 
-from ....specs.findings import InputError, SpecError
+from ....specs.findings import InputError
 from ....specs.reader import shipped_names
 from ...study.report.forms import FORMS, Form
 from ..common import terminal
@@ -27,9 +27,9 @@ from ..common.parameters import (
     out_option,
     overridden,
 )
+from .planning import draw_plan, refuse_wrong, show_plan
 
 if TYPE_CHECKING:
-    from ...study.records import StudyPlan
     from ...study.study import Begun, Study
 
 StudyName = Annotated[
@@ -71,23 +71,47 @@ app = group(
 )
 
 
-@command("Commands", "weft study check my-study.json", of=app)
+@command(
+    "Commands",
+    "weft study check my-study.json",
+    "weft study check my-study.json --draw plan.html",
+    of=app,
+)
 def check(
     study: StudyName,
     *,
     out: Folder = None,
     overrides: Overrides = None,
     speed: Peak = None,
+    draw: Annotated[
+        str | None,
+        option(
+            "--draw",
+            "Draw what each row changes on a page, beside all that is printed: a file that ends in "
+            ".html.",
+            metavar="PATH",
+            complete=complete_files,
+        ),
+    ] = None,
     json_: Json = False,
 ) -> int:
     """Check every row of a study, and print its costs and what it changes. Nothing is trained."""
+    from ....graphs.draw.render import check_suffix
+    from ...study.report.plan_page import PAGE
+
+    if draw is not None:
+        check_suffix(Path(draw), PAGE)
     found = _study(study, overrides, out, speed)
     plan = found.plan()
     if json_:
         print(json.dumps(plan.as_json(), indent=2, ensure_ascii=False))
-        return int(bool(plan.findings.errors))
-    _refuse_wrong(plan)
-    _show(found, plan)
+        if plan.findings.errors:
+            return 1
+    else:
+        refuse_wrong(plan)
+        show_plan(found, plan)
+    if draw is not None:
+        draw_plan(plan, draw)
     return 0
 
 
@@ -95,29 +119,6 @@ def _study(name: str, overrides: list[str] | None, out: str | None, speed: float
     from ...study.study import Study
 
     return Study(name, out=out, overrides=overridden(overrides), gigaflops=speed)
-
-
-def _refuse_wrong(plan: StudyPlan) -> None:
-    """Print the warnings of a plan, and raise its errors.
-
-    Raises:
-        SpecError: the plan has errors.
-    """
-    terminal.show_warnings(plan.findings.warnings)
-    if errors := plan.findings.errors:
-        raise SpecError(errors)
-
-
-def _show(study: Study, plan: StudyPlan) -> None:
-    """Print the plan of a study."""
-    print("\n".join(terminal.columns(plan.table, 1)))
-    seeds = len(study.settings.seeds)
-    print(f"\none run  training at {plan.gigaflops:,.1f} GFLOP/s, without validations")
-    print(f"all      {seeds} seed{'s' * (seeds > 1)} each, one run at a time\n")
-    for row in plan.rows:
-        if row.name != study.settings.compare.baseline:
-            print(f"{row.name}  {row.solved}".rstrip())
-            print("\n".join(f"  {line}" for line in row.changes or ("no difference",)))
 
 
 @command(
@@ -169,9 +170,9 @@ def run(
             raise wrong(flag, "it has no effect with --dry")
     found = _study(study, overrides, out, speed)
     plan = found.plan()
-    _refuse_wrong(plan)
+    refuse_wrong(plan)
     if dry:
-        _show(found, plan)
+        show_plan(found, plan)
         return 0
     with begun(found, plan, rows or ()) as jobs:
         for problem in write_pictures(plan.plan, found.folder):
@@ -188,7 +189,7 @@ def run(
 
 def _run(study: Study, jobs: Begun, processes: int) -> int:
     from ...study.running.live import watched
-    from ...study.running.pool import run_pool
+    from ...study.running.pool import advice, run_pool
     from ...study.running.speed import gpus
 
     live, console = terminal.shows_progress(), terminal.console()
@@ -199,6 +200,8 @@ def _run(study: Study, jobs: Begun, processes: int) -> int:
     if work.stopped_by is not None:
         terminal.notice("stopped; the same command continues")
         return 128 + work.stopped_by
+    if work.failed:
+        terminal.notice(advice(len(work.failed), study.folder))
     _report(study)
     return int(bool(work.failed))
 

@@ -46,34 +46,47 @@ def cost_rows(plan: Plan, flops_per_second: Speed) -> list[tuple[str, ...]]:
     for row in plan.rows:
         costs = row.costs
         once = costs.seconds(flops_per_second(row.run))
-        runs = len(row.keys) or len(plan.study.seeds)
-        total += 0.0 if _is_copy(plan, row) else once * runs
+        whole = seconds_of_row(plan, row, flops_per_second)
+        total += whole or 0.0
         found.append(
             (
                 row.name,
                 f"{costs.parameters:,}",
-                _percent(costs.parameters, base.parameters),
-                _percent(costs.flops, base.flops) or f"{costs.flops:,}",
+                percent(costs.parameters, base.parameters),
+                percent(costs.flops, base.flops) or f"{costs.flops:,}",
                 size(costs.decode_state) if costs.decode_state else "",
                 size(costs.memory),
                 f"{costs.updates:,}",
                 duration(once),
-                "" if _is_copy(plan, row) else duration(once * runs),
+                "" if whole is None else duration(whole),
             )
         )
     found.append(("all", "", "", "", "", "", "", "", duration(total)))
     return found
 
 
-def _percent(value: int, base: int) -> str:
+def percent(value: int, base: int) -> str:
+    """Return by how much a value is larger than that of the baseline; `""` if it is equal.
+
+    >>> percent(303, 300), percent(7, 7)
+    ('+1.00%', '')
+    """
     if value == base or not base:
         return ""
     return f"{value / base - 1:+.2%}"
 
 
-def _is_copy(plan: Plan, row: Planned) -> bool:
-    """Return whether an earlier row trains the same."""
-    return bool(row.keys) and next(one for one in plan.rows if one.keys == row.keys) is not row
+def copied(plan: Plan, row: Planned) -> str:
+    """Return the name of the first row that trains the same as a row; `""` if it is the first."""
+    first = next(one for one in plan.rows if one is row or (row.keys and one.keys == row.keys))
+    return "" if first is row else first.name
+
+
+def seconds_of_row(plan: Plan, row: Planned, flops_per_second: Speed) -> float | None:
+    """Return the time of all runs of a row, one at a time; None if another row trains the same."""
+    if copied(plan, row):
+        return None
+    return row.costs.seconds(flops_per_second(row.run)) * len(row.keys or plan.study.seeds)
 
 
 def solved(plan: Plan, row: Planned) -> str:

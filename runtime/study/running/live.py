@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from ..planning.table import duration
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 EVERY = 1.0
 """Seconds between two pictures of the table."""
+LONGEST = 80
+"""Maximum number of letters of an error."""
 _STYLES = {"done": "green", "running": "cyan", "failed": "red", "stopped": "yellow"}
 
 
@@ -73,7 +76,8 @@ def status_table(record: dict[str, Any], out: Path, work: Work | None = None) ->
             duration(found["seconds"]) if "seconds" in found else "",
         )
         if found.get("error"):
-            table.add_row("", "", Text(found["error"][:80], style="red"))
+            error = shorten(found["error"], LONGEST, placeholder="…")
+            table.add_row("", "", Text(error, style="red"))
     table.caption = summary(rows)
     return table
 

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import disk_usage
 from types import FrameType
 from typing import Any
 
+from ....specs.findings import InputError
+from ...checkpoint.saving import RESERVE
 from .jobs import ERROR, Job, error_of, write_json
 
 POLL = 0.2
@@ -104,8 +107,13 @@ def run_pool(
                     process.send_signal(signal.SIGINT)
             while free and work.waiting and work.stopped_by is None:
                 job, slot = work.waiting.pop(0), free.pop()
-                active[job.key] = (start_job(job, slot, gpus), slot)
-                work.running[job.key] = (job, time.monotonic())
+                try:
+                    active[job.key] = (start_job(job, slot, gpus), slot)
+                except OSError as error:
+                    free.append(slot)
+                    _failed(work, job, f"it cannot be started: {error.strerror}")
+                else:
+                    work.running[job.key] = (job, time.monotonic())
             for key, (process, slot) in list(active.items()):
                 code = process.poll()
                 if code is not None:
@@ -122,9 +130,15 @@ def _ended(work: Work, job: Job, code: int) -> None:
     if job.state() == "done":
         work.done.append(job)
     elif work.stopped_by is None:
-        work.failed[job.key] = why_failed(job, code)
-        if not job.error():  # the system has killed it
-            write_json(job.folder / ERROR, error_of(work.failed[job.key]))
+        _failed(work, job, why_failed(job, code))
+
+
+def _failed(work: Work, job: Job, why: str) -> None:
+    """Note that a job failed, also in its folder unless its process did, or the disk is full."""
+    work.failed[job.key] = why
+    if not job.error():  # the system has killed it, say
+        with suppress(InputError):
+            write_json(job.folder / ERROR, error_of(why))
 
 
 def why_failed(job: Job, code: int) -> str:
@@ -135,7 +149,23 @@ def why_failed(job: Job, code: int) -> str:
         code: exit code of its process.
     """
     how = f"killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+    if not disk_usage(job.folder).free >> 20:
+        how += ", and its disk has no space left"
     return job.error() or f"{how}; see {job.folder / LOG}"
+
+
+def advice(failed: int, folder: Path) -> str:
+    """Return what to do about jobs that failed: free disk space if it is short, and try again.
+
+    Args:
+        failed: their number.
+        folder: folder of the study.
+    """
+    count = f"{failed} job{'s' * (failed != 1)} failed"
+    free = disk_usage(folder).free
+    if free < RESERVE:
+        count += f", and the disk of {folder} has {free >> 20} MiB left: free disk space"
+    return f"{count}; the same command tries again what failed, and repeats nothing that is done"
 
 
 def _signal(number: int) -> str:

@@ -186,6 +186,12 @@ def test_a_residual_path_shows_its_operations(
     assert (words.title, words.below, words.above) == ("feed-forward", below, above)
 
 
+@pytest.mark.parametrize(("heads", "words"), [(1, "1 head"), (2, "2 heads")])
+def test_one_head_is_no_plural(heads: int, words: str) -> None:
+    """Of a row of a study that has one head, say."""
+    assert words_of(part_of({"use": "attention@2", "params": {"heads": heads}})).detail == words
+
+
 def test_two_sublayers_side_by_side_are_one_box_that_names_both() -> None:
     """With the params of both."""
     read = {"use": "attention@2", "params": {"heads": 2}}

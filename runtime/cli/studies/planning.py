@@ -1,0 +1,46 @@
+"""What the commands of a study print and draw before anything trains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....specs.findings import SpecError
+from ..common import terminal
+
+if TYPE_CHECKING:
+    from ...study.records import StudyPlan
+    from ...study.study import Study
+
+
+def refuse_wrong(plan: StudyPlan) -> None:
+    """Print the warnings of a plan, and raise its errors.
+
+    Raises:
+        SpecError: the plan has errors.
+    """
+    terminal.show_warnings(plan.findings.warnings)
+    if errors := plan.findings.errors:
+        raise SpecError(errors)
+
+
+def show_plan(study: Study, plan: StudyPlan) -> None:
+    """Print the costs of the rows of a study, and what they change."""
+    print("\n".join(terminal.columns(plan.table, 1)))
+    seeds = len(study.settings.seeds)
+    print(f"\none run  training at {plan.gigaflops:,.1f} GFLOP/s, without validations")
+    print(f"all      {seeds} seed{'s' * (seeds > 1)} each, one run at a time\n")
+    for row in plan.rows:
+        if row.name != study.settings.compare.baseline:
+            print(f"{row.name}  {row.solved}".rstrip())
+            print("\n".join(f"  {line}" for line in row.changes or ("no difference",)))
+
+
+def draw_plan(plan: StudyPlan, out: str) -> None:
+    """Write the page of a plan, and say so.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    for problem in plan.draw(out):
+        terminal.notice(problem)
+    terminal.notice(f"written  {out}")
