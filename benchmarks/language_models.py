@@ -102,8 +102,8 @@ def run_of(model: str, given: argparse.Namespace) -> tuple[Run, str]:
         "checkpoint": {"every": given.updates, "average": 0},
         "threads": given.threads,
         "precision": given.precision,
-        # Without padding the perplexities of the two libraries could differ in the last digits.
-        "padding": "auto" if given.rounds else "padded",
+        # On unpadded rows the perplexities of the two libraries could differ in the last digits.
+        "without": [] if given.rounds else ["unpad"],
         "trackers": [],
         **block,
     }

@@ -87,6 +87,9 @@ def upgrade_run(value: dict[str, Any]) -> dict[str, Any]:
         left["activation_checkpointing"] = f"model.{selections}"
     elif isinstance(selections, (list, tuple)):
         left["activation_checkpointing"] = [f"model.{one}" for one in selections]
+    if left.get("padding") == "padded":
+        del left["padding"]
+        left["without"] = ["unpad"]
     return {**made, **left}
 
 

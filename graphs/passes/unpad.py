@@ -61,7 +61,7 @@ def unpad(graph: Graph, *, pad: int = 0, strict: bool = True) -> Graph:
     raise InputError(
         f"'{graph.name}' cannot be unpadded: {plan.why}",
         place="/padding",
-        help="set 'padding' to 'padded', or remove it from the run",
+        help="set 'padding' to 'auto', or remove it from the run",
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice, tee
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -14,8 +14,9 @@ from pydantic import Field
 from ...specs.findings import InputError
 from ..data.text_files import read_lines
 from ..decode.settings import GenerateSettings
+from ..system.arriving import take
 from .common import terminal
-from .common.command import DECODING, FieldsOf, command, wrong
+from .common.command import DECODING, FieldsOf, command
 from .common.models import (
     OF_THE_RUN,
     OfScores,
@@ -36,6 +37,7 @@ from .common.parameters import (
     option,
     out_option,
 )
+from .common.reading import as_it_arrives, prompts, text_lines
 
 if TYPE_CHECKING:
     from ..data.hub import Prompts
@@ -60,7 +62,8 @@ Buffer = Annotated[
     Field(ge=1),
     option(
         "--buffer",
-        "Number of lines to read ahead; 1 answers each line immediately. [default: 1000]",
+        "Number of lines to read ahead. Those that have come through a pipe are answered when none "
+        "follows for 0.05 s. [default: 1000]",
     ),
 ]
 Progress = Annotated[
@@ -97,10 +100,6 @@ def translate(
             "Phrases that each translation must contain, line by line, separated by tabs.",
         ),
     ] = None,
-    interactive: Annotated[
-        bool,
-        typer.Option("--interactive", help="Show a prompt, and answer each line immediately."),
-    ] = False,
     json_: Annotated[
         bool,
         typer.Option("--json", help="Write one JSON object per line: texts, tokens and scores."),
@@ -129,30 +128,26 @@ def translate(
     """
     from ..decode.translate import BUFFER, FIRST_LINES
 
-    if interactive and (source or out):
-        raise wrong("--interactive", "it reads the terminal: leave out the input and output files")
-    if interactive and (buffer or progress):
-        raise wrong("--interactive", "it answers each line: leave out --buffer and --progress")
     model = open_checkpoints(
         checkpoint,
         search_of(search, sampling, sample=sample),
         place,
     )
-    read_ahead = 1 if interactive else buffer or BUFFER
-    lines = _prompted() if interactive else terminal.text_lines(source, _EMPTY)
-    counter = None if interactive else counter_for("lines translated", out, asked=progress)
+    ahead = buffer or BUFFER
+    kept: deque[TranslationRequest] = deque()
+    requests = _requests(text_lines(source, _EMPTY), prefix, include, kept)
+    counter = counter_for("lines translated", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
-            # `tee` buffers at most the lines that are read ahead.
-            read, kept = tee(_requests(lines, prefix, include))
             hypotheses = model.translator.hypotheses(
-                read,
-                buffer=read_ahead,
+                as_it_arrives(requests, source, ahead),
+                buffer=ahead,
                 first=FIRST_LINES,
                 warn=terminal.warn,
                 callback=counter.more if counter is not None else None,
             )
-            for number, (found, request) in enumerate(zip(hypotheses, kept, strict=True), 1):
+            for number, found in enumerate(hypotheses, 1):
+                request = kept.popleft()
                 if json_ or alignment or attention:
                     record = _record_of(model, request, found, alignment, attention)
                     file.write(json.dumps({"line": number, **record}, ensure_ascii=False) + "\n")
@@ -164,15 +159,18 @@ def translate(
                 counter.close()
 
 
-def counter_for(what: str, out: str | None, *, asked: bool) -> terminal.Counter | None:
-    """Return a counter if the user asked for it, or if it does not disturb the output.
+def counter_for(
+    what: str, source: str | None, out: str | None, *, asked: bool
+) -> terminal.Counter | None:
+    """Return a counter if the user asked for it, or if it disturbs neither output nor prompt.
 
     Args:
         what: what is counted, such as `lines translated`.
+        source: the input file, if there is one.
         out: the output file, if there is one.
         asked: whether the user asked for progress.
     """
-    free = out is not None or not sys.stdout.isatty()
+    free = (out is not None or not sys.stdout.isatty()) and not prompts(source)
     return terminal.Counter(what) if asked or (terminal.shows_progress() and free) else None
 
 
@@ -201,21 +199,20 @@ def _write_plain(out: TextIO, model: Model, found: list[Hypothesis], number: int
         out.write(f"{number}\t{one.score:.4f}\t{text}\n" if several else f"{text}\n")
 
 
-def _prompted() -> Iterator[str]:
-    """Prompt for lines on stderr and yield them until the end of input."""
-    while True:
-        print("> ", end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            print(file=sys.stderr)
-            return
-        yield line.rstrip("\n")
-
-
 def _requests(
-    lines: Iterable[str], prefix: str | None, include: str | None
+    lines: Iterable[str],
+    prefix: str | None,
+    include: str | None,
+    kept: deque[TranslationRequest],
 ) -> Iterator[TranslationRequest]:
-    """Yield each line with the prefix and the phrases required of its translation."""
+    """Yield each line with the prefix and the phrases required of its translation.
+
+    Args:
+        lines: the lines.
+        prefix: file of prefixes, line by line.
+        include: file of phrases, line by line.
+        kept: a list to which each request is appended before it is yielded.
+    """
     from ..decode.translate import TranslationRequest
 
     begins = None if prefix is None else read_lines(prefix)
@@ -223,7 +220,9 @@ def _requests(
     for number, line in enumerate(lines, 1):
         begin = "" if begins is None else _next(begins, str(prefix), number)
         hold = "" if holds is None else _next(holds, str(include), number)
-        yield TranslationRequest(line, begin, [one for one in hold.split("\t") if one.strip()])
+        phrases = [one for one in hold.split("\t") if one.strip()]
+        kept.append(TranslationRequest(line, begin, phrases))
+        yield kept[-1]
 
 
 def _next(lines: Iterator[str], place: str, number: int) -> str:
@@ -341,9 +340,10 @@ def generate(
     check_generates(model.graph)
     tokenizer = None if ids else prompts_of(model.checkpoint)
     each = settings.get("samples", 1)
-    lines = enumerate(terminal.text_lines(source, "continuing from an empty line"), 1)
+    lines = enumerate(text_lines(source, "continuing from an empty line"), 1)
+    arriving = as_it_arrives(lines, source, batch)
     with terminal.writing(out) as file:
-        while rows := list(islice(lines, batch)):
+        while rows := take(arriving, batch):
             prompts = [_ids(tokenizer, number, line) for number, line in rows]
             found = model.generate(prompts, **settings)
             for row, (number, line) in enumerate(rows):

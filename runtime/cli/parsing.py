@@ -34,6 +34,7 @@ from .common.parameters import (
     option,
     out_option,
 )
+from .common.reading import as_it_arrives, text_lines
 from .decoding import Buffer, Input, Output, Progress, counter_for
 
 if TYPE_CHECKING:
@@ -113,9 +114,10 @@ def parse(
         ),
         constrained,
     )
-    sentences = map(raw_words_of if raw else words_of, terminal.text_lines(source, _EMPTY))
+    words = map(raw_words_of if raw else words_of, text_lines(source, _EMPTY))
     ahead = buffer or BUFFER
-    counter = counter_for("lines parsed", out, asked=progress)
+    sentences = as_it_arrives(words, source, ahead)
+    counter = counter_for("lines parsed", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
             found = model.parser.parse(sentences, buffer=ahead, warn=terminal.warn)
@@ -127,8 +129,7 @@ def parse(
                 else:
                     text = pretty(one.tree) if on_lines else str(one.tree)
                 file.write(text + "\n")
-                if ahead == 1:
-                    file.flush()
+                file.flush()
                 pictures.draw(number, None if one is None else one.tree)
                 if counter is not None:
                     counter.more(1)

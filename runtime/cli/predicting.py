@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +13,7 @@ from pydantic import Field
 
 from ...specs.files import write_beside
 from ...specs.findings import InputError, did_you_mean
+from ..system.arriving import take
 from .common import terminal
 from .common.command import DECODING, command, wrong
 from .common.models import PlaceUncompiled, open_checkpoints
@@ -28,6 +28,7 @@ from .common.parameters import (
     overrides_option,
     refuse_test_set,
 )
+from .common.reading import as_it_arrives, text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -85,7 +86,7 @@ def predict(
     buffer: Annotated[
         int,
         Field(ge=1),
-        typer.Option("--buffer", help="Number of rows to read ahead; 1 answers each immediately."),
+        typer.Option("--buffer", help="Number of rows to read ahead."),
     ] = 1000,
     progress: Annotated[
         bool,
@@ -109,12 +110,12 @@ def predict(
         terminal.warn(answered + row, problem, "row")
 
     ready = model.predictor(predictor_of(predictor, overrides), answers=answers, warn=warn)
-    rows = _rows(source)
+    rows = as_it_arrives(_rows(source), source, buffer)
     raw = model.answering.raw if model.trained is not None else dict
-    counter = counter_for("rows answered", out, asked=progress)
+    counter = counter_for("rows answered", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
-            while part := [raw(row) for row in islice(rows, buffer)]:
+            while part := [raw(row) for row in take(rows, buffer)]:
                 found = ready.answers(part)
                 for one in found:
                     value = record_of(one) if details else as_json(one.value)
@@ -195,7 +196,7 @@ def _rows(source: str | None) -> Iterator[dict[str, Any]]:
     Raises:
         InputError: a line is not a JSON object.
     """
-    for number, line in enumerate(terminal.text_lines(source, "it is no row"), 1):
+    for number, line in enumerate(text_lines(source, "it is no row"), 1):
         place = f"{source or 'standard input'}, line {number}"
         try:
             row = json.loads(line)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 
 from torch import nn
 
 from ..data.symbols import Vocabulary
+from ..system.arriving import take
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens, decode_ids
 from .positions import longest_source, positions_of
@@ -101,7 +101,8 @@ class Translator:
     ) -> Iterator[list[Hypothesis]]:
         """Yield the `nbest` hypotheses of each line, best first; none for an empty line.
 
-        A line is yielded after the batch that completes it and all lines before it.
+        A line is yielded after the batch that completes it and all lines before it.  If `lines`
+        are `Arriving`, those that have arrived are translated without waiting for others.
 
         Args:
             lines: as in `translate`.
@@ -114,12 +115,14 @@ class Translator:
                 repeatedly. The hypotheses yielded for them are meaningless.
         """
         stream, start, ahead = iter(lines), 0, min(buffer, first or buffer)
-        while chunk := list(islice(stream, ahead)):
+        while chunk := take(stream, ahead):
             requests = [
                 TranslationRequest(line) if isinstance(line, str) else line for line in chunk
             ]
             yield from self._chunk(requests, start, warn, callback, cancelled)
-            start, ahead = start + len(chunk), min(2 * ahead, buffer)
+            start += len(chunk)
+            if len(chunk) == ahead:
+                ahead = min(2 * ahead, buffer)
 
     def _chunk(
         self,

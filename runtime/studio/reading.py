@@ -10,7 +10,7 @@ from ...graphs.draw.scene.facts import foldable
 from ...graphs.draw.scene.page import add_origins
 from ...graphs.draw.scene.scene import read_key, scene
 from ...graphs.ir.graph import Graph
-from ...graphs.passes.pipeline import PassName, Settings, pipeline
+from ...graphs.passes.pipeline import PassName, Settings, after
 from ...specs.findings import Finding
 from ...specs.load import LoadedSpec
 from ...specs.reader import read_json
@@ -113,7 +113,7 @@ def look(
     if graph is None:
         return made
     if last is not None:
-        graph = pipeline(graph, one.settings, last)[-1].graph
+        graph = after(graph, one.settings, last)
     folds = read_key(key)
     known = foldable(graph)
     kept = " ".join(word for word in key.split() if word[1:] in known)

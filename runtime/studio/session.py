@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar, get_args
 
 from ...graphs.diff.diff import diff as graph_diff
 from ...graphs.ir.graph import Graph
-from ...graphs.passes.pipeline import PassName, pipeline
+from ...graphs.passes.pipeline import PassName, after
 from ...specs.findings import InputError
 from ...specs.load import FOLDERS, LoadedSpec
 from ...specs.reader import SHIPPED, find, read_text, shipped_names
@@ -226,7 +226,7 @@ class Session:
         from ..codegen.module import lower  # noqa: PLC0415
 
         last = asked.get("pass") or None
-        graph = pipeline(one.graph, one.settings, last)[-1].graph if last else one.graph
+        graph = after(one.graph, one.settings, last) if last else one.graph
         program = lower(graph)
         parts = [*(inner.source for inner in program.models), program.source]
         return {"code": "\n\n".join(parts)}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import find, parse, read_file
@@ -38,6 +38,19 @@ Positive = Annotated[int, Field(ge=1)]
 AnyMetric = Annotated[Metric, Selected(METRICS)]
 AnyPredictor = Annotated[PredictorSettings, Selected(PREDICTORS)]
 AnyTracker = Annotated[TrackerSettings, Selected(TRACKERS)]
+LeftOut = Literal["unpad", "fuse", "kernels", "casts"]
+"""A pass of training that a run may leave out."""
+_KEPT = {
+    "checkpoint": (
+        "it runs only for the parts that 'activation_checkpointing' selects",
+        "remove it, and these parts",
+    ),
+    "parallel": (
+        "without it, each process would train another model with its share of the data",
+        "remove it, and train without torchrun for a training of one process",
+    ),
+}
+"""Any other pass of training to the reason why it cannot be left out, and a way out."""
 
 
 class KernelSettings(Settings):
@@ -158,14 +171,17 @@ class Run(Settings):
     kernels: KernelSettings = KernelSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of the training; `auto` uses a GPU if one is available."""
-    padding: Literal["auto", "padded", "unpadded"] = "auto"
+    padding: Literal["auto", "unpadded"] = "auto"
     """`unpadded` computes only non-padding tokens, everywhere except in the attention kernel;
-    `auto` does so if at least 5 % of all positions are padding.  Dropout then draws other random
-    numbers."""
+    `auto` does so if at least 5 % of all positions are padding, unless `without` names `unpad`.
+    Dropout then draws other random numbers."""
     activation_checkpointing: str | tuple[str, ...] = ()
     """Parts with activation checkpointing: the backward pass computes their activations again
     instead of storing them.  Selections as in patches, such as `model.encoder.*`.  Less memory,
     more time, the same results."""
+    without: tuple[LeftOut, ...] = ()
+    """Passes over the graph to leave out, such as `["fuse"]`; see docs/passes.md.  Results are the
+    same up to rounding, but without `unpad` dropout draws other random numbers."""
     parallel: ParallelSettings = ParallelSettings()
     """Distributed training with torchrun; see docs/scaling.md."""
     threads: Positive | None = None
@@ -196,6 +212,22 @@ class Run(Settings):
         if self.predict is None or not self.evaluate.predict:
             return self.predict
         return changed_predictor(self.predict, self.evaluate.predict, "evaluate.predict")
+
+    @field_validator("without", mode="before")
+    @classmethod
+    def _check_without(cls, names: Any) -> Any:
+        """Check that each pass to leave out is named once and is not required.
+
+        Raises:
+            SettingError: one is not.
+        """
+        for at, name in enumerate(names if isinstance(names, list | tuple) else ()):
+            if isinstance(name, str) and name in _KEPT:
+                why, help_ = _KEPT[name]
+                raise SettingError(f"the pass '{name}' cannot be left out: {why}", at, help_=help_)
+            if name in names[:at]:
+                raise SettingError(f"'{name}' is named twice", at, help_="remove it")
+        return tuple(names) if isinstance(names, list) else names
 
     @model_validator(mode="after")
     def _check(self) -> Self:

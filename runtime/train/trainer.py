@@ -160,8 +160,10 @@ class Trainer:
         self.stop_reason = signal_name(stop_signal) or self.stop_reason
         return bool(checkpoint_due)
 
-    def _kernels(self) -> Kernels:
-        """Choose kernels on the main process, for all processes."""
+    def _kernels(self) -> Kernels | None:
+        """Choose kernels on the main process, for all processes; None if the pass is left out."""
+        if "kernels" in self.run.without:
+            return None
         chosen = chosen_kernels(self.context, self.state) if self.world.is_main_process else None
         self.state.kernels = self.world.broadcast(self.state.kernels)
         return chosen or chosen_kernels(self.context, self.state)

@@ -19,7 +19,6 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from ....specs.files import replaceable
 from ....specs.findings import Finding, InputError, SpecError
-from ...data.text_files import raw_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -173,25 +172,6 @@ def columns(rows: Sequence[Sequence[str]], words: int) -> list[str]:
         for row in rows
     ]
     return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
-
-
-def text_lines(path: str | None, instead: str) -> Iterator[str]:
-    """Yield the lines of a file or of standard input; a line that is not UTF-8 becomes empty.
-
-    Args:
-        path: a file, plain text or gzip; None and `-` are standard input.
-        instead: what happens to a line that is not UTF-8, for the warning.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    raw = sys.stdin.buffer if path in (None, "-") else raw_lines(str(path))
-    for number, line in enumerate(raw, 1):
-        try:
-            yield line.rstrip(b"\n").decode("utf-8")
-        except UnicodeDecodeError:
-            warn(number, f"not UTF-8, so {instead}")
-            yield ""
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -75,10 +76,10 @@ def show(
     """Print the tree of a spec's nodes, with types and parameters, or how it is computed.
 
     --passes alone prints the passes of training, and --code alone the code before all passes.
-    The passes of a run are those of its settings. Whether "padding": "auto" unpads depends on the
-    data; here it does. Kernels that are "auto" are measured when training begins. A run with
-    settings of parallelism is shown for two groups of processes, any other for one process;
-    decoding as on a CPU whose kernels take prepacked matrices.
+    The passes of a run are those of its settings, less those of "without". Whether "padding":
+    "auto" unpads depends on the data; here it does. Kernels that are "auto" are measured when
+    training begins. A run with settings of parallelism is shown for two groups of processes, any
+    other for one process; decoding as on a CPU whose kernels take prepacked matrices.
     """
     purposes: list[Purpose] = []
     purposes += ["train"] if train else []
@@ -105,7 +106,7 @@ def show(
     if purpose != "train":
         graph = deployed_graph(graph)
         settings = _settings_of(graph, purpose, quantize=quantize == "int8", shortlisted=shortlist)
-    steps = _steps(graph, replace(settings, without=left_out), after)
+    steps = _steps(graph, settings, left_out, after)
     if differs:
         print(_difference([graph, *(step.graph for step in steps)], str(after)))
     elif passes:
@@ -181,17 +182,30 @@ def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool, shortlisted:
     )
 
 
-def _steps(graph: Graph, settings: Settings, after: PassName | None) -> list[Step]:
+def _steps(
+    graph: Graph, settings: Settings, without: Sequence[PassName], after: PassName | None
+) -> list[Step]:
     """Return the passes of a graph, up to one of them.
 
+    Args:
+        graph: the graph.
+        settings: settings of the passes; a run may leave some out.
+        without: further passes to leave out.
+        after: the last pass to run; None to run all.
+
     Raises:
-        InputError: the last one is left out, or a pass is none of its purpose.
+        InputError: the last one is left out, one is left out twice, or a pass is none of its
+            purpose.
     """
+    if twice := [name for name in without if name in settings.without]:
+        problem = f"the run leaves '{twice[0]}' out already"
+        raise InputError(problem, place="--without", help="remove the option")
+    settings = replace(settings, without=(*settings.without, *without))
     if after in settings.without:
         raise InputError(f"the pass '{after}' is left out", place="--after", help="leave it in")
     names = NAMES[settings.purpose]
     given = [*(("--after", after) for _ in range(after is not None))]
-    given += [("--without", name) for name in settings.without]
+    given += [("--without", name) for name in without]
     for option, name in given:
         if name not in names:
             problem = f"'{name}' is not a pass of --{settings.purpose}"

@@ -12,6 +12,7 @@ from ..common import terminal
 from ..common.command import STUDIES, command, wrong
 from ..common.models import PlaceUncompiled, open_checkpoints
 from ..common.parameters import Json, argument, complete_files, file_option, option
+from ..common.reading import text_lines
 
 if TYPE_CHECKING:
     from ...metrics.comparing.compare import Comparison
@@ -107,7 +108,7 @@ def _lines(path: Path) -> list[Any]:
     Raises:
         InputError: the file cannot be read, or a line is not JSON.
     """
-    lines = list(terminal.text_lines(str(path), "it is empty"))
+    lines = list(text_lines(str(path), "it is empty"))
     if ".jsonl" not in path.suffixes:
         return lines
     found = []

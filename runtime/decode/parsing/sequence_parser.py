@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
 from torch import nn
 
@@ -14,6 +13,7 @@ from ...data.treebank.columns.encodings import symbols_of
 from ...data.treebank.linearization import LINEARIZATIONS, WORD, Linearization
 from ...data.treebank.reader import spelled
 from ...data.treebank.settings import ParsingSettings
+from ...system.arriving import take
 from ..decode import Request, SpecialTokens, decode_ids
 from ..positions import positions_of
 from ..search.logits_processors import LogitsProcessor
@@ -59,7 +59,7 @@ class SequenceParser:
     ) -> Iterator[Parse | None]:
         """Yield the parse of each sentence, in order; None for an empty sentence."""
         stream, start = iter(sentences), 0
-        while chunk := list(islice(stream, buffer)):
+        while chunk := take(stream, buffer):
             yield from self._chunk(chunk, start, warn)
             start += len(chunk)
 

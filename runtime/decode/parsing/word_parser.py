@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from ...data.batches import pad_rows
 from ...data.symbols import Vocabulary
 from ...data.treebank.words import Words
+from ...system.arriving import take
 from ..positions import positions_of
 from .parse import BUFFER, Parse, Sentence, Warn, by_length
 
@@ -90,7 +90,7 @@ def in_batches(
         positions: number of positions of the models; None if unlimited.
     """
     stream, start = iter(sentences), 0
-    while chunk := list(islice(stream, buffer)):
+    while chunk := take(stream, buffer):
         found: list[Parse | None] = [None] * len(chunk)
         waiting = by_length(chunk, source, warn, start, positions)
         waiting.sort(key=lambda one: -len(chunk[one[0]]))

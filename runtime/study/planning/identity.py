@@ -39,6 +39,8 @@ def signature(run: Run, graph: Graph) -> str:
     settings = run.model_dump(mode="json", by_alias=True)
     for name in _NAMES:
         settings.pop(name, None)
+    if not run.without:  # jobs of before there was this setting are the same
+        del settings["without"]
     settings["evaluate"] = {
         key: each for key, each in settings["evaluate"].items() if key not in ("metrics", "samples")
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import position_limits, visits
 from ....graphs.passes.freeze import trained_weights
+from ....graphs.passes.fuse import is_fusible
 from ....graphs.passes.objective import deployed_graph, feeds_of, trained_models
 from ....graphs.passes.parallel import divided_blocks
 from ....graphs.passes.select import chosen
@@ -15,7 +17,7 @@ from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.settings import TextSettings
 from ...predict.search import MaskPredict
 from ...predict.settings import Searching
-from ..run import Run
+from ..run import LeftOut, Run
 from ..schedule import learning_rate
 from .effects import changed, unused
 from .metrics import metric_places, unknown_losses
@@ -24,6 +26,13 @@ _TAKEN = frozenset(
     {"auxiliary", "data_wait_share", "epoch", "mfu", "rate", "seconds", "tokens_per_second"}
 ) | {"answers", "samples", "type", "update"}
 """Values that the history of a run has besides losses and scores."""
+
+_READERS: dict[str, tuple[LeftOut, ...]] = {
+    "product": ("kernels",),
+    "attention": ("kernels",),
+    "loss": ("kernels", "fuse"),
+}
+"""Setting of `kernels` to the passes that use it."""
 
 
 def objective_fits(run: Run, graph: Graph) -> Iterator[Finding]:
@@ -34,6 +43,7 @@ def objective_fits(run: Run, graph: Graph) -> Iterator[Finding]:
     yield from _limits(run, graph)
     yield from _partition(run, graph)
     yield from _model_settings(run, graph)
+    yield from _left_out(run, graph)
     yield from _segments(run, graph)
     yield from _searched_source(run, graph)
     yield from unknown_losses(graph, metric_places(run))
@@ -156,17 +166,8 @@ def _model_settings(run: Run, graph: Graph) -> Iterator[Finding]:
     if changed(run, "auxiliary") and not graph.root.unwired_losses():
         problem = f"the models of '{graph.name}' have no loss that the objective leaves unwired"
         yield unused("/auxiliary", problem, "remove it")
-    if run.padding == "unpadded":
-        models = trained_models(graph).values() or [graph]
-        plans = {model.name: plan_unpad(model) for model in models}
-        if not any(plan.axes for plan in plans.values()):
-            name, plan = next(iter(plans.items()))
-            yield Finding(
-                code="R04",
-                at="/padding",
-                problem=f"'{name}' cannot be unpadded: {plan.why}",
-                help="set 'padding' to 'padded', or remove it",
-            )
+    if run.padding == "unpadded" and (why := _stays_padded(graph)):
+        yield Finding(code="R04", at="/padding", problem=why, help="set it to 'auto', or remove it")
     if run.dropout_from > 1 and not any(_drops(visit.part) for visit in visits(graph.root)):
         problem = f"'{graph.name}' has no dropout with these params"
         yield unused("/dropout_from", problem, "remove it, or set the params of dropout")
@@ -174,6 +175,50 @@ def _model_settings(run: Run, graph: Graph) -> Iterator[Finding]:
         learning_rate(1, run.schedule, deployed_graph(graph).params.get("d_model"))
     except InputError as error:
         yield Finding(code="R04", at="/schedule", problem=error.problem, help=error.help)
+
+
+def _stays_padded(graph: Graph) -> str:
+    """Return why no model of an objective can be unpadded; "" if one can."""
+    models = trained_models(graph).values() or [graph]
+    plans = {model.name: plan_unpad(model) for model in models}
+    if any(plan.axes for plan in plans.values()):
+        return ""
+    name, plan = next(iter(plans.items()))
+    return f"'{name}' cannot be unpadded: {plan.why}"
+
+
+def _left_out(run: Run, graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each pass to leave out that would not run or that a setting needs."""
+    idle: dict[str, str] = {}
+    if graph.segments is not None:
+        why = f"the models of '{graph.name}' run as steps"
+        idle = dict.fromkeys(get_args(LeftOut), why)
+        del idle["kernels"]
+    elif run.without:
+        if why := _stays_padded(graph):
+            idle["unpad"] = why
+        if not is_fusible(graph):
+            idle["fuse"] = f"no loss of '{graph.name}' reads a linear map that only losses read"
+        if run.precision == "float32":
+            idle["casts"] = "'precision' is 'float32'"
+    running = ", ".join(name for name in get_args(LeftOut) if name not in idle)
+    for number, name in enumerate(run.without):
+        if name in idle:
+            problem = f"the pass '{name}' would not run: {idle[name]}"
+            at = pointer("without", number)
+            yield unused(at, problem, f"remove it; passes that can be left out here: {running}")
+    if "unpad" in run.without and run.padding == "unpadded":
+        yield Finding(
+            code="R04",
+            at="/padding",
+            problem="'unpadded' needs the pass 'unpad', which 'without' leaves out",
+            help="set it to 'auto', or leave 'unpad' in",
+        )
+    for key, readers in _READERS.items():
+        missing = [reader for reader in readers if reader in run.without]
+        if missing and changed(run.kernels, key):
+            problem = f"the pass '{missing[0]}', which uses it, is left out"
+            yield unused(pointer("kernels", key), problem, f"remove it, or leave '{missing[0]}' in")
 
 
 def _drops(part: object) -> bool:

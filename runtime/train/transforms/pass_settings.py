@@ -32,7 +32,7 @@ def settings_of_run(
     wanted = run.activation_checkpointing
     requested: Precision = "float32" if run.precision == "auto" else run.precision
     return Settings(
-        unpad=unpad and run.padding != "padded",
+        unpad=unpad,
         strict=run.padding == "unpadded",
         activation_checkpointing=(wanted,) if isinstance(wanted, str) else tuple(wanted),
         kernels=_named(run) if kernels is None else kernels,
@@ -40,6 +40,7 @@ def settings_of_run(
         data=run.parallel.data,
         tensor=run.parallel.tensor,
         precision=requested if precision is None else precision,
+        without=run.without,
     )
 
 

@@ -29,12 +29,13 @@ SAMPLED = 2_000
 """The same with sub-word sampling, which takes time."""
 
 
-def planned_graph(context: TrainingContext, kernels: Kernels) -> Graph:
+def planned_graph(context: TrainingContext, kernels: Kernels | None) -> Graph:
     """Return the graph that a run trains, with its passes applied, and log what they change.
 
     Args:
         context: the run and its data.
-        kernels: the kernels that were chosen; logged where they are.
+        kernels: the kernels that were chosen; logged where they are.  None if the run leaves the
+            pass out.
 
     Raises:
         InputError: the run unpads a model that cannot be unpadded, a selection is wrong, or the
@@ -44,7 +45,7 @@ def planned_graph(context: TrainingContext, kernels: Kernels) -> Graph:
     models = trained_models(graph).values()
     possible = (
         graph.segments is None
-        and run.padding != "padded"
+        and "unpad" not in run.without
         and any(plan_unpad(model).axes for model in models)
     )
     share = padding_of(context.corpus, run.batch, run.seed) if possible else 0.0
@@ -52,10 +53,12 @@ def planned_graph(context: TrainingContext, kernels: Kernels) -> Graph:
     settings = settings_of_run(
         run,
         unpad=unpad,
-        kernels=kernels.choice,
+        kernels=None if kernels is None else kernels.choice,
         processes=context.world.size,
         precision=context.place.precision,
     )
+    if run.without:
+        context.listener.log(f"passes left out: {', '.join(run.without)}")
     for step in pipeline(graph, settings):
         graph = step.graph
         more = f" ({share:.1%} of the positions are padding)" if step.name == "unpad" else ""

@@ -18,15 +18,15 @@ def printed(capsys: Capture, *arguments: str) -> str:
 
 
 def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
-    """`padding` and `activation_checkpointing` of the run decide."""
+    """`without`, `activation_checkpointing` and others of the run decide."""
     rows = json.loads(printed(capsys, "multi30k-en-de", "--passes", "--json"))
-    padded = json.loads(
+    other = json.loads(
         printed(
             capsys,
             "multi30k-en-de",
             "--passes",
             "--json",
-            *("--set", "padding=padded"),
+            *("--set", 'without=["fuse"]'),
             *("--set", "activation_checkpointing=model.decoder.*"),
             *("--set", "parallel.data=fsdp"),
             *("--set", "precision=bfloat16"),
@@ -43,10 +43,10 @@ def test_the_passes_of_a_run_are_those_of_its_settings(capsys: Capture) -> None:
     ]
     assert [bool(row["changed"]) for row in rows] == [True, True, False, True, False, False]
     assert rows[3]["changed"] == ["products and attention measured when training begins"]
-    assert padded[0]["changed"] == []
-    assert padded[2]["changed"] == ["4 modules, from model.decoder.0"]
-    assert padded[4]["changed"] == ["fsdp shards 8 layers separately, from model.encoder.0"]
-    assert padded[5]["changed"] == [
+    assert [row["pass"] for row in other] == ["unpad", "checkpoint", "kernels", "parallel", "casts"]
+    assert other[1]["changed"] == ["4 modules, from model.decoder.0"]
+    assert other[3]["changed"] == ["fsdp shards 8 layers separately, from model.encoder.0"]
+    assert other[4]["changed"] == [
         "fsdp gathers weights in bfloat16, and sums gradients in float32"
     ]
 
@@ -97,6 +97,12 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
     for word in ("without_padding(", "LinearOutput("):
         assert word in trained
         assert word not in plain
+    left_out = ("multi30k-en-de", "--set", 'without=["fuse"]', "--train")
+    assert printed(capsys, *left_out, "--code") == unfused
+    assert main(["show", *left_out, "--code", "--without", "fuse"]) == 1
+    assert "the run leaves 'fuse' out already" in capsys.readouterr().err
+    assert main(["show", *left_out, "--after", "fuse"]) == 1
+    assert "the pass 'fuse' is left out" in capsys.readouterr().err
     assert "LinearOutput(" not in unfused
     assert "without_padding(" in unfused
     assert first == unfused

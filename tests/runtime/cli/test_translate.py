@@ -7,9 +7,11 @@ import io
 import json
 import math
 import os
+import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -329,18 +331,53 @@ def test_settings_out_of_range_are_refused(
     assert "Invalid value for '--top-p': it must be at most 1" in capsys.readouterr().err
 
 
-def test_a_terminal_gets_each_answer_at_once(
-    folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The prompt is on stderr and each answer on stdout, until the end of input."""
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdin", io.StringIO("sun moon\ntree\n"))
-        patch.setattr(sys, "stdout", out)
-        assert main(["translate", str(folders / "000008"), "--interactive"]) == 0
+@pytest.fixture
+def running(folders: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start `weft translate` with pipes that stay open."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft", "translate", str(folders / "000008"), "--device", "cpu"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield process
+        process.kill()
 
-    assert capsys.readouterr().err.count("> ") == 3
-    assert out.buffer.getvalue().decode().count("\n") == 2  # type: ignore[attr-defined]
+
+def test_lines_of_an_open_pipe_are_answered_in_order(
+    running: subprocess.Popen[str], translate: Translate
+) -> None:
+    """Each answer is read before the next line is written; then all others at once."""
+    assert running.stdin is not None
+    assert running.stdout is not None
+    answers = []
+    for line in LINES:
+        running.stdin.write(f"{line}\n")
+        running.stdin.flush()
+        answers.append(running.stdout.readline().rstrip("\n"))
+
+    rest, _ = running.communicate("".join(f"{line}\n" for line in LINES * 20))
+
+    assert [*answers, *rest.splitlines()] == translate(lines=LINES * 21)
+    assert running.returncode == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals of POSIX")
+def test_an_interrupted_command_leaves_its_pipe(running: subprocess.Popen[str]) -> None:
+    """The thread that waits for a line does not keep Python from ending."""
+    assert running.stdin is not None
+    assert running.stdout is not None
+    running.stdin.write("tree\n")
+    running.stdin.flush()
+    running.stdout.readline()
+
+    running.send_signal(signal.SIGINT)
+
+    assert running.wait(timeout=60) == 130
+    assert running.stderr is not None
+    assert "Fatal" not in running.stderr.read()
 
 
 def test_perplexity_of_scores_is_finite(folders: Path) -> None:

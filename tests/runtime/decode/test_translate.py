@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from weft.runtime import api
 from weft.runtime.decode import translate as translate_module
+from weft.runtime.decode.settings import Hypothesis
 from weft.runtime.decode.translate import Translator, recurring
+from weft.runtime.system.arriving import Arriving
 from weft.specs.findings import InputError
 
 
@@ -56,6 +60,34 @@ def test_a_line_is_yielded_when_it_is_done(
     assert next(found)
     assert (len(read), len(decoded)) == (3, 2)
     assert len(list(found)) == 4
+
+
+def test_buffers_grow_only_while_lines_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a file, or of a pipe that was read ahead; after a pause, the next is small again."""
+    sizes = list[int]()
+
+    def chunk(_: Translator, lines: list[str], *more: object) -> Iterator[list[Hypothesis]]:
+        del more
+        sizes.append(len(lines))
+        return iter([[]] * len(lines))
+
+    monkeypatch.setattr(Translator, "_chunk", chunk)
+    nothing: Any = None
+    translator = Translator(nothing, nothing, nothing, nothing)
+    arrived = Arriving(map(str, range(20)), 21)
+    arrived._thread.join()
+
+    for lines in (map(str, range(20)), arrived):
+        sizes.clear()
+        assert len(list(translator.hypotheses(lines, buffer=8, first=2))) == 20
+        assert sizes == [2, 4, 8, 6]
+
+    sizes.clear()
+    asked = threading.Semaphore(0)
+    typed = ("line" for _ in range(5) if asked.acquire(timeout=60))
+    one_by_one = Arriving(typed, 21, waiting=asked.release, pause=0.001)
+    assert len(list(translator.hypotheses(one_by_one, buffer=8, first=2))) == 5
+    assert sizes == [1] * 5
 
 
 def test_sizes_of_batches_recur() -> None:

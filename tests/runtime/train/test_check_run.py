@@ -13,9 +13,12 @@ from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.data.readers.settings import Split
 from weft.runtime.data.settings import FilterSettings
+from weft.runtime.spec.check import graph_of
 from weft.runtime.train.check_run import check_run
+from weft.runtime.train.checks.model import objective_fits
 from weft.runtime.train.run import Run, load_run
 from weft.specs.findings import InputError, SpecError
+from weft.specs.load import load
 from weft.specs.reader import shipped_names
 
 from ..conftest import SMALL
@@ -149,7 +152,17 @@ def test_a_model_that_cannot_be_unpadded_is_told(toy_run: Maker) -> None:
     [found] = [one for one in check_run(run, "run.json") if one.code[0] == "R"]
 
     assert (found.code, found.at) == ("R04", "/padding")
-    assert "to 'padded'" in found.help
+    assert "to 'auto'" in found.help
+
+
+def test_fusing_cannot_be_left_out_where_no_loss_can_be_fused(toy_run: Maker) -> None:
+    """CTC is no loss by positions; its model stays padded, and the run is in float32."""
+    ctc = graph_of(load(str(shipped_names("objectives")["ctc"])))
+
+    [found] = [one for one in objective_fits(toy_run(without=["fuse"]), ctc) if "out" in one.at]
+
+    assert (found.code, found.at) == ("R01", "/without/0")
+    assert found.help == "remove it; passes that can be left out here: kernels"
 
 
 def test_every_missing_file_is_named(toy_run: Maker, tmp_path: Path) -> None:

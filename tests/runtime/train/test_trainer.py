@@ -258,14 +258,19 @@ def test_unpadded_training_equals_padded_training(toy_run: Maker, tmp_path: Path
     calm = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
     logs: dict[str, list[str]] = {}
     curves = {}
-    for name, batch in (("padded", 200), ("unpadded", 200), ("auto", 4000)):
+    runs: dict[str, tuple[dict[str, Any], int]] = {
+        "padded": ({"without": ["unpad"]}, 200),
+        "unpadded": ({"padding": "unpadded"}, 200),
+        "auto": ({}, 4000),
+    }
+    for name, (setting, batch) in runs.items():
         messages = logs.setdefault(name, [])
 
         class LogListener(api.Silent):
             def log(self, text: str, messages: list[str] = messages) -> None:
                 messages.append(text)
 
-        run = toy_run(padding=name, params=calm, batch={"tokens": batch})
+        run = toy_run(**setting, params=calm, batch={"tokens": batch})
         api.train(run, out=tmp_path / name, listener=LogListener())
         curves[name] = [
             event["nll"] for event in read(tmp_path / name / "metrics.jsonl") if "nll" in event

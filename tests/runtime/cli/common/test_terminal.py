@@ -98,17 +98,6 @@ def test_a_failure_before_the_first_line_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_line_that_is_not_utf_8_is_empty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The warning gives its number; the other lines are kept."""
-    source = tmp_path / "in"
-    source.write_bytes(b"a\n\xff\xfe\nb")
-
-    assert list(terminal.text_lines(str(source), "it is skipped")) == ["a", "", "b"]
-    assert capsys.readouterr().err == "warning: line 2: not UTF-8, so it is skipped\n"
-
-
 def test_a_reader_that_has_gone_does_not_end_a_training() -> None:
     """`weft train ... 2>&1 | head` closes the pipe; the training goes on without its log."""
     read, write = os.pipe()

@@ -220,6 +220,7 @@ def test_a_trained_model_is_measured_on_documents_in_segments(tmp_path: Path) ->
         ({"column": {"segment": None}}, "/data/columns"),
         ({"objective": "language-model"}, "/data/columns/text/segment"),
         ({"padding": "unpadded"}, "/padding"),
+        ({"without": ["kernels", "fuse"]}, "/without/1"),
         ({"activation_checkpointing": ["model.decoder.*"]}, "/activation_checkpointing"),
         ({"batch": {"tokens": 3}}, "/batch/tokens"),
     ],

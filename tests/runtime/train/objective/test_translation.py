@@ -28,6 +28,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "accumulated": {},
     "one batch": {"accumulate": 1},
     "unpadded": {"padding": "unpadded"},
+    "without passes": {"without": ["unpad", "fuse", "kernels"]},
+    "unpadded, not fused": {"padding": "unpadded", "without": ["fuse"]},
     "clipped": {"optimizer": {"clip": 0.1, "eps": EPS}},
     "smoothed": {"params": {"model": STILL, "label_smoothing": 0.3}},
     "not smoothed": {"params": {"model": STILL, "label_smoothing": 0.0}},
