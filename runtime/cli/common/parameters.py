@@ -148,6 +148,11 @@ def out_option(what: str) -> Any:
     )
 
 
+def to_option(what: str) -> Any:
+    """Return the option for a folder to write that is not that of the job."""
+    return option("--to", what, metavar="PATH", complete=complete_files)
+
+
 def _axes(texts: list[str] | None) -> list[str]:
     """Check that each text is a list of `AXIS=SIZE`, and return each separately."""
     found = [one.strip() for many in texts or () for one in many.split(",")]

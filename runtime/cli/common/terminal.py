@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from ....specs.files import replaceable
+from ....specs.files import FULL, replaceable
 from ....specs.findings import Finding, InputError, SpecError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def discard(stream: IO[str]) -> None:
         os.close(nowhere)
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (*FULL, errno.EFBIG)
 """Errors of a full disk, of a quota, and of a limit on the size of files."""
 
 

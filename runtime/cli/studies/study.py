@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from pydantic import Field
@@ -26,6 +26,7 @@ from ..common.parameters import (
     option,
     out_option,
     overridden,
+    to_option,
 )
 from .planning import draw_plan, refuse_wrong, show_plan
 
@@ -44,11 +45,6 @@ StudyName = Annotated[
     ),
 ]
 Folder = Annotated[str | None, out_option("Folder of the study. [default: outputs/NAME]")]
-
-
-def _to(what: str) -> Any:
-    """Return the option for a folder to write that is not that of the study."""
-    return option("--to", what, metavar="PATH", complete=complete_files)
 
 
 Peak = Annotated[
@@ -285,7 +281,7 @@ def report(
     *,
     out: Folder = None,
     to: Annotated[
-        str | None, _to("Folder of the report. [default: the folder `report` of the study]")
+        str | None, to_option("Folder of the report. [default: the folder `report` of the study]")
     ] = None,
     forms: Annotated[
         list[Form] | None,
@@ -312,7 +308,7 @@ def report(
 def pack(
     study: StudyName,
     *,
-    to: Annotated[str, _to("Folder of the files.")],
+    to: Annotated[str, to_option("Folder of the files.")],
     out: Folder = None,
 ) -> None:
     """Write the results of each finished run to a small file.

@@ -188,15 +188,17 @@ def _stays_padded(graph: Graph) -> str:
 
 
 def _left_out(run: Run, graph: Graph) -> Iterator[Finding]:
-    """Yield a finding for each pass to leave out that would not run or that a setting needs."""
+    """Yield a finding for each pass to leave out that would not run or that a setting needs.
+
+    Leaving `unpad` out is no mistake where padding stays: runs of format 2 with any model may have
+    `"padding": "padded"`, which means the same.
+    """
     idle: dict[str, str] = {}
     if graph.segments is not None:
         why = f"the models of '{graph.name}' run as steps"
         idle = dict.fromkeys(get_args(LeftOut), why)
-        del idle["kernels"]
+        del idle["kernels"], idle["unpad"]
     elif run.without:
-        if why := _stays_padded(graph):
-            idle["unpad"] = why
         if not is_fusible(graph):
             idle["fuse"] = f"no loss of '{graph.name}' reads a linear map that only losses read"
         if run.precision == "float32":

@@ -333,7 +333,11 @@ def test_settings_out_of_range_are_refused(
 
 @pytest.fixture
 def running(folders: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start `weft translate` with pipes that stay open."""
+    """Start `weft translate` with pipes that stay open.
+
+    It inherits what this process does on SIGINT, which a shell ignores in the background.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, "-m", "weft", "translate", str(folders / "000008"), "--device", "cpu"],
         stdin=subprocess.PIPE,
@@ -341,6 +345,7 @@ def running(folders: Path) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
     )
+    signal.signal(signal.SIGINT, before)
     with process:
         yield process
         process.kill()

@@ -288,6 +288,11 @@ def test_keys_depend_on_what_is_trained_and_on_nothing_else(
     os.utime(train, (1, 1))
     assert keys(plan(toy_study())) == before  # the time of a file does not count
     assert keys(plan(toy_study(set={"without": ["fuse"]}))) != before
+    left = [
+        keys(plan(toy_study(set={"without": names})))
+        for names in (["unpad", "fuse"], ["fuse", "unpad"])
+    ]
+    assert left[0] == left[1] != before
     train.write_text(train.read_text().replace("sun", "moon"))
     assert keys(plan(toy_study()))["baseline"] != before["baseline"]
 

@@ -162,7 +162,18 @@ def test_fusing_cannot_be_left_out_where_no_loss_can_be_fused(toy_run: Maker) ->
     [found] = [one for one in objective_fits(toy_run(without=["fuse"]), ctc) if "out" in one.at]
 
     assert (found.code, found.at) == ("R01", "/without/0")
-    assert found.help == "remove it; passes that can be left out here: kernels"
+    assert found.help == "remove it; passes that can be left out here: unpad, kernels"
+
+
+def test_unpadding_may_be_left_out_where_padding_stays(toy_run: Maker) -> None:
+    """So a run of format 2 with "padding": "padded" is still valid for a model with experts."""
+    experts = {"spec": "moe-transformer", "params": {}}
+    file = str(shipped_names("objectives")["translation"])
+    graph = graph_of(load(file, {"model": experts}))
+
+    found = [one for one in objective_fits(toy_run(without=["unpad"]), graph) if "out" in one.at]
+
+    assert found == []
 
 
 def test_every_missing_file_is_named(toy_run: Maker, tmp_path: Path) -> None:
