@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -227,12 +227,7 @@ class Run(Settings):
                 raise SettingError(f"the pass '{name}' cannot be left out: {why}", at, help_=help_)
             if name in names[:at]:
                 raise SettingError(f"'{name}' is named twice", at, help_="remove it")
-        if not isinstance(names, list | tuple):
-            return names
-        known = get_args(LeftOut)
-        if not {*map(str, names)} <= {*known}:
-            return tuple(names)
-        return tuple(sorted(names, key=known.index))  # so equal runs have equal keys in studies
+        return tuple(names) if isinstance(names, list) else names
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -39,6 +39,7 @@ def signature(run: Run, graph: Graph) -> str:
     settings = run.model_dump(mode="json", by_alias=True)
     for name in _NAMES:
         settings.pop(name, None)
+    settings["without"] = sorted(run.without)  # their order means nothing
     if not run.without:  # jobs of before there was this setting are the same
         del settings["without"]
     settings["evaluate"] = {
