@@ -45,8 +45,6 @@ StudyName = Annotated[
     ),
 ]
 Folder = Annotated[str | None, out_option("Folder of the study. [default: outputs/NAME]")]
-
-
 Peak = Annotated[
     float | None,
     Field(gt=0),
