@@ -31,7 +31,7 @@ from .form import Spec
 from .text.places import Source, line_and_column
 from .text.scan import DEEPEST, without_comments
 from .upgrade import FORMATS, Upgrader, upgrade_format
-from .wording import form_finding
+from .wording import form_finding, own_errors
 
 LARGEST = 384 << 10
 """Maximum bytes of a spec or run file; 1,000 nodes, written out in full, take 300,000."""
@@ -311,7 +311,9 @@ def parse(
             return form.model_validate_json(text, strict=True)
         return form.model_validate(value)
     except ValidationError as errors:
-        findings = (form_finding(error, form, value, source) for error in errors.errors())
+        findings = (
+            form_finding(error, form, value, source) for error in own_errors(errors.errors())
+        )
         raise SpecError(at_most(findings, source)) from None
 
 

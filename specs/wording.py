@@ -6,7 +6,7 @@ pydantic's messages are written for programmers; no message of Weft repeats them
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -132,6 +132,16 @@ class SettingError(ValueError):
         self.at, self.help = at, help_
 
 
+def own_errors(errors: list[ErrorDetails]) -> Iterator[ErrorDetails]:
+    """Yield the errors but for lists and objects that are short only of their wrong entries."""
+    places = [error["loc"] for error in errors]
+    for error in errors:
+        own = error["loc"]
+        inside = any(len(at) > len(own) and at[: len(own)] == own for at in places)
+        if error["type"] != "too_short" or not inside:
+            yield error
+
+
 def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:
     """Convert one pydantic error into a finding."""
     place, known = error_place(error["loc"], form, value)
@@ -169,14 +179,17 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
     fix = _converted(at, error)
     subject = f"{_subject(place)} " if place else "the file "
     help_ = f"write {wanted}" if wanted else _WAYS_OUT.get(error["type"], "")
+    given = [error["input"]]
     if isinstance(raised := error.get("ctx", {}).get("error"), SettingError):
         inner = [*place, *raised.at]
         at, help_ = (pointer(*inner) if _has(value, inner) else at), raised.help
+        if not place:  # the whole file says nothing
+            given = [_inner(value, inner)] if at else []
     return Finding(
         code="S04",
         at=at,
         problem=clause if error["type"] == "value_error" else subject + clause,
-        evidence=(f"given  {_json(error['input'])}",),
+        evidence=tuple(f"given  {_json(one)}" for one in given),
         help=help_,
         source=source,
         fix=fix,

@@ -42,7 +42,7 @@ def rows_of(study: StudySettings, source: str) -> list[Row]:
         total = _product(counts) if study.grid.cross else sum(counts)
         if total + len(found) > MOST_ROWS:
             raise SpecError([_too_many(total, source)])
-        found += _crossed(levels, source) if study.grid.cross else _alone(levels)
+        found += _crossed(levels, source) if study.grid.cross else _alone(study.grid.factors)
     names = [row.name for row in found]
     twice = [row for number, row in enumerate(found) if row.name in names[:number]]
     if twice:
@@ -108,12 +108,13 @@ def levels_of(factor: Factor) -> Iterator[tuple[str, Change]]:
 _Levels = Mapping[str, Mapping[str, Change]]
 
 
-def _alone(factors: _Levels) -> list[Row]:
+def _alone(factors: Mapping[str, Factor]) -> list[Row]:
     """Return a row for each level."""
     return [
-        Row(f"{factor}={level}", change, pointer("grid", "factors", factor))
-        for factor, levels in factors.items()
-        for level, change in levels.items()
+        Row(f"{name}={level}", change, at + (pointer("levels", level) if factor.levels else ""))
+        for name, factor in factors.items()
+        for at in (pointer("grid", "factors", name),)
+        for level, change in levels_of(factor)
     ]
 
 

@@ -96,6 +96,20 @@ class Measure(Settings):
     predict: dict[str, Any] = Field(default_factory=dict)
     """Changes of the settings of the predictor, such as `{"beam": 5}`."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Check that no test set occurs twice.
+
+        Raises:
+            SettingError: one does.
+        """
+        names = self.tests or ()
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                msg = f"the test set '{name}' occurs twice"
+                raise SettingError(msg, "tests", number, help_="remove it")
+        return self
+
 
 class Compare(Settings):
     """How rows are compared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,21 @@ from ....specs.composition.inherit import FOLDERS, parent_of
 from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ....specs.form import FORMAT, UseNode, describes_run
 from ....specs.held import load_held
-from ....specs.load import load, load_child
+from ....specs.load import OVERRIDES, load, load_child
 from ....specs.reader import read_file, shipped_names
 from ....specs.upgrade import RUN_FORMATS, upgrade_format
 from ...train.check_run import check_run
 from ...train.objective.context import objective_file
 from ...train.objective.planned import graph_of_run
 from ...train.run import Run, run_of, set_dotted
+from ..document.change import Change
 from ..document.rows import Row
 from ..document.settings import StudySettings
 
 RUNS = "runs"
 """Folder of `specs/` that contains the shipped runs."""
+_MATCH = "/match/"
+"""Beginning of the places of the study's `match`."""
 
 __all__ = ["Base", "Run", "base_of", "finished_run", "read_run", "row_value"]
 
@@ -49,6 +52,8 @@ class Base:
     """File of the study."""
     inline: bool
     """Whether the study contains the run."""
+    changed: tuple[tuple[str, str], ...] = ()
+    """Places in the run that the study changes, each with the place of the change."""
 
 
 def base_of(study: StudySettings, source: str) -> Base:
@@ -86,11 +91,16 @@ def base_of(study: StudySettings, source: str) -> Base:
                 )
             ]
         )
+    changed = []
     if study.root is not None:
         set_dotted(value, "data.root", study.root, source, "/root")
+        changed.append((pointer("data", "root"), "/root"))
     for dotted, new in study.set.items():
-        set_dotted(value, dotted, copy.deepcopy(new), source, pointer("set", dotted))
-    return Base(value, file, source, inline=isinstance(study.run, dict))
+        at = pointer("set", dotted)
+        set_dotted(value, dotted, copy.deepcopy(new), source, at)
+        changed.append((pointer(*dotted.split(".")), at))
+    inline = isinstance(study.run, dict)
+    return Base(value, file, source, inline=inline, changed=(*changed,))
 
 
 def row_value(base: Base, row: Row) -> dict[str, Any]:
@@ -234,22 +244,53 @@ def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:
 def _placed(finding: Finding, base: Base, row: Row) -> Finding:
     help_ = finding.help.replace("data.root", "root")  # the key of a study
     finding = replace(finding, help=help_)
+    of_run = finding.source in (base.source, OVERRIDES)
+    by_study = _cause(finding.at, base.changed) if of_run else ""
     if not row.at:  # the base run itself
+        if by_study:
+            return replace(finding, at=by_study, source=base.study, fix=None, placed=True)
         at = f"/run{finding.at}" if base.inline and finding.source == base.source else finding.at
         return replace(finding, at=at)
     if finding.at.startswith("/patch") and finding.source == base.study:
         return replace(finding, at=row.at + finding.at if _is_written(row) else row.at, fix=None)
-    if finding.source == base.study and finding.at.startswith(row.at):
+    if finding.source == base.study and finding.at.startswith((row.at, _MATCH)):
         return finding
     where = f"in the row '{row.name}', {finding.source or 'the run'}#{finding.at}"
-    at = row.at
-    for key, keys in (("set", row.change.set), ("params", row.change.params)):
-        for name in keys if _is_written(row) else ():
-            last = pointer(*name.split("."))
-            if finding.at.endswith(last) or f"{last}/" in finding.at:
-                at = row.at + pointer(key, name)
+    by_row = _cause(finding.at, _changed_by(row.change)) if _is_written(row) else ""
+    at = row.at + by_row if by_row else by_study or row.at
     evidence = (*finding.evidence, where)
     return replace(finding, at=at, source=base.study, evidence=evidence, fix=None, placed=True)
+
+
+def _changed_by(change: Change) -> list[tuple[str, str]]:
+    """Return the ends of places in a run or spec that a row changes, each with that of the change.
+
+    Both are JSON Pointers; the second ones lead from the row.
+    """
+    found = [(pointer(*name.split(".")), pointer("set", name)) for name in change.set]
+    found += [(pointer(name), pointer("params", name)) for name in change.params]
+    found += [("/objective", "/objective")] if change.objective is not None else []
+    for number, patch in enumerate(change.patch):
+        given = patch.get("set")
+        for name in given if isinstance(given, dict) else ():
+            found.append((pointer(*name.split(".")), pointer("patch", number, "set", name)))
+    return found
+
+
+def _cause(at: str, changed: Sequence[tuple[str, str]]) -> str:
+    """Return the place of the change that a finding is about; `""` if it is not known.
+
+    It is the one that names most of the finding's place; else the only one inside of it.
+
+    Args:
+        at: JSON Pointer of the finding.
+        changed: ends of places that are changed, each with the place of its change.
+    """
+    about = [(len(end), cause) for end, cause in changed if f"{end}/" in f"{at}/"]
+    longest = [cause for length, cause in about if length == max(about)[0]]
+    inside = [cause for end, cause in changed if at and end.startswith(f"{at}/")]
+    found = longest or inside
+    return found[0] if len(found) == 1 else ""
 
 
 def _is_written(row: Row) -> bool:

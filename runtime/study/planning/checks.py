@@ -47,25 +47,30 @@ def _own_settings(study: StudySettings, base: Base) -> Iterator[Finding]:
     owners |= {"updates": "budget", "schedule.total": "budget"} if study.budget.counts else {}
     places = [("/set", study.set)]
     places += [(pointer("rows", n, "set"), row.set) for n, row in study.rows.items()]
+    written: list[tuple[str, str, Any]] = []
     factors: list[tuple[str, tuple[str, Factor]]]
     factors = [("search", one) for one in (study.search.factors.items() if study.search else ())]
     factors += [("grid", one) for one in (study.grid.factors.items() if study.grid else ())]
     for kind, (name, factor) in factors:
         at = pointer(kind, "factors", name)
-        if factor.set is not None:
-            places += [(at, {factor.set: value}) for value in (*factor.values, None)]
+        if factor.set in owners:
+            written.append((at + pointer("set"), factor.set, None))
+        elif factor.set is not None:
+            values = enumerate(factor.values)
+            written += [(at + pointer("values", n), factor.set, value) for n, value in values]
         places += [(at + pointer("levels", n, "set"), one.set) for n, one in factor.levels.items()]
     for at, settings in places:
-        for path, value in settings.items():
-            for owned in owners:
-                if path == owned or _contains(value, path, owned):
-                    yield Finding(
-                        code="Y07",
-                        at=at + pointer(path),
-                        problem=f"the study determines '{owned}' by its '{owners[owned]}'",
-                        help="remove it",
-                        source=base.study,
-                    )
+        written += [(at + pointer(path), path, value) for path, value in settings.items()]
+    for at, path, value in written:
+        for owned in owners:
+            if path == owned or _contains(value, path, owned):
+                yield Finding(
+                    code="Y07",
+                    at=at,
+                    problem=f"the study determines '{owned}' by its '{owners[owned]}'",
+                    help="remove it",
+                    source=base.study,
+                )
 
 
 def _contains(value: Any, path: str, inner: str) -> bool:
@@ -85,7 +90,12 @@ def of_measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
 
     def wrong(at: str, problem: str, help_: str) -> Finding:
         return Finding(
-            code="Y07", at=f"/measure{at}", problem=problem, help=help_, source=base.study
+            code="Y07",
+            at=f"/measure{at}",
+            problem=problem,
+            evidence=(f"in the row '{row.name}'",),
+            help=help_,
+            source=base.study,
         )
 
     for row in rows:
@@ -93,8 +103,7 @@ def of_measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
         for number, name in enumerate(measure.tests or ()):
             if name not in tests:
                 help_ = did_you_mean(name, tests) or "add it to 'data.test' of the run"
-                problem = f"the run of the row '{row.name}' has no test set '{name}'"
-                yield wrong(f"/tests/{number}", problem, help_)
+                yield wrong(f"/tests/{number}", f"the run has no test set '{name}'", help_)
         metrics = measure.metrics or row.run.metrics()
         places = [(one, f"/measure/metrics/{n}") for n, one in enumerate(measure.metrics)]
         unfit = [*wrong_metrics(row.run, places), *unknown_losses(row.graph, places)]
@@ -104,12 +113,10 @@ def of_measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
         yield from (replace(one, source=base.study) for one in unfit)
         predicted = [one.name for one in metrics if one.needs == "predictions"]
         if predicted and (row.run.predict is None or row.run.answers is None):
-            problem = (
-                f"'{predicted[0]}' needs predictions, and the row '{row.name}' does not say how"
-            )
+            problem = f"'{predicted[0]}' needs predictions, and the run does not say how"
             yield wrong("/metrics", problem, "add 'predict' and 'answers' to the run")
         if measure.predict and row.run.predict is None:
-            yield wrong("/predict", f"the row '{row.name}' does not predict", "remove it")
+            yield wrong("/predict", "the run does not predict", "remove it")
         elif measure.predict and row.run.predict is not None:
             try:
                 chosen_predictor(row.run.predict, measure.predict, "measure.predict")
@@ -117,9 +124,8 @@ def of_measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
                 yield wrong("/predict", error.problem, error.help)
         own = row.run.checkpoint
         if measure.checkpoint == "averaged" and own.average == 0 and own.ema is None:
-            problem = f"the row '{row.name}' averages nothing"
             help_ = "set it to 'best', or 'checkpoint.average' or 'checkpoint.ema' of the run"
-            yield wrong("/checkpoint", problem, help_)
+            yield wrong("/checkpoint", "the run averages nothing", help_)
 
 
 def copies(rows: Sequence[Planned], source: str) -> Iterator[Finding]:

@@ -49,16 +49,14 @@ def solve(match: Match, wanted: int, size_of: Callable[[int], int]) -> Solution:
         return known[count]
 
     low, high = 1, 2
+    while size(high) < wanted and high * step <= LARGEST:
+        low, high = high, 2 * high
+    if size(high) == size(1):
+        raise InputError(
+            f"'{match.param}' does not change the {_words(match)} of this row",
+            help="match another param",
+        )
     if size(low) < wanted:
-        while size(high) < wanted:
-            if high * step > LARGEST:
-                break
-            low, high = high, 2 * high
-        if size(high) == size(1):
-            raise InputError(
-                f"'{match.param}' does not change the {_words(match)} of this row",
-                help="match another param",
-            )
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if size(middle) < wanted else (low, middle)
@@ -70,7 +68,8 @@ def solve(match: Match, wanted: int, size_of: Callable[[int], int]) -> Solution:
         raise InputError(
             f"no '{match.param}' that is a multiple of {step} gives {wanted:,} {_words(match)};"
             f" the nearest, {found.value:,}, gives {found.size:,} ({found.difference:+.1%})",
-            help="lower 'multiple', raise 'tolerance', or match another param",
+            help=("lower 'multiple', " if step > 1 else "")
+            + "raise 'tolerance', match another param, or set \"match\": false in the row",
         )
     return found
 

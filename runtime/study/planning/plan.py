@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from ....graphs.diff.diff import Diff, diff
 from ....graphs.diff.text import rows as lines_of
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import deployed_graph
-from ....specs.findings import Finding, InputError, SpecError
+from ....specs.findings import Finding, InputError, SpecError, pointer
 from ...train.objective.planned import graph_of_run
 from ..document.change import Match
 from ..document.rows import Row, rows_of
@@ -23,6 +24,8 @@ from .identity import DataDigests, digest_of, job_key, signature
 from .match import Solution, solve
 from .planned import Planned
 from .space import axes_of, probes_of, without_effect, wrong_settings
+
+_IN_ROW = re.compile("in the row '[^']*'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +118,16 @@ def plan_study(
     if not [one for one in wrong if one.level == "error"]:
         found = [with_keys(study, one, digests) for one in found]
         wrong += copies(found, base.study)
-    findings = tuple(dict.fromkeys(wrong))
-    return Plan(study=study, source=source, base=base, rows=tuple(found), findings=findings)
+    return Plan(study=study, source=source, base=base, rows=tuple(found), findings=_once(wrong))
+
+
+def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings of which only the rows differ once, as of the levels of a factor."""
+    found: dict[Finding, Finding] = {}
+    for one in findings:
+        evidence = tuple(_IN_ROW.sub("", line) for line in one.evidence)
+        found.setdefault(replace(one, evidence=evidence), one)
+    return tuple(found.values())
 
 
 def _of_space(
@@ -147,9 +158,8 @@ def _findings(error: InputError, source: str) -> list[Finding]:
     if isinstance(error, SpecError):
         return list(error.findings)
     place, _, at = error.place.partition("#")
-    return [
-        Finding(code="Y01", at=at, problem=error.problem, help=error.help, source=place or source)
-    ]
+    file = source if place in ("", source) else place  # with its text, to show the line
+    return [Finding(code="Y01", at=at, problem=error.problem, help=error.help, source=file)]
 
 
 def planned_row(
@@ -233,8 +243,9 @@ def _matched(
 
     try:
         solution = solve(match, wanted, lambda number: _size(with_param(number), base, match))
-    except SpecError:
-        raise
+    except SpecError as error:
+        at = ("" if own is None else row.at) + pointer("match", "param")
+        raise SpecError(_of_match(error.findings, match, at, base)) from error
     except InputError as error:
         raise _y04(base, row, error.problem, error.help) from error
     return with_param(solution.value), solution
@@ -245,6 +256,13 @@ def _y04(base: Base, row: Row, problem: str, help_: str = "") -> SpecError:
     return SpecError(
         [Finding(code="Y04", at=row.at, problem=problem, help=help_, source=base.study)]
     )
+
+
+def _of_match(findings: Iterable[Finding], match: Match, at: str, base: Base) -> Iterator[Finding]:
+    """Yield the findings about a value that `match` has tried, at the place of its param."""
+    for one in findings:
+        evidence = (*one.evidence, f"'match' solves for '{match.param}', a whole number")
+        yield replace(one, at=at, source=base.study, evidence=evidence, fix=None, placed=True)
 
 
 def _size(value: dict[str, Any], base: Base, match: Match) -> int:

@@ -81,6 +81,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a number as the base run": ({"run": 5}, "/run"),
     "unknown key": ({"rows": {"a": {"parms": {}}}}, "/rows/a/parms"),
     "seed twice": ({"seeds": [1, 1]}, "/seeds"),
+    "negative seed alone": ({"seeds": [-1]}, "/seeds/0"),
+    "test set twice": ({"measure": {"tests": ["a", "b", "a"]}}, "/measure/tests/2"),
     "two budgets": ({"budget": {"updates": 1, "flops": 2}}, "/budget/flops"),
     "unknown baseline": ({"compare": {"baseline": "b"}}, "/compare/baseline"),
     "baseline without effect": (
@@ -150,6 +152,17 @@ def test_a_wrong_study_is_refused_with_the_place_and_a_way_out(name: str) -> Non
     [finding] = caught.value.findings
     assert finding.at == at
     assert finding.help
+
+
+def test_the_wrong_part_of_a_study_is_quoted_and_not_the_beginning_of_the_file() -> None:
+    """A check of the complete file knows which part of it is wrong."""
+    with pytest.raises(SpecError) as twice:
+        names(seeds=[1, 1])
+    with pytest.raises(SpecError) as without:
+        names(rows={})
+
+    assert twice.value.findings[0].evidence == ("given  [1, 1]",)
+    assert without.value.findings[0].evidence == ()
 
 
 def test_the_schema_accepts_a_study_and_refuses_a_misspelled_key() -> None:

@@ -74,6 +74,8 @@ def test_a_size_that_cannot_be_reached_is_an_error() -> None:
     """A param without effect, and steps that are too large."""
     with pytest.raises(InputError, match="does not change the parameters"):
         solve(Match(param="d"), 100, lambda _: 7)
+    with pytest.raises(InputError, match="does not change the parameters"):
+        solve(Match(param="d", tolerance=0.1), 100, lambda _: 105)  # it must stay as it is
     with pytest.raises(InputError, match="the nearest, 8, gives 64"):
         solve(Match(param="d", multiple=8), 100, lambda number: number * number)
 
@@ -124,7 +126,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "seed in a grid": (
         {"grid": {"factors": {"s": {"set": "seed", "values": [3, 4]}}}},
         "Y07",
-        "/grid/factors/s/seed",
+        "/grid/factors/s/set",
     ),
     "length of a schedule": (
         {
@@ -194,7 +196,36 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "unknown run": ({"run": "rnu"}, "Y01", "/run"),
     "run of another format": ({"run": {"format": 2, "name": "x"}}, "Y01", "/run"),
-    "wrong base run": ({"set": {"updates": 0}}, "S04", "/run/updates"),
+    "wrong base run": ({"settings": {"updates": 0}}, "S04", "/run/updates"),
+    "wrong setting of the study": ({"set": {"updates": 0}}, "S04", "/set/updates"),
+    "misspelled setting of the study": (
+        {"set": {"checkpoint.evry": 3}},
+        "S03",
+        "/set/checkpoint.evry",
+    ),
+    "no such root": ({"root": "/nowhere"}, "R02", "/root"),
+    "misspelled first key of a setting": (
+        {"rows": {"a": {"set": {"optimiser.clip": 1.0}}}},
+        "S03",
+        "/rows/a/set/optimiser.clip",
+    ),
+    "unknown objective": ({"rows": {"a": {"objective": "trnslation"}}}, "R02", "/rows/a/objective"),
+    "unknown param of a block": (
+        {"rows": {"a": {"patch": [{"select": "**/f[use=attention@2]", "set": {"params.x": 1}}]}}},
+        "N04",
+        "/rows/a/patch/0/set/params.x",
+    ),
+    "unknown param of a level": (
+        {"grid": {"factors": {"h": {"levels": {"x": {"params": {"hedas": 1}}}}}}},
+        "P04",
+        "/grid/factors/h/levels/x/params/hedas",
+    ),
+    "match of an unknown param": ({"match": {"param": "d_fff"}}, "P04", "/match/param"),
+    "match of a row with an unknown param": (
+        {"rows": {"swiglu": {**SWIGLU, "match": {"param": "d_fff"}}}},
+        "P04",
+        "/rows/swiglu/match/param",
+    ),
 }
 
 
@@ -217,6 +248,18 @@ def test_mistakes_are_found_before_anything_trains(toy_study: Writer, name: str)
     assert found[code].source == source
     assert found[code].help
     del study
+
+
+def test_a_mistake_of_several_rows_is_one_finding(toy_study: Writer) -> None:
+    """A study of many rows would else repeat it for each of them."""
+    grid = {"factors": {"h": {"param": "hedas", "values": [1, 2, 4]}}}
+
+    [param] = plan(toy_study(grid=grid)).errors
+    [test] = plan(toy_study(measure={"tests": ["tyo"]})).errors
+
+    assert param.at == "/grid/factors/h"
+    assert param.evidence[0].startswith("in the row 'h=1'")
+    assert test.evidence == ("in the row 'baseline'",)
 
 
 def test_a_row_with_other_test_sets_alone_is_an_error(toy_study: Writer) -> None:

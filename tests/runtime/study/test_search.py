@@ -102,7 +102,7 @@ def test_factors_that_name_nothing_are_findings_at_their_place(toy_study: Writer
     assert "clp" in found["/search/factors/clip"]
     assert "nothing" in found["/search/factors/dead/levels/relu/patch/0/select"]
     assert found["/search/factors/same"].startswith("Y08")
-    assert found["/search/factors/seed/seed"].startswith("Y07")
+    assert found["/search/factors/seed/set"].startswith("Y07")
     assert found["/search/metric"].startswith("Y08")
     assert found["/search/seeds"].startswith("Y08")
 
@@ -257,9 +257,13 @@ def test_a_level_that_cannot_be_measured_is_a_finding(toy_study: Writer) -> None
         "mean": {"set": {"checkpoint.average": 2}},
         "none": {"set": {"checkpoint.average": 0}},
     }
-    found = problems(toy_study(search={"factors": {"average": {"levels": levels}}}))
+    path = toy_study(search={"factors": {"average": {"levels": levels}}})
 
-    assert "'average=none' averages nothing" in found["/measure/checkpoint"]
+    [found] = weft.Study(path, gigaflops=1.0).plan().findings.errors
+
+    assert found.at == "/measure/checkpoint"
+    assert "averages nothing" in found.problem
+    assert found.evidence == ("in the row 'average=none'",)
 
 
 @pytest.mark.slow
