@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ...specs.findings import InputError, SpecError, did_you_mean
+from ...specs.load import parse_overrides
 from ..system.lock import locked
 from .carrying import pack, unpack
 from .document.load import load_study
+from .document.settings import StudySettings
 from .planning.plan import plan_study
 from .planning.table import Speed
 from .records import (
@@ -232,6 +234,25 @@ class Study:
         )
 
 
+def edited(study: Study) -> bool:
+    """Return whether the file of a study has changed since the study was run.
+
+    Raises:
+        InputError: the study was not run.
+    """
+    record = open_plan(study.folder)
+    try:
+        settings, _ = load_study(study.source, parse_overrides(record["overrides"]))
+    except SpecError:  # an override does not fit any more
+        return True
+    return _document(settings) != record["document"]
+
+
+def _document(settings: StudySettings) -> dict[str, Any]:
+    """Return a study as the plan in its folder has it."""
+    return settings.model_dump(mode="json", exclude_unset=True)
+
+
 @contextmanager
 def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[Begun]:
     """Lock the folder of a study, and write its jobs; those that are done stay as they are.
@@ -258,7 +279,7 @@ def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[B
             raise InputError(problem, place=study.source, help=did_you_mean(name, known))
     with locked(study.folder):
         record = plan.as_json()
-        record["document"] = study.settings.model_dump(mode="json", exclude_unset=True)
+        record["document"] = _document(study.settings)
         record |= {"source": study.source, "folder": str(study.folder)}
         record["overrides"] = _written(study.overrides)
         jobs = write_jobs(plan.plan, study.folder, record)

@@ -1,4 +1,4 @@
-"""What the commands of a study print and draw before anything trains."""
+"""What the commands of a study print and draw besides its results."""
 
 from __future__ import annotations
 
@@ -44,3 +44,18 @@ def draw_plan(plan: StudyPlan, out: str) -> None:
     for problem in plan.draw(out):
         terminal.notice(problem)
     terminal.notice(f"written  {out}")
+
+
+def note_edits(study: Study) -> None:
+    """Say so if the study was edited since it was run.
+
+    Raises:
+        InputError: the study was not run.
+    """
+    from ...study.study import edited
+
+    if edited(study):
+        terminal.notice(
+            "the study was edited after it was run, and this is about the study before: weft study"
+            " run applies the changes"
+        )

@@ -28,7 +28,7 @@ from ..common.parameters import (
     overridden,
     to_option,
 )
-from .planning import draw_plan, refuse_wrong, show_plan
+from .planning import draw_plan, note_edits, refuse_wrong, show_plan
 
 if TYPE_CHECKING:
     from ...study.study import Begun, Study
@@ -253,6 +253,7 @@ def job(
 def status(study: StudyName, *, out: Folder = None, json_: Json = False) -> int:
     """Print how far each run of a study is."""
     found = _study(study, None, out, None)
+    note_edits(found)
     if json_:
         jobs = [asdict(one) for one in found.status()]
         known = [{key: each for key, each in one.items() if each not in (None, "")} for one in jobs]
@@ -293,7 +294,9 @@ def report(
     Raises:
         InputError: the study was not run, or a file cannot be written.
     """
-    _report(_study(study, None, out, None), to, forms or ())
+    found = _study(study, None, out, None)
+    note_edits(found)
+    _report(found, to, forms or ())
 
 
 @command(

@@ -279,6 +279,23 @@ def test_a_study_that_was_not_run_has_no_status(
     assert "weft study run" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_an_edited_study_is_not_taken_for_what_was_run(
+    toy_study: Writer, tmp_path: Path, capsys: Capture, command: str
+) -> None:
+    """Status and report show the study as it was run, and say so; --set is no edit."""
+    out = str(tmp_path / "out")
+    run = ["study", "run", str(toy_study()), "--out", out, "--set", "seeds=[1]", "--speed", "5"]
+    assert main([*run, "--print-jobs"]) == 0
+    capsys.readouterr()
+
+    assert main(["study", command, str(toy_study()), "--out", out]) == 0
+    assert "was edited after" not in capsys.readouterr().err
+    path = toy_study(compare={"level": 0.9})
+    assert main(["study", command, str(path), "--out", out]) == 0
+    assert "the study was edited after it was run" in capsys.readouterr().err
+
+
 def test_a_damaged_plan_is_refused(toy_study: Writer, tmp_path: Path, capsys: Capture) -> None:
     """The message names what it lacks, and how to get it back."""
     (tmp_path / "out").mkdir()
