@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .record import Record, note_of, primary_table
+from .record import Record, decimals_of, note_of, primary_table
 
 FOUND = ("better", "worse")
 """Verdicts of comparisons that found a difference."""
@@ -51,10 +51,19 @@ def title_of(record: Record, pair: Record) -> str:
     return pair["other"] if record["pairs"] == "baseline" else both
 
 
-def size_of(pair: Record) -> str:
+def size_of(pair: Record, decimals: int) -> str:
     """Return the difference of a comparison with its interval, such as `+2.00 [+1.00, +3.00]`."""
-    text = f"{pair['difference']:+.2f}"
-    return text if pair["low"] is None else f"{text} [{pair['low']:+.2f}, {pair['high']:+.2f}]"
+    text, ends = parts_of(pair, decimals)
+    return f"{text} {ends}".rstrip()
+
+
+def parts_of(pair: Record, decimals: int) -> tuple[str, str]:
+    """Return the difference of a comparison, and its interval; `""` if it is unknown."""
+    text, low, high = (
+        "" if pair[key] is None else f"{pair[key]:+.{decimals}f}"
+        for key in ("difference", "low", "high")
+    )
+    return text, f"[{low}, {high}]" if low else ""
 
 
 def conclusion_of(row: Record, table: Record | None, pair: Record | None) -> str:
@@ -73,18 +82,20 @@ def conclusion_of(row: Record, table: Record | None, pair: Record | None) -> str
 
 def _sentence(record: Record, table: Record, pair: Record) -> str:
     """Return a comparison as a sentence."""
-    text = f"{pair['other']} against {pair['baseline']}: {size_of(pair)} {table['metric']}"
-    text += f", {pair['verdict']}"
+    decimals = decimals_of(table)
+    text = f"{pair['other']} against {pair['baseline']}: {size_of(pair, decimals)}"
+    text += f" {table['metric']}, {pair['verdict']}"
     if pair["adjusted"] is not None:
         text += f" ({probability_text(pair['adjusted'])} after Holm's correction)"
     if pair["verdict"] not in FOUND and pair["detectable"] is not None:
         most = max(abs(row["mean"]) for row in table["rows"])
+        least = f"{min(pair['detectable'], most):.{decimals}f}"
         text += (
-            f"; a difference of {pair['detectable']:.2f} would have been found with"
-            f" {record['power']:.0%} probability"
+            f"; a difference of {least} would have been found with {record['power']:.0%}"
+            " probability"
             if pair["detectable"] <= most
-            else f"; their seeds vary so much that no difference below {most:.2f}, the largest"
-            " mean of a row, would have been found"
+            else f"; their seeds vary so much that no difference below {least}, the largest mean of"
+            " a row, would have been found"
         )
     return text + "."
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from .conclusions import ranked, size_of, title_of
 from .pictures import ticks
-from .record import Record, primary_table
+from .record import Record, decimals_of, primary_table
 
 WIDTH = 760
 """Width of the picture in pixels."""
@@ -85,7 +85,8 @@ def _parts(record: Record, table: Record) -> Iterator[str]:
         yield _line(x, _TOP, x, bottom, color)
         yield _text(x, bottom + 16, f"{value:+g}" if value else "0", _DIM)
     for number, pair in enumerate(pairs):
-        yield from _effect(pair, title_of(record, pair), scale, _TOP + _LINE * (number + 0.5))
+        y, size = _TOP + _LINE * (number + 0.5), size_of(pair, decimals_of(table))
+        yield from _effect(pair, title_of(record, pair), size, scale, y)
     yield "</svg>\n"
 
 
@@ -117,7 +118,7 @@ def _ends(pair: Record) -> tuple[float, float]:
     return low, high
 
 
-def _effect(pair: Record, title: str, scale: _Scale, y: float) -> Iterator[str]:
+def _effect(pair: Record, title: str, size: str, scale: _Scale, y: float) -> Iterator[str]:
     """Yield the line of a comparison."""
     color = _COLORS.get(pair["verdict"], _SAME)
     longest = _LONGEST * scale.left // _LEFT
@@ -126,7 +127,7 @@ def _effect(pair: Record, title: str, scale: _Scale, y: float) -> Iterator[str]:
     yield _text(scale.left - 10, y + 4, short, _INK, "end")
     if math.isfinite(pair["difference"]):
         yield from _interval(pair, scale, y, color)
-    yield _text(WIDTH - _RIGHT + 12, y + 4, size_of(pair), color, "start") + "</g>"
+    yield _text(WIDTH - _RIGHT + 12, y + 4, size, color, "start") + "</g>"
 
 
 def _interval(pair: Record, scale: _Scale, y: float, color: str) -> Iterator[str]:

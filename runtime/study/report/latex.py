@@ -11,8 +11,8 @@ import string
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from .conclusions import FOUND, probability
-from .record import Record, comparison_of, note_of, primary_table, row_of, trainings_of
+from .conclusions import FOUND, parts_of, probability
+from .record import Record, comparison_of, decimals_of, note_of, primary_table, trainings_of
 from .text import mean_of, method, sentence
 
 _ROWS = 40
@@ -113,11 +113,11 @@ def _main(record: Record) -> Iterator[_Table]:
         line = [tex(row["name"]), f"{row['costs']['parameters']:,}"]
         if note := note_of(row, table):
             line[0] += f"$^{{{_letter(notes.setdefault(note, len(notes)))}}}$"
-        line.append(tex(mean_of(row_of(table, name))))
+        line.append(tex(mean_of(table, name)))
         pair = comparison_of(record, table, name)
         found = pair is not None and pair["verdict"] in FOUND
         bold = bold or found
-        lines.append([*line, *_difference(pair, bold=found)])
+        lines.append([*line, *_difference(pair, decimals_of(table), bold=found)])
     kept = [place for place in range(len(columns)) if any(line[place] for line in lines[1:])]
     lines = [[line[place] for place in kept] for line in lines]
     words = [sentence(record["doc"] or record["study"])]
@@ -132,14 +132,13 @@ def _main(record: Record) -> Iterator[_Table]:
     yield from _pages(lines[:1], lines[1:], caption)
 
 
-def _difference(pair: Record | None, *, bold: bool) -> list[str]:
+def _difference(pair: Record | None, decimals: int, *, bold: bool) -> list[str]:
     """Return a difference, its interval and its corrected probability in LaTeX."""
     if pair is None:
         return ["", "", ""]
-    text = tex(f"{pair['difference']:+.2f}")
-    ends = "" if pair["low"] is None else f"[{pair['low']:+.2f}, {pair['high']:+.2f}]"
+    text, ends = map(tex, parts_of(pair, decimals))
     p = "" if pair["adjusted"] is None else probability(pair["adjusted"])
-    return [rf"\textbf{{{text}}}" if bold else text, tex(ends), tex(p)]
+    return [rf"\textbf{{{text}}}" if bold else text, ends, tex(p)]
 
 
 def _letter(number: int) -> str:
@@ -160,7 +159,7 @@ def _others(record: Record) -> Iterator[_Table]:
         some = others[start : start + _MEASURES]
         head = [["", *(one["split"] for one in some)], ["row", *(one["metric"] for one in some)]]
         body = [
-            [row["name"], *(mean_of(row_of(one, trainings_of(row))) for one in some)]
+            [row["name"], *(mean_of(one, trainings_of(row)) for one in some)]
             for row in record["rows"]
         ]
         words = f"Other measurements of {record['study']}. {method(record, tests=False)}"

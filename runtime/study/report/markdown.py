@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
 from .commands import commands
 from .conclusions import conclude
 from .effects import against
-from .record import Record
+from .record import Record, decimals_for
 from .text import CAN, CANNOT, CONCLUSION, cells, method
 
 _ANYWHERE = re.compile(r"[\\`*]|(?<!\w)_|_(?!\w)|<(?=[\w/!?])|&(?=#?\w+;)|~(?=~)|\](?=\()")
@@ -69,8 +70,8 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield from ("", method(record), "")
     if record["selected"]:
         one = record["selected"]
-        name = plain(one["row"])
-        yield f"The validation data selects **{name}** ({one['metric']} {one['mean']:.2f})."
+        name, mean = plain(one["row"]), f"{one['mean']:.{decimals_for([one['mean']])}f}"
+        yield f"The validation data selects **{name}** ({one['metric']} {mean})."
         yield ""
     if record["lengths"]:
         yield from _lengths(record["lengths"])
@@ -88,6 +89,7 @@ def _lengths(lengths: Record) -> Iterator[str]:
     names = [f"{w} (n={n})" for w, n in zip(lengths["words"], lengths["examples"], strict=True)]
     yield line(["row", *names])
     yield rule(1 + len(names))
+    decimals = decimals_for(itertools.chain(*lengths["rows"].values()))
     for name, values in lengths["rows"].items():
-        yield line([name, *(f"{value:.2f}" for value in values)])
+        yield line([name, *(f"{value:.{decimals}f}" for value in values)])
     yield ""

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..planning.table import duration, size
 from .commands import commands
-from .conclusions import FOUND, conclude, conclusion_of, probability
+from .conclusions import FOUND, conclude, conclusion_of, parts_of, probability
 from .markup import cell, drawn_row, escaped, filled, head, wide
 from .pictures import curves, picture_of
-from .record import Record, comparison_of, primary_table, row_of, trainings_of
-from .text import CAN, CANNOT, CONCLUSION, method
+from .record import (
+    Record,
+    comparison_of,
+    decimals_for,
+    decimals_of,
+    primary_table,
+    row_of,
+    trainings_of,
+)
+from .text import CAN, CANNOT, CONCLUSION, mean_of, method
 
 
 def page(record: Record, out: Path, picture: str) -> str:
@@ -34,9 +43,10 @@ def _body(record: Record, out: Path) -> Iterator[str]:
             yield "</ul>"
     if record["selected"]:
         one = record["selected"]
+        mean = f"{one['mean']:.{decimals_for([one['mean']])}f}"
         yield (
             f"<p class='note'>The validation data selects <b>{escaped(one['row'])}</b>"
-            f" ({escaped(one['metric'])} {one['mean']:.2f}); the test sets choose nothing.</p>"
+            f" ({escaped(one['metric'])} {mean}); the test sets choose nothing.</p>"
         )
     yield "<h2>Rows</h2>"
     yield wide(f"<table>{''.join(_main(record))}</table>", "rows")
@@ -106,13 +116,13 @@ def _means(record: Record, row: Record, tables: Sequence[Record]) -> Iterator[st
     yield cell(escaped(row["name"]))
     for one in tables:
         pair = comparison_of(record, one, trainings_of(row))
-        yield _mean(row_of(one, trainings_of(row)), pair["verdict"] if pair else "")
+        yield _mean(one, trainings_of(row), pair["verdict"] if pair else "")
 
 
 def _cells(record: Record, row: Record, table: Record | None) -> Iterator[str]:
     costs = row["costs"]
     yield cell(escaped(row["name"]))
-    yield _mean(row_of(table, trainings_of(row)))
+    yield _mean(table, trainings_of(row))
     yield from _compared(record, row, table)
     yield cell(f"{costs['parameters']:,}", costs["parameters"])
     yield cell(f"{costs['flops']:,}", costs["flops"])
@@ -129,25 +139,22 @@ def _compared(record: Record, row: Record, table: Record | None) -> Iterator[str
     if pair is None:
         yield cell("") + cell("") + cell(escaped(words), kind="words failed")
         return
-    text = f"{pair['difference']:+.2f}"
-    if pair["low"] is not None:
-        text += f" <small>[{pair['low']:+.2f}, {pair['high']:+.2f}]</small>"
-    yield cell(text, pair["difference"])
+    text, ends = parts_of(pair, decimals_of(table))
+    yield cell(f"{text} <small>{ends}</small>" if ends else text, pair["difference"])
     p = pair["adjusted"]
     yield cell("" if p is None else escaped(probability(p)), p)
     kind = pair["verdict"] if pair["verdict"] in FOUND else "same"
     yield cell(escaped(words), kind=f"words {kind}")
 
 
-def _mean(row: Record | None, verdict: str = "") -> str:
-    """Return the cell of a mean, with its spread, its interval and what was found."""
+def _mean(table: Record | None, name: str, verdict: str = "") -> str:
+    """Return the cell of a row's mean, with its spread, its interval and what was found."""
+    row, decimals = row_of(table, name), decimals_of(table)
     if row is None:
         return cell("")
-    text = f"{row['mean']:.2f}"
-    if row["spread"] is not None:
-        text += f" ± {row['spread']:.2f}"
+    text = mean_of(table, name)
     if row["low"] is not None:
-        text += f" <small>[{row['low']:.2f}, {row['high']:.2f}]</small>"
+        text += f" <small>[{row['low']:.{decimals}f}, {row['high']:.{decimals}f}]</small>"
     found = verdict in FOUND
     return cell(f"{text} {verdict}" if found else text, row["mean"], verdict if found else "")
 
@@ -158,8 +165,9 @@ def _lengths(lengths: Record) -> Iterator[str]:
     groups = zip(lengths["words"], lengths["examples"], strict=True)
     heads = [f"{escaped(words)} words <small>n = {count:,}</small>" for words, count in groups]
     body = ""
+    decimals = decimals_for(itertools.chain(*lengths["rows"].values()))
     for name, values in lengths["rows"].items():
-        cells = "".join(cell(f"{value:.2f}", value) for value in values)
+        cells = "".join(cell(f"{value:.{decimals}f}", value) for value in values)
         body += f"<tr>{cell(escaped(name))}{cells}</tr>"
     table = f"<table>{head(['row', *heads])}<tbody>{body}</tbody></table>"
     yield wide(table, "scores by length")

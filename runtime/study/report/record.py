@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,7 @@ from ..running.measuring import LENGTHS, read_sums, sums_of
 BUCKETS = 4
 """Number of groups of examples by the length of their references."""
 MARGIN = 1e-9
+_DECIMALS, _MOST_DECIMALS = 2, 6
 
 Record = dict[str, Any]
 
@@ -294,6 +296,25 @@ def primary_table(record: Record) -> Record | None:
         (one for one in record["tables"] if wanted and all(one[k] == v for k, v in wanted.items())),
         None,
     )
+
+
+def decimals_of(table: Record | None) -> int:
+    """Return the number of decimals with which the figures of a table are shown."""
+    return decimals_for(row["mean"] for row in table["rows"]) if table else _DECIMALS
+
+
+def decimals_for(values: Iterable[float]) -> int:
+    """Return the number of decimals with which values are shown: the largest has four digits.
+
+    There are at least two, as is usual for percentages, and at most six.
+
+    >>> decimals_for([31.8, 0.1]), decimals_for([3.42, 3.38]), decimals_for([0.87, -0.9])
+    (2, 3, 4)
+    """
+    largest = max((abs(one) for one in values if math.isfinite(one)), default=0.0)
+    if not largest:
+        return _DECIMALS
+    return min(_MOST_DECIMALS, max(_DECIMALS, 3 - math.floor(math.log10(largest))))
 
 
 def row_of(table: Record | None, name: str) -> Record | None:

@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 from .conclusions import conclusion_of, probability, size_of
-from .record import Record, comparison_of, primary_table, row_of, trainings_of
+from .record import Record, comparison_of, decimals_of, primary_table, row_of, trainings_of
 
 CAN, CANNOT = "What can be concluded", "What cannot be concluded"
 CONCLUSION = "conclusion"
@@ -62,24 +62,28 @@ def cells(record: Record) -> tuple[list[str], list[list[str]]]:
     for row in record["rows"]:
         name = trainings_of(row)
         pair = comparison_of(record, table, name)
-        line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(row_of(table, name))]
-        line += [*_difference(pair), conclusion_of(row, table, pair)]
-        lines.append([*line, *(mean_of(row_of(one, name)) for one in others)])
+        line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(table, name)]
+        line += [*_difference(pair, decimals_of(table)), conclusion_of(row, table, pair)]
+        lines.append([*line, *(mean_of(one, name) for one in others)])
     return head, lines
 
 
-def mean_of(row: Record | None) -> str:
-    """Return a mean with its standard deviation, as text."""
+def mean_of(table: Record | None, name: str) -> str:
+    """Return the mean of a row in a table with its standard deviation, as text."""
+    row, decimals = row_of(table, name), decimals_of(table)
     if row is None:
         return ""
-    return f"{row['mean']:.2f}" + ("" if row["spread"] is None else f" ± {row['spread']:.2f}")
+    spread = "" if row["spread"] is None else f" ± {row['spread']:.{decimals}f}"
+    return f"{row['mean']:.{decimals}f}{spread}"
 
 
-def _difference(pair: Record | None) -> tuple[str, str]:
+def _difference(pair: Record | None, decimals: int) -> tuple[str, str]:
     """Return a difference with its interval, and its corrected probability, as text."""
     if pair is None:
         return "", ""
-    return size_of(pair), "" if pair["adjusted"] is None else probability(pair["adjusted"])
+    return size_of(pair, decimals), "" if pair["adjusted"] is None else probability(
+        pair["adjusted"]
+    )
 
 
 def table_csv(record: Record) -> str:

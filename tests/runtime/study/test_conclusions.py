@@ -61,6 +61,26 @@ FOUR = {
 }
 
 
+@pytest.mark.parametrize(
+    ("mean", "found"),
+    [
+        (31.79, "+0.03 [+0.01, +0.05] bleu"),
+        (3.4164, "+0.031 [+0.012, +0.050] bleu"),
+        (0.8712, "+0.0312 [+0.0121, +0.0503] bleu"),
+        (1e-9, "+0.031200 [+0.012100, +0.050300] bleu"),
+        (0.0, "+0.03 [+0.01, +0.05] bleu"),
+    ],
+)
+def test_the_figures_of_a_small_metric_have_more_decimals(mean: float, found: str) -> None:
+    """The largest mean has four digits: a loss of 3.416 or a correlation of 0.8712."""
+    record = compared(a=(0.0312, 0.0121, 0.0503, "better"))
+    for row in record["tables"][0]["rows"]:
+        row["mean"] = mean
+
+    assert conclude(record).can[0].startswith(f"a against baseline: {found}, better")
+    assert found.removesuffix(" bleu") in effects(record)
+
+
 def test_the_picture_shows_differences_to_scale() -> None:
     """Best first, equal distances for equal differences, and an arrow for one that is far away."""
     root = ET.fromstring(effects(compared(**FOUR)))
