@@ -32,6 +32,8 @@ BUDGETS: Mapping[str, str] = {
 """Sizes of the complete graph that a requirement may read besides params, and how to see them."""
 RUN_KEYS = frozenset(["spec", "data", "tokenizer", "objective"])
 """Required keys of a run, which a spec does not have."""
+STUDY_KEYS = frozenset(["rows", "grid", "search"])
+"""Keys of a study, of which it has at least one, and which specs and runs do not have."""
 
 
 def holds_spec(value: object) -> bool:
@@ -42,6 +44,11 @@ def holds_spec(value: object) -> bool:
 def describes_run(value: object) -> bool:
     """Return whether the value of a JSON file is a run, or one that lacks its spec or its data."""
     return isinstance(value, dict) and "nodes" not in value and not RUN_KEYS.isdisjoint(value)
+
+
+def describes_study(value: object) -> bool:
+    """Return whether the value of a JSON file is a study: a base run, and what is varied."""
+    return isinstance(value, dict) and "run" in value and not STUDY_KEYS.isdisjoint(value)
 
 
 def own_part(value: dict[str, Any]) -> dict[str, Any]:

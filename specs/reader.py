@@ -27,7 +27,7 @@ from .findings import (
     nearest_shipped,
     pointer,
 )
-from .form import Spec
+from .form import Spec, describes_study
 from .text.places import Source, line_and_column
 from .text.scan import DEEPEST, without_comments
 from .upgrade import FORMATS, Upgrader, upgrade_format
@@ -362,12 +362,27 @@ def current(value: Any, source: str) -> Any:
     """Return the JSON value of a spec file in the current format.
 
     Raises:
-        SpecError: the value is too large.
+        SpecError: the value is a study, or too large.
     """
     if not isinstance(value, dict):
         return value
+    refuse_study(value, source, "spec")
     _bounded(value, source)
     return upgrade_format(value)[0]
+
+
+def refuse_study(value: Any, source: str, wanted: str) -> None:
+    """Refuse a study where another kind of file is wanted.
+
+    Raises:
+        SpecError: the value is a study.
+    """
+    if describes_study(value):
+        help_ = (
+            f"check it with 'weft study check {source}', train it with 'weft study run {source}'"
+        )
+        problem = f"this is a study, and not a {wanted}"
+        raise SpecError([Finding(code="S04", at="", problem=problem, help=help_, source=source)])
 
 
 def _bounded(value: dict[str, Any], source: str) -> None:

@@ -15,7 +15,7 @@ from ...graphs.ir.graph import Graph, Node, Scope
 from ...graphs.ir.value_type import ValueType
 from ...specs.expressions import ExpressionError, evaluate, is_expression
 from ...specs.findings import Finding, InputError, SpecError, at_most, pointer
-from ...specs.form import describes_run
+from ...specs.form import describes_run, describes_study
 from ...specs.load import LoadedSpec, load_as
 from ...specs.reader import read_json
 from ...specs.text.places import Source
@@ -211,7 +211,7 @@ def kind_of(value: object) -> Kind:
     """Return what kind of file a JSON value is."""
     if not isinstance(value, dict):
         return "other"
-    if "rows" in value and "run" in value:
+    if describes_study(value):
         return "study"
     if describes_run(value):
         return "run"

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
-from ...specs.reader import find, parse, read_file
+from ...specs.reader import find, parse, read_file, refuse_study
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ...specs.wording import SettingError
 from ..data.preparing.settings import DataSettings, Tokenizers, refuse_unused
@@ -305,6 +305,7 @@ def run_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None) 
     Raises:
         SpecError: it is not a valid run.
     """
+    refuse_study(value, source, "run")
     if isinstance(value, dict):
         value, _ = upgrade_format(value, RUN_FORMATS)
     for dotted, new in (overrides or {}).items():

@@ -8,6 +8,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from weft.runtime.cli.main import main
+from weft.runtime.language.document import kind_of
 from weft.runtime.study.document.load import load_study, study_of, study_schema
 from weft.runtime.study.document.rows import rows_of
 from weft.specs.findings import InputError, SpecError
@@ -203,3 +205,21 @@ def test_a_run_is_no_study(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="this is a run") as caught:
         load_study(path)
     assert "weft schema --study" in caught.value.help
+
+
+@pytest.mark.parametrize("space", ["rows", "grid", "search"])
+@pytest.mark.parametrize("command", [["check"], ["show"], ["train"]])
+def test_a_study_is_no_spec_and_no_run(
+    command: list[str], space: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One finding names the commands of studies, instead of one for each key."""
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"format": 1, "name": "s", "run": "demo", space: {}}))
+
+    assert main([*command, str(path)]) == 1
+
+    said = capsys.readouterr().err
+    assert said.count("error[") == 1
+    assert "this is a study, and not a" in said
+    assert f"weft study check {path}" in said
+    assert kind_of(json.loads(path.read_text())) == "study"
