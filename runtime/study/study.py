@@ -245,7 +245,7 @@ def edited(study: Study) -> bool:
         settings, _ = load_study(study.source, parse_overrides(record["overrides"]))
     except SpecError:  # an override does not fit any more
         return True
-    return _document(settings) != record["document"]
+    return bool(_document(settings) != record["document"])
 
 
 def _document(settings: StudySettings) -> dict[str, Any]:
