@@ -15,7 +15,7 @@ from ..metrics.comparing.compare import Comparison
 from ..spec.findings import Findings
 from .planning.base import Run
 from .planning.plan import Plan
-from .planning.table import Speed, cost_rows, plan_record, solved
+from .planning.table import Speed, cost_rows, plan_record, search_cost, solved
 from .report.conclusions import conclude
 from .report.pictures import pictures
 from .report.plan_page import PAGE, plan_page
@@ -60,6 +60,8 @@ class StudyPlan:
     """Empty if there are errors."""
     table: tuple[tuple[str, ...], ...]
     """Costs as text: a header, a line for each row, and the total."""
+    search: str
+    """Number and duration of the trials of its search, in words; `""` if it has none."""
     plan: Plan = field(repr=False)
     speed: Speed = field(repr=False)
 
@@ -113,6 +115,7 @@ def plan_of(plan: Plan, speed: Speed) -> StudyPlan:
         findings=Findings(plan.findings),
         rows=rows,
         table=() if plan.errors else tuple(cost_rows(plan, speed)),
+        search="" if plan.errors else search_cost(plan, speed),
         plan=plan,
         speed=speed,
     )

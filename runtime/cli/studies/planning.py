@@ -28,7 +28,10 @@ def show_plan(study: Study, plan: StudyPlan) -> None:
     print("\n".join(terminal.columns(plan.table, 1)))
     seeds = len(study.settings.seeds)
     print(f"\none run  training at {plan.gigaflops:,.1f} GFLOP/s, without validations")
-    print(f"all      {seeds} seed{'s' * (seeds > 1)} each, one run at a time\n")
+    print(f"all      {seeds} seed{'s' * (seeds > 1)} each, one run at a time")
+    if plan.search:
+        print(f"search   {plan.search}")
+    print()
     for row in plan.rows:
         if row.name != study.settings.compare.baseline:
             print(f"{row.name}  {row.solved}".rstrip())

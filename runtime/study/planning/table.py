@@ -89,6 +89,19 @@ def seconds_of_row(plan: Plan, row: Planned, flops_per_second: Speed) -> float |
     return row.costs.seconds(flops_per_second(row.run)) * len(row.keys or plan.study.seeds)
 
 
+def search_cost(plan: Plan, flops_per_second: Speed) -> str:
+    """Return the cost of the search of a study in words; `""` if it has none."""
+    search = plan.study.search
+    if search is None:
+        return ""
+    once = plan.baseline.costs.seconds(flops_per_second(plan.baseline.run))
+    seconds = once * search.trials * len(plan.study.seeds[: search.seeds])
+    if search.seconds is not None:
+        seconds = min(seconds, search.seconds + once * search.seeds)
+    pruned = "" if search.pruner == "none" else ", less with pruning"
+    return f"{search.trials} trials, at most {duration(seconds)} at the baseline's speed{pruned}"
+
+
 def solved(plan: Plan, row: Planned) -> str:
     """Return the value of the matched param of a row in words; `""` if there is none."""
     match = row.row.change.match or plan.study.match

@@ -10,7 +10,7 @@ from .commands import commands
 from .conclusions import conclude
 from .effects import against
 from .record import Record, decimals_for
-from .text import CAN, CANNOT, CONCLUSION, cells, method
+from .text import CAN, CANNOT, CONCLUSION, cells, failures, method
 
 _ANYWHERE = re.compile(r"[\\`*]|(?<!\w)_|_(?!\w)|<(?=[\w/!?])|&(?=#?\w+;)|~(?=~)|\](?=\()")
 _AT_START = re.compile(r"^(\d*)([#>+.)-])(?=\s)")
@@ -68,6 +68,8 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield rule(len(head), (0, head.index(CONCLUSION)))
     yield from map(line, lines)
     yield from ("", method(record), "")
+    if failed := failures(record):
+        yield from ("## Failures", "", *(f"- {plain(one)}" for one in failed), "")
     if record["selected"]:
         one = record["selected"]
         name, mean = plain(one["row"]), f"{one['mean']:.{decimals_for([one['mean']])}f}"

@@ -20,7 +20,7 @@ from .record import (
     row_of,
     trainings_of,
 )
-from .text import CAN, CANNOT, CONCLUSION, mean_of, method
+from .text import CAN, CANNOT, CONCLUSION, failures, mean_of, method
 
 
 def page(record: Record, out: Path, picture: str) -> str:
@@ -53,13 +53,7 @@ def _body(record: Record, out: Path) -> Iterator[str]:
     words = method(record, intervals=True)
     brackets = f" In brackets: {record['level']:.0%} intervals." if "intervals" in words else ""
     yield f"<p class='note'>{escaped(words)}{brackets} The heading of a column sorts by it.</p>"
-    failed = [
-        f"{row['name']}, seed {seed}: {one['error']}"
-        for row in record["rows"]
-        for seed, one in row["seeds"].items()
-        if one.get("error")
-    ]
-    if failed:
+    if failed := failures(record):
         yield "<h2>Failures</h2><ul class='failed'>"
         yield from (f"<li>{escaped(line)}</li>" for line in failed)
         yield "</ul>"

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping
 
 from ..planning.plan import Plan
 from ..planning.planned import Planned
-from ..planning.table import Speed, copied, duration, percent, seconds_of_row, size, solved
+from ..planning.table import (
+    Speed,
+    copied,
+    duration,
+    percent,
+    search_cost,
+    seconds_of_row,
+    size,
+    solved,
+)
 from .markup import cell, drawn_row, escaped, filled, head, wide
 
 PAGE = ("html",)
@@ -47,11 +56,14 @@ def _body(plan: Plan, speed: Speed, drawn: Mapping[str, str]) -> Iterator[str]:
 def _method(plan: Plan, speed: Speed) -> str:
     """Return how the figures were estimated."""
     seeds, gigaflops = len(plan.study.seeds), speed(plan.baseline.run) / 1e9
+    search = search_cost(plan, speed)
     return (
         "Parameters, FLOPs of one forward pass and decoding state are those of the deployed model"
         " for one sequence of 32 tokens; memory is an estimate for training: weights, gradients,"
         f" moments, and outputs of all blocks. One run: training at {gigaflops:,.1f} GFLOP/s,"
         f" without validations. All runs: {seeds} seed{'s' * (seeds > 1)}, one run at a time."
+        + f" Search: {search}."
+        * bool(search)
     )
 
 

@@ -68,6 +68,17 @@ def cells(record: Record) -> tuple[list[str], list[list[str]]]:
     return head, lines
 
 
+def failures(record: Record) -> list[str]:
+    """Return a line for each training that failed, with its job and the reason."""
+    found: dict[str, str] = {}
+    for row in record["rows"]:
+        for seed, one in row["seeds"].items():
+            if one.get("error"):  # equal rows share jobs
+                where = f"{row['name']}, seed {seed}, jobs/{one['job']}"
+                found.setdefault(one["job"], f"{where}: {one['error']}")
+    return list(found.values())
+
+
 def mean_of(table: Record | None, name: str) -> str:
     """Return the mean of a row in a table with its standard deviation, as text."""
     row, decimals = row_of(table, name), decimals_of(table)

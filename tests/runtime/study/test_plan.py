@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import weft
 from weft.runtime.data.settings import FileTokenizerSettings
 from weft.runtime.study.document.change import Match
 from weft.runtime.study.document.load import load_study
@@ -430,3 +431,26 @@ def test_every_code_of_studies_has_a_paragraph() -> None:
     assert {code for code, _ in paragraphs} == used == {f"Y0{n}" for n in range(1, 9)}
     for _, text in paragraphs:
         assert 0 < text.find("Example: ") < " ".join(text.split()).find("Way out: ")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trials": 10, "pruner": "none"},
+        {"trials": 9, "seeds": 2},
+        {"trials": 10, "seconds": 0.5, "pruner": "none"},
+    ],
+)
+def test_a_search_has_the_cost_of_its_trials(toy_study: Writer, changes: dict[str, Any]) -> None:
+    """Each trial trains its seeds; after the limit, the trial that has begun goes on."""
+    search = {"factors": {"heads": {"param": "heads", "values": [1, 2, 4]}}, **changes}
+    study = weft.Study(toy_study(search=search), gigaflops=0.01)
+    once = study.plan().rows[0].seconds
+    whole = once * changes.get("seeds", 1) * changes["trials"]
+    if "seconds" in changes:
+        whole = 0.5 + once
+
+    pruned = "" if "pruner" in changes else ", less with pruning"
+    expected = f"{changes['trials']} trials, at most {whole:.0f} s at the baseline's speed{pruned}"
+    assert study.plan().search == expected
+    assert weft.Study(toy_study(), gigaflops=0.01).plan().search == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 import shutil
@@ -18,9 +19,11 @@ from weft.runtime.study.document.load import load_study
 from weft.runtime.study.planning.plan import plan_study
 from weft.runtime.study.report import pictures
 from weft.runtime.study.report.conclusions import conclude
+from weft.runtime.study.report.markdown import markdown, plain
+from weft.runtime.study.report.page import page
 from weft.runtime.study.report.pictures import picture_of, write_pictures
 from weft.runtime.study.report.record import study_record
-from weft.runtime.study.report.text import cells
+from weft.runtime.study.report.text import cells, failures
 from weft.runtime.study.report.write import write_report
 from weft.runtime.study.running.jobs import Job
 from weft.runtime.study.running.worker import run_job
@@ -239,6 +242,18 @@ def test_a_score_that_is_infinite_is_null_in_json(copy: Path) -> None:
     write_report(copy, forms=["json"])
 
     json.loads((copy / "report/toy-study.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_failed_trainings_are_named_with_their_job_and_the_reason(copy: Path) -> None:
+    """Once for a job, however many rows share it."""
+    record = study_record(copy)
+    for row in record["rows"]:
+        row["seeds"]["1"] |= {"job": "0123456789abcdef", "error": "a_b <c> at 7"}
+    expected = "baseline, seed 1, jobs/0123456789abcdef: a_b <c> at 7"
+
+    assert failures(record) == [expected]
+    assert f"## Failures\n\n- {plain(expected)}\n" in markdown(record)
+    assert f"<ul class='failed'>\n<li>{html.escape(expected)}</li>" in page(record, copy, "")
 
 
 def test_a_study_without_finished_runs_has_a_report(tmp_path: Path) -> None:
