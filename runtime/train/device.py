@@ -32,9 +32,6 @@ WORKSPACE = ":4096:8"
 
 Source: https://docs.nvidia.com/cuda/cublas/#results-reproducibility"""
 
-FULL = 16_384
-"""Tokens of a batch whose kernels take longer than their launches on current GPUs, about."""
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -107,31 +104,6 @@ def prefers_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     tests = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     return any(getattr(torch.cpu, name, lambda: False)() for name in tests)
-
-
-def batch_advice(run: Run, device: torch.device, processes: int) -> str:
-    """Return a line about batches that are too small for a GPU, or "".
-
-    Args:
-        run: the run.
-        device: device of the training.
-        processes: data-parallel processes, which share the batches of an update.
-    """
-    tokens, batches = run.batch.tokens, run.accumulate
-    if device.type != "cuda" or tokens >= FULL:
-        return ""
-    fewer = [
-        count
-        for count in range(processes, batches, processes)
-        if batches % count == 0 and tokens * batches // count <= 2 * FULL
-    ]
-    if not fewer:
-        return ""
-    larger = tokens * batches // fewer[0]
-    return (
-        f"advice: a GPU is faster with larger batches: 'batch.tokens' {larger} and 'accumulate'"
-        f" {fewer[0]} have the tokens of {tokens} and {batches} in an update"
-    )
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime.train.device import CUBLAS, batch_advice, deterministic
+from weft.runtime.train.device import CUBLAS, deterministic
 from weft.runtime.train.engine import Engine
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
@@ -40,28 +40,6 @@ def test_a_deterministic_run_restores_the_choice_of_the_process(
     assert seen == {True}
     assert not torch.are_deterministic_algorithms_enabled()
     assert "kernels: products by torch, attention fused: requested" in logs
-
-
-@pytest.mark.parametrize(
-    ("tokens", "accumulate", "processes", "said"),
-    [
-        (3500, 8, 1, "'batch.tokens' 28000 and 'accumulate' 1 "),
-        (3500, 8, 4, "'batch.tokens' 7000 and 'accumulate' 4 "),
-        (3500, 24, 1, "'batch.tokens' 28000 and 'accumulate' 3 "),
-        (3500, 8, 8, ""),
-        (20000, 8, 1, ""),
-        (3500, 1, 1, ""),
-    ],
-)
-def test_small_batches_on_a_gpu_get_advice_with_the_same_tokens(
-    tokens: int, accumulate: int, processes: int, said: str, toy_run: Callable[..., Run]
-) -> None:
-    """Batches of at most 32,768 tokens, an equal number for each process."""
-    run = toy_run(batch={"tokens": tokens}, accumulate=accumulate)
-
-    assert said in batch_advice(run, CUDA, processes)
-    assert bool(batch_advice(run, CUDA, processes)) == bool(said)
-    assert not batch_advice(run, CPU, processes)
 
 
 def test_an_operator_without_a_deterministic_algorithm_is_an_error_of_the_setting() -> None:
