@@ -27,20 +27,26 @@ def context_of(name: str, changes: dict[str, Any], folder: Path) -> Any:
         (
             "multi30k-en-de",
             {"batch.tokens": 1000, "accumulate": 3},
-            "set 'batch.tokens' to 500 and 'accumulate' to 6, which keeps the tokens of an update,"
-            " or set 'activation_checkpointing'",
+            (
+                "set 'batch.tokens' to 500 and 'accumulate' to 6, which keeps the tokens of an"
+                " update, or set 'activation_checkpointing'"
+            ),
         ),
         (
             "multi30k-en-de",
             {"batch.max_sentences": 30},
-            "set 'batch.tokens' to 1050, 'batch.max_sentences' to 15 and 'accumulate' to 2, which"
-            " keeps the tokens of an update, or set 'activation_checkpointing'",
+            (
+                "set 'batch.tokens' to 1050, 'batch.max_sentences' to 15 and 'accumulate' to 2,"
+                " which keeps the tokens of an update, or set 'activation_checkpointing'"
+            ),
         ),
         (
             "image-classification-digits",
             {},
-            "set 'batch.max_sentences' to 32 and 'accumulate' to 2, which keeps the rows of an"
-            " update, or set 'activation_checkpointing'",
+            (
+                "set 'batch.max_sentences' to 32 and 'accumulate' to 2, which keeps the rows of an"
+                " update, or set 'activation_checkpointing'"
+            ),
         ),
         # Texts have up to 250 tokens and an end token, which a batch of half the size cannot have.
         ("multi30k-en-de", {"batch.tokens": 500}, "set 'activation_checkpointing'"),
