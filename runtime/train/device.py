@@ -66,7 +66,7 @@ class Place:
 
 
 def choose(run: Run) -> Place:
-    """Return the device and the precision of a run; set its number of threads.
+    """Return the device and the precision of a run.
 
     Raises:
         InputError: the run requests a device that is not available.
@@ -79,13 +79,9 @@ def choose(run: Run) -> Place:
             help="set device to 'cpu' or 'auto'",
         )
     device = torch.device("cuda" if found and run.device != "cpu" else "cpu")
-    if run.threads is not None:
-        torch.set_num_threads(run.threads)
     precision, reason = (
         _fastest(device) if run.precision == "auto" else (run.precision, "requested")
     )
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = precision == "bfloat16"
     return Place(device, DTYPES[precision], reason)
 
 
@@ -104,6 +100,30 @@ def prefers_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     tests = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     return any(getattr(torch.cpu, name, lambda: False)() for name in tests)
+
+
+@contextmanager
+def settings_of_process(run: Run, place: Place) -> Iterator[None]:
+    """Set the threads of a run, and its products in TF32, within a context; restore both.
+
+    Torch has these settings for the process only, and programs go on after a training.
+
+    Args:
+        run: the run.
+        place: its device and precision.
+    """
+    products = torch.backends.cuda.matmul
+    threads, tf32 = torch.get_num_threads(), products.allow_tf32
+    if run.threads is not None:
+        torch.set_num_threads(run.threads)
+    if place.device.type == "cuda":
+        products.allow_tf32 = place.dtype == torch.bfloat16
+    try:
+        yield
+    finally:
+        if run.threads is not None:
+            torch.set_num_threads(threads)
+        products.allow_tf32 = tf32
 
 
 @contextmanager

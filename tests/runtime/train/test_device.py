@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime.train.device import CUBLAS, deterministic
+from weft.runtime.train.device import CUBLAS, Place, deterministic, settings_of_process
 from weft.runtime.train.engine import Engine
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
@@ -40,6 +40,43 @@ def test_a_deterministic_run_restores_the_choice_of_the_process(
     assert seen == {True}
     assert not torch.are_deterministic_algorithms_enabled()
     assert "kernels: products by torch, attention fused: requested" in logs
+
+
+@pytest.mark.integration
+def test_a_training_restores_the_threads_of_the_process(
+    toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are one setting of the process; a program that trains goes on with its own."""
+    seen, plain, before = set[int](), Engine.loss, torch.get_num_threads()
+
+    def loss(self: Engine, batch: Any) -> Any:
+        seen.add(torch.get_num_threads())
+        return plain(self, batch)
+
+    monkeypatch.setattr(Engine, "loss", loss)
+
+    api.train(toy_run(updates=1, threads=before + 1), out=tmp_path / "run")
+
+    assert seen == {before + 1}
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("before", [True, False])
+def test_products_in_tf32_are_those_of_a_bfloat16_run_alone(
+    toy_run: Callable[..., Run],
+    dtype: torch.dtype,
+    before: bool,
+) -> None:
+    """Float32 runs keep all bits of their products, and the program gets its choice back."""
+    products = torch.backends.cuda.matmul
+    own, products.allow_tf32 = products.allow_tf32, before
+    try:
+        with settings_of_process(toy_run(), Place(CUDA, dtype, "")):
+            assert products.allow_tf32 == (dtype == torch.bfloat16)
+        assert products.allow_tf32 == before
+    finally:
+        products.allow_tf32 = own
 
 
 def test_an_operator_without_a_deterministic_algorithm_is_an_error_of_the_setting() -> None:
