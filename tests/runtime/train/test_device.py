@@ -46,7 +46,7 @@ def test_a_deterministic_run_restores_the_choice_of_the_process(
 def test_a_training_restores_the_threads_of_the_process(
     toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are one setting of the process; a program that trains goes on with its own."""
+    """They are one setting of the process; a program keeps its own after a training."""
     seen, plain, before = set[int](), Engine.loss, torch.get_num_threads()
 
     def loss(self: Engine, batch: Any) -> Any:
