@@ -6,11 +6,9 @@
 Each part runs in its own process with a time limit, so a part that fails does not end the others.
 Attention kernels are measured on shapes that vary and on one that does not (`attention.py`).
 The folder `--out` receives README.md, results.json and the complete output of each part.  Peers
-are compared if they are installed: torch.nn.Transformer, Hugging Face Marian (`pip install
-transformers`) and Eole (`pip install --no-deps eole==0.6.4 torch-optimi pyonmttok huggingface_hub
-pyyaml`), compiled on a GPU, and for decoding CTranslate2 (`pip install ctranslate2`); one that is
-not installed or does not run on this device is left out, with the reason.  MFU is the share of the
-fastest large matrix product.
+are torch.nn.Transformer, Hugging Face Marian and Eole, compiled on a GPU, and for decoding
+CTranslate2; `make measure-gpu` installs them.  One that cannot be installed or does not run on this
+device is left out, with the reason.  MFU is the share of the fastest large matrix product.
 """
 
 from __future__ import annotations

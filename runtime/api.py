@@ -20,7 +20,7 @@ from .spec.check import listed
 from .system.lock import locked
 from .train.check_run import refuse_wrong_run
 from .train.context import Listener, Result
-from .train.device import choose
+from .train.device import choose, settings_of_process
 from .train.distributed.world import World, launched, resumes_by_itself, world
 from .train.objective.context import graph_of_prepared, prepared_data, training_context
 from .train.resuming.retention import checkpoints
@@ -111,7 +111,11 @@ def train(
     if not launched():  # torchrun may resume by itself, which is known only to its processes
         refuse_taken(folder, resume=resume)
     place = choose(settings)
-    with world(place.device, settings.parallel) as here, _alone(folder, here):
+    with (
+        settings_of_process(settings, place),
+        world(place.device, settings.parallel) as here,
+        _alone(folder, here),
+    ):
         place = replace(place, device=here.device)
         begun = bool(checkpoints(folder))
         by_itself = resumes_by_itself(folder, here, refused=begun != resume)
@@ -176,13 +180,14 @@ def profile(
     if updates < 1:
         raise InputError(f"cannot profile {updates} updates", help="set 1 or more")
     place = choose(settings)
-    context = training_context(
-        settings, source, folder, place, World(), listener or Silent(), report
-    )
-    folder = folder / "profile"
-    folder.mkdir(parents=True, exist_ok=True)
-    trace = folder / "trace.json.gz"
-    found = profile_run(context, updates, trace)
+    trace = folder / "profile" / "trace.json.gz"
+    with settings_of_process(settings, place):
+        context = training_context(
+            settings, source, folder, place, World(), listener or Silent(), report
+        )
+        folder = trace.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        found = profile_run(context, updates, trace)
     title = f"{settings.name}: one update on {place.device}"
     return found, [*write(found, folder, title), trace]
 

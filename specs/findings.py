@@ -84,7 +84,8 @@ class Finding:
     def render(self) -> str:
         """Return the finding as human-readable text."""
         spot = self.spot
-        lines = [f"{self.level}[{self.code}]: {_shown(self.problem)}"]
+        code = f"[{self.code}]" if self.code else ""
+        lines = [f"{self.level}{code}: {_shown(self.problem)}"]
         lines.append(f"  --> {_shown(self.place)}")
         lines += spot.quoted() if spot else []
         lines += [f"      {_shown(line)}" for line in self.evidence]

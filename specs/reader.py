@@ -82,7 +82,9 @@ def find(name: str, *folders: str) -> Path:
     siblings = [file for file in siblings if Path(file) != path]
     help_ = f"did you mean '{matches[0]}'?" if matches else ""
     if "/" in name or name.endswith(".json") or not folders:
-        raise InputError("no such file", place=name, help=help_ or did_you_mean(name, siblings))
+        others = ", or a name that 'weft list' prints" if folders else ""
+        help_ = help_ or did_you_mean(name, siblings) or f"give the path of a file{others}"
+        raise InputError("no such file", place=name, help=help_)
     problem = f"'{name}' is neither a file nor shipped with weft"
     kind = folders[-1] if len(folders) == 1 else "specs"
     raise InputError(problem, help=help_ or nearest_shipped(name, known, kind))

@@ -51,7 +51,7 @@ ALLOWED = {
     "runtime/analysis/attention_weights.py: setting of torch": "restored after a call",
     "runtime/decode/graphed.py: table": "graphs of a model, and the memory that they share",
     "runtime/system/memory.py: table": "the C library of the process",
-    "runtime/train/device.py: setting of torch": "a run has a process of its own",
+    "runtime/train/device.py: setting of torch": "restored after a training",
     "runtime/train/distributed/world.py: setting of torch": "a rank has a process of its own",
     # Objects that are not modules.
     "runtime/cli/common/command.py: attribute": "the settings of a command's help",

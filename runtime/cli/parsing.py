@@ -53,6 +53,7 @@ _EMPTY = "its tree is an empty line"
     PARSING,
     "weft parse outputs/parsing-craft/averaged --raw --draw trees/ < in.txt > out.trees",
     note=OF_THE_RUN,
+    memory="give a smaller --buffer: a batch has at most so many lines; or a smaller --beam",
 )
 def parse(
     checkpoint: Checkpoint,

@@ -61,6 +61,7 @@ Overrides = Annotated[
     note="A row is a JSON object with the raw values of the columns that the model reads, as in "
     "its data; other keys are ignored. Images and sounds are paths. Each answer is one line of "
     "JSON, in the order of the rows.",
+    memory="give a smaller --buffer: a batch has at most so many rows; or --device cpu",
 )
 def predict(
     checkpoint: Checkpoint,

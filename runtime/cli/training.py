@@ -93,6 +93,7 @@ def prepare(
     "weft train multi30k-en-de --set data.root=DIR",
     "weft train multi30k-en-de --set data.root=DIR --resume",
     note="Ctrl-C saves a checkpoint and stops; --resume continues from it.",
+    memory="set a smaller 'batch.tokens', 'activation_checkpointing', or a smaller model",
 )
 def train(
     run: RunName,

@@ -90,11 +90,8 @@ def choose_kernels(
     Raises:
         InputError: the kernel does not exist or is not available on this machine.
     """
-    requested = {
-        "product": os.environ.get("WEFT_PRODUCT", product_kernel),
-        "attention": os.environ.get("WEFT_ATTENTION", attention_kernel),
-        "loss": os.environ.get("WEFT_LOSS", loss_kernel),
-    }
+    settings = {"product": product_kernel, "attention": attention_kernel, "loss": loss_kernel}
+    requested = {name: os.environ.get(_variable(name), one) for name, one in settings.items()}
     known = {
         "product": get_args(product.Product),
         "attention": get_args(backends.Core),
@@ -104,14 +101,14 @@ def choose_kernels(
         if kernel != "auto" and kernel not in known[name]:
             raise InputError(
                 f"no kernel '{kernel}' for {name}",
-                place=f"/kernels/{name}",
+                place=_place(name),
                 help=did_you_mean(kernel, ["auto", *known[name]]),
             )
     if requested["product"] == "onednn" and not product.has_onednn():
         raise InputError(
             "this torch has no kernel 'onednn'",
-            place="/kernels/product",
-            help="set 'kernels.product' to 'auto' or 'torch'",
+            place=_place("product"),
+            help="set it to 'auto' or 'torch'",
         )
     loss = _loss_kernel(requested["loss"], device)
     measured = None
@@ -131,6 +128,17 @@ def choose_kernels(
     return Kernels(chosen, attention, reason, loss)
 
 
+def _variable(name: str) -> str:
+    """Return the environment variable that overrides a setting of `kernels`."""
+    return f"WEFT_{name.upper()}"
+
+
+def _place(name: str) -> str:
+    """Return where a kernel was chosen: in the environment, or in the run."""
+    variable = _variable(name)
+    return variable if variable in os.environ else f"/kernels/{name}"
+
+
 def _loss_kernel(requested: str, device: torch.device) -> losses.LossKernel:
     """Return the kernel of losses for a device.
 
@@ -142,8 +150,8 @@ def _loss_kernel(requested: str, device: torch.device) -> losses.LossKernel:
         raise InputError(
             f"the kernel 'triton' needs CUDA and the package triton, but not both are there for"
             f" {device}",
-            place="/kernels/loss",
-            help="set 'kernels.loss' to 'auto' or 'torch'",
+            place=_place("loss"),
+            help="set it to 'auto' or 'torch'",
         )
     return "triton" if available and requested != "torch" else "torch"
 

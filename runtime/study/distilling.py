@@ -29,7 +29,7 @@ from ..model.opening import ensemble as combined
 from ..model.opening import open_model
 from ..predict.predictor import Answer
 from ..system.lock import locked
-from ..train.device import choose
+from ..train.device import Place, choose, settings_of_process
 from ..train.run import Run, load_run
 from .running.jobs import json_text
 
@@ -107,9 +107,10 @@ def distill(
         "weft": version("weft"),
     }
     names = {name: f"train.{name}.txt" for name in settings.data.columns}
-    with locked(folder):
+    place = choose(settings)
+    with locked(folder), settings_of_process(settings, place):
         _refuse_others(folder, known)
-        model = _opened(teachers, settings)
+        model = _opened(teachers, settings, place)
         columns = model.answering.columns
         predictor = model.predictor(changes or None, answers=column)
         if closest:
@@ -142,13 +143,12 @@ def distill(
     return Distilled(folder=folder, rows=done, train=train, tokenizers=tokenizers)
 
 
-def _opened(teachers: Sequence[Path], run: Run) -> Model:
+def _opened(teachers: Sequence[Path], run: Run, place: Place) -> Model:
     """Return the teacher, or the ensemble of several.
 
     Raises:
         InputError: it has other columns than the run, or the teachers have different tokenizers.
     """
-    place = choose(run)
     precision = "bfloat16" if place.half else "float32"
     first, *others = (
         open_model(one, device=str(place.device), precision=precision) for one in teachers

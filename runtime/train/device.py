@@ -32,9 +32,6 @@ WORKSPACE = ":4096:8"
 
 Source: https://docs.nvidia.com/cuda/cublas/#results-reproducibility"""
 
-FULL = 16_384
-"""Tokens of a batch whose kernels take longer than their launches on current GPUs, about."""
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -69,7 +66,7 @@ class Place:
 
 
 def choose(run: Run) -> Place:
-    """Return the device and the precision of a run; set its number of threads.
+    """Return the device and the precision of a run.
 
     Raises:
         InputError: the run requests a device that is not available.
@@ -82,13 +79,9 @@ def choose(run: Run) -> Place:
             help="set device to 'cpu' or 'auto'",
         )
     device = torch.device("cuda" if found and run.device != "cpu" else "cpu")
-    if run.threads is not None:
-        torch.set_num_threads(run.threads)
     precision, reason = (
         _fastest(device) if run.precision == "auto" else (run.precision, "requested")
     )
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = precision == "bfloat16"
     return Place(device, DTYPES[precision], reason)
 
 
@@ -109,29 +102,28 @@ def prefers_bfloat16(device: torch.device) -> bool:
     return any(getattr(torch.cpu, name, lambda: False)() for name in tests)
 
 
-def batch_advice(run: Run, device: torch.device, processes: int) -> str:
-    """Return a line about batches that are too small for a GPU, or "".
+@contextmanager
+def settings_of_process(run: Run, place: Place) -> Iterator[None]:
+    """Set the threads of a run, and its products in TF32, within a context; restore both.
+
+    Torch has these settings for the process only, and programs go on after a training.
 
     Args:
         run: the run.
-        device: device of the training.
-        processes: data-parallel processes, which share the batches of an update.
+        place: its device and precision.
     """
-    tokens, batches = run.batch.tokens, run.accumulate
-    if device.type != "cuda" or tokens >= FULL:
-        return ""
-    fewer = [
-        count
-        for count in range(processes, batches, processes)
-        if batches % count == 0 and tokens * batches // count <= 2 * FULL
-    ]
-    if not fewer:
-        return ""
-    larger = tokens * batches // fewer[0]
-    return (
-        f"advice: a GPU is faster with larger batches: 'batch.tokens' {larger} and 'accumulate'"
-        f" {fewer[0]} have the tokens of {tokens} and {batches} in an update"
-    )
+    products = torch.backends.cuda.matmul
+    threads, tf32 = torch.get_num_threads(), products.allow_tf32
+    if run.threads is not None:
+        torch.set_num_threads(run.threads)
+    if place.device.type == "cuda":
+        products.allow_tf32 = place.dtype == torch.bfloat16
+    try:
+        yield
+    finally:
+        if run.threads is not None:
+            torch.set_num_threads(threads)
+        products.allow_tf32 = tf32
 
 
 @contextmanager

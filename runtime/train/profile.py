@@ -106,13 +106,17 @@ def profile_run(context: TrainingContext, updates: int, trace: Path | None = Non
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        temporary = replace(context, run=run, losses=_Scoped(context.losses), folder=Path(folder))
+        temporary = replace(
+            context,
+            run=run,
+            losses=_Scoped(context.losses),
+            folder=Path(folder),
+            trackers=lambda _: None,  # a profile is not a run, which trackers would begin
+        )
         trainer = _Profiled(temporary, resume=False)
         trainer.updates, trainer.trace = updates, trace
         try:
             trainer.train()
         except _DoneError:
             return trainer.found
-        finally:
-            trainer.history.close()
     raise InputError("the run ended before it could be profiled", help="profile fewer updates")

@@ -22,8 +22,9 @@ from ..compile.autotune import Kernels
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..system.memory import Growth
+from .batch_limits import batch_advice
 from .context import Progress, Result, TrainingContext
-from .device import batch_advice, deterministic
+from .device import deterministic
 from .distributed.heartbeat import watched
 from .distributed.sampler import (
     MicroBatches,
@@ -36,7 +37,7 @@ from .engine import Engine
 from .optimize import make_optimizer, set_rate
 from .reporting.history import History
 from .reporting.metrics_window import Window
-from .resuming.failures import not_finite, too_large
+from .resuming.failures import enough_memory, not_finite
 from .resuming.restore import newest, restore, state_in
 from .resuming.retention import checkpoints, thin, write_mean
 from .schedule import learning_rate
@@ -103,12 +104,12 @@ class Trainer:
         with (
             deterministic(self.context.place.device, wanted=run.deterministic),
             watched(world.store, world.rank, world.size, run.parallel.patience),
+            enough_memory(self.context, self.state),
         ):
             try:
                 return self._train()
-            except torch.OutOfMemoryError as error:
+            finally:
                 self.history.close()
-                raise too_large(self.context, self.state.update) from error
 
     def _train(self) -> Result:
         run, state = self.run, self.state
@@ -133,7 +134,8 @@ class Trainer:
                 if state.update % run.evaluate.every == 0 or state.update == run.updates:
                     started_at = time.monotonic()
                     self._refuse_infinite()
-                    self._validate()
+                    with enough_memory(self.context, self.state, "validation"):
+                        self._validate()
                     window.since += time.monotonic() - started_at
                 due = state.update % run.checkpoint.every == 0
                 if due or late or state.update == run.updates or self.stop_reason:
@@ -191,7 +193,8 @@ class Trainer:
                 self.model.zero_grad(set_to_none=True)
 
         if self.world.is_main_process:
-            report = compile_model(self.model, mode, measure=measure)  # type: ignore[arg-type]
+            with enough_memory(self.context, self.state):  # the measurement runs updates
+                report = compile_model(self.model, mode, measure=measure)  # type: ignore[arg-type]
         chosen = self.world.broadcast(report.mode if self.world.is_main_process else "")
         if not self.world.is_main_process:
             report = compile_model(self.model, chosen)
@@ -267,7 +270,6 @@ class Trainer:
         if bool(torch.isfinite(self._unchecked)):
             self._unchecked = torch.zeros((), dtype=torch.float64)
             return
-        self.history.close()
         raise not_finite(self.context, self.state.update)
 
     def _report(self, window: Window) -> None:

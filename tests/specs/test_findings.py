@@ -29,6 +29,13 @@ FINDING = Finding(
 )
 
 
+def test_an_error_without_a_code_has_no_empty_brackets() -> None:
+    """A missing file is shown as a finding, but no rule of specs was broken."""
+    found = Finding(code="", at="", problem="no such file", source="a.json")
+
+    assert found.render().startswith("error: no such file\n")
+
+
 def test_a_finding_as_text() -> None:
     """Code and problem, place, both sides, help."""
     assert FINDING.render() == (

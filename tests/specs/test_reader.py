@@ -297,3 +297,14 @@ def test_a_missing_file_is_not_compared_with_shipped_names() -> None:
     """`weft migrate transformer-base` must not say that the name is not shipped."""
     with pytest.raises(InputError, match="no such file"):
         find("transformer-base")
+
+
+def test_a_missing_file_without_a_similar_one_has_a_way_out_too(tmp_path: Path) -> None:
+    """Where names of shipped files are possible, they are a way out."""
+    with pytest.raises(InputError, match="no such file") as error:
+        find(str(tmp_path / "mine.json"), "models")
+    assert error.value.help == "give the path of a file, or a name that 'weft list' prints"
+
+    with pytest.raises(InputError, match="no such file") as error:
+        find(str(tmp_path / "mine.json"))
+    assert error.value.help == "give the path of a file"

@@ -165,7 +165,7 @@ def command(
     note: str = "",
     name: str = "",
     of: typer.Typer | None = None,
-    memory: str = "",
+    memory: str = "give shorter inputs, or --device cpu",
 ) -> Callable[[Function], Function]:
     """Register a function as a command.
 

@@ -19,10 +19,10 @@ from ....graphs.ir.execution import Prepacked
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import deployed_graph
 from ....graphs.passes.pipeline import NAMES, PassName, Purpose, Settings, Step, pipeline
-from ....specs.findings import InputError, did_you_mean
+from ....specs.findings import InputError, SpecError, did_you_mean
 from ....specs.form import describes_run
-from ....specs.load import load
-from ....specs.reader import read_file, shipped_names
+from ....specs.load import FOLDERS, load
+from ....specs.reader import find, read_file, shipped_names
 from ...spec.check import graph_of
 from ..common.command import SPECS, command
 from ..common.parameters import RUNS, Json, Overrides, SpecName, overridden
@@ -96,8 +96,10 @@ def show(
     for option, given in (("--quantize", quantize is not None), ("--shortlist", shortlist)):
         if given and not decode:
             problem = f"{option} has no effect here"
-            raise InputError(problem, place=option, help="add --decode --passes")
-    graph, settings = _opened(spec, overrides)
+            more = "--decode" if passes or code or differs else "--decode --passes"
+            raise InputError(problem, place=option, help=f"add {more}")
+    trains = (passes or code or differs) and not (decode or export)
+    graph, settings = _opened(spec, overrides, trains=trains)
     if not (passes or code or differs):
         print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
         return
@@ -120,20 +122,39 @@ def graph_to_show(spec: str, overrides: list[str] | None) -> Graph:
     return _opened(spec, overrides)[0]
 
 
-def _opened(spec: str, overrides: list[str] | None) -> tuple[Graph, Settings]:
-    """Return the graph of a spec or of what a run trains, and the settings of its passes."""
+def _opened(
+    spec: str, overrides: list[str] | None, *, trains: bool = False
+) -> tuple[Graph, Settings]:
+    """Return the graph of a spec or of what a run trains, and the settings of its passes.
+
+    Args:
+        spec: a spec, or a run.
+        overrides: `PATH=VALUE` texts.
+        trains: whether the passes of training are wanted.
+
+    Raises:
+        InputError: there is no such file.
+        SpecError: it has mistakes; those of a run are found if `trains` is set, except missing
+            data and settings without effect.
+    """
     path = shipped_names(RUNS).get(spec, Path(spec))
     value, source = read_file(path) if path.is_file() else (None, "")
     if not describes_run(value):
+        find(spec, *FOLDERS, RUNS)  # names of runs are among those that an error suggests
         return graph_of(load(spec, overridden(overrides))), Settings()
+    from ...train.checks.conflicts import conflicts
+    from ...train.checks.model import objective_fits
     from ...train.objective.planned import graph_of_run
     from ...train.run import run_of
     from ...train.transforms.pass_settings import settings_of_run
 
     run = run_of(value, source, overridden(overrides))
+    graph = graph_of_run(run, source)
+    if trains and (found := [*conflicts(run), *objective_fits(run, graph)]):
+        raise SpecError([replace(one, source=source) for one in found])
     parallel = run.parallel.tensor > 1 or run.parallel.data != "auto"
     processes = 2 * run.parallel.tensor if parallel else 1
-    return graph_of_run(run, source), settings_of_run(run, unpad=True, processes=processes)
+    return graph, settings_of_run(run, unpad=True, processes=processes)
 
 
 def _refuse_idle(

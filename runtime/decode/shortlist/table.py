@@ -185,7 +185,9 @@ class Shortlist:
             )
         if found.weights != weights:
             raise InputError(
-                "the shortlist was measured with another checkpoint", place=place, help=_AGAIN
+                "the shortlist was measured with another checkpoint",
+                place=place,
+                help=f"{_AGAIN}; an ensemble needs one that was made with --unchecked",
             )
 
 

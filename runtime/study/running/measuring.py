@@ -23,7 +23,7 @@ from ...metrics.metric import LossMetric, Metric, SumMetric
 from ...metrics.registry import METRICS
 from ...model.answering import as_json
 from ...model.opening import open_model
-from ...train.device import choose
+from ...train.device import Place, choose, settings_of_process
 from ..planning.base import Run
 from .jobs import RESULT, TRAINED, Job, Trained, read_json, write_json
 
@@ -59,7 +59,13 @@ def measure(job: Job, run: Run) -> None:
     Raises:
         InputError: a test set cannot be read, or a metric does not fit the answers.
     """
-    task, place = job.task, choose(run)
+    place = choose(run)
+    with settings_of_process(run, place):
+        _measure(job, run, place)
+
+
+def _measure(job: Job, run: Run, place: Place) -> None:
+    task = job.task
     folder = job.folder / "train" / str(task["checkpoint"])
     model = open_model(
         folder, device=str(place.device), precision="bfloat16" if place.half else "float32"

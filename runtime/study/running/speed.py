@@ -50,10 +50,11 @@ def _of_finished(out: Path) -> float | None:
 def _of_peak(run: Run) -> float:
     """Return a share of the measured peak FLOP/s of the device."""
     from ...compile.roofline import peak_flops  # noqa: PLC0415
-    from ...train.device import choose  # noqa: PLC0415
+    from ...train.device import choose, settings_of_process  # noqa: PLC0415
 
     place = choose(run)
-    return MFU * peak_flops(place.device, place.dtype)
+    with settings_of_process(run, place):
+        return MFU * peak_flops(place.device, place.dtype)
 
 
 def gpus() -> list[str]:

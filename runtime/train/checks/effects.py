@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....specs.findings import Finding, pointer
-from ...data.columns.settings import ClassSettings, ImageSettings, NumberSettings
 from ...data.settings import SymbolSettings
+from ..batch_limits import has_time_axis
 from ..run import Run
 
 _OPTIMIZERS = {
@@ -153,8 +153,7 @@ def _search(run: Run) -> Iterator[Finding]:
 
 def _batch(run: Run) -> Iterator[Finding]:
     """Yield a finding if the size of a batch has no effect, or is not limited."""
-    timeless = (ClassSettings, ImageSettings, NumberSettings)
-    if not all(isinstance(one, timeless) for one in run.data.columns.values()):
+    if has_time_axis(run):
         return
     if run.batch.max_sentences is None:
         yield Finding(

@@ -17,6 +17,7 @@ from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.settings import TextSettings
 from ...predict.search import MaskPredict
 from ...predict.settings import Searching
+from ..batch_limits import longest_text, special_tokens
 from ..run import LeftOut, Run
 from ..schedule import learning_rate
 from .effects import changed, unused
@@ -117,13 +118,9 @@ def _selections(run: Run, graph: Graph) -> Iterator[Finding]:
 
 def _limits(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each limit of length that contradicts the filter."""
-    longest = run.data.filter.max_length
+    longest, extra = longest_text(run), special_tokens(run)
     if longest is None:
         return
-    texts = [one for one in run.data.columns.values() if isinstance(one, TextSettings)]
-    extra = max((one.begin + one.end for one in texts), default=0)
-    cut = min((one.max_length for one in texts if one.max_length is not None), default=None)
-    longest = longest + extra if cut is None else min(longest + extra, cut)
     most = min(position_limits(graph), default=None)
     if most is not None and longest > most:
         yield Finding(

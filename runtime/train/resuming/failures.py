@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
+
+import torch
 
 from ....specs.findings import InputError
-from ..context import TrainingContext
+from ...predict.settings import Searching
+from ..batch_limits import has_time_axis, longest_text
+from ..context import State, TrainingContext
+from ..run import Run
 from .retention import checkpoints
 
 
@@ -30,19 +38,67 @@ def not_finite(context: TrainingContext, update: int) -> InputError:
     )
 
 
-def too_large(context: TrainingContext, update: int) -> InputError:
-    """Return the error of an update that did not fit into the memory of the device.
+@contextmanager
+def enough_memory(
+    context: TrainingContext, state: State, during: Literal["update", "validation"] = "update"
+) -> Iterator[None]:
+    """Name the settings that need less memory if that of the device is too small.
+
+    Args:
+        context: the training.
+        state: its state, which knows the last update.
+        during: what is computed.
+
+    Raises:
+        InputError: the memory of the device is too small.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise too_large(context, state.update, during) from error
+
+
+def too_large(
+    context: TrainingContext, update: int, during: Literal["update", "validation"] = "update"
+) -> InputError:
+    """Return the error of an update, or a validation, that did not fit into the device's memory.
 
     Args:
         context: the training.
         update: number of the last update.
+        during: what did not fit.
     """
     run, newest = context.run, _newest(context.folder)
     again = f"; continue from {newest} with --resume" if newest else ""
-    more = "" if run.activation_checkpointing else ", or set 'activation_checkpointing'"
+    failed = f"update {update + 1}"
+    smaller, more = _smaller_batches(run), []
+    if during == "validation":
+        failed = f"the validation after update {update}"
+        more += (
+            ["give the predictor a smaller 'beam'"] if isinstance(run.predict, Searching) else []
+        )
+    elif not run.activation_checkpointing:
+        more += ["set 'activation_checkpointing'"]
+    ways = [*([smaller] if smaller else []), *(more or ["train a smaller model"])]
     return InputError(
-        f"the memory of {context.place.device} is too small for update {update + 1}{again}",
-        place="/batch/tokens",
-        help=f"set 'batch.tokens' to {run.batch.tokens // 2} and 'accumulate' to"
-        f" {run.accumulate * 2}, which keeps the tokens of an update{more}",
+        f"the memory of {context.place.device} is too small for {failed}{again}",
+        place="/batch/tokens" if has_time_axis(run) else "/batch/max_sentences",
+        help=", or ".join(ways),
+    )
+
+
+def _smaller_batches(run: Run) -> str:
+    """Return how to halve the batches of a run; "" if they cannot be smaller."""
+    tokens, sentences = run.batch.tokens // 2, (run.batch.max_sentences or 0) // 2
+    sizes = {}
+    if has_time_axis(run):
+        sizes["batch.tokens"] = tokens
+    if run.batch.max_sentences is not None:
+        sizes["batch.max_sentences"] = sentences
+    if min(sizes.values()) < 1 or (has_time_axis(run) and tokens < max(2, longest_text(run) or 0)):
+        return ""
+    written = [f"'{name}' to {size}" for name, size in sizes.items()]
+    return (
+        f"set {', '.join(written)} and 'accumulate' to {run.accumulate * 2}, which keeps the"
+        f" {'tokens' if has_time_axis(run) else 'rows'} of an update"
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-
 from ...compile.autotune import Kernels, as_kept, choose_kernels
 from ..context import State, TrainingContext
+from .pass_settings import kernels_to_choose
 
 
 def chosen_kernels(context: TrainingContext, state: State) -> Kernels:
@@ -18,18 +17,13 @@ def chosen_kernels(context: TrainingContext, state: State) -> Kernels:
     Raises:
         InputError: the run requests a kernel that is not available.
     """
-    place, requested = context.place, context.run.kernels
-    product, attention = requested.product, requested.attention
-    if context.run.deterministic:  # a measurement may differ between machines
-        product = "torch" if product == "auto" else product
-        attention = "fused" if attention == "auto" else attention
-    elif place.dtype == torch.float16 and attention == "auto":  # measured in other precisions
-        attention = "fused"
+    place = context.place
+    requested = kernels_to_choose(context.run, place.precision)
     kernels = as_kept(state.kernels or {}) or choose_kernels(
         place.device,
         half=place.half,
-        product_kernel=product,
-        attention_kernel=attention,
+        product_kernel=requested.product,
+        attention_kernel=requested.attention,
         loss_kernel=requested.loss,
     )
     state.kernels = kernels.as_json()

@@ -8,7 +8,7 @@ from ....graphs.ir.execution import KernelChoice, Precision
 from ....graphs.passes.pipeline import Settings
 
 if TYPE_CHECKING:
-    from ..run import Run
+    from ..run import KernelSettings, Run
 
 
 def settings_of_run(
@@ -31,23 +31,40 @@ def settings_of_run(
     """
     wanted = run.activation_checkpointing
     requested: Precision = "float32" if run.precision == "auto" else run.precision
+    used = requested if precision is None else precision
     return Settings(
         unpad=unpad,
         strict=run.padding == "unpadded",
         activation_checkpointing=(wanted,) if isinstance(wanted, str) else tuple(wanted),
-        kernels=_named(run) if kernels is None else kernels,
+        kernels=_named(run, used) if kernels is None else kernels,
         processes=processes,
         data=run.parallel.data,
         tensor=run.parallel.tensor,
-        precision=requested if precision is None else precision,
+        precision=used,
         without=run.without,
     )
 
 
-def _named(run: Run) -> KernelChoice:
-    """Return the kernels that a run names; None for those that are `auto`."""
+def kernels_to_choose(run: Run, precision: Precision) -> KernelSettings:
+    """Return the kernel settings of a run; `auto` is left only where a measurement decides.
+
+    Args:
+        run: the run.
+        precision: dtype of products.
+    """
+    settings, known = run.kernels, {}
+    if settings.product == "auto" and run.deterministic:  # a measurement may differ in each run
+        known["product"] = "torch"
+    if settings.attention == "auto" and (run.deterministic or precision == "float16"):
+        known["attention"] = "fused"  # float16 is not measured
+    return settings.model_copy(update=known)
+
+
+def _named(run: Run, precision: Precision) -> KernelChoice:
+    """Return the kernels that a run has without a measurement; None for those that need one."""
+    settings = kernels_to_choose(run, precision)
     product, attention, loss = (
         None if name == "auto" else name
-        for name in (run.kernels.product, run.kernels.attention, run.kernels.loss)
+        for name in (settings.product, settings.attention, settings.loss)
     )
     return KernelChoice(product, None if attention is None else {"*": attention}, loss)

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.integration
         ("translate CKPT LINES", "smaller --buffer"),
         ("evaluate CKPT --source LINES --target LINES", "bfloat16, or a smaller --beam"),
         ("serve CKPT --port 0", "smaller --batch"),
+        ("attend CKPT sun -o heads.html", "shorter inputs, or --device cpu"),
     ],
 )
 def test_too_little_memory_names_an_option_of_the_batch(

@@ -107,7 +107,8 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
     assert "without_padding(" in unfused
     assert first == unfused
     assert "self.casts = Casts(torch.float16)" in cast
-    assert uncast == trained
+    fused = ("--set", "kernels.attention=fused")  # the kernel of float16 is not measured
+    assert uncast == printed(capsys, "multi30k-en-de", "--code", "--train", *fused)
     for text in (plain, trained):
         assert "class Translation(nn.Module)" in text
         assert "class TransformerTiny(nn.Module)" in text
@@ -121,7 +122,8 @@ def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
         (("--code", "--decode", "--train"), "give one of them"),
         (("--without", "fuse"), "add --passes"),
         (("--code", "--decode", "--without", "fuse"), "kernels, prepack, quantize, shortlist"),
-        (("--passes", "--quantize", "int8"), "add --decode"),
+        (("--passes", "--quantize", "int8"), "help: add --decode\n"),
+        (("--quantize", "int8"), "help: add --decode --passes\n"),
         (("--passes", "--shortlist"), "add --decode"),
         (("--code", "--passes"), "either"),
         (("--code", "--json"), "use --passes"),
@@ -182,6 +184,34 @@ def test_the_code_of_decoding_with_a_shortlist(capsys: Capture) -> None:
     assert plain == printed(capsys, "transformer-base", "--decode", "--code")
     assert "select_outputs" not in plain
     assert "head computes the logits of the pieces that a batch may need" in passes
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (('without=["casts"]', "precision=float32"), "the pass 'casts' would not run"),
+        (('without=["unpad"]', "padding=unpadded"), "'unpadded' needs the pass 'unpad'"),
+        (("parallel.tensor=2", "precision=float16"), "loss scaling does not support"),
+        (("activation_checkpointing=encoder.*",), "did you mean 'model.encoder.*'?"),
+    ],
+)
+def test_passes_of_a_run_that_training_refuses_are_not_shown(
+    capsys: Capture, options: tuple[str, ...], problem: str
+) -> None:
+    """With the place in the run; the tree of its nodes needs no passes, and no data."""
+    run = ["multi30k-en-de", *(word for one in options for word in ("--set", one))]
+
+    assert main(["show", *run, "--passes"]) == 1
+    said = capsys.readouterr().err
+    assert problem in said
+    assert "multi30k-en-de.json:" in said
+    assert main(["show", *run, "-q"]) == 0
+
+
+def test_a_misspelled_run_gets_the_name_of_the_run(capsys: Capture) -> None:
+    """Names of specs and of runs can be given, so both are suggested."""
+    assert main(["show", "multi30k-ende", "--passes"]) == 1
+    assert "did you mean 'multi30k-en-de'?" in capsys.readouterr().err
 
 
 def test_a_model_that_does_not_decode_has_no_code_of_decoding(capsys: Capture) -> None:

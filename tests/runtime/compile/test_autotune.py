@@ -229,11 +229,17 @@ def test_a_backend_of_unpadded_rows_is_not_that_of_padded_ones() -> None:
 
 
 def test_an_unknown_kernel_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unknown kernel is an error with the nearest name."""
+    """The error has the nearest name, and the place where the kernel was chosen."""
     monkeypatch.setenv("WEFT_ATTENTION", "fuse")
     with pytest.raises(InputError, match="no kernel 'fuse'") as caught:
         choose_kernels(CPU, half=False)
     assert "fused" in str(caught.value)
+    assert caught.value.place == "WEFT_ATTENTION"
+
+    monkeypatch.delenv("WEFT_ATTENTION")
+    with pytest.raises(InputError, match="no kernel 'fuse'") as caught:
+        choose_kernels(CPU, half=False, attention_kernel="fuse")
+    assert caught.value.place == "/kernels/attention"
 
 
 @pytest.mark.parametrize("kept", [{}, {"product": "torch", "attention": {"*": "best"}}])

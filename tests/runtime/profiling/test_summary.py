@@ -207,10 +207,9 @@ def test_a_run_is_profiled_and_not_begun(toy_run: Callable[..., Run], tmp_path: 
     found, files = api.profile(toy_run(), out=tmp_path / "out", updates=2)
 
     assert found.updates == 2
-    assert {"encoder.*.self_attention/f", "decoder.*.feed_forward/f", "head", "loss"} <= set(
-        found.nodes
-    )
-    for path in ("encoder.*.self_attention/f", "decoder.*.feed_forward/f"):
+    layers = ("model.encoder.*.self_attention/f", "model.decoder.*.feed_forward/f")
+    assert {*layers, "cross_entropy", "loss"} <= set(found.nodes)
+    for path in layers:
         assert found.nodes[path].forward > 0
         assert found.nodes[path].backward > 0
     assert found.other["optimizer"] > 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime.train.device import CUBLAS, batch_advice, deterministic
+from weft.runtime.train.device import CUBLAS, Place, deterministic, settings_of_process
 from weft.runtime.train.engine import Engine
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
@@ -42,26 +42,41 @@ def test_a_deterministic_run_restores_the_choice_of_the_process(
     assert "kernels: products by torch, attention fused: requested" in logs
 
 
-@pytest.mark.parametrize(
-    ("tokens", "accumulate", "processes", "said"),
-    [
-        (3500, 8, 1, "'batch.tokens' 28000 and 'accumulate' 1 "),
-        (3500, 8, 4, "'batch.tokens' 7000 and 'accumulate' 4 "),
-        (3500, 24, 1, "'batch.tokens' 28000 and 'accumulate' 3 "),
-        (3500, 8, 8, ""),
-        (20000, 8, 1, ""),
-        (3500, 1, 1, ""),
-    ],
-)
-def test_small_batches_on_a_gpu_get_advice_with_the_same_tokens(
-    tokens: int, accumulate: int, processes: int, said: str, toy_run: Callable[..., Run]
+@pytest.mark.integration
+def test_a_training_restores_the_threads_of_the_process(
+    toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of at most 32,768 tokens, an equal number for each process."""
-    run = toy_run(batch={"tokens": tokens}, accumulate=accumulate)
+    """They are one setting of the process; a program keeps its own after a training."""
+    seen, plain, before = set[int](), Engine.loss, torch.get_num_threads()
 
-    assert said in batch_advice(run, CUDA, processes)
-    assert bool(batch_advice(run, CUDA, processes)) == bool(said)
-    assert not batch_advice(run, CPU, processes)
+    def loss(self: Engine, batch: Any) -> Any:
+        seen.add(torch.get_num_threads())
+        return plain(self, batch)
+
+    monkeypatch.setattr(Engine, "loss", loss)
+
+    api.train(toy_run(updates=1, threads=before + 1), out=tmp_path / "run")
+
+    assert seen == {before + 1}
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("before", [True, False])
+def test_products_in_tf32_are_those_of_a_bfloat16_run_alone(
+    toy_run: Callable[..., Run],
+    dtype: torch.dtype,
+    before: bool,
+) -> None:
+    """Float32 runs keep all bits of their products, and the program gets its choice back."""
+    products = torch.backends.cuda.matmul
+    own, products.allow_tf32 = products.allow_tf32, before
+    try:
+        with settings_of_process(toy_run(), Place(CUDA, dtype, "")):
+            assert products.allow_tf32 == (dtype == torch.bfloat16)
+        assert products.allow_tf32 == before
+    finally:
+        products.allow_tf32 = own
 
 
 def test_an_operator_without_a_deterministic_algorithm_is_an_error_of_the_setting() -> None:

@@ -355,6 +355,21 @@ def test_too_little_memory_names_the_settings_that_need_less(
     assert "activation_checkpointing" in seen.value.help
 
 
+def test_too_little_memory_for_the_measurement_of_compile_names_the_settings_too(
+    toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU it runs the first forward and backward pass, before the first update."""
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(trainer_module, "compile_model", full)
+
+    with pytest.raises(InputError, match="too small for update 1") as seen:
+        api.train(toy_run(), out=tmp_path / "run")
+    assert "'batch.tokens' to 100 and 'accumulate' to 8" in seen.value.help
+
+
 def test_auxiliary_losses_are_weighted_and_logged(toy_run: Maker, tmp_path: Path) -> None:
     """Without smoothing the loss is the nll plus the weighted auxiliary losses of the layers."""
     small = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "experts": 4}

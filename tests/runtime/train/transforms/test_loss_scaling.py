@@ -102,10 +102,8 @@ def test_auto_uses_float16_where_a_gpu_has_only_that(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    before = torch.backends.cuda.matmul.allow_tf32
     run = toy_run().model_copy(update={"device": "auto", "precision": "auto"})
 
     assert choose(run).dtype == torch.float16
     capability = (6, 1)
     assert choose(run).dtype == torch.float32
-    torch.backends.cuda.matmul.allow_tf32 = before

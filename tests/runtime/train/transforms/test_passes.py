@@ -50,6 +50,25 @@ def test_a_run_says_which_passes_it_leaves_out(toy_run: Maker) -> None:
     assert settings_of_run(toy_run(), unpad=True).without == ()
 
 
+@pytest.mark.parametrize(
+    ("changes", "product", "attention"),
+    [
+        ({}, None, None),
+        ({"deterministic": True}, "torch", {"*": "fused"}),
+        ({"deterministic": True, "kernels": {"attention": "plain"}}, "torch", {"*": "plain"}),
+        ({"precision": "float16"}, None, {"*": "fused"}),
+    ],
+)
+def test_kernels_that_are_not_measured_are_known_before_training(
+    toy_run: Maker, changes: dict[str, Any], product: str | None, attention: dict[str, str] | None
+) -> None:
+    """`weft show` must not announce a measurement to a run that must not depend on one."""
+    kernels = settings_of_run(toy_run(**{"kernels": {}, **changes}), unpad=True).kernels
+
+    assert kernels is not None
+    assert (kernels.product, kernels.attention) == (product, attention)
+
+
 @pytest.mark.integration
 def test_losses_are_those_with_all_passes(toy_run: Maker, tmp_path: Path) -> None:
     """In bfloat16 without dropout: of training, where passes act, and of validation.
