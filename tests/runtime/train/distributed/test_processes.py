@@ -84,13 +84,14 @@ def test_fsdp_gathers_weights_in_the_precision_of_the_run(bench: Bench) -> None:
 
 def test_unpadded_rows_are_divided_between_processes(bench: Bench) -> None:
     """Losses agree for data parallelism, FSDP and tensor parallelism."""
-    one = bench.train("unpadded", 0, padding="unpadded")
+    unpadded = {"padding": "unpadded", "without": []}
+    one = bench.train("unpadded", 0, **unpadded)
 
     for name, settings in (
         ("unpadded_fsdp", {"parallel__data": "fsdp"}),
         ("unpadded_tensor", TENSOR),
     ):
-        found = curve(bench.train(name, 2, padding="unpadded", **settings))
+        found = curve(bench.train(name, 2, **unpadded, **settings))
         assert [loss for *_, loss in found] == pytest.approx(
             [loss for *_, loss in curve(one)], abs=1e-5
         )
