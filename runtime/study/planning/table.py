@@ -95,9 +95,10 @@ def search_cost(plan: Plan, flops_per_second: Speed) -> str:
     if search is None:
         return ""
     once = plan.baseline.costs.seconds(flops_per_second(plan.baseline.run))
-    seconds = once * search.trials * len(plan.study.seeds[: search.seeds])
-    if search.seconds is not None:
-        seconds = min(seconds, search.seconds + once * search.seeds)
+    trial = once * len(plan.study.seeds[: search.seeds])
+    seconds = trial * search.trials
+    if search.seconds is not None:  # a trial that has begun goes on
+        seconds = min(seconds, search.seconds + trial)
     pruned = "" if search.pruner == "none" else ", less with pruning"
     return f"{search.trials} trials, at most {duration(seconds)} at the baseline's speed{pruned}"
 

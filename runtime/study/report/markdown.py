@@ -10,7 +10,7 @@ from .commands import commands
 from .conclusions import conclude
 from .effects import against
 from .record import Record, decimals_for
-from .text import CAN, CANNOT, CONCLUSION, cells, failures, method
+from .text import CAN, CANNOT, CONCLUSION, cells, failures, method, selected_of
 
 _ANYWHERE = re.compile(r"[\\`*]|(?<!\w)_|_(?!\w)|<(?=[\w/!?])|&(?=#?\w+;)|~(?=~)|\](?=\()")
 _AT_START = re.compile(r"^(\d*)([#>+.)-])(?=\s)")
@@ -71,9 +71,8 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     if failed := failures(record):
         yield from ("## Failures", "", *(f"- {plain(one)}" for one in failed), "")
     if record["selected"]:
-        one = record["selected"]
-        name, mean = plain(one["row"]), f"{one['mean']:.{decimals_for([one['mean']])}f}"
-        yield f"The validation data selects **{name}** ({one['metric']} {mean})."
+        name = plain(record["selected"]["row"])
+        yield f"The validation data selects **{name}** ({selected_of(record)})."
         yield ""
     if record["lengths"]:
         yield from _lengths(record["lengths"])

@@ -20,7 +20,7 @@ from .record import (
     row_of,
     trainings_of,
 )
-from .text import CAN, CANNOT, CONCLUSION, failures, mean_of, method
+from .text import CAN, CANNOT, CONCLUSION, failures, mean_of, method, selected_of
 
 
 def page(record: Record, out: Path, picture: str) -> str:
@@ -42,11 +42,9 @@ def _body(record: Record, out: Path) -> Iterator[str]:
             yield from (f"<li>{escaped(line)}</li>" for line in lines)
             yield "</ul>"
     if record["selected"]:
-        one = record["selected"]
-        mean = f"{one['mean']:.{decimals_for([one['mean']])}f}"
         yield (
-            f"<p class='note'>The validation data selects <b>{escaped(one['row'])}</b>"
-            f" ({escaped(one['metric'])} {mean}); the test sets choose nothing.</p>"
+            f"<p class='note'>The validation data selects <b>{escaped(record['selected']['row'])}"
+            f"</b> ({escaped(selected_of(record))}); the test sets choose nothing.</p>"
         )
     yield "<h2>Rows</h2>"
     yield wide(f"<table>{''.join(_main(record))}</table>", "rows")

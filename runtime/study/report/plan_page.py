@@ -57,13 +57,13 @@ def _method(plan: Plan, speed: Speed) -> str:
     """Return how the figures were estimated."""
     seeds, gigaflops = len(plan.study.seeds), speed(plan.baseline.run) / 1e9
     search = search_cost(plan, speed)
+    trials = f" Search: {search}." if search else ""
     return (
         "Parameters, FLOPs of one forward pass and decoding state are those of the deployed model"
         " for one sequence of 32 tokens; memory is an estimate for training: weights, gradients,"
         f" moments, and outputs of all blocks. One run: training at {gigaflops:,.1f} GFLOP/s,"
         f" without validations. All runs: {seeds} seed{'s' * (seeds > 1)}, one run at a time."
-        + f" Search: {search}."
-        * bool(search)
+        f"{trials}"
     )
 
 

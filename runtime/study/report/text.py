@@ -7,7 +7,15 @@ import io
 from typing import Any
 
 from .conclusions import conclusion_of, probability, size_of
-from .record import Record, comparison_of, decimals_of, primary_table, row_of, trainings_of
+from .record import (
+    Record,
+    comparison_of,
+    decimals_for,
+    decimals_of,
+    primary_table,
+    row_of,
+    trainings_of,
+)
 
 CAN, CANNOT = "What can be concluded", "What cannot be concluded"
 CONCLUSION = "conclusion"
@@ -79,6 +87,12 @@ def failures(record: Record) -> list[str]:
     return list(found.values())
 
 
+def selected_of(record: Record) -> str:
+    """Return the metric and the mean of the row that the validation data selects, as text."""
+    one = record["selected"]
+    return f"{one['metric']} {one['mean']:.{decimals_for([one['mean']])}f}"
+
+
 def mean_of(table: Record | None, name: str) -> str:
     """Return the mean of a row in a table with its standard deviation, as text."""
     row, decimals = row_of(table, name), decimals_of(table)
@@ -92,9 +106,8 @@ def _difference(pair: Record | None, decimals: int) -> tuple[str, str]:
     """Return a difference with its interval, and its corrected probability, as text."""
     if pair is None:
         return "", ""
-    return size_of(pair, decimals), "" if pair["adjusted"] is None else probability(
-        pair["adjusted"]
-    )
+    p = pair["adjusted"]
+    return size_of(pair, decimals), "" if p is None else probability(p)
 
 
 def table_csv(record: Record) -> str:
