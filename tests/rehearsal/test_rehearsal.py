@@ -108,7 +108,9 @@ def learnt(model: nn.Module, loss: Tensor, recorder: Recorder) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", [*shipped_names("models"), *shipped_names("variants")])
+@pytest.mark.parametrize(
+    "name", [*shipped_names("models"), *shipped_names("variants"), *shipped_names("pretrained")]
+)
 def test_a_spec_trains_and_decodes_on_the_device(name: str) -> None:
     """Forward and backward pass in bfloat16, a step of Adam, and three steps of decoding."""
     graph = graph_of(load(name))
@@ -123,7 +125,7 @@ def test_a_spec_trains_and_decodes_on_the_device(name: str) -> None:
     refuse(recorder)
     found = {"forward": forward, "backward": backward, "bytes": recorder.bytes}
     if graph.step_axis is not None:
-        found["step"] = _kernels_of_a_step(graph, model.eval(), inputs)
+        found |= _step(graph, model.eval(), inputs)
     budget_is_kept(name, found)
 
 
@@ -133,13 +135,13 @@ def test_a_step_with_a_beam_of_four_runs_on_the_device() -> None:
     graph = graph_of(load(name))
     model = build_empty(graph, device="cuda").eval()
     inputs = weft.example_inputs(graph, sizes_of(graph), device="cuda")
-    budget_is_kept(f"{name}, beam 4", {"step": _kernels_of_a_step(graph, model, inputs, beams=4)})
+    budget_is_kept(f"{name}, beam 4", _step(graph, model, inputs, beams=4))
 
 
-def _kernels_of_a_step(
+def _step(
     graph: Graph, model: nn.Module, inputs: dict[str, Tensor], beams: int = 1
-) -> int:
-    """Return the kernels of one decoding step, after checking three of them."""
+) -> dict[str, int]:
+    """Return the kernels and bytes of the third decoding step, after checking three of them."""
     moving = next(
         name
         for name, type_ in graph.inputs.items()
@@ -169,9 +171,10 @@ def _kernels_of_a_step(
         with Recorder() as recorder:
             for place in range(3):
                 recorder.kernels.clear()
+                recorder.bytes = 0
                 stepper.step(tokens, place)
     refuse(recorder)
-    return recorder.kernels.total()
+    return {"step": recorder.kernels.total(), "step bytes": recorder.bytes}
 
 
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
@@ -182,14 +185,14 @@ def test_a_recorded_step_launches_few_more_kernels_than_a_plain_one() -> None:
     model: Any = build_empty(graph, device="cuda").eval()
     fixed = weft.example_inputs(graph, sizes_of(graph), device="cuda")
     del fixed["target"]
-    recorded: list[int] = []
+    recorded: list[Recorder] = []
 
     class Counted:
         def __init__(self, run: Callable[[], None]) -> None:
             with Recorder() as recorder:
                 run()
             refuse(recorder)
-            recorded.append(recorder.kernels.total())
+            recorded.append(recorder)
 
         def replay(self) -> None:
             """Launch the graph, which is no kernel of its own."""
@@ -204,7 +207,11 @@ def test_a_recorded_step_launches_few_more_kernels_than_a_plain_one() -> None:
             del stepper
     budget_is_kept(
         f"{name}, recorded step",
-        {"step": recorded[-1], "around": around.kernels.total() - recorded[-1]},
+        {
+            "step": recorded[-1].kernels.total(),
+            "step bytes": recorded[-1].bytes,
+            "around": around.kernels.total() - recorded[-1].kernels.total(),
+        },
     )
 
 
