@@ -136,7 +136,7 @@ def refuse_missing_file(path: Path) -> None:
         raise InputError(msg, place=str(path))
     known = [each.name for each in path.parent.iterdir() if each.is_file()]
     msg = f"no file '{path.name}'"
-    raise InputError(msg, place=str(path.parent), help=did_you_mean(path.name, known))
+    raise InputError(msg, place=str(path), help=did_you_mean(path.name, known))
 
 
 def decode(raw: bytes, path: str | Path, number: int) -> str:

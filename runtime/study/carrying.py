@@ -1,6 +1,7 @@
 """Carry finished runs of a study to another machine: one small file for each, without weights.
 
-The file of a run is `KEY.zip`, with what the report of a study reads:
+The file `plan.json` has the rows of the study and the keys of their runs; with it, the report needs
+no data.  The file of a run is `KEY.zip`, with what the report of a study reads:
 
 run.json, task.json, trained.json      the run, what was measured, and when training ended
 objective.json                         its objective, if it is not a shipped one
@@ -31,9 +32,11 @@ from ...specs.files import way_out, write_beside
 from ...specs.findings import InputError
 from ..checkpoint.saving import replace_folder
 from ..system.lock import locked
+from .planning.costs import Costs
 from .running.jobs import (
     DIGITS,
     OBJECTIVE,
+    PLAN,
     RESULT,
     TASK,
     TRAINED,
@@ -42,6 +45,8 @@ from .running.jobs import (
     jobs_of,
     json_text,
     open_plan,
+    read_json,
+    write_json,
 )
 from .running.measuring import DAMAGED, LARGEST, Measurement, arrays_in
 
@@ -57,6 +62,9 @@ _WHOLE = ("run.json", TASK, TRAINED, OBJECTIVE)
 _COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 ROOT = "data"
 """Folder of the data in a packed file."""
+_PLACES = ("folder", "source")
+"""Entries of a plan that are those of a machine."""
+_HELP = "give the files, or the folder, that weft study pack has written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +76,88 @@ class _Task:
     metrics: list[dict[str, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a packed plan."""
+
+    name: str
+    doc: str
+    costs: Costs
+    seconds: float
+    changes: list[str]
+    solved: str
+    jobs: dict[
+        Annotated[str, Field(pattern=r"^\d{1,9}$")],
+        Annotated[str, Field(pattern=f"^{_KEY.pattern}$")],
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The plan of a study without the places of a machine."""
+
+    study: str
+    findings: list[dict[str, Any]]
+    rows: Annotated[list[_Row], Field(min_length=1)]
+    document: dict[str, Any]
+    overrides: list[str]
+
+    def __post_init__(self) -> None:
+        """Check that all rows have the same seeds."""
+        if len({tuple(row.jobs) for row in self.rows}) > 1:
+            raise ValueError("the rows have different seeds")
+
+
 def pack(study: Path, out: Path) -> list[Path]:
-    """Write a file for each finished run of a study; files that are the same stay as they are.
+    """Write the plan of a study and a file for each finished run; the same files stay as they are.
 
     Args:
         study: folder of the study.
         out: folder of the files.
 
     Returns:
-        The files.
+        The files of the runs.
 
     Raises:
         InputError: the study was not run, or a file cannot be read or written.
     """
     found = []
-    for job in jobs_of(open_plan(study), study):
+    plan = open_plan(study)
+    for job in jobs_of(plan, study):
         if job.state() == "done":
             path = out / f"{job.key}.zip"
             content = _packed(job)
             if not (path.is_file() and path.read_bytes() == content):
                 write_beside(path, content, "file of a run")
             found.append(path)
+    if found:
+        write_json(out / PLAN, _carried(plan))
     return found
+
+
+def _carried(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan of a study without folders of this machine."""
+    found = {key: each for key, each in plan.items() if key not in _PLACES}
+    found["document"] = without_roots(plan["document"])
+    found["overrides"] = [one for one in plan["overrides"] if not _is_root(one.partition("=")[0])]
+    return found
+
+
+def without_roots(value: Any) -> Any:
+    """Return a JSON value without the folders of data in it.
+
+    >>> without_roots({"root": "a", "set": {"data.root": "b", "threads": 1}})
+    {'set': {'threads': 1}}
+    """
+    if isinstance(value, list):
+        return [without_roots(one) for one in value]
+    if isinstance(value, dict):
+        return {key: without_roots(one) for key, one in value.items() if not _is_root(key)}
+    return value
+
+
+def _is_root(dotted: str) -> bool:
+    return dotted.rpartition(".")[2] == "root"
 
 
 def _packed(job: Job) -> bytes:
@@ -154,15 +222,15 @@ def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
     Raises:
         InputError: a file is not that of a run, or another process uses the folder.
     """
-    help_ = "give the files, or the folder, that weft study pack has written"
     paths: list[Path] = []
     for source in sources:
         if not source.exists():
-            raise InputError("the file does not exist", place=str(source), help=help_)
-        paths += sorted(source.glob("*.zip")) if source.is_dir() else [source]
+            raise InputError("the file does not exist", place=str(source), help=_HELP)
+        if source.name != PLAN:
+            paths += sorted(source.glob("*.zip")) if source.is_dir() else [source]
     if not paths:
         place = ", ".join(map(str, sources))
-        raise InputError("no results of runs found", place=place, help=help_)
+        raise InputError("no results of runs found", place=place, help=_HELP)
     for path in paths:
         _contents(path)  # all of them before anything is written; one at a time is in memory
     added: list[str] = []
@@ -176,6 +244,33 @@ def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
             if not begun:
                 _place(job.folder, _contents(path))
     return added, known
+
+
+def packed_plan(sources: Sequence[Path]) -> dict[str, Any] | None:
+    """Return the plan among the files of `pack`, without the places of a machine; None if absent.
+
+    Args:
+        sources: as of `unpack`.
+
+    Raises:
+        InputError: it is damaged, or there are several.
+    """
+    own = [one / PLAN if one.is_dir() else one for one in sources]
+    paths = [one for one in own if one.name == PLAN and one.is_file()]
+    if not paths:
+        return None
+    if len(paths) > 1:
+        raise InputError("this is a second plan of a study", place=str(paths[1]), help=_HELP)
+    [path] = paths
+    if path.stat().st_size > LARGEST:
+        raise InputError("not the plan of a study: it is too large", place=str(path), help=_HELP)
+    found = read_json(path)
+    try:
+        _check_kind(_Plan, json_text(found))
+    except ValueError as error:
+        problem = f"not the plan of a study: {error}"
+        raise InputError(problem, place=str(path), help=_HELP) from error
+    return dict(found)
 
 
 def _contents(path: Path) -> dict[str, bytes]:
@@ -228,11 +323,23 @@ def _check(name: str, content: bytes) -> None:
     kind = Measurement if name.endswith(f"/{RESULT}") else kinds.get(name, dict[str, Any])
     try:
         for text in content.splitlines() if name == _HISTORY else [content]:
-            TypeAdapter[Any](kind).validate_json(text)
+            _check_kind(kind, text)
+    except ValueError as error:
+        raise ValueError(f"'{name}' {error}") from error
+
+
+def _check_kind(kind: Any, text: str | bytes) -> None:
+    """Check that JSON text is a value of a kind.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        TypeAdapter[Any](kind).validate_json(text)
     except ValidationError as error:
         [first, *_] = error.errors()
         where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"'{name}' {where}: {first['msg']}") from error
+        raise ValueError(f"{where}: {first['msg']}") from error
 
 
 def _place(folder: Path, contents: dict[str, bytes]) -> None:

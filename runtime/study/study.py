@@ -12,7 +12,7 @@ from typing import Any
 from ...specs.findings import InputError, SpecError, did_you_mean
 from ...specs.load import parse_overrides
 from ..system.lock import locked
-from .carrying import pack, unpack
+from .carrying import pack, packed_plan, unpack, without_roots
 from .document.load import load_study
 from .document.settings import StudySettings
 from .planning.plan import plan_study
@@ -33,7 +33,7 @@ from .report.forms import FORMS, Form
 from .report.pictures import write_pictures
 from .report.record import study_record
 from .report.write import write_report
-from .running.jobs import Job, jobs_of, open_plan, write_jobs
+from .running.jobs import PLAN, Job, jobs_of, open_plan, write_jobs, write_json
 from .running.pool import run_pool
 from .running.speed import flops_per_second, gpus
 from .searching.report import best_trials, write_search_report
@@ -165,6 +165,8 @@ class Study:
     def pack(self, to: str | Path) -> list[Path]:
         """Write the results of each finished training to a file, `KEY.zip`, without weights.
 
+        The file `plan.json` beside them has the rows of the study, for `unpack`.
+
         Args:
             to: folder of the files.
 
@@ -176,6 +178,9 @@ class Study:
     def unpack(self, sources: Iterable[str | Path]) -> tuple[list[str], list[str]]:
         """Add finished trainings, which `run` then does not repeat.
 
+        If the study was not run in its folder, and is the same as the packed one, it also gets the
+        plan of that one, so that `report` needs no data.
+
         Args:
             sources: files from `pack`, or folders of them.
 
@@ -185,7 +190,15 @@ class Study:
         Raises:
             InputError: a file is not that of a training, or another process uses the folder.
         """
-        return unpack([Path(one) for one in sources], self.folder)
+        paths = [Path(one) for one in sources]
+        plan = packed_plan(paths)
+        found = unpack(paths, self.folder)
+        if plan is not None and not (self.folder / PLAN).is_file():
+            document = _planned_document(self, plan)
+            if without_roots(document) == plan["document"]:
+                own = {"source": self.source, "folder": str(self.folder), "document": document}
+                write_json(self.folder / PLAN, {**plan, **own})
+        return found
 
     def search(
         self, *, processes: int = 1, log: Callable[[str], None] | None = None
@@ -240,12 +253,17 @@ def edited(study: Study) -> bool:
     Raises:
         InputError: the study was not run.
     """
-    record = open_plan(study.folder)
+    plan = open_plan(study.folder)
+    return bool(_planned_document(study, plan) != plan["document"])
+
+
+def _planned_document(study: Study, plan: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the study as its file is, with the overrides of a plan; None if they do not fit."""
     try:
-        settings, _ = load_study(study.source, parse_overrides(record["overrides"]))
-    except SpecError:  # an override does not fit any more
-        return True
-    return bool(_document(settings) != record["document"])
+        settings, _ = load_study(study.source, parse_overrides(plan["overrides"]))
+    except SpecError:
+        return None
+    return _document(settings)
 
 
 def _document(settings: StudySettings) -> dict[str, Any]:

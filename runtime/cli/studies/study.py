@@ -302,8 +302,8 @@ def report(
 @command(
     "Commands",
     "weft study pack my-study.json --to results",
-    note="The file of a run, KEY.zip, has scores and no weights, so that results can be published, "
-    "or brought together from several machines.",
+    note="The file of a run, KEY.zip, has scores and no weights. So results can be published, or "
+    "brought together from several machines. plan.json has the rows.",
     of=app,
 )
 def pack(
@@ -325,7 +325,8 @@ def pack(
 @command(
     "Commands",
     "weft study unpack my-study.json results",
-    note="Then `weft study run` trains only what is missing, and writes the report.",
+    note="Then `weft study report` writes their report, which needs no data, and `weft study run` "
+    "trains only what is missing.",
     of=app,
 )
 def unpack(

@@ -14,6 +14,8 @@ from ..document.settings import StudySettings
 from .base import Base, Run
 from .planned import Planned
 
+_WHOLE = 10
+"""Number of seconds from which they are rounded to whole ones."""
 _UNITS = {
     "parameters": "parameters",
     "flops": "FLOPs",
@@ -176,18 +178,28 @@ def of_rows(
         if limit is not None and flops_per_second is not None:
             seconds = row.costs.seconds(flops_per_second(row.run))
             if seconds > limit:
+                time = _rounded(seconds)
                 found.append(
                     Finding(
                         code="Y03",
                         at=row.row.at or "/budget/seconds",
-                        problem=f"a run of the row '{row.name}' takes about {seconds:,.0f} s, more"
-                        f" than {limit:,.0f}",
+                        problem=f"a run of the row '{row.name}' takes about {time} s, more"
+                        f" than {_rounded(limit)}",
                         help="lower 'updates', or raise 'seconds' of the budget",
                         source=base.study,
                     )
                 )
         found += _required(study, base, row, baseline)
     return found
+
+
+def _rounded(seconds: float) -> str:
+    """Return seconds as text.
+
+    >>> _rounded(12345.6), _rounded(0.0123)
+    ('12,346', '0.012')
+    """
+    return f"{seconds:,.0f}" if seconds >= _WHOLE else f"{seconds:.2g}"
 
 
 def _required(

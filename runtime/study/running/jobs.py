@@ -90,6 +90,8 @@ class Job:
 
     def state(self) -> State:
         """Return how far the job is, by the files in its folder and their lock."""
+        if not (self.folder / self.kind).is_file():
+            return "waiting"  # the plan is from another machine
         if (self.measured / RESULT).is_file():
             return "done"
         if self.locked():

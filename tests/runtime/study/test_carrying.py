@@ -6,15 +6,17 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from weft.runtime.cli.main import main
-from weft.runtime.study.carrying import pack, unpack
+from weft.runtime.study.carrying import pack, packed_plan, unpack
 from weft.runtime.study.report.record import study_record
 from weft.runtime.study.running.jobs import jobs_of, open_plan
 from weft.runtime.study.running.measuring import arrays_in
 from weft.runtime.study.running.worker import run_job
+from weft.runtime.study.study import Study, edited
 from weft.specs.findings import InputError
 
 from .conftest import ONE_ROW, write_study, written
@@ -43,6 +45,76 @@ def test_a_new_folder_has_the_same_report(done: Path, packed: Path, tmp_path: Pa
     assert found["tables"] == wanted["tables"]
 
 
+def test_the_report_needs_no_data(done: Path, packed: Path, tmp_path: Path) -> None:
+    """The files are enough, and a study whose file is another has its own rows."""
+    path = tmp_path / "study.json"
+    source = json.loads(write_study(done, rows=ONE_ROW).read_text())
+    source["run"]["data"]["root"] = "nowhere"
+    path.write_text(json.dumps(source))
+    carried = Study(path, out=tmp_path / "out")
+
+    added, known = carried.unpack([packed])
+
+    assert (len(added), known) == (4, [])
+    found, wanted = carried.report(), study_record(done / "out")
+    assert found.record["tables"] == wanted["tables"]
+    assert (found.record["source"], found.record["folder"]) == (str(path), str(tmp_path / "out"))
+    assert not edited(carried)
+    edited_study = tmp_path / "edited.json"
+    edited_study.write_text(json.dumps({**source, "seeds": [1]}))
+    other = Study(edited_study, out=tmp_path / "other")
+    other.unpack([packed])
+    with pytest.raises(InputError, match="there is no study in this folder"):
+        other.report()
+
+
+def test_runs_that_are_not_there_wait(done: Path, packed: Path, tmp_path: Path) -> None:
+    """A part of the files has a part of the report."""
+    first = sorted(packed.glob("*.zip"))[0]
+    carried = Study(write_study(done, rows=ONE_ROW), out=tmp_path)
+
+    carried.unpack([first, packed / "plan.json"])
+
+    states = [job.state for job in carried.status()]
+    assert sorted(states) == ["done", "waiting", "waiting", "waiting"]
+    assert len(carried.results()) == len(study_record(done / "out")["tables"])
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"rows": []}, "rows: List should have at least 1 item"),
+        ({"document": 1}, "document: Input should be"),
+        ({"overrides": [1]}, "overrides.0: Input should be a valid string"),
+    ],
+)
+def test_plans_of_other_contents_are_refused(
+    packed: Path, tmp_path: Path, change: dict[str, Any], problem: str
+) -> None:
+    """Before anything is written."""
+    plan = json.loads((packed / "plan.json").read_text())
+    (tmp_path / "plan.json").write_text(json.dumps({**plan, **change}))
+
+    with pytest.raises(InputError, match="not the plan of a study") as caught:
+        packed_plan([tmp_path])
+
+    assert problem in str(caught.value)
+
+
+def test_keys_and_seeds_of_a_plan_are_checked(packed: Path, tmp_path: Path) -> None:
+    """A key is the name of a folder, and every row has the same seeds."""
+    plan = json.loads((packed / "plan.json").read_text())
+    jobs = plan["rows"][0]["jobs"]
+    for wrong, problem in (({**jobs, "1": "../../x"}, "match pattern"), ({"1": "0" * 16}, "seeds")):
+        plan["rows"][0]["jobs"] = wrong
+        (tmp_path / "plan.json").write_text(json.dumps(plan))
+        with pytest.raises(InputError, match="not the plan of a study") as caught:
+            packed_plan([tmp_path])
+        assert problem in str(caught.value)
+    with pytest.raises(InputError, match="a second plan"):
+        packed_plan([tmp_path, packed])
+
+
 def test_packing_again_changes_nothing(done: Path, packed: Path) -> None:
     """The file of a run depends on the run alone, so that repositories do not grow."""
     before = {path.name: path.stat().st_mtime_ns for path in packed.iterdir()}
@@ -53,7 +125,8 @@ def test_packing_again_changes_nothing(done: Path, packed: Path) -> None:
 def test_files_name_no_folder_of_this_machine(done: Path, packed: Path) -> None:
     """The folder of the data is in the run and in the task of a job, but not in its file."""
     assert str(done) in next((done / "out/jobs").glob("*/task.json")).read_text()
-    for path in packed.iterdir():
+    assert str(done) not in (packed / "plan.json").read_text()
+    for path in packed.glob("*.zip"):
         with zipfile.ZipFile(path) as archive:
             assert all(str(done).encode() not in archive.read(name) for name in archive.namelist())
             assert json.loads(archive.read("run.json"))["data"]["root"] == "data"
@@ -61,7 +134,8 @@ def test_files_name_no_folder_of_this_machine(done: Path, packed: Path) -> None:
 
 def test_what_a_study_has_begun_is_kept(packed: Path, copy: Path) -> None:
     """Its own runs have checkpoints, which a carried run lacks."""
-    assert unpack(sorted(packed.iterdir()), copy) == ([], sorted(p.stem for p in packed.iterdir()))
+    files = sorted(packed.glob("*.zip"))
+    assert unpack(files, copy) == ([], [path.stem for path in files])
     [*jobs] = jobs_of(open_plan(copy), copy)
     assert all((job.folder / "train/averaged").is_dir() for job in jobs)
 
@@ -101,7 +175,7 @@ def test_files_with_other_contents_are_refused(
     packed: Path, tmp_path: Path, name: str, content: bytes, problem: str
 ) -> None:
     """Also a good file beside a wrong one is not added."""
-    good = sorted(packed.iterdir())[0]
+    good = sorted(packed.glob("*.zip"))[0]
     wrong = tmp_path / f"{'0' * 16}.zip"
     with zipfile.ZipFile(good) as source, zipfile.ZipFile(wrong, "w") as target:
         for entry in source.namelist():
@@ -130,7 +204,7 @@ def test_large_and_damaged_files_are_refused(packed: Path, tmp_path: Path) -> No
     large, damaged = tmp_path / f"{'1' * 16}.zip", tmp_path / f"{'2' * 16}.zip"
     with zipfile.ZipFile(large, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("run.json", b" " * (2**26 + 1))
-    damaged.write_bytes(sorted(packed.iterdir())[0].read_bytes()[:-100])
+    damaged.write_bytes(sorted(packed.glob("*.zip"))[0].read_bytes()[:-100])
 
     many, twice, flipped = (tmp_path / f"{number * 16}.zip" for number in "345")
     with zipfile.ZipFile(many, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -140,7 +214,7 @@ def test_large_and_damaged_files_are_refused(packed: Path, tmp_path: Path) -> No
         archive.writestr("run.json", b"{}")
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("run.json", b"{}")
-    content = bytearray(sorted(packed.iterdir())[0].read_bytes())
+    content = bytearray(sorted(packed.glob("*.zip"))[0].read_bytes())
     content[100:140] = bytes(byte ^ 0xFF for byte in content[100:140])
     flipped.write_bytes(content)
     wrong = [(large, "67,108,865 bytes"), (damaged, "not a zip file"), (flipped, "")]
