@@ -18,6 +18,7 @@ from weft.specs.reader import shipped_names
 from ..conftest import write_toy
 from ..toy_treebank import write_banks
 
+DOCS = Path(__file__).parents[3] / "docs/studies"
 STUDIES = [name for name in shipped_names("studies") if name != "study-demo"]
 
 
@@ -115,3 +116,18 @@ def test_a_description_can_be_a_caption(name: str) -> None:
     """The table of a paper tells no options of a command."""
     study, _ = load_study(name)
     assert "--" not in study.doc
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(path.stem for path in DOCS.glob("*.md")))
+def test_a_published_report_is_that_of_its_results(name: str, tmp_path: Path) -> None:
+    """Written again from the packed results, without the data; only the commands differ."""
+    study = weft.Study(name, out=tmp_path / "out")
+
+    added, _ = study.unpack([DOCS / name])
+
+    assert added
+    study.report(tmp_path, forms=["md", "svg"])
+    for suffix in (".md", ".svg"):
+        found, wanted = ((folder / f"{name}{suffix}").read_text() for folder in (tmp_path, DOCS))
+        assert found.partition("```")[0] == wanted.partition("```")[0]
