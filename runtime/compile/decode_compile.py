@@ -3,6 +3,8 @@
 The pass `compile` names the layers whose steps are compiled, with dynamic lengths and rows;
 layers of one template share one graph.  Compiling takes seconds, so `auto` compiles only if there
 is enough work to make up for it, after timing a plain and a compiled step on the current state.
+On a CPU, where compiled steps gain little and compiling takes 165 MB, only programs that expect much
+work, such as a server, compile to measure; others use the cached measurement.
 If compiling fails, steps run uncompiled and the reason is logged.
 
 Not here: compiled training (`torch_compile.py`), the module that decodes (`decoder.py`).
@@ -30,7 +32,7 @@ CompileChoice = Literal["auto", "on", "off", "graphs"]
 BACKEND = "inductor"
 """Backend of torch.compile."""
 UNTRIED = 150.0
-"""Seconds of steps after which compiling for a measurement is worthwhile: about ten times the
+"""Seconds of steps, on a CPU of expected ones, after which compiling for a measurement is worthwhile: about ten times the
 compile time, and the same amount of work is expected to follow."""
 KNOWN = 10.0
 """Seconds of steps after which a cached measurement is looked up."""
@@ -179,12 +181,13 @@ class Steps:
         work = max(self.work, self.spent)
         if work < min(KNOWN, UNTRIED):
             return
-        rows = next(iter(moving.values())).size(0)
+        tokens = next(iter(moving.values()))
+        rows, measurable = tokens.size(0), self.work if tokens.device.type == "cpu" else work
         key = _key(model, rows)
         if key not in self._measurements:
             self._measurements[key] = _cached(key)
         measured, when = self._measurements[key], "cached measurement"
-        if measured is None and work >= UNTRIED:
+        if measured is None and measurable >= UNTRIED:
             compiled = self._compiled(model)
             if compiled is None:
                 self._settle("plain", _UNCOMPILED)

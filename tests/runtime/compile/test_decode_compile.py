@@ -292,6 +292,25 @@ def test_auto_waits_until_there_is_work_enough(monkeypatch: pytest.MonkeyPatch) 
     assert steps.mode == "undecided"
 
 
+@pytest.mark.usefixtures("asked")
+def test_only_expected_work_is_measured_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that has run for long reads a measurement, but compiles nothing to make one."""
+    monkeypatch.setattr(module, "_measure", lambda *_: Measured(1.0, 0.8, 30.0, 6))
+    model = made()
+    steps, messages = used(model, "auto")
+    steps.spent = 1e6
+    decoded(model, 3)
+    assert (steps.mode, messages) == ("undecided", [])
+
+    used(model, "auto", work=1e9)
+    decoded(model, 3)
+    steps, messages = used(model, "auto")
+    steps.spent = 1e6
+    decoded(model, 3)
+    assert steps.mode == "compiled"
+    assert "cached measurement" in messages[0]
+
+
 def test_worthwhile_compilation_by_hand() -> None:
     """A fifth of 100 s is 20 s; a speedup of 4 % does not count."""
     assert Measured(1.0, 0.8, 19.0, 4).pays(100.0)
