@@ -98,6 +98,7 @@ def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
         list(read_lines(tmp_path / "train.de"))
 
     assert caught.value.help == "did you mean 'train.de.gz'?"
+    assert caught.value.place == str(tmp_path / "train.de")
 
 
 def test_folders_are_not_files(tmp_path: Path) -> None:
