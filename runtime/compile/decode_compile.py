@@ -3,8 +3,8 @@
 The pass `compile` names the layers whose steps are compiled, with dynamic lengths and rows;
 layers of one template share one graph.  Compiling takes seconds, so `auto` compiles only if there
 is enough work to make up for it, after timing a plain and a compiled step on the current state.
-On a CPU, where compiled steps gain little and compiling takes 165 MB, only programs that expect much
-work, such as a server, compile to measure; others use the cached measurement.
+On a CPU, where compiled steps gain little and compiling takes 165 MB, only programs that expect
+much work, such as a server, compile to measure; others use the cached measurement.
 If compiling fails, steps run uncompiled and the reason is logged.
 
 Not here: compiled training (`torch_compile.py`), the module that decodes (`decoder.py`).
@@ -32,8 +32,8 @@ CompileChoice = Literal["auto", "on", "off", "graphs"]
 BACKEND = "inductor"
 """Backend of torch.compile."""
 UNTRIED = 150.0
-"""Seconds of steps, on a CPU of expected ones, after which compiling for a measurement is worthwhile: about ten times the
-compile time, and the same amount of work is expected to follow."""
+"""Seconds of steps, on a CPU of expected ones, after which compiling for a measurement is
+worthwhile: about ten times the compile time, and the same amount of work is expected to follow."""
 KNOWN = 10.0
 """Seconds of steps after which a cached measurement is looked up."""
 GAIN = 1.05
