@@ -107,6 +107,8 @@ class Steps:
         self._logged = False
         self._measurements: dict[str, Measured | None] = {}
         self._models: dict[int, _Compiled] = {}
+        self._keys: dict[tuple[int, int], str] = {}
+        """Cache keys by model and number of rows: a long command looks one up in each step."""
 
     def __str__(self) -> str:
         """Return a one-line summary of the choice."""
@@ -183,7 +185,9 @@ class Steps:
             return
         tokens = next(iter(moving.values()))
         rows, measurable = tokens.size(0), self.work if tokens.device.type == "cpu" else work
-        key = _key(model, rows)
+        place = id(model), rows.bit_length()
+        if (key := self._keys.get(place)) is None:
+            key = self._keys[place] = _key(model, rows)
         if key not in self._measurements:
             self._measurements[key] = _cached(key)
         measured, when = self._measurements[key], "cached measurement"
