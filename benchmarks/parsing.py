@@ -6,23 +6,28 @@ r"""Compare a parser checkpoint with supar's con-crf on one treebank, with one s
         antlr4-python3-runtime joblib click
     python benchmarks/parsing.py concrf --supar supar --seconds 1000 --out outputs/concrf \
         --train DIR/train.clean.trees.gz --gold DIR/dev.clean.trees.gz
+    weft study report parser-curves --form json
+    python benchmarks/parsing.py curves outputs/parser-curves/report/parser-curves.json \
+        --concrf outputs/concrf/curve.json --plot docs/parser-curves.png
 
 con-crf (Zhang et al. 2020) reads words and characters and uses nothing pretrained.  It has its
 own settings except for the LSTM width and the batch size, and trains all epochs that begin within
-the CPU seconds.  Its parses are scored by Weft's EVALB after every epoch.
+the CPU seconds.  Its parses are scored by Weft's EVALB after every epoch; `curve.json` has the
+scores.  `curves` draws them beside the runs of the study `parser-curves`.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import sys
 import time
 import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from weft.runtime.data.treebank.reader import read_file
@@ -56,6 +61,9 @@ CONCRF: dict[str, Any] = {
 }
 """supar's own configuration of crf-con with characters."""
 
+KINDS = {"chart": "charts", "tags": "tags", "sequence": "decoder"}
+"""First words of the rows of `parser-curves`, and how the drawing names them."""
+
 
 def trees_of(path: Path) -> list[Tree]:
     """Return the trees of a file."""
@@ -73,8 +81,8 @@ def with_leaves(tree: Tree, leaves: Iterator[Leaf]) -> Tree:
     )
 
 
-def report(name: str, gold: list[Tree], found: Iterable[Tree], seconds: float) -> None:
-    """Print the scores of parses, with the words of the gold trees."""
+def report(name: str, gold: list[Tree], found: Iterable[Tree], seconds: float) -> float:
+    """Print the scores of parses, with the words of the gold trees, and return F1."""
     same = [with_leaves(t, g.leaves()) for t, g in zip(found, gold, strict=True)]
     total = score(map(str, gold), map(str, same), COLLINS).all
     print(
@@ -82,6 +90,7 @@ def report(name: str, gold: list[Tree], found: Iterable[Tree], seconds: float) -
         f"errors {total.errors}  {seconds:.0f} CPU seconds",
         flush=True,
     )
+    return total.f1
 
 
 def ours(options: argparse.Namespace) -> None:
@@ -114,6 +123,7 @@ def concrf(options: argparse.Namespace) -> None:
 
         NAME = "crf-constituency"
         used = 0.0
+        curve: ClassVar[list[list[float]]] = []
 
         def _train(self, loader: Any) -> None:
             begun = time.process_time()
@@ -122,9 +132,13 @@ def concrf(options: argparse.Namespace) -> None:
 
         def _evaluate(self, loader: Any) -> Any:
             given = super()._evaluate(loader)
+            if len(self.curve) == self.epoch:  # supar asks for the test data too, the same file
+                return given
             self.predict(str(files["dev"]), pred=str(found), verbose=False, **CONCRF)
             parsed = [t for t in read_all(found.read_text()) if isinstance(t, Tree)]
-            report(f"con-crf, epoch {self.epoch}", gold, parsed, self.used)
+            f1 = report(f"con-crf, epoch {self.epoch}", gold, parsed, self.used)
+            self.curve.append([self.used, f1])
+            (options.out / "curve.json").write_text(json.dumps(self.curve) + "\n")
             self.transform.train()
             if self.used > options.seconds:
                 raise KeyboardInterrupt
@@ -138,6 +152,39 @@ def concrf(options: argparse.Namespace) -> None:
         parser.train(**settings, verbose=False)
     except KeyboardInterrupt:
         print(f"stopped after {parser.used:.0f} CPU seconds of training")
+
+
+def curves(options: argparse.Namespace) -> None:
+    """Draw F1 against seconds of training: the runs of the study, and the epochs of con-crf."""
+    record = json.loads(options.report.read_text())
+    lines: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in record["rows"]:
+        kind = row["name"].split("-")[0] if row["name"] != record["baseline"] else "tags"
+        for seed in row["trained"]:
+            run = row["seeds"][seed]
+            point = run["training"]["seconds"], run["splits"]["dev"]["scores"]["evalb"]
+            lines.setdefault((KINDS[kind], seed), []).append(point)
+
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
+    seeds = sorted({seed for _, seed in lines})
+    for (kind, seed), points in lines.items():
+        color = f"C{[*KINDS.values()].index(kind)}"
+        mark = "os^"[seeds.index(seed) % 3]
+        label = f"{kind}, seed {seed}"
+        axes.plot(*zip(*sorted(points), strict=True), f"{mark}-", color=color, label=label)
+    for number, path in enumerate(options.concrf, 1):
+        label = f"con-crf, training {number}" if len(options.concrf) > 1 else "con-crf"
+        seconds, f1 = zip(*json.loads(path.read_text()), strict=True)
+        axes.plot(seconds, f1, "--", color="black", linewidth=1, label=label)
+    axes.set(xlabel="seconds of training on one core", ylabel="F1 on the development trees")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(options.plot, dpi=144)
 
 
 def main() -> None:
@@ -172,6 +219,13 @@ def main() -> None:
     )
     other.add_argument("--out", type=Path, required=True)
     other.set_defaults(run=concrf)
+    drawn = kinds.add_parser("curves")
+    drawn.add_argument("report", type=Path, help="report of the study parser-curves as JSON")
+    drawn.add_argument(
+        "--concrf", type=Path, nargs="+", default=[], help="curve.json of trainings of con-crf"
+    )
+    drawn.add_argument("--plot", type=Path, required=True)
+    drawn.set_defaults(run=curves, threads=1)
     for each in (one, other):
         each.add_argument("--gold", type=Path, required=True)
         each.add_argument("--threads", type=int, default=1)
