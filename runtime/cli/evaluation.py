@@ -28,17 +28,18 @@ from .common.models import (
 from .common.parameters import (
     Checkpoint,
     Json,
+    Metrics,
     argument,
     file_option,
     option,
     out_option,
     refuse_test_set,
 )
+from .measuring import chosen_metrics, evaluated
 from .predicting import Overrides as PredictorOverrides
 from .predicting import (
     Predictor,
     changed_predictor,
-    evaluated,
     named,
     predictor_settings,
     refuse_idle,
@@ -57,6 +58,7 @@ _PARSERS = "Parsers"
 @command(
     DECODING,
     "weft evaluate outputs/multi30k-en-de/averaged --test test_2016_flickr --beam 5",
+    "weft evaluate outputs/multi30k-en-de/averaged --metric ter --metric exact_match",
     note=OF_THE_RUN,
     memory="give --precision bfloat16, or a smaller --beam or --max-length; batches have at most"
     " 4,096 source tokens times the beam, which cannot be set",
@@ -78,6 +80,7 @@ def evaluate(
     target: Annotated[
         str | None, file_option("--target", "Their reference translations, line by line.")
     ] = None,
+    metrics: Metrics = None,
     out: Annotated[
         str | None, out_option("Also write the translations or parses to this file.")
     ] = None,
@@ -130,6 +133,8 @@ def evaluate(
                 "a parser is measured on trees",
                 help="give --trees FILE, or leave out --source and --target",
             )
+        if metrics:
+            raise wrong("--metric", "a parser is measured by EVALB")
         if constrained is not None:
             changes = {**named(changes), "constrained": constrained}
         banks = _banks(model, trees, test, data_root)
@@ -145,8 +150,9 @@ def evaluate(
         pair = (str(source), str(target)) if source else None
         tests = test_rows(model, pair, test, data_root)
         _one_file(out, tests)
+        chosen = chosen_metrics(model, metrics or (), changes)
         reports = [
-            evaluated(model, name, rows, out, changes, shown=not json_)
+            evaluated(model, name, rows, chosen, out, changes, shown=not json_)
             for name, rows in tests.items()
         ]
     if json_:

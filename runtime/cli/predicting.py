@@ -1,17 +1,14 @@
-"""The command `weft predict`, and how `weft evaluate` measures models."""
+"""The command `weft predict`, and options of commands that use predictors."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import Field
 
-from ...specs.files import write_beside
 from ...specs.findings import InputError, did_you_mean
 from ..system.arriving import take
 from .common import terminal
@@ -31,9 +28,8 @@ from .common.parameters import (
 from .common.reading import as_it_arrives, text_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection
 
-    from ..metrics.metric import Measured
     from ..model.model import Model
 
 Predictor = Annotated[
@@ -242,100 +238,6 @@ def test_rows(
     return {name: answering.rows(name, root) for name in names}
 
 
-def evaluated(
-    model: Model,
-    name: str,
-    rows: list[dict[str, Any]],
-    out: str | None,
-    predict: str | dict[str, Any] | None,
-    *,
-    shown: bool,
-) -> dict[str, Any]:
-    """Return the metrics of a model on a test set.
-
-    Args:
-        model: the model.
-        name: name of the test set.
-        rows: its rows.
-        out: file for the answers: texts as lines, others as JSON lines.
-        predict: as for `Model.predictor`.
-        shown: whether to print the report.
-
-    Raises:
-        InputError: a row does not fit the model.
-    """
-    from ..model.answering import as_json
-
-    terminal.notice(f"{name}: predicting {len(rows):,} rows")
-    counter = terminal.Counter("rows predicted")
-    if model.trained is None:
-        found, answers = _imported(model, rows, named(predict))
-    else:
-        models = (model.module, *model.others)
-        found, answers = model.answering.measured(
-            models,
-            rows,
-            predict,
-            half=model.half,
-            progress=counter.more,
-            warn=lambda row, problem: terminal.warn(row, problem, "row"),
-        )
-    counter.close()
-    if out:
-        texts = all(isinstance(one, str) for one in answers)
-        lines = (one if texts else json.dumps(as_json(one), ensure_ascii=False) for one in answers)
-        write_beside(Path(out), "".join(f"{line}\n" for line in lines).encode(), "file")
-    report = _report(name, len(rows), found, predictor_settings(model, predict))
-    report["intervals"] = _intervals(model, rows, answers)
-    if shown:
-        print(report_text(report))
-    return report
-
-
-def _intervals(
-    model: Model, rows: Sequence[Mapping[str, Any]], answers: Sequence[Any]
-) -> dict[str, tuple[float, float]]:
-    """Return the 95 % bootstrap intervals of the metrics that are functions of sums over rows."""
-    from ..metrics.comparing.bootstrap import bootstrap_interval
-    from ..metrics.metric import SumMetric
-    from ..metrics.text import TRANSLATION
-
-    metrics: Sequence[Any] = TRANSLATION
-    column = "target"
-    if model.trained is not None:
-        metrics, column = model.answering.run.metrics(), str(model.answering.run.answers)
-    found = {}
-    for metric in metrics if answers else ():
-        if isinstance(metric, SumMetric):
-            references = [row[metric.column or column] for row in rows]
-            sums = metric.statistics(answers, references)
-            found[metric.name] = bootstrap_interval(sums, metric.value_of)
-    return found
-
-
-def _imported(
-    model: Model, rows: list[dict[str, Any]], search: dict[str, Any]
-) -> tuple[dict[str, Measured], list[str]]:
-    """Return BLEU, chrF and perplexity of an imported translation model, and its translations."""
-    from dataclasses import replace
-
-    from ..decode.settings import search_settings
-    from ..metrics.metric import Measured as Value
-    from ..metrics.text import TRANSLATION
-
-    if "type" in search:
-        raise wrong("--predictor", "an imported model has no columns; use the options of searches")
-    own = {**model.search.model_dump(), **search}
-    model = replace(model, search=search_settings(own))
-    sources, references = ([row[side] for row in rows] for side in ("source", "target"))
-    answers = model.translate(sources, warn=terminal.warn)
-    found: dict[str, Measured] = {one.type: one.measure(answers, references) for one in TRANSLATION}
-    scored = model.score(zip(sources, references, strict=True))
-    tokens = sum(len(one.log_probabilities) for one in scored)
-    total = sum(sum(one.log_probabilities) for one in scored)
-    return {**found, "perplexity": Value(math.exp(-total / max(tokens, 1)))}, answers
-
-
 def predictor_settings(model: Model, predict: str | dict[str, Any] | None) -> dict[str, Any]:
     """Return the settings with which a model predicts, as plain data."""
     if model.trained is None:
@@ -343,38 +245,6 @@ def predictor_settings(model: Model, predict: str | dict[str, Any] | None) -> di
     if predict is None and model.answering.run.predict is None:
         return {}
     return model.answering.predictor_settings(predict).model_dump(mode="json")
-
-
-def _report(
-    name: str, rows: int, found: dict[str, Measured], predictor: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the report of a test set as plain data."""
-    return {
-        "test": name,
-        "rows": rows,
-        "scores": {key: one.value for key, one in found.items()},
-        "signatures": {key: one.signature for key, one in found.items() if one.signature},
-        "details": {key: dict(one.details) for key, one in found.items() if one.details},
-        "predictor": predictor,
-    }
-
-
-def report_text(report: dict[str, Any]) -> str:
-    """Return the report of a test set as text."""
-    width = max(map(len, report["scores"]), default=0)
-    used = report["predictor"]
-    search = [f"{key} {used[key]}" for key in ("beam", "alpha") if key in used]
-    how = ", ".join(filter(None, (str(used.get("type", "")), *search)))
-    lines = [f"{report['test']}: {report['rows']:,} rows" + (f", {how}" if how else "")]
-    for name, value in report["scores"].items():
-        signature, interval = report["signatures"].get(name, ""), report["intervals"].get(name)
-        within = f"[{interval[0]:.4f}, {interval[1]:.4f}]" if interval else ""
-        lines.append(f"  {name:{width}}  {value:10.4f}  {within:22}  {signature}".rstrip())
-    if not report["scores"]:
-        lines.append("  no scores: the run has no metric that a checkpoint can be measured with")
-    if report["intervals"]:
-        lines.append("  in brackets: 95 % intervals, by resampling the rows")
-    return "\n".join(lines)
 
 
 def _chosen(test: str | None, known: Collection[str]) -> list[str]:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ..data.columns.column import Column
     from ..decode.parsing.parse import Parser
     from ..decode.translate import Translator
+    from ..metrics.metric import Metric
     from ..predict.predictor import Predictor
 
 _ROWS = 32
@@ -311,16 +312,18 @@ class Answering:
         rows: Sequence[Mapping[str, Any]],
         predict: str | Mapping[str, Any] | None = None,
         *,
+        metrics: Sequence[Metric] | None = None,
         half: bool = False,
         progress: Callable[[int], None] = lambda _: None,
         warn: Warn | None = None,
     ) -> tuple[dict[str, Measured], list[Any]]:
-        """Return the metrics of the run over rows by name, and the answers.
+        """Return metrics and losses over rows by name, and the answers.
 
         Args:
             models: as for `predictor`.
             rows: raw values by column.
             predict: as for `predictor`.
+            metrics: what is measured; default: the metrics of the run.
             half: whether matrix products run in bfloat16.
             progress: called with the number of further rows that are predicted.
             warn: as for `predictor`.
@@ -328,7 +331,6 @@ class Answering:
         Raises:
             InputError: a metric does not fit the answers.
         """
-        metrics = self.run.metrics()
         losses = self.losses(models[0], rows)
         found: dict[str, Measured] = {}
         answers: list[Any] = []
@@ -340,7 +342,7 @@ class Answering:
                 part = rows[start : start + _BUFFER]
                 answers += predictor.predict(part)
                 progress(len(part))
-        for metric in metrics:
+        for metric in self.run.metrics() if metrics is None else metrics:
             if metric.needs == "losses":
                 if losses:
                     found[metric.name] = metric.measure_losses(losses)  # type: ignore[attr-defined]

@@ -57,6 +57,13 @@ def complete_predictors(incomplete: str) -> list[str]:
     return [name for name in PREDICTORS.names() if name.startswith(incomplete)]
 
 
+def complete_metrics(incomplete: str) -> list[str]:
+    """Complete the name of a metric."""
+    from ...metrics.registry import METRICS
+
+    return [name for name in METRICS.names() if name.startswith(incomplete)]
+
+
 def argument(metavar: str, what: str, complete: Callable[..., list[str]] | None = None) -> Any:
     """Return an argument.
 
@@ -106,6 +113,15 @@ RunName = Annotated[
 Checkpoint = Annotated[
     str,
     argument("CHECKPOINT", "A checkpoint folder, such as outputs/demo/averaged.", complete_files),
+]
+Metrics = Annotated[
+    list[str] | None,
+    option(
+        "--metric",
+        "Metric, such as bleu or chrf. Repeat the option for several. [default: those of the run]",
+        metavar="NAME",
+        complete=complete_metrics,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for editors and programs.")]
 

@@ -11,7 +11,7 @@ from ....specs.findings import InputError
 from ..common import terminal
 from ..common.command import STUDIES, command, wrong
 from ..common.models import PlaceUncompiled, open_checkpoints
-from ..common.parameters import Json, argument, complete_files, file_option, option
+from ..common.parameters import Json, Metrics, argument, complete_files, file_option, option
 from ..common.reading import text_lines
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ def compare(
     reference: Annotated[
         str | None, file_option("--reference", "Lines that the outputs are compared with.")
     ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        option("--metric", "Metric. Repeat the option for several. [default: those of the run]"),
-    ] = None,
+    metrics: Metrics = None,
     json_: Json = False,
     place: PlaceUncompiled,
 ) -> None:

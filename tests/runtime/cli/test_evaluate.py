@@ -230,6 +230,43 @@ def test_what_an_imported_model_lacks_is_told(
     assert "use the options of searches" in printed
 
 
+def test_other_metrics_can_be_measured(
+    folder: Path, imported: Path, pair: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    """TER as sacreBLEU computes it, instead of the metrics of the run; losses are kept."""
+    for model, own in ((folder, {"nll", "loss"}), (imported, {"perplexity"})):
+        out = tmp_path / "out"
+        wanted = ["--metric", "ter", "--metric", "exact_match"]
+
+        [report] = reports(capsys, model, *pair, *wanted, "-o", out)
+
+        found = out.read_text().splitlines()
+        assert set(report["scores"]) == {"ter", "exact_match", *own}
+        ter = sacrebleu.corpus_ter(found, [TARGETS]).score
+        assert report["scores"]["ter"] == pytest.approx(ter)
+        assert set(report["intervals"]) == {"ter", "exact_match"}
+
+
+@pytest.mark.parametrize(
+    ("model", "metric", "code", "told"),
+    [
+        ("folder", "blue", 1, "bleu"),
+        ("folder", "nll", 2, "no metric of predictions"),
+        ("folder", "evalb", 1, "compares values of type tree"),
+        ("imported", "evalb", 1, "does not measure translations"),
+    ],
+)
+def test_metrics_that_do_not_fit_are_refused(
+    model: str, metric: str, code: int, told: str, request: Any, pair: list[str], capsys: Capture
+) -> None:
+    """Nothing is predicted for them."""
+    path = request.getfixturevalue(model)
+    assert main(["evaluate", str(path), *pair, "--metric", metric]) == code
+    error = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert told in error
+    assert "predicting" not in error
+
+
 def test_predictors_that_do_not_fit_are_refused(
     folder: Path, pair: list[str], capsys: Capture
 ) -> None:

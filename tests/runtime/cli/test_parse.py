@@ -233,6 +233,14 @@ def test_parallel_text_and_unknown_test_sets_are_refused(
     assert "no test set 'nothing'" in capsys.readouterr().err
 
 
+def test_a_parser_is_measured_by_evalb_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its report has no other metrics."""
+    assert main(["evaluate", str(folder), "--metric", "exact_match"]) == 2
+    assert "a parser is measured by EVALB" in capsys.readouterr().err
+
+
 def test_translate_refuses_a_parser(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:

@@ -1,0 +1,187 @@
+"""How `weft evaluate` measures the answers of a model on a test set."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...specs.files import write_beside
+from ...specs.findings import InputError
+from .common import terminal
+from .common.command import wrong
+from .predicting import named, predictor_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..metrics.metric import Measured, Metric
+    from ..model.model import Model
+
+
+def chosen_metrics(
+    model: Model, given: Sequence[str], predict: str | dict[str, Any] | None
+) -> Sequence[Metric]:
+    """Return the metrics of a model: those that the user gave, or those of its run.
+
+    Args:
+        model: the model.
+        given: values of `--metric`; none for the metrics of the run or, of an imported model, of
+            translations.
+        predict: as for `Model.predictor`.
+
+    Raises:
+        InputError: a metric does not exist or does not fit the run.
+    """
+    from ..metrics.registry import METRICS
+    from ..metrics.text import TRANSLATION
+    from ..train.checks.metrics import wrong_metrics
+
+    chosen = [METRICS.parse(one, "--metric") for one in given]
+    run = None if model.trained is None else model.answering.run
+    if not chosen:
+        return TRANSLATION if run is None else run.metrics()
+    for metric in chosen:
+        if metric.needs == "losses":
+            raise wrong("--metric", f"'{metric.name}' is no metric of predictions")
+        if run is not None and run.predict is None and predict is None:
+            problem = f"'{metric.name}' needs predictions, and the run does not say how"
+            raise InputError(problem, place="--metric", help="give --predictor")
+        if run is None and (metric.column or "text" not in (metric.takes or ("text",))):
+            problem = f"'{metric.name}' does not measure translations"
+            raise InputError(problem, place="--metric", help="give bleu, chrf or ter")
+    if run is not None:
+        for finding in wrong_metrics(run, [(one, "/--metric") for one in chosen]):
+            raise InputError(finding.problem, place="--metric", help=finding.help)
+    return chosen
+
+
+def evaluated(
+    model: Model,
+    name: str,
+    rows: list[dict[str, Any]],
+    metrics: Sequence[Metric],
+    out: str | None,
+    predict: str | dict[str, Any] | None,
+    *,
+    shown: bool,
+) -> dict[str, Any]:
+    """Return the metrics of a model on a test set.
+
+    Args:
+        model: the model.
+        name: name of the test set.
+        rows: its rows.
+        metrics: as `chosen_metrics` returns them.
+        out: file for the answers: texts as lines, others as JSON lines.
+        predict: as for `Model.predictor`.
+        shown: whether to print the report.
+
+    Raises:
+        InputError: a row does not fit the model.
+    """
+    from ..model.answering import as_json
+
+    terminal.notice(f"{name}: predicting {len(rows):,} rows")
+    counter = terminal.Counter("rows predicted")
+    if model.trained is None:
+        found, answers = _imported(model, rows, metrics, named(predict))
+    else:
+        models = (model.module, *model.others)
+        found, answers = model.answering.measured(
+            models,
+            rows,
+            predict,
+            metrics=metrics,
+            half=model.half,
+            progress=counter.more,
+            warn=lambda row, problem: terminal.warn(row, problem, "row"),
+        )
+    counter.close()
+    if out:
+        texts = all(isinstance(one, str) for one in answers)
+        lines = (one if texts else json.dumps(as_json(one), ensure_ascii=False) for one in answers)
+        write_beside(Path(out), "".join(f"{line}\n" for line in lines).encode(), "file")
+    report = _report(name, len(rows), found, predictor_settings(model, predict))
+    report["intervals"] = _intervals(model, rows, metrics, answers)
+    if shown:
+        print(report_text(report))
+    return report
+
+
+def _intervals(
+    model: Model,
+    rows: Sequence[Mapping[str, Any]],
+    metrics: Sequence[Metric],
+    answers: Sequence[Any],
+) -> dict[str, tuple[float, float]]:
+    """Return the 95 % bootstrap intervals of the metrics that are functions of sums over rows."""
+    from ..metrics.comparing.bootstrap import bootstrap_interval
+    from ..metrics.metric import SumMetric
+
+    column = "target" if model.trained is None else str(model.answering.run.answers)
+    found = {}
+    for metric in metrics if answers else ():
+        if isinstance(metric, SumMetric):
+            references = [row[metric.column or column] for row in rows]
+            sums = metric.statistics(answers, references)
+            found[metric.name] = bootstrap_interval(sums, metric.value_of)
+    return found
+
+
+def _imported(
+    model: Model,
+    rows: list[dict[str, Any]],
+    metrics: Sequence[Metric],
+    search: dict[str, Any],
+) -> tuple[dict[str, Measured], list[str]]:
+    """Return metrics and perplexity of an imported translation model, and its translations."""
+    from dataclasses import replace
+
+    from ..decode.settings import search_settings
+    from ..metrics.metric import Measured as Value
+
+    if "type" in search:
+        raise wrong("--predictor", "an imported model has no columns; use the options of searches")
+    own = {**model.search.model_dump(), **search}
+    model = replace(model, search=search_settings(own))
+    sources, references = ([row[side] for row in rows] for side in ("source", "target"))
+    answers = model.translate(sources, warn=terminal.warn)
+    found: dict[str, Measured] = {one.name: one.measure(answers, references) for one in metrics}
+    scored = model.score(zip(sources, references, strict=True))
+    tokens = sum(len(one.log_probabilities) for one in scored)
+    total = sum(sum(one.log_probabilities) for one in scored)
+    return {**found, "perplexity": Value(math.exp(-total / max(tokens, 1)))}, answers
+
+
+def _report(
+    name: str, rows: int, found: dict[str, Measured], predictor: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the report of a test set as plain data."""
+    return {
+        "test": name,
+        "rows": rows,
+        "scores": {key: one.value for key, one in found.items()},
+        "signatures": {key: one.signature for key, one in found.items() if one.signature},
+        "details": {key: dict(one.details) for key, one in found.items() if one.details},
+        "predictor": predictor,
+    }
+
+
+def report_text(report: dict[str, Any]) -> str:
+    """Return the report of a test set as text."""
+    width = max(map(len, report["scores"]), default=0)
+    used = report["predictor"]
+    search = [f"{key} {used[key]}" for key in ("beam", "alpha") if key in used]
+    how = ", ".join(filter(None, (str(used.get("type", "")), *search)))
+    lines = [f"{report['test']}: {report['rows']:,} rows" + (f", {how}" if how else "")]
+    for name, value in report["scores"].items():
+        signature, interval = report["signatures"].get(name, ""), report["intervals"].get(name)
+        within = f"[{interval[0]:.4f}, {interval[1]:.4f}]" if interval else ""
+        lines.append(f"  {name:{width}}  {value:10.4f}  {within:22}  {signature}".rstrip())
+    if not report["scores"]:
+        lines.append("  no scores: the run has no metric that a checkpoint can be measured with")
+    if report["intervals"]:
+        lines.append("  in brackets: 95 % intervals, by resampling the rows")
+    return "\n".join(lines)
