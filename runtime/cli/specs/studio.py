@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from ...specs.findings import InputError
-from .common import terminal
-from .common.command import SPECS, command
-from .common.parameters import argument, complete_specs
+from ....specs.findings import InputError
+from ..common import terminal
+from ..common.command import SPECS, command
+from ..common.parameters import argument, complete_specs
 
 PACKAGES = ("starlette", "uvicorn")
 """Packages of the extra `studio`."""
@@ -48,8 +48,8 @@ def studio(
         if importlib.util.find_spec(package) is None:
             help_ = "install the extra: pip install 'weft[studio]'"
             raise InputError(f"the studio needs the package '{package}'", help=help_)
-    from ..studio.files import opened
-    from ..studio.server import serve_studio
+    from ...studio.files import opened
+    from ...studio.server import serve_studio
 
     def started(address: str) -> None:
         if no_browser:  # the result of the command, so that --quiet does not leave it out

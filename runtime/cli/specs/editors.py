@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
-from ...specs.findings import InputError
-from .common.command import SPECS, command
+from ....specs.findings import InputError
+from ..common.command import SPECS, command
 
 PACKAGES = ("lsprotocol", "pygls")
 """Packages of the extra `lsp`."""
@@ -27,6 +27,6 @@ def lsp() -> None:
         if importlib.util.find_spec(package) is None:
             help_ = "install the extra: pip install 'weft[lsp]'"
             raise InputError(f"the language server needs the package '{package}'", help=help_)
-    from ..language.server import serve
+    from ...language.server import serve
 
     serve()
