@@ -22,6 +22,8 @@ import argparse
 import importlib
 import json
 import os
+import re
+import statistics
 import sys
 import time
 import types
@@ -61,8 +63,13 @@ CONCRF: dict[str, Any] = {
 }
 """supar's own configuration of crf-con with characters."""
 
-KINDS = {"chart": "charts", "tags": "tags", "sequence": "decoder"}
-"""First words of the rows of `parser-curves`, and how the drawing names them."""
+KINDS = {
+    "chart-words": "charts, word dropout",
+    "chart": "charts",
+    "tags": "tags",
+    "sequence": "decoder",
+}
+"""Rows of `parser-curves` without their seconds, and how the drawing names them."""
 
 
 def trees_of(path: Path) -> list[Tree]:
@@ -154,16 +161,28 @@ def concrf(options: argparse.Namespace) -> None:
         print(f"stopped after {parser.used:.0f} CPU seconds of training")
 
 
+def kind_of(name: str) -> str:
+    """Return the name of a row without its seconds; the baseline is `tags-1200`.
+
+    >>> kind_of("chart-600-words"), kind_of("baseline")
+    ('chart-words', 'tags')
+    """
+    return "tags" if name == "baseline" else re.sub(r"-\d+", "", name)
+
+
 def curves(options: argparse.Namespace) -> None:
-    """Draw F1 against seconds of training: the runs of the study, and the epochs of con-crf."""
+    """Draw F1 against seconds of training: the runs of the study, and the epochs of con-crf.
+
+    A row is drawn at the shortest time of its seeds, which differ only in what else the machine
+    did, with a mark for each seed and a line through the means.
+    """
     record = json.loads(options.report.read_text())
-    lines: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    lines: dict[str, list[tuple[float, list[float]]]] = {}
     for row in record["rows"]:
-        kind = row["name"].split("-")[0] if row["name"] != record["baseline"] else "tags"
-        for seed in row["trained"]:
-            run = row["seeds"][seed]
-            point = run["training"]["seconds"], run["splits"]["dev"]["scores"]["evalb"]
-            lines.setdefault((KINDS[kind], seed), []).append(point)
+        runs = [row["seeds"][seed] for seed in row["trained"]]
+        scores = [run["splits"]["dev"]["scores"]["evalb"] for run in runs]
+        seconds = min(run["training"]["seconds"] for run in runs)
+        lines.setdefault(kind_of(row["name"]), []).append((seconds, scores))
 
     import matplotlib as mpl
 
@@ -171,16 +190,16 @@ def curves(options: argparse.Namespace) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
-    seeds = sorted({seed for _, seed in lines})
-    for (kind, seed), points in lines.items():
-        color = f"C{[*KINDS.values()].index(kind)}"
-        mark = "os^"[seeds.index(seed) % 3]
-        label = f"{kind}, seed {seed}"
-        axes.plot(*zip(*sorted(points), strict=True), f"{mark}-", color=color, label=label)
+    for (kind, label), mark in zip(KINDS.items(), "osD^", strict=True):
+        points = sorted(lines[kind])
+        means = [statistics.fmean(scores) for _, scores in points]
+        [line] = axes.plot([seconds for seconds, _ in points], means, label=label)
+        for seconds, scores in points:
+            axes.plot([seconds] * len(scores), scores, mark, color=line.get_color(), markersize=4)
     for number, path in enumerate(options.concrf, 1):
-        label = f"con-crf, training {number}" if len(options.concrf) > 1 else "con-crf"
-        seconds, f1 = zip(*json.loads(path.read_text()), strict=True)
-        axes.plot(seconds, f1, "--", color="black", linewidth=1, label=label)
+        label = f"con-crf, training {number}" if len(options.concrf) > 1 else "con-crf, each epoch"
+        epochs = zip(*json.loads(path.read_text()), strict=True)
+        axes.plot(*epochs, "--", color="black", linewidth=1, label=label)
     axes.set(xlabel="seconds of training on one core", ylabel="F1 on the development trees")
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize=8)
