@@ -45,14 +45,18 @@ def chosen_metrics(
     for metric in chosen:
         if metric.needs == "losses":
             raise wrong("--metric", f"'{metric.name}' is no metric of predictions")
-        if run is not None and run.predict is None and predict is None:
+        if run is None:
+            if metric.column or "text" not in (metric.takes or ("text",)):
+                problem = f"'{metric.name}' does not measure translations"
+                raise InputError(problem, place="--metric", help="give bleu, chrf or ter")
+        elif run.predict is None and predict is None:
             problem = f"'{metric.name}' needs predictions, and the run does not say how"
             raise InputError(problem, place="--metric", help="give --predictor")
-        if run is None and (metric.column or "text" not in (metric.takes or ("text",))):
-            problem = f"'{metric.name}' does not measure translations"
-            raise InputError(problem, place="--metric", help="give bleu, chrf or ter")
+        elif (metric.column or run.answers) is None:
+            problem = f"'{metric.name}' has no column to compare with: the run has no 'answers'"
+            raise InputError(problem, place="--metric", help=f"give {metric.type}:COLUMN")
     if run is not None:
-        for finding in wrong_metrics(run, [(one, "/--metric") for one in chosen]):
+        for finding in wrong_metrics(run, [(one, "") for one in chosen]):
             raise InputError(finding.problem, place="--metric", help=finding.help)
     return chosen
 
@@ -92,8 +96,8 @@ def evaluated(
         found, answers = model.answering.measured(
             models,
             rows,
+            metrics,
             predict,
-            metrics=metrics,
             half=model.half,
             progress=counter.more,
             warn=lambda row, problem: terminal.warn(row, problem, "row"),

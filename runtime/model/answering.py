@@ -310,9 +310,9 @@ class Answering:
         self,
         models: tuple[nn.Module, ...],
         rows: Sequence[Mapping[str, Any]],
+        metrics: Sequence[Metric],
         predict: str | Mapping[str, Any] | None = None,
         *,
-        metrics: Sequence[Metric] | None = None,
         half: bool = False,
         progress: Callable[[int], None] = lambda _: None,
         warn: Warn | None = None,
@@ -322,8 +322,8 @@ class Answering:
         Args:
             models: as for `predictor`.
             rows: raw values by column.
+            metrics: what is measured, such as the metrics of the run.
             predict: as for `predictor`.
-            metrics: what is measured; default: the metrics of the run.
             half: whether matrix products run in bfloat16.
             progress: called with the number of further rows that are predicted.
             warn: as for `predictor`.
@@ -342,7 +342,7 @@ class Answering:
                 part = rows[start : start + _BUFFER]
                 answers += predictor.predict(part)
                 progress(len(part))
-        for metric in self.run.metrics() if metrics is None else metrics:
+        for metric in metrics:
             if metric.needs == "losses":
                 if losses:
                     found[metric.name] = metric.measure_losses(losses)  # type: ignore[attr-defined]

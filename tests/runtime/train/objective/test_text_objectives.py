@@ -16,6 +16,7 @@ import torch
 from weft.graphs.draw.diagram import diagram
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.cli.main import main
 from weft.runtime.train.check_run import check_run
 from weft.runtime.train.context import Result
 from weft.runtime.train.objective.planned import graph_of_run
@@ -231,6 +232,20 @@ def test_a_classifier_starts_from_a_masked_language_model(
     assert len(kept) == len(new) - 4
     for path in kept:
         torch.testing.assert_close(new[path], old[path])
+
+
+def test_a_metric_of_a_run_without_answers_names_its_column(
+    trained: Callable[[str], Result], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A language model has one column, in which `generate` answers."""
+    folder = trained("language-model-multi30k").best
+    given = ["evaluate", str(folder), "--test", "valid", "--predictor", "generate", "--metric"]
+
+    assert main([*given, "bleu"]) == 1
+    assert "the run has no 'answers'" in capsys.readouterr().err
+    assert main([*given, "bleu:text", "--json"]) == 0
+    [report] = json.loads(capsys.readouterr().out)
+    assert set(report["scores"]) == {"bleu:text", "nll", "loss"}
 
 
 def test_a_missing_checkpoint_to_start_from_is_found_before_training(data: Path) -> None:
