@@ -46,10 +46,10 @@ def imports_torch(*modules: str, among: tuple[str, ...] = ("torch", "numpy")) ->
 
 @pytest.mark.integration
 def test_every_file_is_short_and_has_a_docstring() -> None:
-    """A file has at most 400 lines and a docstring whose first line ends in a full stop."""
+    """A file has at most 600 lines and a docstring whose first line ends in a full stop."""
     texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in SOURCES}
 
-    long = [name for name, text in texts.items() if text.count("\n") > 400]
+    long = [name for name, text in texts.items() if text.count("\n") > 600]
     heads = {name: ast.get_docstring(ast.parse(text)) or "" for name, text in texts.items()}
     silent = [name for name, head in heads.items() if not head.partition("\n")[0].endswith(".")]
 
@@ -58,10 +58,10 @@ def test_every_file_is_short_and_has_a_docstring() -> None:
 
 
 def test_no_folder_has_many_files() -> None:
-    """A listing of a folder fits about a dozen lines."""
+    """A folder has at most 20 files, so that its listing is read at a glance."""
     counts = Counter(path.parent.relative_to(ROOT) for path in SOURCES if path.stem != "__init__")
 
-    assert {str(folder): count for folder, count in counts.items() if count > 13} == {}
+    assert {str(folder): count for folder, count in counts.items() if count > 20} == {}
 
 
 @pytest.mark.integration
