@@ -29,7 +29,7 @@ from ...codegen.examples import example_inputs, sizes_for
 from ...codegen.module import Program, lower
 from ...spec.check import Source, graph_of
 from ..vocabulary import tokens_of
-from .shrink import shrunk
+from . import torch_kernels
 from .source_bundle import Gatherer, Symbol
 from .source_format import WIDTH, defaults_of, laid_out
 
@@ -41,12 +41,12 @@ WEIGHTS = "weights.safetensors"
 _GENERATED = "weft_generated"
 _STEPPING = (("blocks.kernels.decode_state", "Capacity"), ("runtime.decode.stepper", "reorder"))
 """Definitions that callers of `begin` and `step` use."""
-_PLAIN = {
-    ("blocks.kernels.bucketed_matmul", "serves"): "False",
-    ("blocks.kernels.attention.dispatch", "core_for"): '"fused"',
-}
-"""Choices between kernels that compute the same, and the one in an ejected file: torch's."""
 _ROOT = __name__.partition(".runtime")[0]
+_REPLACEMENTS = {
+    Symbol(f"{_ROOT}.{module}", name): Symbol(torch_kernels.__name__, name)
+    for module, names in torch_kernels.REPLACED.items()
+    for name in names
+}
 _HEAD = '''# SPDX-License-Identifier: Apache-2.0
 """{doc}
 
@@ -203,7 +203,7 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
         if isinstance(visit.part, Part)
     }
     models = _models(program)
-    gatherer = Gatherer({_ROOT, *blocks, *(one.module for one in models)})
+    gatherer = Gatherer({_ROOT, *blocks, *(one.module for one in models)}, _REPLACEMENTS)
     stepping = _STEPPING if graph.step_axis is not None else ()
     called = [Symbol(f"{_ROOT}.{module}", name) for module, name in stepping]
     for symbol in called:
@@ -220,12 +220,6 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
     doc = (ast.get_docstring(ast.parse(program.source)) or "").partition("\n")[0]
     names = gatherer.names()
     name = names[Symbol(_GENERATED, program.root)]
-    entries = [names[one] for one in called] + [names[Symbol(_GENERATED, one)] for one in wanted]
-    constants = {
-        names[symbol]: value
-        for (module, function), value in _PLAIN.items()
-        if (symbol := Symbol(f"{_ROOT}.{module}", function)) in names
-    }
     head = _HEAD.format(
         doc=textwrap.fill(doc, WIDTH - 3),
         others="".join(f", and of {one}, under its own" for one in sorted(blocks - {_ROOT})),
@@ -235,7 +229,7 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
     )
     titles = {one.module: f"The model {one.root}, which it contains." for one in models}
     titles[_GENERATED] = "The model: one class per template."
-    return name, head + shrunk(gatherer.render(titles), entries, constants)
+    return name, head + gatherer.render(titles)
 
 
 def _models(program: Program) -> list[Program]:

@@ -151,12 +151,16 @@ def _is_dropped(statement: ast.stmt) -> bool:
 class Gatherer:
     """Collects definitions by following names from file to file."""
 
-    def __init__(self, packages: Iterable[str]) -> None:
+    def __init__(
+        self, packages: Iterable[str], replacements: Mapping[Symbol, Symbol] | None = None
+    ) -> None:
         """Start with no files.
 
         Args:
             packages: top-level names of the packages whose files are gathered.
+            replacements: a definition to the one that the file has instead of it.
         """
+        self.replacements = replacements or {}
         self.packages = frozenset(packages)
         self.sources: dict[str, Source] = {}
         self.wanted: set[Symbol] = set()
@@ -188,7 +192,8 @@ class Gatherer:
             waiting += self._needs(one)
 
     def _origin(self, symbol: Symbol) -> Symbol:
-        """Return the defining symbol, following imports between files."""
+        """Return the defining symbol, following imports between files and replacements."""
+        symbol = self.replacements.get(symbol, symbol)
         source = self._source(symbol.module)
         if symbol.name in source.same:
             return Symbol(symbol.module, source.same[symbol.name])
