@@ -1,8 +1,9 @@
 """EVALB: labeled bracket scores of parses against gold trees, as computed by the program.
 
-A bracket is (start, end, label) over the kept words.  Words with a deleted tag are removed
-before brackets are indexed, and so are brackets over no word.  Totals are sums over the
-corpus.
+A bracket is (start, end, label) over the words.  Leaves with a deleted tag are removed before
+brackets are indexed, and so are brackets over no word.  Totals are sums over the corpus.
+
+Unlike the program, this has no limits of size, and continues after any number of errors.
 
 Source: Sekine & Collins 1997, EVALB; Black et al. 1991 (PARSEVAL); Collins 1997, whose
 settings are the default.
@@ -12,9 +13,9 @@ settings are the default.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal
 
 from ...specs.findings import InputError, nearest
@@ -38,7 +39,8 @@ class EvalbSettings:
     eq_word: frozenset[Pair] = frozenset()
     """Pairs of words that count as equal, in both directions."""
     quote_label: frozenset[str] = frozenset()
-    """Tags of quotation marks; a mark that only one side deletes is kept on both sides."""
+    """Tags of `'`, `"` and `/` as quotation marks.  Where the numbers of words differ, marks that
+    only one side deletes are restored."""
     cutoff: int = 40
     """Maximum length of the sentences in the second summary."""
     labelled: bool = True
@@ -46,6 +48,8 @@ class EvalbSettings:
 
 
 COLLINS = EvalbSettings()
+_QUOTES = ("'", '"', "/")
+"""Words that count as quotation marks if their tag is in `quote_label`."""
 _FEW = 2
 """Maximum crossing brackets of the sentences in "2 or less crossing"."""
 _SETS = ("DELETE_LABEL", "DELETE_LABEL_FOR_LENGTH", "QUOTE_LABEL")
@@ -266,45 +270,77 @@ def score(gold: Iterable[str], test: Iterable[str], settings: EvalbSettings = CO
 
 
 @dataclass(slots=True)
+class _Quote:
+    """A quotation mark whose tag is in `quote_label`."""
+
+    position: int
+    """Position among all leaves."""
+    index: int
+    """Number of words before it, as the program counts them."""
+
+
+@dataclass(slots=True)
 class _Side:
     """One side of a comparison."""
 
-    leaves: list[Leaf]
-    spans: list[_Bracket]
-    """Constituents over all leaves, including dropped ones."""
-    kept: list[bool] = field(default_factory=list)
+    leaves: list[Leaf] = field(default_factory=list)
+    spans: list[_Bracket] = field(default_factory=list)
+    """Constituents over all leaves, including deleted ones, parents before children."""
+    counts: list[int] = field(default_factory=list)
+    """How often each leaf counts as a word: 0 if it is deleted."""
+    quotes: list[_Quote] = field(default_factory=list)
 
     @classmethod
-    def of(cls, line: str) -> _Side:
-        """Parse a line."""
-        side = cls([], [])
+    def of(cls, line: str, settings: EvalbSettings) -> _Side:
+        """Parse a line.
+
+        Raises:
+            ValueError: the line is malformed.
+        """
+        side = cls()
         for part in read_line(line):
             side._add(part)
+        for position, leaf in enumerate(side.leaves):
+            if leaf.tag in settings.quote_label and leaf.word in _QUOTES:
+                side.quotes.append(_Quote(position, sum(side.counts)))
+            side.counts.append(leaf.tag not in settings.delete_label)
         return side
 
     def _add(self, part: Tree | Leaf) -> None:
         if isinstance(part, Leaf):
             self.leaves.append(part)
             return
-        begin, place = len(self.leaves), len(self.spans)
+        begin, position = len(self.leaves), len(self.spans)
         self.spans.append((begin, begin, part.label))
         for child in part.children:
             self._add(child)
-        self.spans[place] = (begin, len(self.leaves), part.label)
+        self.spans[position] = (begin, len(self.leaves), part.label)
+
+    def tag(self, quote: _Quote) -> str:
+        """Return the tag of a quotation mark."""
+        return self.leaves[quote.position].tag
+
+    def restore(self, number: int) -> None:
+        """Count a quotation mark as a word, and shift it and those after it."""
+        self.counts[self.quotes[number].position] += 1
+        for quote in self.quotes[number:]:
+            quote.index += 1
 
     def words(self) -> list[Leaf]:
-        """Return the kept leaves."""
-        return [leaf for leaf, kept in zip(self.leaves, self.kept, strict=True) if kept]
+        """Return the leaves that count as words."""
+        counted = zip(self.leaves, self.counts, strict=True)
+        return [leaf for leaf, count in counted for _ in range(count)]
 
     def brackets(self, settings: EvalbSettings) -> list[_Bracket]:
-        """Return the non-empty brackets over kept words, without deleted and with cut labels."""
-        before = [0]
-        for kept in self.kept:
-            before.append(before[-1] + kept)
+        """Return the brackets over words, with cut labels, without deleted ones."""
+        before = [0, *accumulate(self.counts)]
         return [
             (before[start], before[end], cut(label))
             for start, end, label in self.spans
-            if before[start] < before[end] and label not in settings.delete_label
+            if before[start] < before[end]
+            and not any(
+                _equal(cut(label), deleted, settings.eq_label) for deleted in settings.delete_label
+            )
         ]
 
 
@@ -317,42 +353,41 @@ def cut(label: str) -> str:
     return label.partition("-")[0].partition("=")[0]
 
 
-def _equal(one: str, other: str, pairs: frozenset[Pair]) -> bool:
-    return one == other or (one, other) in pairs or (other, one) in pairs
+def _equal(label: str, other: str, pairs: frozenset[Pair]) -> bool:
+    return label == other or (label, other) in pairs or (other, label) in pairs
 
 
 def _compare(number: int, gold_line: str, test_line: str, settings: EvalbSettings) -> SentenceScore:
     """Compare one parse with gold."""
-    gold = _Side.of(gold_line)
+    gold = _Side.of(gold_line, settings)
     length = sum(leaf.tag not in settings.delete_label_for_length for leaf in gold.leaves)
 
     def rejected(status: Status, problem: str) -> SentenceScore:
         return SentenceScore(number, length, status, problem)
 
     try:
-        test = _Side.of(test_line)
+        test = _Side.of(test_line, settings)
     except ValueError as bad:
         return rejected("error", str(bad))
-    for side in (gold, test):
-        side.kept = [leaf.tag not in settings.delete_label for leaf in side.leaves]
-    _restore_quotes(gold, test, settings)
-    gold_words, test_words = gold.words(), test.words()
-    if not gold_words or not test_words:
+    if not test.words():
         return rejected("skip", "no words")
+    if len(gold.words()) != len(test.words()):
+        _restore_quotes(gold, test, settings)
+    gold_words, test_words = gold.words(), test.words()
     if len(gold_words) != len(test_words):
         return rejected("error", f"{len(test_words)} words instead of {len(gold_words)}")
     for gold_leaf, test_leaf in zip(gold_words, test_words, strict=True):
         if not _equal(gold_leaf.word, test_leaf.word, settings.eq_word):
             return rejected("error", f"'{test_leaf.word}' instead of '{gold_leaf.word}'")
-    wanted, given = gold.brackets(settings), test.brackets(settings)
+    gold_brackets, test_brackets = gold.brackets(settings), test.brackets(settings)
     return SentenceScore(
         number,
         length,
         "valid",
-        matched=_matched(wanted, given, settings),
-        gold=len(wanted),
-        test=len(given),
-        crossing=sum(any(_cross(g, t) for g in wanted) for t in given),
+        matched=_matched(gold_brackets, test_brackets, settings),
+        gold=len(gold_brackets),
+        test=len(test_brackets),
+        crossing=sum(any(_cross(g, t) for g in gold_brackets) for t in test_brackets),
         words=len(gold_words),
         tags=sum(
             _equal(gold_leaf.tag, test_leaf.tag, settings.eq_label)
@@ -362,38 +397,44 @@ def _compare(number: int, gold_line: str, test_line: str, settings: EvalbSetting
 
 
 def _restore_quotes(gold: _Side, test: _Side, settings: EvalbSettings) -> None:
-    """Keep quotation marks that only one side deletes."""
-    if not settings.quote_label or len(gold.leaves) != len(test.leaves):
-        return
-    for place, (gold_leaf, test_leaf) in enumerate(zip(gold.leaves, test.leaves, strict=True)):
-        if {gold_leaf.tag, test_leaf.tag} <= settings.quote_label and (
-            gold.kept[place] != test.kept[place]
-        ):
-            gold.kept[place] = test.kept[place] = True
+    """Restore quotation marks that only one side deletes, where as many words precede both.
 
-
-def _matched(wanted: Sequence[_Bracket], given: Sequence[_Bracket], settings: EvalbSettings) -> int:
-    """Return the number of brackets that can be paired one to one.
-
-    Labels that `eq_label` declares equal are merged into classes.  This agrees with the
-    program's greedy pairing unless a label equals two labels that differ from each other.
+    The order of the comparisons, and that a mark may be restored more than once, are those of the
+    program; both change scores.
     """
-    names: dict[str, str] = {}
-    for one, other in sorted(settings.eq_label):
-        root = names.get(one, one)
-        old = names.get(other, other)
-        names[one] = root
-        for label in [*[n for n, r in names.items() if r == old], other]:
-            names[label] = root
-
-    def key(bracket: _Bracket) -> _Bracket:
-        start, end, label = bracket
-        return start, end, names.get(label, label) if settings.labelled else ""
-
-    return (Counter(map(key, wanted)) & Counter(map(key, given))).total()
+    for number, quote in enumerate(test.quotes):
+        index, tag = quote.index, test.tag(quote)
+        for gold_number, gold_quote in enumerate(gold.quotes):
+            gold_tag = gold.tag(gold_quote)
+            if gold_quote.index != index or gold_tag == tag:
+                continue
+            if gold_tag in settings.delete_label and tag not in settings.delete_label:
+                gold.restore(gold_number)
+            elif tag in settings.delete_label and gold_tag not in settings.delete_label:
+                test.restore(number)
 
 
-def _cross(one: _Bracket, other: _Bracket) -> bool:
+def _matched(gold: Sequence[_Bracket], test: Sequence[_Bracket], settings: EvalbSettings) -> int:
+    """Return the number of brackets that are paired one to one.
+
+    A bracket of gold gets the first equal one of the parse.  Equality of labels is not transitive,
+    so the order matters where a label equals two labels that differ from each other.
+    """
+    unpaired: dict[tuple[int, int], list[str]] = {}
+    for start, end, label in test:
+        unpaired.setdefault((start, end), []).append(label)
+    matched = 0
+    for start, end, label in gold:
+        labels = unpaired.get((start, end), [])
+        for index, other in enumerate(labels):
+            if not settings.labelled or _equal(label, other, settings.eq_label):
+                del labels[index]
+                matched += 1
+                break
+    return matched
+
+
+def _cross(bracket: _Bracket, other: _Bracket) -> bool:
     """Return whether two brackets overlap without nesting."""
-    first, second = sorted((one[:2], other[:2]))
+    first, second = sorted((bracket[:2], other[:2]))
     return first[0] < second[0] < first[1] < second[1]

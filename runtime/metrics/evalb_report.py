@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from .evalb import Scores, SentenceScore, Summary, percent
@@ -30,10 +31,13 @@ def _lines(scores: Scores) -> Iterator[str]:
     yield from map(_row, scores.sentences)
     yield _RULE
     total = scores.all
-    yield (
+    brackets = (
         f"{'':15} {total.recall:6.2f} {total.precision:6.2f} {total.matched:6d} {total.gold:5d}"
-        f" {total.test:5d}  {total.crossing:5d}  {total.words:5d} {total.tags:5d}"
-        f"   {total.tagging:6.2f}"
+        f" {total.test:5d}  {total.crossing:5d}"
+    )
+    yield (
+        f"{brackets if total.gold and total.test else ''}"
+        f"  {total.words:5d} {total.tags:5d}   {total.tagging:6.2f}"
     )
     yield from _summaries(scores)
 
@@ -60,6 +64,8 @@ def _row(one: SentenceScore) -> str:
 
 def _summary(summary: Summary) -> Iterator[str]:
     figures = summary.as_json()
+    if not summary.matched:
+        figures["f1"] = math.nan  # as the program prints 0 / 0
     for name, count in (
         ("Number of sentence", summary.sentences),
         ("Number of Error sentence", summary.errors),

@@ -21,8 +21,8 @@ _SHOWN = 100
 """Characters of a malformed line shown in messages."""
 _REPORTED = 3
 """Malformed trees listed individually in a message."""
-_TOKEN = re.compile(r"[()]|[^ \t\r\n()]+")
-_OPENING = re.compile(r"\([ \t\r\n]*([^ \t\r\n()]*)")
+_TOKEN = re.compile(r"[()]|[^ \t\n\v\f\r()]+")
+_OPENING = re.compile(r"\([ \t\n\v\f\r]*([^ \t\n\v\f\r()]*)")
 _ESCAPED = {
     "-LRB-": "(",
     "-RRB-": ")",
@@ -139,8 +139,11 @@ def _begin(token: re.Match[str]) -> int:
     return token.start()
 
 
-def _one(text: str, start: int) -> tuple[Tree | Leaf, int]:
-    """Parse the bracket that opens at an offset; return it and the offset after it."""
+def _bracket(text: str, start: int, *, empty: bool = False) -> tuple[Tree | Leaf, int]:
+    """Parse the bracket that opens at an offset; return it and the offset after it.
+
+    With `empty`, `(X)` is a constituent without children, and `(X )` a leaf with an empty word.
+    """
     stack: list[_Open] = []
     opened = False
     """Whether the last token was an opening bracket, so that a label may follow."""
@@ -151,7 +154,12 @@ def _one(text: str, start: int) -> tuple[Tree | Leaf, int]:
                 raise _BracketError(at, f"brackets nested deeper than {MAX_DEPTH}")
             stack.append(_Open(at, None, [], []))
         elif written == ")":
-            done = stack.pop().closed()
+            bracket = stack.pop()
+            if empty and not bracket.words and not bracket.children:
+                label = bracket.label or ""
+                done = Leaf(label, "") if text[at - 1].isspace() else Tree(label, ())
+            else:
+                done = bracket.closed()
             if not stack:
                 return done, token.end()
             stack[-1].children.append(done)
@@ -175,8 +183,8 @@ def read_all(text: str) -> Iterator[Tree | Malformed]:
     at = 0
     while (token := _TOKEN.search(text, at)) is not None:
         try:
-            found, at = _one(text, _begin(token))
-            yield found if isinstance(found, Tree) else Tree("TOP", (found,))
+            tree, at = _bracket(text, _begin(token))
+            yield tree if isinstance(tree, Tree) else Tree("TOP", (tree,))
         except _BracketError as bad:
             yield _malformed(text, bad)
             at = _following(text, token.start(), bad.at)
@@ -234,14 +242,17 @@ def read_trees(text: str, place: str) -> list[Tree]:
 def read_line(line: str) -> list[Tree | Leaf]:
     """Return all brackets of one line, in order; an empty list for an empty line.
 
+    Brackets may be empty, as EVALB reads them: `(X)` is a constituent without children, and
+    `(X )` a leaf with an empty word.
+
     Raises:
         ValueError: the line is malformed.
     """
-    found, at = [], 0
+    brackets, at = list[Tree | Leaf](), 0
     while (token := _TOKEN.search(line, at)) is not None:
-        one, at = _one(line, _begin(token))
-        found.append(one)
-    return found
+        bracket, at = _bracket(line, _begin(token), empty=True)
+        brackets.append(bracket)
+    return brackets
 
 
 def pretty(tree: Tree, *, width: int = 100) -> str:

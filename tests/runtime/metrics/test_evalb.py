@@ -75,6 +75,97 @@ def test_quotes_are_restored_where_settings_say_so() -> None:
     assert (row.status, row.words, row.tags, row.gold, row.matched) == ("valid", 2, 1, 2, 1)
 
 
+QUOTES = read_settings(
+    "DELETE_LABEL TOP\nDELETE_LABEL -NONE-\nDELETE_LABEL ''\nDELETE_LABEL :\n"
+    "QUOTE_LABEL ''\nQUOTE_LABEL POS\nQUOTE_LABEL NN\n",
+    "quotes.prm",
+)
+
+
+@pytest.mark.parametrize(
+    ("gold", "test", "row"),
+    [
+        # The trace of gold makes its leaves as many as those of a parse with one word less.
+        (
+            "(S (NP (-NONE- *)) (NP (NNS dogs)) ('' '))",
+            "(S (NP (NNS dogs) (POS ')))",
+            ("valid", 1, 2, 2, 2, 1),
+        ),
+        # Two marks of the parse restore the one of gold twice.
+        (
+            "(S (NP (NNS dogs)) ('' '))",
+            "(S (NP (NNS dogs) (NN ') (POS ')))",
+            ("valid", 1, 2, 2, 3, 1),
+        ),
+        # As many words on both sides: nothing is restored, and 'dogs' stands against a mark.
+        (
+            "(S ('' ') (NNS dogs) (POS '))",
+            "(S (POS ') (NNS dogs) ('' '))",
+            ("error", 0, 0, 0, 0, 0),
+        ),
+        # Only ', \" and / are quotation marks, whatever their tag.
+        ("(S (NNS dogs) ('' *))", "(S (NNS dogs) (POS *))", ("error", 0, 0, 0, 0, 0)),
+        # A colon is deleted, but not a quotation mark of these settings.
+        ('(S (: ") (NN a))', '(S (NN ") (NN a))', ("error", 0, 0, 0, 0, 0)),
+        # A parse without words is skipped, even if a mark could be restored.
+        ("(S (POS '))", "(S ('' '))", ("skip", 0, 0, 0, 0, 0)),
+    ],
+)
+def test_quotation_marks_by_hand(gold: str, test: str, row: tuple[object, ...]) -> None:
+    """Status, matched brackets, brackets of gold and parse, words and tags, as the program's."""
+    score_ = one(gold, test, QUOTES)
+
+    assert row == (
+        score_.status,
+        score_.matched,
+        score_.gold,
+        score_.test,
+        score_.words,
+        score_.tags,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gold", "test", "matched"), [("B (A", "C (B", 3), ("B (A", "A (C", 2), ("A (A", "C (A", 2)]
+)
+def test_brackets_are_paired_in_order(gold: str, test: str, matched: int) -> None:
+    """A = B and B = C, but A is not C: a bracket takes the first equal one that is left."""
+    settings = EvalbSettings(frozenset(), eq_label=frozenset({("A", "B"), ("B", "C")}))
+
+    assert one(f"(S ({gold} (X x))))", f"(S ({test} (X x))))", settings).matched == matched
+
+
+def test_labels_are_deleted_once_cut_and_by_their_equals() -> None:
+    """TOP-1 is deleted as TOP, ROOT as equal to it, and a constituent -NONE- is not."""
+    settings = EvalbSettings(frozenset({"TOP", "-NONE-"}), eq_label=frozenset({("TOP", "ROOT")}))
+
+    assert one("(TOP-1 (A (X x)))", "(ROOT (A (X x)))", settings).complete
+    assert one("(A (-NONE- (X x)))", "(A (X x))", settings).gold == 2
+
+
+@pytest.mark.parametrize(
+    ("gold", "test", "status"),
+    [
+        ("(TOP)", "(A (X x))", "error"),
+        ("", "", "skip"),
+        ("(A (X x))", "(TOP)", "skip"),
+        ("(A (X x))", "(A )", "error"),
+        ("(A (X x))", "(TOP (B) (A (X x)))", "valid"),
+    ],
+)
+def test_an_empty_bracket_is_a_constituent_without_words(gold: str, test: str, status: str) -> None:
+    """With a space inside, it is an empty word; only a parse without words is skipped."""
+    assert one(gold, test).status == status
+
+
+def test_a_report_without_brackets() -> None:
+    """The row of totals has the words alone, and 0 / 0 is not a number."""
+    lines = report(score([GOLD], [""])).split("\n")
+
+    assert lines[5] == "      0     0     0.00"
+    assert lines.count("Bracketing FMeasure       =    nan") == 2
+
+
 @pytest.mark.parametrize("bad", ["", "(. .)"])
 def test_a_sentence_without_words_is_skipped(bad: str) -> None:
     """It adds nothing to any total."""
