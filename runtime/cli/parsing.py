@@ -205,7 +205,8 @@ def trees(
         option(
             "--form",
             "Write the trees in this form: bracketed on one line or on several, their words "
-            "only, or linearized as symbols. [default: print counts; with -o, line]",
+            "only, as the treebank writes them and `weft parse` reads them, or linearized as "
+            "symbols. [default: print counts; with -o, line]",
         ),
     ] = None,
     out: Annotated[str | None, out_option("File to write. [default: standard output]")] = None,
@@ -272,14 +273,14 @@ def _draw(trees_: list[Tree], draw: str) -> None:
 def _writer(form: Form) -> Callable[[Tree], str]:
     """Return the function that writes a tree in a form."""
     from ..data.treebank.linearization import LINEARIZATIONS
-    from ..data.treebank.trees import plain, pretty
+    from ..data.treebank.trees import pretty
 
     if form == "line":
         return str
     if form == "pretty":
         return pretty
     if form == "words":
-        return lambda tree: " ".join(plain(leaf.word) for leaf in tree.leaves())
+        return lambda tree: " ".join(leaf.word for leaf in tree.leaves())
     linearization = LINEARIZATIONS[form]
     return lambda tree: " ".join(linearization.write(tree))
 

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from ..analysis.alignment import Alignment
     from ..analysis.attention_weights import AttentionMaps
     from ..checkpoint.checkpoint import Checkpoint
+    from ..data.treebank.trees import Leaf
     from ..decode.decode import SpecialTokens
     from ..decode.generate import Continuation
-    from ..decode.parsing.parse import Parse, Parser, Sentence
+    from ..decode.parsing.parse import Parse, Parser
     from ..decode.score import Scored
     from ..decode.settings import Hypothesis, SearchSettings
     from ..decode.translate import TranslationRequest, Translator, Warn
@@ -168,19 +169,19 @@ class Model:
             )
         return replace(self, constrained=constrained)
 
-    def parse(self, sentences: Iterable[str | Sentence]) -> list[Parse | None]:
+    def parse(self, sentences: Iterable[str | Iterable[str | Leaf]]) -> list[Parse | None]:
         """Return the parse of each sentence, in order; None for one without words.
 
         Args:
-            sentences: words separated by spaces, or leaves with or without tags.
+            sentences: each a line with words separated by spaces, or words, or leaves with or
+                without tags.  Words stay as they are, but round brackets are escaped.
 
         Raises:
-            InputError: the model does not parse.
+            InputError: the model does not parse, or a word has white space inside.
         """
-        from ..data.treebank.sentences import words_of
+        from ..data.treebank.sentences import leaves_of
 
-        given = (words_of(one) if isinstance(one, str) else one for one in sentences)
-        return list(self.parser.parse(given))
+        return list(self.parser.parse(map(leaves_of, sentences)))
 
     @property
     def graph(self) -> Graph:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from ...specs.findings import InputError
+from ..data.treebank.sentences import leaves_of
 from ..data.treebank.trees import Leaf, Tree
 from .predictor import Answer, Context, Predictor, PredictorSettings, Row, evaluating, values
 from .settings import Searching
@@ -69,8 +70,11 @@ class TreePredictor:
         if isinstance(tree, Tree):
             return list(tree.leaves())
         value = values(row, self.column, at)
-        words = value.split() if isinstance(value, str) else value
-        return [word if isinstance(word, Leaf) else Leaf("", str(word)) for word in words]
+        try:
+            return leaves_of(value)
+        except InputError as error:
+            problem = f"row {at + 1}: {error.problem}"
+            raise InputError(problem, place=error.place, help=error.help) from None
 
 
 def _trees(context: Context, decoder: str, predictor: str) -> Trees:

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import weft
 from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.data.treebank.draw import picture
 from weft.runtime.data.treebank.sentences import raw_words_of
 from weft.runtime.data.treebank.trees import Leaf, Tree, read_all
 from weft.runtime.decode.parsing import parse as parse_module
-from weft.runtime.metrics.evalb import score
+from weft.runtime.metrics.evalb import EvalbSettings, score
+from weft.specs.findings import InputError
 
 from ..toy_treebank import bank, make_runs
 
@@ -83,6 +85,31 @@ def test_no_line_is_lost_or_shifted(
     assert re.search(r"line 4: truncated from \d+ to 20 tokens", printed)
 
 
+ESCAPES = (
+    r"(TOP (S (NP (NN f-LRB-x-RRB-) (-LRB- -LRB-) (-LRB- -LSB-) (-LRB- [) (-LRB- -LCB-))"
+    r" (VP (CD 1\/2) (CD 1/2) (SYM \*) (SYM *) (`` ``) ('' '') (`` ') ('' &quot;) (-RRB- -RRB-))))"
+).replace("&quot;", '"')
+"""A tree with the words that treebanks escape, and with the same words unescaped."""
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_words_come_back_as_the_treebank_writes_them(
+    parse: Parse, options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From trees to words to parses: EVALB compares words to the character."""
+    gold = tmp_path / "gold.trees"
+    gold.write_text(ESCAPES + "\n")
+    assert main(["trees", str(gold), "--form", "words"]) == 0
+    line = capsys.readouterr().out
+
+    [parsed] = parse(line.encode(), *options)
+
+    tree = json.loads(parsed)["tree"] if options else parsed
+    assert words(tree) == words(ESCAPES)
+    settings = EvalbSettings(frozenset({"TOP"}), quote_label=frozenset())
+    assert score([ESCAPES], [tree], settings).all.errors == 0
+
+
 def test_json_has_the_tree_and_its_log_probability(parse: Parse) -> None:
     """JSON has one object per line with the plain output's tree, null for an empty line."""
     given = b"the dog sees\n\nthe cat\n"
@@ -124,6 +151,47 @@ def test_plain_text_is_cut_as_treebanks_are(parse: Parse) -> None:
 
     assert words(line) == ["He", "``", "ca", "n't", "''", "come", "-LRB-", "today", "-RRB-", "."]
     assert raw_words_of("  ") == []
+
+
+def test_the_api_takes_text_words_and_leaves(folder: Path) -> None:
+    """Round brackets are escaped in all three, so that the tree can be read again."""
+    sentences = [r"the ( 1\/2", ["the", "(", r"1\/2"], [Leaf("DT", "the"), Leaf("", "("), "1\\/2"]]
+
+    parses = weft.open(str(folder)).parse(sentences)
+
+    assert [words(str(parse.tree)) for parse in parses if parse] == [["the", "-LRB-", r"1\/2"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("sentence", "problem"),
+    [
+        (["the dog"], "the word 'the dog' is empty or has white space inside"),
+        (["the", ""], "the word '' is empty"),
+        ([Leaf("N(N", "dog")], r"the tag 'N\(N' has white space or a round bracket"),
+        (5, "5 is not a sentence"),
+    ],
+)
+def test_words_that_a_tree_cannot_contain_are_refused(
+    folder: Path, sentence: Any, problem: str
+) -> None:
+    """The tree could not be read again."""
+    with pytest.raises(InputError, match=problem):
+        weft.open(str(folder)).parse([sentence])
+
+
+def test_predict_answers_with_trees_that_can_be_read(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Words of rows are escaped like those of lines, and a wrong word names its row."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"source": "the ( dog"}\n{"source": ["the", "(", "dog"]}\n')
+    assert main(["predict", str(folder), str(rows)]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [words(answer) for answer in answers] == [["the", "-LRB-", "dog"]] * 2
+
+    rows.write_text('{"source": "the dog"}\n{"source": ["the dog"]}\n')
+    assert main(["predict", str(folder), str(rows)]) == 1
+    assert "row 2: the word 'the dog'" in capsys.readouterr().err
 
 
 def test_trees_are_drawn(parse: Parse, tmp_path: Path) -> None:

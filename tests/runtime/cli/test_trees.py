@@ -46,6 +46,18 @@ def test_trees_in_every_form(
     assert capsys.readouterr().out == (line + "\n") * 2
 
 
+def test_words_are_written_as_in_the_treebank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Treebanks differ in what they escape, so an unescaped word could not be written back."""
+    bank = tmp_path / "bank.trees"
+    bank.write_text("(S (-LRB- -LSB-) (-LRB- [) (CD 1\\/2) (CD 1/2) (NN f-LRB-x-RRB-))\n")
+
+    assert main(["trees", str(bank), "--form", "words"]) == 0
+
+    assert capsys.readouterr().out == "-LSB- [ 1\\/2 1/2 f-LRB-x-RRB-\n"
+
+
 def test_malformed_trees_are_reported_and_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
