@@ -32,6 +32,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtr, stdtrit
 
 from .bootstrap import (
     SAMPLES,
@@ -42,7 +43,6 @@ from .bootstrap import (
     resampled,
 )
 from .pooling import Pool, Spread, System, own_spread
-from .student import quantile, two_sided
 
 Verdict = Literal["better", "worse", "not distinguishable", "not tested"]
 
@@ -285,9 +285,9 @@ def _pair(
     if all(spread.degrees for spread, _ in parts):
         error, degrees = _error(parts, drawn, baseline)
         p = _probability(difference, error, degrees)
-        width = quantile((1 + level) / 2, degrees) * error
+        width = float(stdtrit(degrees, (1 + level) / 2)) * error
         low, high = difference - width, difference + width
-        detectable = (quantile(1 - first / 2, degrees) + quantile(power, degrees)) * error
+        detectable = float(stdtrit(degrees, 1 - first / 2) + stdtrit(degrees, power)) * error
         seeds = f"{len(baseline.values)} and {len(other.values)} seeds"
         over = "" if drawn is None else f" and {len(baseline.sums[0]):,} examples"
         test = f"t test over {seeds}{over}, {degrees:.1f} degrees of freedom"
@@ -296,8 +296,7 @@ def _pair(
         p = approximate_randomization(*pair, value_of, seed=seed)
         low, high = percentiles(drawn.values, level)
         error = float(drawn.values.std(ddof=1))
-        both = quantile(1 - first / 2, math.inf) + quantile(power, math.inf)
-        detectable = both * error
+        detectable = float(ndtri(1 - first / 2) + ndtri(power)) * error
         test = f"approximate randomization over {len(baseline.sums[0]):,} examples, one seed"
     else:
         test = "none: one seed, and a metric without sums over examples"
@@ -356,7 +355,7 @@ def _error(
 def _probability(difference: float, error: float, degrees: float) -> float:
     if not error:
         return 1.0 if not difference else 0.0
-    return two_sided(difference / error, degrees)
+    return float(2 * stdtr(degrees, -abs(difference) / error))
 
 
 def _bounds(
@@ -368,5 +367,5 @@ def _bounds(
 ) -> tuple[float, float]:
     """Return the interval of a mean."""
     error, degrees = _error(parts, drawn, system)
-    width = quantile((1 + level) / 2, degrees) * error
+    width = float(stdtrit(degrees, (1 + level) / 2)) * error
     return mean - width, mean + width

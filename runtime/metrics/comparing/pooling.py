@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import fdtrc
 
 from ..metric import Statistics
-from .student import f_above
 
 UNEQUAL = 0.1
 """Probability below which a larger variance over seeds of a pair is not taken for chance."""
@@ -79,7 +79,7 @@ class Pool:
         rest = (whole - own.variance * own.degrees) / degrees
         if rest <= 0:
             return own if own.variance > 0 else self.spread
-        larger = f_above(own.variance / rest, own.degrees, degrees) < UNEQUAL
+        larger = float(fdtrc(own.degrees, degrees, own.variance / rest)) < UNEQUAL
         return own if larger else self.spread
 
 
@@ -98,5 +98,5 @@ def _outlier(systems: Sequence[System]) -> System | None:
     )
     if not rest.variance:
         return None
-    p = len(several) * f_above(own.variance / rest.variance, own.degrees, rest.degrees)
+    p = len(several) * float(fdtrc(own.degrees, rest.degrees, own.variance / rest.variance))
     return largest if p < OUTLYING else None
