@@ -20,13 +20,13 @@ class Mamba2Params(Params):
     expand: Count = 2
     """Inner width, as a multiple of d_model."""
     groups: Count = 1
-    """Number of groups; the heads of a group share B and C."""
+    """Number of groups; the heads of a group share B, C and the mean square of the norm."""
     kernel: Count = 4
     """Kernel size of the causal convolution before the recurrence."""
     chunk: Count = 64
     """Chunk size in positions for the parallel computation; it does not affect the result."""
     eps: Epsilon = 1e-5
-    """Added to the mean square in the norm."""
+    """Added to the mean square of a group in the norm."""
 
 
 def _signature(_: Mamba2Params, __: frozenset[str]) -> Signature:
@@ -108,9 +108,9 @@ MAMBA2 = BlockType(
     name="mamba2",
     mixes="state space",
     doc="Selective state space model (Mamba-2): a short convolution of x, B and C, the recurrence, "
-    "then a gate, a norm and a linear map; H_t = exp(A dt_t) H_{t-1} + dt_t B_t x_t, "
+    "then a gate, a norm of each group and a linear map; H_t = exp(A dt_t) H_{t-1} + dt_t B_t x_t, "
     "y_t = C_t H_t + D x_t in each head.",
-    source="Dao & Gu 2024, sections 6 and 7.1; dt: Gu & Dao 2023, section 3.6",
+    source="Dao & Gu 2024, sections 6, 7.1 and 8.1; dt: Gu & Dao 2023, section 3.6",
     params=Mamba2Params,
     signature=_signature,
     arguments=_arguments,

@@ -40,12 +40,12 @@ class Mamba2(nn.Module):
     dt_t B_t x_t, and its output is y_t = C_t H_t + D x_t.  dt is the softplus of a linear map
     of the input; x, B and C are linear maps of the input, followed by a short causal
     convolution and SiLU.  The block returns a linear map of norm(y * silu(z)), where z is
-    another linear map of the input.
+    another linear map of the input, and the norm is computed for each group of heads.
 
     Within a chunk, outputs are computed by matrix products over all pairs of positions, as in
-    attention; the state is computed only at the ends of chunks.  The norm spans all groups.
+    attention; the state is computed only at the ends of chunks.
 
-    Source: Dao & Gu 2024, section 6 (chunks) and section 7.1 (block).
+    Source: Dao & Gu 2024, section 6 (chunks), section 7.1 (block) and section 8.1 (norm of groups).
     """
 
     def __init__(
@@ -207,7 +207,10 @@ class Mamba2(nn.Module):
     def _output(self, y: Tensor, x_BTHP: Tensor, gate_BTI: Tensor) -> Tensor:
         """Add D x to the state read-out, then apply gate, norm and output map."""
         y_BTHP = y.flatten(2, 3) + self.skip[:, None] * x_BTHP
-        output: Tensor = self.outer(self.norm(y_BTHP.flatten(2) * F.silu(gate_BTI)))
+        gated = (y_BTHP.flatten(2) * F.silu(gate_BTI)).to(self.norm.weight.dtype)
+        groups = gated.unflatten(2, (self.groups, -1))
+        normed = F.rms_norm(groups, groups.shape[3:], eps=self.norm.eps).flatten(2)
+        output: Tensor = self.outer(normed * self.norm.weight)
         return output
 
 

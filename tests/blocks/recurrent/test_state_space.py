@@ -46,8 +46,9 @@ def by_loop(block: Mamba2, x_TD: Tensor, groups: int) -> Tensor:
             keeps = torch.exp(-torch.exp(block.decay[h]) * time)
             state[h] = keeps * state[h] + time * torch.outer(write[g], x[h])
             y[h] = read[g] @ state[h] + block.skip[h] * x[h]
-        gated = y.flatten() * F.silu(z[t])
-        normed = gated / torch.sqrt((gated**2).mean() + 1e-5) * block.norm.weight
+        gated = (y.flatten() * F.silu(z[t])).view(groups, -1)
+        normed = gated / torch.sqrt((gated**2).mean(1, keepdim=True) + 1e-5)
+        normed = normed.flatten() * block.norm.weight
         given.append(block.outer.weight @ normed)
     return torch.stack(given)
 
