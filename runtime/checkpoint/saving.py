@@ -152,16 +152,38 @@ def _refuse_full_disk(folder: Path, size: int) -> None:
 
 
 def _write_tensors(folder: Path, contents: Contents) -> None:
-    save_file(
-        {k: v.contiguous().cpu() for k, v in contents.weights.items()},
-        folder / "weights.safetensors",
-    )
+    write_tensors(contents.weights, folder / "weights.safetensors")
     if contents.optimizer is not None:
-        moments = {k: v.contiguous().cpu() for k, v in contents.optimizer.items()}
-        save_file(moments, folder / "optimizer.safetensors")
+        write_tensors(contents.optimizer, folder / "optimizer.safetensors")
     if contents.memory:
-        kept = {name: tensor.contiguous().cpu() for name, tensor in contents.memory.items()}
-        save_file(kept, folder / MEMORY)
+        write_tensors(contents.memory, folder / MEMORY)
+
+
+def write_tensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
+    """Write tensors to a safetensors file, in which every tensor has elements of its own.
+
+    Tensors may be views, and may share memory: one tensor may stand for several weights.  Only
+    tensors that overlap an earlier one in memory are copied.
+
+    Args:
+        tensors: the tensors by name, on any device.
+        path: the file.
+        metadata: texts for the header of the file.
+
+    Raises:
+        OSError: the file cannot be written.
+        SafetensorError: the file cannot be written.
+    """
+    contiguous = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    end = 0
+    for name, tensor in sorted(contiguous.items(), key=lambda item: item[1].data_ptr()):
+        start, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+        if start < end and size:
+            contiguous[name] = tensor.clone()
+        end = max(end, start + size)
+    save_file(contiguous, path, metadata=metadata)
 
 
 def _write_text(folder: Path, contents: Contents) -> None:

@@ -118,7 +118,7 @@ def import_hf(
     if adapter is not None:
         lora = Adapter(Path(adapter), loaded.prefix, loaded.endings)
     with Tensors(folder, loaded.prefix, loaded.endings, lora) as theirs:
-        weights = converted(loaded, source, graph.weights(), theirs, config)
+        weights = converted(loaded, source, graph.weights(), theirs, config, graph.ties)
     if lora is not None:
         lora.refuse_unread()
     tokenizers, notes = tokenizers_for(loaded, folder, graph)

@@ -7,7 +7,7 @@ the imported folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ def converted(
     shapes: Mapping[str, tuple[int, ...]],
     theirs: Tensors,
     config: Configuration,
+    ties: Iterable[Sequence[str]] = (),
 ) -> dict[str, Tensor]:
     """Return every target weight, in float32.
 
@@ -39,26 +40,37 @@ def converted(
         shapes: shape of each target weight by path, each weight once.
         theirs: source tensors.
         config: configuration read by the table's expressions.
+        ties: groups of paths of one weight, of which the first is in `shapes`; the source may have
+            a tensor for each path, and these must be equal.
 
     Raises:
         SpecError: target weights without a source, unused source tensors or elements, tensors
             that should be equal but differ, or shapes that do not match.
     """
-    plan, without = assigned(table, source, shapes)
+    stored = {path: group[0] for group in ties for path in group[1:] if group[0] in shapes}
+    plan, without = assigned(table, source, [*shapes, *stored])
     reader = _Reader(source, theirs, config)
     names = {path: reader.names(path, origin) for path, origin in plan.items()}
     if not reader.findings:
-        _check_names(
-            table, source, {p: (plan[p], each) for p, each in names.items()}, without, theirs
-        )
-    weights = {
-        path: reader.weight(path, origin, names[path], shapes[path])
-        for path, origin in plan.items()
-    }
+        origins = {path: (plan[path], tensors) for path, tensors in names.items()}
+        _check_names(table, source, origins, [p for p in without if p in shapes], stored, theirs)
+    weights: dict[str, Tensor] = {}
+    sources: dict[str, str] = {}
+    read = {name for path in shapes for each in names.get(path, ()) for name in each}
+    for path, origin in plan.items():
+        first, present = stored.get(path, path), reader.present(names[path])
+        if path in stored and (not present or (present in read and first in sources)):
+            continue
+        weight = reader.weight(path, origin, names[path], shapes[first])
+        if first not in sources:
+            weights[first] = weight
+            sources |= {first: present} if present else {}
+        elif not torch.equal(weight, weights[first]):
+            reader.report_difference(origin, sources[first], present, first)
     reader.check_all_read()
     if reader.findings:
         raise SpecError(reader.findings)
-    return weights
+    return {path: weights[path] for path in shapes}
 
 
 class _Reader:
@@ -86,6 +98,23 @@ class _Reader:
             self.report(origin, f"the number of tensors of '{path}' is unknown: {error}")
             return []
 
+    def present(self, names: Sequence[tuple[str, ...]]) -> str:
+        """Return the first of the names that the folder has; empty if it has none."""
+        return next((name for each in names for name in each if name in self.theirs), "")
+
+    def report_difference(self, origin: Origin, name: str, other: str, path: str) -> None:
+        """Add a finding about two tensors of one weight that differ."""
+        finding = Finding(
+            code="I05",
+            at=pointer("weights", origin.pattern),
+            problem=f"'{name}' and '{other}' should be equal, but differ",
+            evidence=(f"wanted for {path}, which both of them are",),
+            help="if they are weights of their own, correct what ties them in config.json "
+            "(tie_word_embeddings), or import with a table whose spec does not tie them",
+            source=self.source,
+        )
+        self.findings.append(finding)
+
     def weight(
         self,
         path: str,
@@ -95,7 +124,7 @@ class _Reader:
     ) -> Tensor:
         """Return a weight; an empty one after a finding."""
         weight = origin.weight
-        if not any(name in self.theirs for each in names for name in each):
+        if not self.present(names):
             return torch.full(shape, weight.fill or 0.0)
         if weight.stack is None:
             return self.piece(path, origin, names[0], shape)
@@ -114,8 +143,7 @@ class _Reader:
         tensor = self.theirs[first]
         for other in others:
             if not torch.equal(tensor, self.theirs[other]):
-                problem = f"'{first}' and '{other}' should be equal, but differ"
-                self.report(origin, problem, f"wanted for {path}")
+                self.report_difference(origin, first, other, path)
         try:
             result = origin.layout(self.config).result(tensor, shape)
             if weight.times is not None:
@@ -157,11 +185,29 @@ def _check_names(
     source: str,
     plan: Mapping[str, tuple[Origin, Sequence[tuple[str, ...]]]],
     without: Sequence[str],
+    stored: Mapping[str, str],
     theirs: Tensors,
 ) -> None:
-    """Raise one finding for all target weights without a source and all unused source tensors."""
+    """Raise one finding for all target weights without a source and all unused source tensors.
+
+    Args:
+        table: the table.
+        source: its file.
+        plan: line and names of the tensors of each path.
+        without: paths that match no line.
+        stored: path of a tied weight to the path under which it is stored.
+        theirs: source tensors.
+    """
+    tied = {
+        first
+        for path, first in stored.items()
+        if path in plan and any(name in theirs for names in plan[path][1] for name in names)
+    }
+    without = [path for path in without if path not in tied]
     missing = dict[str, tuple[str, ...]]()
     for path, (origin, tensors) in plan.items():
+        if path in tied or path in stored:
+            continue
         absent = [names for names in tensors if not any(name in theirs for name in names)]
         if absent and (origin.weight.fill is None or len(absent) < len(tensors)):
             missing[path] = absent[0]

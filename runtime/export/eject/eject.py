@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ....blocks.registry import module_path
@@ -23,6 +22,7 @@ from ....graphs.ir.traverse import visits
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
 from ...checkpoint.deployed import open_deployed
+from ...checkpoint.saving import write_tensors
 from ...codegen.build import build, build_empty
 from ...codegen.constants import init_table
 from ...codegen.examples import example_inputs, sizes_for
@@ -173,7 +173,7 @@ def _write(out: Path, text: str, checkpoint: Checkpoint | None) -> None:
         for partial, data in zip(partials, tokenizers.values(), strict=False):
             partial.write_bytes(data)
         if checkpoint is not None:
-            save_file({k: v.contiguous() for k, v in checkpoint.weights.items()}, partials[-2])
+            write_tensors(checkpoint.weights, partials[-2])
         partials[-1].write_text(text, encoding="utf-8")
         for partial, file in zip(partials, files, strict=True):
             partial.replace(file)

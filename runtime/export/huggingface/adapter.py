@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ....specs.expressions import ExpressionError
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
 from ...checkpoint.merge import graph_without_lora, lora_factors, merged
+from ...checkpoint.saving import write_tensors
 from ...importing.adapter import CONFIG, FILE, PREFIX, Adapter
 from ...importing.hf import import_hf
 from ...importing.plan import assigned
@@ -143,7 +143,7 @@ def export_peft(
         (folder / CONFIG).write_text(text, encoding="utf-8")
         matrices = {f"{PREFIX}{name}.lora_A.weight": one.a for name, one in pairs.items()}
         matrices |= {f"{PREFIX}{name}.lora_B.weight": one.b for name, one in pairs.items()}
-        save_file(matrices, folder / FILE, metadata={"format": "pt"})
+        write_tensors(matrices, folder / FILE, metadata={"format": "pt"})
         difference = _difference(Adapter(folder), tensors, after)
         readme = _README.format(
             name=graph.name,

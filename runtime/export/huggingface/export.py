@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ....graphs.draw.diagram import draw
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
+from ...checkpoint.saving import write_tensors
 from ...codegen.examples import example_inputs
 from ...importing.hf import Imported, import_hf, spec_of
 from ...importing.tensors import WEIGHTS
@@ -96,7 +96,7 @@ def export_huggingface(
         _write_json(folder / "config.json", {**fit.config, "dtype": "float32"})
         if settings:
             _write_json(folder / "generation_config.json", settings)
-        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        write_tensors(tensors, folder / WEIGHTS, metadata={"format": "pt"})
         for name, data in files.items():
             (folder / name).write_bytes(data)
         again = import_hf(folder, fit.source)
