@@ -53,7 +53,7 @@ _EMPTY = "its translation is an empty line"
 Input = Annotated[
     str | None,
     argument(
-        "INPUT", "File of lines, plain text or gzip. [default: standard input]", complete_files
+        "INPUT", "File of lines, plain text or compressed. [default: standard input]", complete_files
     ),
 ]
 Output = Annotated[str | None, out_option("File to write. [default: standard output]")]
@@ -260,7 +260,7 @@ def two_sides(source: str, target: str) -> tuple[list[str], list[str]]:
 def score(
     checkpoint: Checkpoint,
     *,
-    source: Annotated[str, file_option("--source", "Source lines, plain text or gzip.")],
+    source: Annotated[str, file_option("--source", "Source lines, plain text or compressed.")],
     target: Annotated[str, file_option("--target", "Their translations, line by line.")],
     json_: Annotated[
         bool,

@@ -75,7 +75,7 @@ def evaluate(
         file_option("--data-root", "Folder with the test data. [default: data.root of the run]"),
     ] = None,
     source: Annotated[
-        str | None, file_option("--source", "Lines to translate, plain text or gzip.")
+        str | None, file_option("--source", "Lines to translate, plain text or compressed.")
     ] = None,
     target: Annotated[
         str | None, file_option("--target", "Their reference translations, line by line.")

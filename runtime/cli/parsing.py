@@ -191,7 +191,7 @@ class _Pictures:
 def trees(
     files: Annotated[
         list[str],
-        argument("FILE...", "Bracketed trees, plain text or gzip.", complete_files),
+        argument("FILE...", "Bracketed trees, plain text or compressed.", complete_files),
     ],
     *,
     cleaned: Annotated[

@@ -63,7 +63,7 @@ def predict(
     checkpoint: Checkpoint,
     source: Annotated[
         str | None,
-        argument("ROWS", "File of JSON lines, plain or gzip. [default: stdin]", complete_files),
+        argument("ROWS", "File of JSON lines, plain or compressed. [default: stdin]", complete_files),
     ] = None,
     *,
     out: Annotated[str | None, out_option("File to write. [default: standard output]")] = None,

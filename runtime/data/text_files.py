@@ -1,29 +1,30 @@
-"""Lines of text files: plain or gzip, strict UTF-8, inside one folder.
+"""Lines of text files: UTF-8, plain or compressed, inside one folder.
 
 A line ends only at a line feed: U+0085, U+2028, form feeds and tabs are ordinary
 characters.  One carriage return before the line feed (files from Windows) is removed,
 and so is a byte order mark at the beginning of a file.  Non-empty text after the last
-line feed is a line too.
+line feed is a line too.  `streams.py` says which compressions and encodings are read.
 """
 
 from __future__ import annotations
 
-import gzip
-import zlib
+import io
+import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast
 
 from ...specs.findings import InputError, did_you_mean
+from .streams import DamagedError, text_of_file, unmarked_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-GZIP_MAGIC = b"\x1f\x8b"
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLOCK = 1 << 20
 """Bytes per read when counting lines."""
+STDIN = "standard input"
+"""Name of standard input in messages."""
 
 
 def resolve(root: str | Path, name: str | Path) -> Path:
@@ -56,68 +57,95 @@ def resolve(root: str | Path, name: str | Path) -> Path:
 def read_lines(path: str | Path) -> Iterator[str]:
     """Yield the lines of a file, without line endings.
 
-    Gzip files are detected by their first two bytes, not by name.
-
     Raises:
-        InputError: the file is missing, cannot be read or is damaged gzip, or a
-            line is not UTF-8; the place names file and line.
+        InputError: the file is missing, cannot be read or is damaged, or a line is not UTF-8; the
+            place names file and line.
     """
     for number, raw in enumerate(raw_lines(path), start=1):
         yield decode(raw, path, number)
 
 
-def raw_lines(path: str | Path) -> Iterator[bytes]:
+def raw_lines(path: str | Path | None) -> Iterator[bytes]:
     """Yield the lines of a file as bytes, with line endings.
+
+    Args:
+        path: the file; None is standard input.
 
     Raises:
         InputError: as for `read_lines`, except that any bytes are accepted.
     """
-    path = Path(path)
-    number = 0
+    name, number = str(path or STDIN), 0
     try:
-        with _open(path) as file:
-            for number, raw in enumerate(file, start=1):  # noqa: B007 - outlives the loop
+        with _open(path) as lines:
+            for number, raw in enumerate(lines, start=1):
+                if number == 1:
+                    _refuse_old_line_ends(raw, name)
                 yield raw
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        msg = f"gzip file is damaged or cut off: {error}"
-        raise InputError(
-            msg,
-            place=f"{path}:{number + 1}",
-            help=f"download or copy the file again; 'gzip -t {path.name}' tests it",
-        ) from error
+    except DamagedError as error:
+        raise InputError(error.problem, place=f"{name}:{number + 1}", help=error.help) from error
     except OSError as error:
         problem = f"cannot read the file: {error.strerror or error}"
-        raise InputError(problem, place=str(path)) from error
+        raise InputError(problem, place=name) from error
 
 
 def count_lines(path: str | Path) -> int:
     """Return the number of lines of a file, reading it in blocks.
 
     Raises:
-        InputError: as for `raw_lines`.
+        InputError: as for `read_lines`; whether lines are UTF-8 is not always checked.
     """
-    path = Path(path)
-    lines, last = 0, b"\n"
+    lines, last, is_text = 0, b"\n", True
     try:
         with _open(path) as file:
-            while block := file.read(BLOCK):
+            while is_text and (block := file.read(BLOCK)):
                 lines += block.count(b"\n")
                 last = block[-1:]
-    except (EOFError, OSError, zlib.error):
-        return sum(1 for _ in raw_lines(path))  # slower, but its error names the line
-    return lines + (last != b"\n")
+                is_text = b"\0" not in block
+    except (DamagedError, OSError):
+        is_text = False
+    if is_text and lines:
+        return lines + (last != b"\n")
+    return sum(1 for _ in read_lines(path))  # slower, but its error names the line
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file or a pipe for reading bytes, decompressing it if it starts as gzip does."""
-    refuse_missing_file(path)
-    with path.open("rb") as file:
-        if file.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)] == GZIP_MAGIC:
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                yield cast("IO[bytes]", unpacked)
-        else:
-            yield file
+def _open(path: str | Path | None) -> Iterator[io.BufferedReader]:
+    """Open a file, a pipe or standard input for reading its content in UTF-8.
+
+    Standard input has a buffer of its own.  A thread that waits for a line holds the lock of its
+    buffer, and Python cannot exit while the one of `sys.stdin` is locked.
+    """
+    if path is not None:
+        refuse_missing_file(Path(path))
+        with Path(path).open("rb") as file, text_of_file(file, path) as text:
+            yield text
+        return
+    try:
+        stdin = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - closed below
+    except (AttributeError, OSError):  # replaced by an object that is not a file of the system
+        stdin = io.BufferedReader(cast("io.RawIOBase", sys.stdin.buffer))
+    with text_of_file(stdin, STDIN) as text:
+        yield text
+
+
+def _refuse_old_line_ends(line: bytes, path: str) -> None:
+    """Check that the first line is not a whole file whose lines end with carriage returns.
+
+    Raises:
+        InputError: it is one.
+    """
+    if b"\r" in line[:-1] and not line.endswith(b"\n"):
+        count = line.rstrip(b"\r").count(b"\r") + 1
+        name = _last(path)
+        raise InputError(
+            f"the {count} lines of the file end with carriage returns alone",
+            place=path,
+            help=f"end them with line feeds, such as: tr '\\r' '\\n' < {name} > NEW",
+        )
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2] or path
 
 
 def refuse_missing_file(path: Path) -> None:
@@ -139,26 +167,45 @@ def refuse_missing_file(path: Path) -> None:
     raise InputError(msg, place=str(path), help=did_you_mean(path.name, known))
 
 
-def decode(raw: bytes, path: str | Path, number: int) -> str:
-    """Return one line as text, without its line ending.
+def decode(raw: bytes, path: str | Path, number: int, *, keep_end: bool = False) -> str:
+    """Return one line as text.
 
     Args:
         raw: the line, with its line ending.
         path: file of the line, for the message.
         number: line number in the file; counts from 1.
+        keep_end: whether the line ending stays.
 
     Raises:
-        InputError: the line is not UTF-8.
+        InputError: the line is not UTF-8, or has a byte 0.
     """
-    raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
-    if number == 1:
-        raw = raw.removeprefix(BYTE_ORDER_MARK)
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        msg = f"byte 0x{raw[error.start]:02x} at offset {error.start} of the line is not UTF-8"
-        raise InputError(
-            msg,
-            place=f"{path}:{number}",
-            help=f"convert the file to UTF-8, such as: iconv -f latin1 -t utf-8 {Path(path).name}",
-        ) from error
+    text = raw
+    if not keep_end and text.endswith(b"\n"):
+        text = text[:-1].removesuffix(b"\r")
+    if b"\0" not in text:
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            at = error.start
+    else:
+        at = text.index(0)
+    kind = "UTF-8" if text[at] else "text"
+    raise InputError(
+        f"byte 0x{text[at]:02x} at offset {at} of the line is not {kind}",
+        place=f"{path}:{number}",
+        help=_way_out(raw, str(path), number),
+    )
+
+
+def _way_out(raw: bytes, path: str, number: int) -> str:
+    """Return what to do about a file of which one line is not text in UTF-8."""
+    name = _last(path)
+    encoding = unmarked_encoding(raw, number)
+    if encoding is not None:
+        return (
+            f"the file seems to be {encoding} without a byte order mark; convert it to UTF-8:"
+            f" iconv -f {encoding.lower()} -t utf-8 {name}"
+        )
+    if 0 in raw:
+        return f"the file is damaged or not a text; this removes the bytes: tr -d '\\0' < {name}"
+    return f"convert the file to UTF-8, such as: iconv -f latin1 -t utf-8 {name}"

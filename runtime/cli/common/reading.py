@@ -20,7 +20,7 @@ def text_lines(path: str | None, instead: str) -> Iterator[str]:
     """Yield the lines of a file or of standard input; a line that is not UTF-8 becomes empty.
 
     Args:
-        path: a file, plain text or gzip; None and `-` are standard input.
+        path: a file, plain text or compressed; None and `-` are standard input.
         instead: what happens to a line that is not UTF-8, for the warning.
 
     Raises:

@@ -82,7 +82,7 @@ def read_table(
     again has the probability of its last line.
 
     Args:
-        path: the file, plain or gzip.
+        path: the file, plain or compressed.
         tokenizers: of sources and of outputs.
         first: which piece comes first; Marian's `lex.s2t` begins with the target piece.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from weft.runtime.data.readers.registry import reader_of
 from weft.runtime.data.readers.settings import Split
@@ -14,16 +16,32 @@ from weft.runtime.data.text_files import count_lines, read_lines, resolve
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ODD = "a\tb\u0085c\u2028d\x0be\x0cf\u00a0g\u202fh\rk \u00fc\U0001f600"
 """Characters that `str.splitlines` or `str.strip` would split at or remove."""
 
 lines = st.lists(
-    st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
+    st.text(st.characters(exclude_characters="\n\0", exclude_categories=["Cs"])).filter(
         lambda line: not line.endswith("\r") and not line.startswith("\ufeff")
     )
 )
+PACKED = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lambda content: lzma.compress(content, preset=0),
+    "lzma": lambda content: lzma.compress(content, format=lzma.FORMAT_ALONE),
+}
+"""Compressions by name."""
+ENCODINGS = {
+    "utf-8-sig": "",
+    "utf-16-le": "\ufeff",
+    "utf-16-be": "\ufeff",
+    "utf-32-le": "\ufeff",
+    "utf-32-be": "\ufeff",
+}
+"""What a text begins with so that its encoding is certain."""
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -61,19 +79,132 @@ def test_windows_endings_and_byte_order_mark_are_taken_off(tmp_path: Path) -> No
     assert list(read_lines(path)) == ["one", "two\r", "\ufeffthree\r"]
 
 
+@settings(max_examples=25)
 @given(lines)
 def test_written_values_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, text: list[str]
 ) -> None:
-    """Plain and gzip files are detected independently of their names."""
+    """Compressions are detected by content: a name may be wrong."""
     folder = tmp_path_factory.mktemp("lines")
     content = "".join(f"{line}\n" for line in text).encode()
 
-    plain = write(folder / "a.gz", content)
-    packed = write(folder / "a.txt", gzip.compress(content))
+    assert list(read_lines(write(folder / "a.gz", content))) == text
+    for name, packed in PACKED.items():
+        assert list(read_lines(write(folder / name, packed(content)))) == text
 
-    assert list(read_lines(plain)) == text
-    assert list(read_lines(packed)) == text
+
+@settings(max_examples=40)
+@given(lines, st.sampled_from(sorted(ENCODINGS)))
+def test_a_byte_order_mark_makes_the_encoding_certain(
+    tmp_path_factory: pytest.TempPathFactory, text: list[str], encoding: str
+) -> None:
+    """Windows writes UTF-16 with a mark; such a file has the same lines as in UTF-8."""
+    content = ENCODINGS[encoding] + "".join(f"{line}\r\n" for line in text)
+    path = write(tmp_path_factory.mktemp("lines") / "a", content.encode(encoding))
+
+    assert list(read_lines(path)) == text
+    assert count_lines(path) == len(text)
+
+
+@pytest.mark.parametrize("packed", PACKED.values(), ids=PACKED)
+def test_a_compressed_file_may_be_in_utf16(
+    tmp_path: Path, packed: Callable[[bytes], bytes]
+) -> None:
+    """The mark is looked for in the content."""
+    path = write(tmp_path / "a", packed("grün\nblau".encode("utf-16")))
+
+    assert list(read_lines(path)) == ["grün", "blau"]
+
+
+@pytest.mark.parametrize("text", ["the red dog", "über Öl", "привет мир", "你好 世界"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_an_encoding_without_a_mark_is_named(tmp_path: Path, text: str, encoding: str) -> None:
+    """Converted from Latin-1 it would be letters with zeros between them."""
+    path = write(tmp_path / "a.en", f"{text}\r\n{text}\r\n".encode(encoding))
+
+    for read in (count_lines, lambda path: list(read_lines(path))):
+        with pytest.raises(InputError, match="byte 0x00 at offset") as caught:
+            read(path)
+        assert caught.value.place == f"{path}:1"
+        assert caught.value.help == (
+            f"the file seems to be {encoding.upper()} without a byte order mark; convert it to"
+            f" UTF-8: iconv -f {encoding} -t utf-8 a.en"
+        )
+
+
+@pytest.mark.parametrize("content", [b"ab\n\0cd\n", b"ab\na\0cd\n", b"ab\n\0\0\0\0"])
+def test_a_zero_byte_in_a_text_is_refused(tmp_path: Path, content: bytes) -> None:
+    """A crash of a machine leaves zeros in files; they are no words."""
+    path = write(tmp_path / "a", content)
+
+    with pytest.raises(InputError, match="byte 0x00 at offset") as caught:
+        list(read_lines(path))
+
+    assert caught.value.place == f"{path}:2"
+    assert "damaged" in str(caught.value.help)
+
+
+def test_lines_that_end_with_carriage_returns_alone_are_refused(tmp_path: Path) -> None:
+    """The file would be one line."""
+    path = write(tmp_path / "a.csv", b"one\rtwo\rthree\r")
+
+    for read in (count_lines, lambda path: list(read_lines(path))):
+        with pytest.raises(InputError, match="the 3 lines of the file end with carriage") as caught:
+            read(path)
+        assert "tr '\\r' '\\n' < a.csv" in str(caught.value.help)
+
+
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [
+        (b"\x28\xb5\x2f\xfd\x04", "zstd -d a"),
+        (b"\x04\x22\x4d\x18\x64", "lz4 -d a"),
+        (b"PK\x03\x04\x14", "unzip a"),
+        (b"a" * 257 + b"ustar  ", "tar -xf a"),
+        (b"PAR1\x15\x04", "the reader 'parquet'"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+    ],
+)
+def test_a_file_that_is_not_lines_is_named(tmp_path: Path, start: bytes, what: str) -> None:
+    """What cannot be read says what it is and what to do, also inside gzip."""
+    for content in (start, gzip.compress(start)):
+        with pytest.raises(InputError, match="the file is ") as caught:
+            list(read_lines(write(tmp_path / "a", content)))
+        assert what in str(caught.value.help)
+
+
+@pytest.mark.parametrize("name", ["gzip", "bzip2", "xz"])
+def test_compressed_files_can_be_joined(tmp_path: Path, name: str) -> None:
+    """`cat a.gz b.gz > c.gz` is a valid file, also with zeros as padding."""
+    packed = PACKED[name]
+    path = write(tmp_path / "a", packed(b"one\ntw") + bytes(8) + packed(b"o\nthree\n"))
+
+    assert list(read_lines(path)) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("packed", PACKED.values(), ids=PACKED)
+@pytest.mark.parametrize("tail", [b"plain text\n", None])
+def test_a_compressed_file_has_nothing_else_after_it(
+    tmp_path: Path, packed: Callable[[bytes], bytes], tail: bytes | None
+) -> None:
+    """Rows that were appended without compression must not be lost; nor those that were cut off."""
+    whole = packed(b"one\ntwo\n")
+    path = write(tmp_path / "a", whole + tail if tail else whole[:-5])
+
+    for read in (count_lines, lambda path: list(read_lines(path))):
+        with pytest.raises(InputError, match="damaged or cut off"):
+            read(path)
+
+
+def test_a_damaged_file_in_utf16_is_an_error_at_its_line(tmp_path: Path) -> None:
+    """The lines before the mistake are read."""
+    path = write(tmp_path / "a", "one\ntwo\n".encode("utf-16") + b"\x00\xd8x\0\n\0")
+    found = read_lines(path)
+
+    assert [next(found), next(found)] == ["one", "two"]
+    with pytest.raises(InputError, match="UTF-16-LE by its byte order mark, but is damaged") as no:
+        next(found)
+    assert no.value.place == f"{path}:3"
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> None:
@@ -198,7 +329,7 @@ def test_lengths_are_compared_file_by_file(tmp_path: Path) -> None:
         read_pairs(tmp_path, ["a", "b"], ["x", "y"])
 
 
-@given(st.text(alphabet="a\n\r\x85", max_size=12))
+@given(st.text(alphabet="a\n\x85", max_size=12).map(lambda text: text.replace("\x85", "\x85\r\n")))
 def test_lines_are_counted_as_they_are_read(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
