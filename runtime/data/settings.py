@@ -7,6 +7,7 @@ The settings are plain data; this module opens no files.  The columns of the dat
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -47,6 +48,18 @@ class Settings(BaseModel):
     """Frozen settings; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def refuse_repeated(names: Sequence[str], what: str) -> None:
+    """Check that no name is repeated.
+
+    Raises:
+        SettingError: one is.
+    """
+    for at, name in enumerate(names):
+        if name in names[:at]:
+            problem = f"the {what} {name!r} is already defined"
+            raise SettingError(problem, at, help_="remove or rename it")
 
 
 class PieceSettings(Settings):

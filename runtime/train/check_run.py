@@ -18,7 +18,7 @@ from ...specs.load import OVERRIDES
 from .checks.conflicts import conflicts
 from .checks.disk import disk_space
 from .checks.effects import without_effect
-from .checks.files import missing_files, start_checkpoint
+from .checks.files import start_checkpoint, wrong_files
 from .checks.model import objective_fits
 from .objective.planned import graph_of_run
 from .run import Run
@@ -61,7 +61,7 @@ def checked_run(
     found = [
         *without_effect(run, shortened=shortened),
         *conflicts(run),
-        *missing_files(run),
+        *wrong_files(run),
         *start_checkpoint(run),
     ]
     try:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from ....specs.wording import SettingError
-from ..settings import Name, Settings
+from ..settings import Name, Settings, refuse_repeated
 
 Size = Annotated[int, Field(ge=1)]
+
+
+def _distinct(classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return classes.
+
+    Raises:
+        SettingError: a class is repeated.
+    """
+    refuse_repeated(classes, "class")
+    return classes
+
+
+Classes = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distinct)]
+"""Classes in the order of their numbers."""
 
 
 class ColumnSettings(Settings):
@@ -95,7 +109,7 @@ class ClassSettings(ColumnSettings):
 
     type: Literal["class"] = "class"
     """Selects this type of column."""
-    classes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    classes: Classes | None = None
     """Classes in the order of their numbers; `null` takes those of the training data, sorted."""
     unseen: Literal["refuse", "count"] = "refuse"
     """What to do with an unknown class in validation and test data: stop with an error, or count
@@ -112,7 +126,7 @@ class TagsSettings(ColumnSettings):
     """Selects this type of column."""
     of: Name
     """Text column whose words have the tags."""
-    classes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    classes: Classes | None = None
     """Tags in the order of their numbers; `null` takes those of the training data, sorted."""
     unseen: Literal["refuse", "count"] = "refuse"
     """What to do with an unknown tag in validation and test data, as for classes."""

@@ -20,12 +20,17 @@ def text_of(value: Any, name: str) -> str:
     """Return a value that must be a text.
 
     Raises:
-        InputError: it is something else.
+        InputError: it is something else, or has half of a surrogate pair, which is no character.
     """
     if not isinstance(value, str):
         raise InputError(
             f"the value of '{name}' is {value!r:.60}, not a text",
             help="write a string, or name another field as 'from' of the column",
+        )
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InputError(
+            f"the value of '{name}' has half of a surrogate pair: {value!r:.60}",
+            help="write the character, or both halves, such as \\ud83d\\ude00",
         )
     return value
 
@@ -39,10 +44,10 @@ def class_of(value: Any, name: str) -> str:
     if isinstance(value, (bool, int, np.integer)):
         return str(value)
     if isinstance(value, str) and value.strip():
-        return value.strip()
+        return text_of(value, name).strip()
     raise InputError(
         f"the value of '{name}' is {value!r:.60}, not a class",
-        help="write the name or the number of a class",
+        help='write a name or a whole number, such as "noun" or 3',
     )
 
 
@@ -64,7 +69,8 @@ def number_of(value: Any, name: str) -> float:
         InputError: it is something else, or not finite.
     """
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        wrong = isinstance(value, bool) or (isinstance(value, str) and "_" in value)
+        number = math.nan if wrong else float(value)
     except (OverflowError, TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or abs(number) > LARGEST:

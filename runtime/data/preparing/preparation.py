@@ -33,7 +33,7 @@ from ..symbols import Vocabulary
 from ..table import array_name
 from ..text_files import count_lines
 from ..vocabularies import file_of, make_vocabulary, write_file
-from .records import add_record, array_fields, fields_of, placed, unseen_in
+from .records import add_record, array_fields, fields_of, fit_column, placed, unseen_in
 from .tokenizer_sample import sampled
 
 if TYPE_CHECKING:
@@ -184,9 +184,7 @@ class Preparation:
                 continue
             note = self.work / f"{name}.fitted"
             if not note.is_file():
-                column.fit(
-                    record.values[column.field] for record in self._records("train", {name: column})
-                )
+                fit_column(column, self._records("train", {name: column}))
                 files = column.files()
                 for file, content in files.items():
                     write_file(self.fresh / file, content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....specs.findings import InputError
@@ -57,6 +57,29 @@ def placed(record: Record, read: Callable[[], str]) -> str:
         return read()
     except InputError as error:
         raise InputError(error.problem, place=record.place, help=error.help) from error
+
+
+def fit_column(column: Column, records: Iterable[Record]) -> None:
+    """Let a column learn from the training values; an error names the place of its record.
+
+    Raises:
+        InputError: a value is wrong.
+    """
+    place = ""
+
+    def values() -> Iterator[Any]:
+        nonlocal place
+        for record in records:
+            place = record.place
+            yield record.values[column.field]
+        place = ""
+
+    try:
+        column.fit(values())
+    except InputError as error:
+        if error.place:
+            raise
+        raise InputError(error.problem, place=place, help=error.help) from error
 
 
 def unseen_in(columns: Mapping[str, Column]) -> dict[str, Any]:

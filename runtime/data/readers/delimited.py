@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ....specs.findings import InputError
-from ..text_files import raw_lines
+from ..streams import ENDINGS
+from ..text_files import decode, raw_lines
 from .reader import FilesReader, Record, refuse_missing
+
+DELIMITERS = (",", ";", "\t", "|")
+"""Delimiters that are suggested."""
 
 
 class DelimitedReader(FilesReader):
@@ -19,18 +24,21 @@ class DelimitedReader(FilesReader):
         """Yield each row as a record of texts.
 
         Raises:
-            InputError: the file cannot be read or is empty, lacks a field, or a row has another
-                number of fields than the first.
+            InputError: the file cannot be read or is empty, lacks a field or has it twice, or a row
+                has another number of fields than the first.
         """
         path = self.path(part)
         csv.field_size_limit(sys.maxsize)
+        delimiter = self.settings.delimiter or _delimiter(path)
         rows = csv.reader(
             _texts(path),
-            delimiter=self.settings.delimiter or _delimiter(path),
+            delimiter=delimiter,
             quoting=csv.QUOTE_MINIMAL if self.settings.quoting else csv.QUOTE_NONE,
             strict=True,
         )
         names: list[str] | None = list(self.settings.names) if self.settings.names else None
+        for field in fields if names else ():
+            refuse_missing(field, names or (), str(path))
         found, before = False, 0
         try:
             for row in rows:
@@ -39,29 +47,91 @@ class DelimitedReader(FilesReader):
                     continue
                 if names is None:
                     names = row
-                    for field in fields:
-                        refuse_missing(field, names, place)
+                    _refuse_header(row, fields, delimiter, place)
                     continue
-                if len(row) != len(names):
+                _refuse_row(row, names, delimiter, place)
+                if not found and row == names:
                     raise InputError(
-                        f"the row has {len(row)} fields, not {len(names)}",
+                        "the first row has the names of the fields",
                         place=place,
-                        help="correct the row; a field with the delimiter needs quotes",
+                        help="remove 'names', which is for files without such a row",
                     )
                 found = True
                 yield Record(dict(zip(names, row, strict=True)), place)
         except csv.Error as error:
             raise InputError(
-                f"the row cannot be read: {error}",
+                f"the row cannot be read: {_explained(str(error))}",
                 place=f"{path}:{before + 1}",
-                help="correct its quotes, or set 'quoting' to false",
+                help="correct the row; double the quotes inside of quotes, or set 'quoting' to"
+                " false if quotes are ordinary characters",
             ) from error
         if not found:
             raise InputError("the file has no rows", place=str(path), help="name a file with rows")
 
 
 def _delimiter(path: Path) -> str:
-    return "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
+    name = path.name
+    for ending in ENDINGS:
+        name = name.removesuffix(ending)
+    return "\t" if name.endswith(".tsv") else ","
+
+
+def _refuse_header(row: Sequence[str], fields: Sequence[str], delimiter: str, place: str) -> None:
+    """Check that the first row has the names of all fields that are needed.
+
+    Raises:
+        InputError: one is missing, or occurs twice.
+    """
+    if not set(fields) <= set(row):
+        _suggest(row, delimiter, lambda other: set(fields) <= set(other), place)
+    for field in fields:
+        refuse_missing(field, row, place)
+
+
+def _refuse_row(row: Sequence[str], names: Sequence[str], delimiter: str, place: str) -> None:
+    """Check that a row has as many fields as there are names.
+
+    Raises:
+        InputError: it has another number.
+    """
+    if len(row) == len(names):
+        return
+    _suggest(row, delimiter, lambda other: len(other) == len(names), place)
+    raise InputError(
+        f"the row has {len(row)} fields, not {len(names)}",
+        place=place,
+        help="correct the row; a field with the delimiter needs quotes",
+    )
+
+
+def _suggest(
+    row: Sequence[str], delimiter: str, fits: Callable[[Sequence[str]], bool], place: str
+) -> None:
+    """Raise an error if a row fits with another delimiter.
+
+    Raises:
+        InputError: it does.
+    """
+    text = delimiter.join(row)
+    for other in DELIMITERS:
+        if other != delimiter and len(split := text.split(other)) > len(row) and fits(split):
+            raise InputError(
+                f"the row has {len(row)} field{'s' * (len(row) != 1)} separated by"
+                f" {json.dumps(delimiter)}, and {len(split)} separated by {json.dumps(other)}",
+                place=place,
+                help=f'set the delimiter of the files: "delimiter": {json.dumps(other)}',
+            )
+
+
+def _explained(problem: str) -> str:
+    """Return what is wrong with a row in other words than those of the csv module."""
+    if problem.startswith("new-line"):
+        return "a carriage return stands inside a field without quotes"
+    if problem.startswith("unexpected end"):
+        return "its quote is never closed"
+    if problem.endswith("expected after '\"'"):
+        return "a field continues after its closing quote"
+    return problem
 
 
 def _texts(path: Path) -> Iterator[str]:
@@ -71,11 +141,4 @@ def _texts(path: Path) -> Iterator[str]:
         InputError: the file cannot be read, or is not UTF-8.
     """
     for number, raw in enumerate(raw_lines(path), start=1):
-        try:
-            yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"byte 0x{raw[error.start]:02x} at offset {error.start} of the line is not UTF-8",
-                place=f"{path}:{number}",
-                help=f"convert the file to UTF-8, such as: iconv -f latin1 -t utf-8 {path.name}",
-            ) from error
+        yield decode(raw, path, number, keep_end=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ....specs.findings import InputError
 from ..text_files import read_lines
@@ -20,24 +21,70 @@ class JsonLinesReader(FilesReader):
             InputError: the file cannot be read or is empty, or a line is not a JSON object with
                 all fields.
         """
-        path, found = self.path(part), False
+        path, is_empty = self.path(part), True
         for number, line in enumerate(read_lines(path), start=1):
-            if not line.strip():
+            if is_blank(line):
                 continue
-            place, found = f"{path}:{number}", True
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                problem = "the line is not a JSON object"
-                raise InputError(problem, place=place, help=f"correct it: {error}") from error
-            if not isinstance(value, dict):
-                raise InputError(
-                    "the line is not a JSON object",
-                    place=place,
-                    help='write an object such as {"text": "..."} on each line',
-                )
+            place, is_empty = f"{path}:{number}", False
+            value = json_object(line, place)
             for field in fields:
                 refuse_missing(field, list(value), place)
             yield Record(value, place)
-        if not found:
+        if is_empty:
             raise InputError("the file is empty", place=str(path), help="name a file with records")
+
+
+def is_blank(line: str) -> bool:
+    """Return whether a line is skipped: it has at most white space."""
+    return not line.strip()
+
+
+def json_object(line: str, place: str) -> dict[str, Any]:
+    """Return the JSON object on a line.
+
+    Args:
+        line: the line.
+        place: file and line, for messages.
+
+    Raises:
+        InputError: the line is not a JSON object, or one of its objects has a key twice.
+    """
+    try:
+        value = json.loads(line, object_pairs_hook=_distinct)
+    except _RepeatedError as error:
+        help_ = "remove or rename all but one of them"
+        raise InputError(str(error), place=place, help=help_) from error
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"{error.msg} at column {error.colno}"
+        raise InputError(
+            "the line is not a JSON object",
+            place=place,
+            help=f"correct it: {reason}; an object must be on one line, as 'jq -c .' writes it",
+        ) from error
+    if not isinstance(value, dict):
+        help_ = 'write an object such as {"text": "..."} on each line'
+        if isinstance(value, list):
+            help_ += "; 'jq -c .[]' writes the items of a list so"
+        raise InputError("the line is not a JSON object", place=place, help=help_)
+    return value
+
+
+class _RepeatedError(ValueError):
+    """A key that occurs twice in an object."""
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object.
+
+    Raises:
+        _RepeatedError: a key occurs twice, of which Python would keep the last.
+    """
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        key = next(key for key in keys if keys.count(key) > 1)
+        msg = f"{keys.count(key)} values have the key '{key:.60}'"
+        raise _RepeatedError(msg)
+    return value

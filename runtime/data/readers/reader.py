@@ -111,11 +111,17 @@ class FilesReader(Reader):
 
 
 def refuse_missing(field: str, known: Sequence[str], place: str) -> None:
-    """Check that files have a field.
+    """Check that files have a field, and have it once.
 
     Raises:
-        InputError: the field is not among the known ones.
+        InputError: the field is not among the known ones, or several have its name.
     """
+    if known.count(field) > 1:
+        raise InputError(
+            f"{known.count(field)} fields have the name '{field}'",
+            place=place,
+            help="rename or remove all but one of them",
+        )
     if field not in known:
         raise InputError(
             f"there is no field '{field}'",

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ....specs.findings import did_you_mean
 from ....specs.wording import SettingError
-from ..settings import CORPUS, Language, PathText, Settings
+from ..settings import CORPUS, Language, PathText, Settings, refuse_repeated
 from ..treebank.settings import ParsingSettings
 
 Paths = Annotated[tuple[PathText, ...], Field(min_length=1)]
@@ -31,6 +31,17 @@ class DelimitedSettings(FilesSettings):
     """Whether double quotes enclose fields that contain the delimiter or line feeds."""
     names: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Names of the fields, if the files have no first row with them."""
+
+    @field_validator("names")
+    @classmethod
+    def _check_names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Check that each field has its own name.
+
+        Raises:
+            ValueError: a name is repeated.
+        """
+        refuse_repeated(names or (), "field")
+        return names
 
     @field_validator("delimiter")
     @classmethod

@@ -13,9 +13,15 @@ from ...data.readers.registry import reader_of
 from ...data.readers.settings import Split
 from ..run import Run
 
+TEXTS = ("lines", "jsonl", "csv", "audio", "trees")
+"""Readers of text files, whose first record tells quickly whether they have the right form."""
 
-def missing_files(run: Run) -> Iterator[Finding]:
-    """Yield a finding for each file of a split that is missing, empty or outside the data root."""
+
+def wrong_files(run: Run) -> Iterator[Finding]:
+    """Yield a finding for each file of a split that is missing, empty or outside the data root.
+
+    Of text files, the first record is read as well.
+    """
     root = Path(run.data.root)
     if not root.is_dir() and any(one.reader != "mtdata" for one in run.data.splits().values()):
         yield Finding(
@@ -34,8 +40,35 @@ def missing_files(run: Run) -> Iterator[Finding]:
         except InputError as error:
             yield Finding(code="R02", at=at, problem=error.problem, help=error.help)
             continue
-        for name, path in files.items():
-            yield from _file(split, run.data.root, name, path, at + _place(split, name))
+        found = [
+            finding
+            for name, path in files.items()
+            for finding in _file(split, run.data.root, name, path, at + _place(split, name))
+        ]
+        yield from found or _first_records(run, split, at)
+
+
+def _first_records(run: Run, split: Split, at: str) -> Iterator[Finding]:
+    """Yield a finding for each file whose first record cannot be read."""
+    if split.reader not in TEXTS:
+        return
+    reader = reader_of(split, run.data.root)
+    fields = [column.from_ or name for name, column in run.data.columns.items()]
+    for part, path in enumerate(reader.files().values()):
+        if split.lines is not None:
+            fields = [field for field in fields if field in split.lines]
+        if not path.is_file() or not fields or part >= reader.parts():
+            return
+        try:
+            next(iter(reader.records(part, fields)), None)
+        except InputError as error:
+            yield Finding(
+                code="R02",
+                at=at,
+                problem=error.problem,
+                evidence=(error.place,) if error.place else (),
+                help=error.help,
+            )
 
 
 def _place(split: Split, name: str) -> str:

@@ -206,6 +206,21 @@ def test_an_unseen_class_is_refused_with_its_place(data: dict[str, Any], tmp_pat
     assert caught.value.place == f"{tmp_path / 'valid.jsonl'}:1"
 
 
+@pytest.mark.parametrize("label", [None, 1.0, float("nan"), "", ["a"]])
+def test_a_wrong_class_is_refused_with_its_place(
+    data: dict[str, Any], tmp_path: Path, label: Any
+) -> None:
+    """Classes are collected before any row is encoded."""
+    rows = [{"kind": kind, "text": "one"} for kind in ("a", "b", label)]
+    write(tmp_path / "train.jsonl", rows)
+    del data["columns"]["tags"], data["columns"]["value"]
+
+    with pytest.raises(InputError, match="not a class") as caught:
+        prepared(tmp_path / "out", data)
+
+    assert caught.value.place == f"{tmp_path / 'train.jsonl'}:3"
+
+
 def test_an_unseen_class_can_be_counted(data: dict[str, Any], tmp_path: Path) -> None:
     """It gets the label -1, which no loss counts, and is in the report."""
     write(tmp_path / "valid.jsonl", [{"text": "a", "tags": "N", "kind": "k9", "score": 1}])

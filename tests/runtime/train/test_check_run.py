@@ -193,6 +193,25 @@ def test_every_missing_file_is_named(toy_run: Maker, tmp_path: Path) -> None:
     }
 
 
+def test_a_text_file_of_another_form_is_told_before_training(
+    toy_run: Maker, tmp_path: Path
+) -> None:
+    """The first record of each file is read: the header of a table, a line in some encoding."""
+    run = toy_run()
+    (tmp_path / "data/train.csv").write_text("source;target\na;b\n")
+    (tmp_path / "data/valid.tgt").write_bytes("a\nb\n".encode("utf-16-le"))
+    data = run.data.model_copy(
+        update={"train": Split.model_validate({"csv": {"files": ["train.csv"]}})}
+    )
+
+    found = check_run(run.model_copy(update={"data": data}), "run.json")
+
+    assert {(one.code, one.at, one.evidence) for one in found} == {
+        ("R02", "/data/train/csv", (f"{tmp_path / 'data/train.csv'}:1",)),
+        ("R02", "/data/valid/lines", (f"{tmp_path / 'data/valid.tgt'}:1",)),
+    }
+
+
 def test_positions_shorter_than_the_longest_pair_are_told(tmp_path: Path, toy_run: Maker) -> None:
     """The filter does not drop validation pairs: found after the preparation."""
     learned = {"use": "learned_position@1", "params": {"max_length": 40}}

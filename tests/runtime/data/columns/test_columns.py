@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 import wave
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from weft.runtime.data.columns.column import Column
 from weft.runtime.data.columns.registry import COLUMNS, columns_of
 from weft.runtime.data.columns.settings import AnyColumn
@@ -97,6 +98,22 @@ def test_a_text_must_be_a_text(tokenizer: Tokenizer, value: Any) -> None:
         batch_of(columns, [{"x": value}])
 
 
+@pytest.mark.parametrize("settings", [{"type": "text", "tokenizer": "text"}, {"type": "class"}])
+def test_half_of_a_surrogate_pair_is_no_character(
+    tokenizer: Tokenizer, settings: dict[str, Any]
+) -> None:
+    r"""JSON can write it, as "\ud83d", but no file in UTF-8 can have it."""
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        batch_of(column(settings, tokenizer), [{"x": "one \ud83d"}])
+
+
+@pytest.mark.parametrize("settings", [{"type": "class"}, {"type": "tags", "of": "text"}])
+def test_classes_are_different(settings: dict[str, Any]) -> None:
+    """Of two equal ones, the first would never be used."""
+    with pytest.raises(ValidationError, match="the class 'a' is already defined"):
+        column({**settings, "classes": ["a", "b", "a"]})
+
+
 def test_a_missing_value_is_named() -> None:
     """The place is the row."""
     with pytest.raises(InputError, match="no value for the column 'x'") as caught:
@@ -128,7 +145,9 @@ def test_tags_need_pieces_that_begin_words() -> None:
         batch_of(columns, [{"words": "a b", "tags": "N N"}])
 
 
-@pytest.mark.parametrize("value", ["x", "", None, "nan", "1e99", 10**400, True, float("inf")])
+@pytest.mark.parametrize(
+    "value", ["x", "", None, "nan", "1e99", "1_0", 10**400, True, math.inf]
+)
 def test_a_number_must_be_finite(value: Any) -> None:
     """A value that is not finite would make all weights NaN."""
     with pytest.raises(InputError, match="not a finite number"):

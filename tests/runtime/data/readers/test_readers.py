@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import json
+import lzma
 import sys
-from collections.abc import Iterator, Sequence
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from weft.runtime.data.readers import registry
 from weft.runtime.data.readers.reader import Reader, Record
 from weft.runtime.data.readers.registry import READERS, reader_of
@@ -55,7 +61,11 @@ def test_tsv_files_may_have_no_header_and_no_quotes(tmp_path: Path) -> None:
     [
         ("text,kind\na,b\nc\n", "the row has 1 fields, not 2", ":3"),
         ("kind\na\n", "there is no field 'text'", ":1"),
-        ('text,kind\n"a"b,c\n', "the row cannot be read", ":2"),
+        ('text,kind\n"a"b,c\n', "a field continues after its closing quote", ":2"),
+        ('text,kind\nx,y\n"a,c\nd,e\n', "its quote is never closed", ":3"),
+        ("text,kind\nx,y\na\rb,c\n", "a carriage return stands inside a field", ":3"),
+        ("text,kind,text\na,b,c\n", "2 fields have the name 'text'", ":1"),
+        ("text,kind\na,b\0\n", "byte 0x00 at offset 3 of the line is not text", ":2"),
         ("text,kind\n", "the file has no rows", ""),
         ("", "the file has no rows", ""),
     ],
@@ -76,7 +86,13 @@ def test_a_bad_csv_row_is_named(tmp_path: Path, content: str, problem: str, line
         ("{\n", "not a JSON object", ":1"),
         ("[1]\n", "not a JSON object", ":1"),
         ('{"text": "a"}\n\n{"kind": 1}\n', "there is no field 'text'", ":3"),
+        ('{"text": "a"}\n{"text": "b", "text": "c"}\n', "2 values have the key 'text'", ":2"),
+        ('{"text": {"b": 1, "b": 1}}\n', "2 values have the key 'b'", ":1"),
+        ('{"text": "a"}\n{"text": "b"} {"text": "c"}\n', "not a JSON object", ":2"),
+        ('{"text": "a"}\n\ufeff{"text": "b"}\n', "not a JSON object", ":2"),
+        ("[" * 100_000, "not a JSON object", ":1"),
         ("", "the file is empty", ""),
+        ("\n \n", "the file is empty", ""),
     ],
 )
 def test_a_bad_json_line_is_named(tmp_path: Path, content: str, problem: str, line: str) -> None:
@@ -87,6 +103,69 @@ def test_a_bad_json_line_is_named(tmp_path: Path, content: str, problem: str, li
         read(tmp_path, {"jsonl": {"files": ["a.jsonl"]}}, "text")
 
     assert caught.value.place == f"{tmp_path / 'a.jsonl'}{line}"
+
+
+@pytest.mark.parametrize(("delimiter", "written"), [(";", '";"'), ("\t", r'"\\t"'), ("|", '"|"')])
+def test_another_delimiter_is_suggested(tmp_path: Path, delimiter: str, written: str) -> None:
+    """Programs write semicolons where a comma separates the digits of a number."""
+    (tmp_path / "a.csv").write_text(f"text{delimiter}kind\na{delimiter}b\n")
+
+    for settings in ({}, {"names": ["text", "kind"]}):
+        with pytest.raises(InputError, match="1 field separated by") as caught:
+            read(tmp_path, {"csv": {"files": ["a.csv"], **settings}}, "text")
+        assert f'"delimiter": {written}' in str(caught.value.help).replace("\\", "\\\\")
+        assert caught.value.place == f"{tmp_path / 'a.csv'}:1"
+
+
+def test_names_of_a_file_that_has_them_are_refused(tmp_path: Path) -> None:
+    """The first row would become data."""
+    (tmp_path / "a.csv").write_text("text,kind\na,b\n")
+
+    with pytest.raises(InputError, match="the first row has the names of the fields"):
+        read(tmp_path, {"csv": {"files": ["a.csv"], "names": ["text", "kind"]}}, "text")
+
+
+def test_names_of_fields_are_different() -> None:
+    """Of two equal ones, the first would never be read."""
+    with pytest.raises(ValidationError, match="the field 'a' is already defined"):
+        Split.model_validate({"csv": {"files": ["a.csv"], "names": ["a", "b", "a"]}})
+
+
+@pytest.mark.parametrize(
+    ("ending", "packed"),
+    [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("lzma", lzma.compress)],
+)
+def test_the_name_of_a_compressed_file_tells_the_delimiter(
+    tmp_path: Path, ending: str, packed: Callable[[bytes], bytes]
+) -> None:
+    """`a.tsv.xz` has tabs as `a.tsv` has."""
+    (tmp_path / f"a.tsv.{ending}").write_bytes(packed(b"text\tkind\na,b\tc\n"))
+
+    assert read(tmp_path, {"csv": {"files": [f"a.tsv.{ending}"]}}, "text") == [("a,b",)]
+
+
+def test_the_same_table_is_read_from_every_encoding(tmp_path: Path) -> None:
+    """U+2028 and U+0085 are characters, not line ends."""
+    rows = [("grün\u2028 \u0085", "a"), ("b\nc", "d")]
+    table = 'text,kind\r\ngrün\u2028 \u0085,a\r\n"b\nc",d\r\n'
+    objects = [json.dumps({"text": text, "kind": kind}) for text, kind in rows]
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32"):
+        (tmp_path / "a.csv").write_bytes(table.encode(encoding))
+        (tmp_path / "a.jsonl").write_bytes("\r\n\r\n".join(objects).encode(encoding))
+
+        for reader in ("csv", "jsonl"):
+            assert read(tmp_path, {reader: {"files": [f"a.{reader}"]}}, "text", "kind") == rows
+
+
+def test_an_array_with_two_columns_of_a_name_is_refused(tmp_path: Path) -> None:
+    """A zip file may have two members of a name, of which one would be read."""
+    np.savez(tmp_path / "a.npz", label=np.arange(2))
+    with warnings.catch_warnings(), zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr("label.npy", archive.read("label.npy"))
+
+    with pytest.raises(InputError, match="2 fields have the name 'label'"):
+        read(tmp_path, {"images": {"arrays": ["a.npz"]}}, "label")
 
 
 def test_lines_of_different_counts_are_refused(tmp_path: Path) -> None:
