@@ -36,8 +36,6 @@ FRAME_LINES = 2
 """Number of lines of a frame's label that a picture of every copy has space for."""
 FRAME_LINE = 14
 """Number of characters in a line of a frame's label, which is left of the wire in its middle."""
-HEADING = 30
-"""Number of characters in a line of the title of a picture."""
 MANY = 200
 """Number of boxes from which on a picture is placed here, and not by dot."""
 WIDTH = 132

@@ -22,8 +22,6 @@ from .settings import SPECIAL_TOKENS
 from .tokenizer import BOS, EOS, PAD, UNK, UNKNOWN, Tokenizer
 
 FORMAT = 1
-SYMBOLS = "target.symbols.json"
-"""File of the target symbols, in prepared data and in checkpoints."""
 Content = bytes
 """Alias of `bytes`, for use inside classes that have a property `bytes`."""
 SPACE = "\u2581"

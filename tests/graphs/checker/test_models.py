@@ -13,7 +13,6 @@ import weft
 from weft.blocks.registry import registry
 from weft.graphs.advice.advise import advise
 from weft.graphs.checker.check import analyse, check
-from weft.graphs.diff.apply import apply
 from weft.graphs.diff.diff import diff
 from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.graphs.ir.graph import Graph
@@ -21,6 +20,7 @@ from weft.specs.findings import Finding
 from weft.specs.load import load, loaded
 
 from ...objective_blocks import BLOCKS, LINE, PLAIN, TWICE
+from ..diff.apply import apply
 
 REGISTRY = registry(BLOCKS)
 MODEL = "/params/model"

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse, check
-from weft.graphs.diff.apply import apply
 from weft.graphs.diff.changes import Change, Kind
 from weft.graphs.diff.diff import diff
 from weft.graphs.diff.text import rows
@@ -23,6 +22,8 @@ from weft.graphs.draw.diff import diff_picture
 from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
+
+from .apply import apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from weft.runtime.data.treebank.trees import Tree, read_trees
 from weft.runtime.decode.parsing.tree_repair import Repairs
-from weft.runtime.metrics.best import EarlyStopping, is_better
 from weft.runtime.metrics.comparing.bootstrap import bootstrap_interval
 from weft.runtime.metrics.metric import LossMetric, Metric
 from weft.runtime.metrics.registry import METRICS
@@ -176,25 +175,6 @@ def test_a_column_may_be_part_of_the_name() -> None:
     """Two metrics of one type differ in reports."""
     assert metric("accuracy:topic").column == "topic"
     assert metric({"type": "accuracy", "column": "topic"}).name == "accuracy:topic"
-
-
-def test_better_depends_on_the_metric() -> None:
-    """BLEU rises and nll falls; a value that is not a number is never better."""
-    assert is_better(metric("bleu"), 2, 1)
-    assert not is_better(metric("bleu"), 1, 1)
-    assert is_better(metric("nll"), 1, 2)
-    assert is_better(metric("nll"), 1, None)
-    assert not is_better(metric("nll"), math.nan, None)
-    assert is_better(metric("nll"), 5, math.nan)
-
-
-def test_early_stopping_counts_validations_without_improvement() -> None:
-    """The third and fourth of the values are not better than the second."""
-    stopping = EarlyStopping(metric("nll"), patience=2)
-
-    assert [stopping.add(value) for value in (3.0, 2.0, 2.5, 2.0)] == [True, True, False, False]
-    assert stopping.stops
-    assert (stopping.best, stopping.stale) == (2, 2)
 
 
 def test_an_interval_of_a_mean_is_close_to_that_of_the_normal_distribution() -> None:

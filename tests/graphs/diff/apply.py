@@ -1,4 +1,4 @@
-"""Apply a diff: make the new canonical form from the old one."""
+"""Apply a diff: make the new canonical form from the old one, to test that a diff is complete."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..ir.canonical import Json, is_part, scope_of
-from .diff import Diff
-from .renames import translated
+from weft.graphs.diff.diff import Diff
+from weft.graphs.diff.renames import translated
+from weft.graphs.ir.canonical import Json, is_part, scope_of
 
 _KEYS = {
     "scope": (
