@@ -107,9 +107,9 @@ def train(
     blocks = listed(blocks)
     folder = Path(out) if out is not None else Path("outputs") / settings.name
     shortened = "updates" in (overrides or {})
-    refuse_wrong_run(settings, source, blocks, shortened=shortened, folder=folder)
+    warnings = refuse_wrong_run(settings, source, blocks, shortened=shortened, folder=folder)
     if not launched():  # torchrun may resume by itself, which is known only to its processes
-        refuse_taken(folder, resume=resume)
+        refuse_taken(folder, settings.updates, resume=resume)
     place = choose(settings)
     with (
         settings_of_process(settings, place),
@@ -117,10 +117,12 @@ def train(
         _alone(folder, here),
     ):
         place = replace(place, device=here.device)
+        for warning in warnings if listener is not None and here.is_main_process else ():
+            listener.log(f"warning: {warning.problem}")
         begun = bool(checkpoints(folder))
         by_itself = resumes_by_itself(folder, here, refused=begun != resume)
         if not by_itself:
-            refuse_taken(folder, resume=resume)
+            refuse_taken(folder, settings.updates, resume=resume)
         context = training_context(
             settings,
             source,

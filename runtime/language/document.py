@@ -252,9 +252,9 @@ def _checked(kind: Kind, value: Any, source: Source) -> Iterator[Finding]:
         from ..train.check_run import checked_run  # noqa: PLC0415 - loads torch
         from ..train.run import run_of  # noqa: PLC0415
 
-        found, graph = checked_run(run_of(value, source), source)
-        yield from found
-        if graph is not None and not found:
+        findings, graph = checked_run(run_of(value, source), source)
+        yield from findings
+        if graph is not None and not findings:
             yield from advise(graph)
     except SpecError as error:
         yield from error.findings

@@ -51,11 +51,11 @@ def checked_run(
         source: its file, or its name.
         blocks: block types that the run's objective may use besides the installed ones.
         shortened: whether the number of updates was overridden, as one does to try a run: it may
-            then end before dropout begins.
+            then end before dropout begins, and with a warning before its warmup ends.
         folder: folder of the run; default: `outputs/NAME`.
 
     Returns:
-        The findings, and the graph of the objective if it has no mistakes.
+        The findings, which may be warnings, and the graph of the objective if it has no mistakes.
     """
     graph: Graph | None = None
     found = [
@@ -86,11 +86,16 @@ def refuse_wrong_run(
     *,
     shortened: bool = False,
     folder: Path | None = None,
-) -> None:
+) -> list[Finding]:
     """Raise an error if anything is wrong with a run; arguments as of `check_run`.
 
+    Returns:
+        The warnings.
+
     Raises:
-        SpecError: `check_run` found something.
+        SpecError: `check_run` returns errors.
     """
-    if found := check_run(run, source, blocks, shortened=shortened, folder=folder):
-        raise SpecError(found)
+    findings = check_run(run, source, blocks, shortened=shortened, folder=folder)
+    if errors := [finding for finding in findings if finding.level == "error"]:
+        raise SpecError(errors)
+    return findings

@@ -171,15 +171,15 @@ def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
     from ...train.run import run_of
 
     run = run_of(value, source, overrides)
-    found, graph = checked_run(run, source, shortened="updates" in overrides)
-    if found or graph is None:
-        return _Outcome(found)
+    findings, graph = checked_run(run, source, shortened="updates" in overrides)
+    if graph is None or any(finding.level == "error" for finding in findings):
+        return _Outcome(findings)
     losses = ", ".join(graph.losses)
     said = (
         f"{run.name}: valid; trains {deployed_graph(graph).name} with '{graph.name}' ({losses};"
         f" {graph.parameters():,} parameters) for {run.updates:,} updates"
     )
-    return _Outcome([*advise(graph)], said, fingerprint(graph))
+    return _Outcome([*findings, *advise(graph)], said, fingerprint(graph))
 
 
 def _fix(source: Source, overrides: dict[str, Any], *, quiet: bool) -> tuple[Finding, ...]:

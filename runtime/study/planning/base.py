@@ -16,7 +16,7 @@ from ....specs.held import load_held
 from ....specs.load import OVERRIDES, load, load_child
 from ....specs.reader import read_file, shipped_names
 from ....specs.upgrade import RUN_FORMATS, upgrade_format
-from ...train.check_run import check_run
+from ...train.check_run import refuse_wrong_run
 from ...train.objective.context import objective_file
 from ...train.objective.planned import graph_of_run
 from ...train.run import Run, run_of, set_dotted
@@ -228,8 +228,7 @@ def finished_run(value: dict[str, Any], base: Base) -> tuple[Run, Graph]:
         SpecError: the run has mistakes; they are the findings of `weft check RUN`.
     """
     run = read_run(value, base.source)
-    if found := check_run(run, base.source):
-        raise SpecError(found)
+    refuse_wrong_run(run, base.source)
     return run, graph_of_run(run, base.source)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ....specs.findings import Finding, pointer
@@ -23,7 +24,8 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
 
     Args:
         run: the run.
-        shortened: whether the number of updates was overridden, as one does to try a run.
+        shortened: whether the number of updates was overridden, as one does to try a run: what
+            happens after its last update is then not reported.
     """
     for name, readers in _OPTIMIZERS.items():
         if run.optimizer.type not in readers and changed(run.optimizer, name):
@@ -44,6 +46,7 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
     yield from _evaluation(run)
     yield from _search(run)
     yield from _batch(run)
+    yield from _rates(run, shortened=shortened)
     if not shortened:
         yield from _beyond_the_end(run)
     average = 0 if run.checkpoint.ema is not None else run.checkpoint.average
@@ -77,27 +80,37 @@ def changed(settings: Any, name: str) -> bool:
 
 def _beyond_the_end(run: Run) -> Iterator[Finding]:
     """Yield a finding for each setting that takes effect only after the last update."""
-    updates, schedule = run.updates, run.schedule
+    updates = run.updates
     if run.dropout_from > updates:
         problem = f"dropout begins at update {run.dropout_from}, but the run ends at {updates}"
         yield unused("/dropout_from", problem, f"set it to at most {updates}, or leave it out")
-    if schedule.warmup > updates:
-        at = "/schedule/warmup" if changed(schedule, "warmup") else "/updates"
-        yield unused(
-            at,
-            f"the warmup has {schedule.warmup} updates, but the run ends at {updates}",
-            f"set 'schedule.warmup' to less than {updates}, or 'updates' to more",
-        )
-    elif schedule.type == "cosine" and schedule.total < updates and schedule.floor == 0:
-        problem = (
-            f"the learning rate is 0 from update {schedule.total} on, but the run has {updates}"
-        )
-        yield unused("/schedule/total", problem, f"set 'total' to {updates}, or a 'floor'")
     patience, validations = run.evaluate.patience, -(-updates // run.evaluate.every)
     if patience is not None and patience >= validations:
         problem = f"the run has {validations} validations, so it cannot stop after {patience}"
         help_ = "lower 'patience' or 'every', or remove 'patience'"
         yield unused("/evaluate/patience", f"{problem} without improvement", help_)
+
+
+def _rates(run: Run, *, shortened: bool) -> Iterator[Finding]:
+    """Yield a finding if some updates do not train, or if the warmup does not end.
+
+    A run that is shortened to try it may end in its warmup, which is then a warning.
+    """
+    updates, schedule = run.updates, run.schedule
+    if schedule.warmup > updates:
+        at = "/schedule/warmup" if changed(schedule, "warmup") else "/updates"
+        finding = unused(
+            at,
+            f"the warmup has {schedule.warmup} updates, but the run ends at {updates}",
+            f"set 'schedule.warmup' to less than {updates}, or 'updates' to more",
+        )
+        yield replace(finding, level="warning") if shortened else finding
+    elif schedule.type == "cosine" and schedule.total < updates and schedule.floor == 0:
+        problem = (
+            f"the learning rate is 0 from update {schedule.total} on, but the run has {updates}"
+        )
+        help_ = f"set 'schedule.total' to {updates}, or a 'schedule.floor'"
+        yield unused("/schedule/total", problem, help_)
 
 
 def _evaluation(run: Run) -> Iterator[Finding]:

@@ -24,10 +24,15 @@ DAMAGED = ".damaged"
 """Added to the name of a damaged checkpoint, which is kept but never used again."""
 
 
-def refuse_taken(folder: Path, *, resume: bool) -> None:
-    """Refuse to begin a run where there is one, and to resume one where there is none.
+def refuse_taken(folder: Path, updates: int, *, resume: bool) -> None:
+    """Refuse to begin a run where there is one, and to resume one where there is none or no update.
 
     Call it before anything is written.
+
+    Args:
+        folder: folder of the run.
+        updates: number of updates of the run.
+        resume: whether the run is resumed.
 
     Raises:
         InputError: the folder and `resume` do not fit.
@@ -44,6 +49,13 @@ def refuse_taken(folder: Path, *, resume: bool) -> None:
             "there is nothing to resume: the folder holds no checkpoint",
             place=str(folder),
             help="leave out --resume to start the run, or give its folder with --out",
+        )
+    done = max((int(path.name) for path in checkpoints(folder)), default=0)
+    if done > updates:
+        raise InputError(
+            f"the run ends at update {updates}, but its newest checkpoint is of update {done}",
+            place=str(folder),
+            help=f"set 'updates' to more than {done}, or give another folder with --out",
         )
 
 

@@ -43,7 +43,7 @@ FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
         {"schedule": {"type": "cosine", "peak": 0.1, "total": 6}},
         "R01",
         "/schedule/total",
-        "set 'total' to 12",
+        "set 'schedule.total' to 12",
     ),
     ({"evaluate": {"rows": 4}}, "R01", "/evaluate/rows", "add a metric"),
     ({"evaluate": {"predict": {"beam": 1}}}, "R01", "/evaluate/predict", "add a metric"),
@@ -244,6 +244,26 @@ def test_a_wrong_run_is_refused_before_anything_is_written(toy_run: Maker, tmp_p
 def test_a_run_that_is_shortened_to_try_it_may_end_before_dropout(toy_run: Maker) -> None:
     """`weft train RUN --set updates=2` is how one tries a run."""
     assert check_run(toy_run(dropout_from=100), "run.json", shortened=True) == []
+
+
+def test_a_longer_run_is_told_that_its_rate_will_be_zero(toy_run: Maker) -> None:
+    """Also if the updates were overridden, as by `--resume --set updates=40`."""
+    run = toy_run(schedule={"type": "cosine", "peak": 0.1, "warmup": 1, "total": 6})
+
+    [finding] = check_run(run, "run.json", shortened=True)
+
+    assert (finding.code, finding.level, finding.at) == ("R01", "error", "/schedule/total")
+    assert finding.problem == "the learning rate is 0 from update 6 on, but the run has 12"
+
+
+@pytest.mark.parametrize(("shortened", "level"), [(True, "warning"), (False, "error")])
+def test_a_run_that_ends_in_its_warmup_is_told(toy_run: Maker, shortened: bool, level: str) -> None:
+    """With overridden updates a warning, so that any run can be tried."""
+    run = toy_run(schedule={"type": "constant", "rate": 0.1, "warmup": 50})
+
+    [finding] = check_run(run, "run.json", shortened=shortened)
+
+    assert (finding.code, finding.level, finding.at) == ("R01", level, "/schedule/warmup")
 
 
 def test_weft_check_checks_runs(

@@ -114,6 +114,19 @@ def test_a_request_that_does_not_fit_the_folder_writes_nothing(
     assert after.keys() == before.keys()
 
 
+def test_a_run_that_ends_before_its_newest_checkpoint_is_refused(
+    begun: tuple[Run, Path],
+) -> None:
+    """No update would run, and the settings of the finished run would be replaced."""
+    run, folder = begun
+    before = files_of(folder)
+
+    with pytest.raises(InputError, match="ends at update 4, but its newest checkpoint is of"):
+        api.train(run.model_copy(update={"updates": 4}), out=folder, resume=True)
+
+    assert files_of(folder) == before
+
+
 def test_other_training_data_give_a_warning(begun: tuple[Run, Path], tmp_path: Path) -> None:
     """A line edited in place: the tokenizer is the same here, but not the corpus."""
     run, folder = begun
