@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...specs.files import write_beside
 from ...specs.findings import InputError
+from ..metrics.digits import aligned
 from .common import terminal
 from .common.command import wrong
 from .predicting import named, predictor_settings
@@ -182,8 +183,10 @@ def report_text(report: dict[str, Any]) -> str:
     lines = [f"{report['test']}: {report['rows']:,} rows" + (f", {how}" if how else "")]
     for name, value in report["scores"].items():
         signature, interval = report["signatures"].get(name, ""), report["intervals"].get(name)
-        within = f"[{interval[0]:.4f}, {interval[1]:.4f}]" if interval else ""
-        lines.append(f"  {name:{width}}  {value:10.4f}  {within:22}  {signature}".rstrip())
+        within = f"[{aligned(interval[0], 4)}, {aligned(interval[1], 4)}]" if interval else ""
+        lines.append(
+            f"  {name:{width}}  {aligned(value, 4):>10}  {within:22}  {signature}".rstrip()
+        )
     if not report["scores"]:
         lines.append("  no scores: the run has no metric that a checkpoint can be measured with")
     if report["intervals"]:

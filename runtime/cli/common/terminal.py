@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from ....specs.files import FULL, replaceable
 from ....specs.findings import Finding, InputError, SpecError
+from ...metrics.digits import significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -289,7 +290,7 @@ class Reporter:
     def progress(self, seen: Seen) -> None:
         """Report the progress of the training."""
         text = (
-            f"loss {seen.loss:.3f}  {_shown(seen)}"
+            f"loss {significant(seen.loss)}  {_shown(seen)}"
             f"lr {seen.rate:.2e}  {seen.tokens_per_second:,.0f} tok/s"
         )
         if self._bar is not None:
@@ -308,7 +309,8 @@ class Reporter:
         left_out |= {"nll"} if "perplexity" in values else set()
         order = sorted(values, key=lambda name: (name != "perplexity", name in names))
         seen = [
-            f"{names.get(name, name)} {values[name]:.{2 if name in names else 3}f}"
+            f"{names.get(name, name)} "
+            + (f"{values[name]:.2f}" if name in names else significant(values[name]))
             for name in order
             if isinstance(values[name], int | float) and name not in left_out
         ]
@@ -323,7 +325,9 @@ class Reporter:
 def _shown(seen: Seen) -> str:
     """Return the perplexity, if there is one, and the further values of a report."""
     perplexity = "" if seen.nll is None else f"ppl {math.exp(min(seen.nll, 50)):.2f}  "
-    return perplexity + "".join(f"{name} {value:.3f}  " for name, value in seen.parts.items())
+    return perplexity + "".join(
+        f"{name} {significant(value)}  " for name, value in seen.parts.items()
+    )
 
 
 class Counter:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ....specs.findings import InputError
+from ...metrics.digits import aligned
 from ..common import terminal
 from ..common.command import STUDIES, command, wrong
 from ..common.models import PlaceUncompiled, open_checkpoints
@@ -220,16 +221,17 @@ def _text(name: str, means: list[float], one: Comparison, *, same: bool) -> str:
         one: the comparison.
         same: whether both have the same predictions, which leaves nothing to test.
     """
-    lines = [f"{name}: A {means[0]:.4f}, B {means[1]:.4f}"]
+    lines = [f"{name}: A {aligned(means[0], 4)}, B {aligned(means[1], 4)}"]
     if same:
         return f"{lines[0]}\n  A and B have the same predictions"
-    lines.append(f"  B - A      {one.difference:+.4f}")
+    lines.append(f"  B - A      {aligned(one.difference, 4, sign=True)}")
     if one.low is not None and one.high is not None:
-        lines[-1] += f"  [{one.low:+.4f}, {one.high:+.4f}] at 95 %"
+        low, high = (aligned(end, 4, sign=True) for end in (one.low, one.high))
+        lines[-1] += f"  [{low}, {high}] at 95 %"
     if one.p is not None:
         lines.append(f"  p          {one.p:.4f}  {one.test}")
     if one.detectable is not None:
-        lines.append(f"  detectable {one.detectable:.4f} with 80 % power")
+        lines.append(f"  detectable {aligned(one.detectable, 4)} with 80 % power")
     words = {"better": "B is better", "worse": "B is worse"}
     lines.append(f"  {words.get(one.verdict, one.verdict)}")
     return "\n".join(lines)

@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from ...metrics.digits import significant
 from ..planning.table import duration
 from .jobs import Job, jobs_of
 from .pool import Work
@@ -71,8 +72,8 @@ def status_table(record: dict[str, Any], out: Path, work: Work | None = None) ->
             str(job.seed),
             f"[{style}]{state}[/]" if style else state,
             f"{found['update']:,}/{cost['updates']:,}",
-            f"{found['loss']:.3f}" if "loss" in found else "",
-            f"{found['valid']:.3f}" if "valid" in found else "",
+            significant(found["loss"]) if "loss" in found else "",
+            significant(found["valid"]) if "valid" in found else "",
             duration(found["seconds"]) if "seconds" in found else "",
         )
         if found.get("error"):
