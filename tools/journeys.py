@@ -1,9 +1,10 @@
-"""Count the files that five journeys through the code enter and load.
+"""Count the files that the journeys of docs/architecture.md enter and load.
 
 Used as `python tools/journeys.py`; `--files` also lists the files of each journey, in the order
 in which they are entered.  A file is entered when a function in it runs; it is loaded when Python
 has imported it.  `__init__.py` files of packages, which hold only a docstring, are not counted;
-the public API (the root `__init__.py`) is.
+the public API (the root `__init__.py`) is.  Trainings of a study are processes of their own, whose
+files are those of a training.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -22,6 +24,7 @@ from types import FrameType
 import weft
 
 ROOT = Path(weft.__file__).parent
+OK = 200
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf")
 JOURNEYS = {
     "kernel": "from 'use: attention@2' to the attention kernel",
@@ -29,7 +32,10 @@ JOURNEYS = {
     "update": "one update of a training",
     "translate": "'weft translate' of one sentence",
     "patch": "from a patch to the generated class",
+    "studio": "from a click in the studio to the text",
+    "study": "from a study to its report",
 }
+"""Function below to the heading of the journey in docs/architecture.md."""
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
 
 
@@ -71,12 +77,14 @@ def overrides(folder: Path) -> dict[str, object]:
             (corpus / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
     return {
         "data.root": str(corpus),
-        "tokenizer.vocab_size": 40,
+        "tokenizers.tokenizer.vocab_size": 40,
         "updates": 1,
+        "schedule": {"type": "constant", "rate": 0.001},
+        "threads": 1,
         "evaluate.every": 1,
         "checkpoint.every": 1,
         "checkpoint.average": 1,
-        **{f"params.{name}": value for name, value in SMALL.items()},
+        **{f"params.model.params.{name}": value for name, value in SMALL.items()},
     }
 
 
@@ -103,6 +111,49 @@ def patch(folder: Path) -> None:
     weft.build(weft.load(path))
 
 
+def studio(folder: Path) -> None:
+    """Insert a block in the studio, and save the result as a variant."""
+    from starlette.testclient import TestClient  # noqa: PLC0415
+    from weft.runtime.studio.app import make_app  # noqa: PLC0415
+    from weft.runtime.studio.files import opened  # noqa: PLC0415
+    from weft.runtime.studio.server import tune_collector  # noqa: PLC0415
+    from weft.runtime.studio.session import Session  # noqa: PLC0415
+
+    tune_collector()
+    port, token = 8080, "t" * 32
+    path = folder / "mine.json"
+    path.write_bytes((ROOT / "specs/models/transformer-tiny.json").read_bytes())
+    headers = {"authorization": f"Bearer {token}", "host": f"127.0.0.1:{port}"}
+    client = TestClient(make_app(Session(opened(str(path))), token, port), headers=headers)
+    text = client.get("/api/start").json()["file"]["text"]
+    place = {"text": text, "path": "head", "port": "x"}
+    client.post("/api/menu", json=place)
+    client.post("/api/ports", json=place)
+    inserted = {**place, "what": "insert", "use": "layer_norm@1"}
+    text = client.post("/api/edit", json=inserted).json()["text"]
+    saved = client.post("/api/variant", json={"text": text, "name": "variant", "write": True})
+    if saved.status_code != OK or not (folder / "variant.json").is_file():
+        sys.exit(f"the variant was not written: {saved.text}")
+
+
+def study(folder: Path) -> None:
+    """Plan, run and report a study of the demo's run with one row."""
+    settings = {**overrides(folder)}
+    root = settings.pop("data.root")
+    value = {
+        "format": 1,
+        "name": "small",
+        "run": "demo",
+        "root": root,
+        "set": settings,
+        "rows": {"pre": {"params": {"d_ff": 48}}},
+        "seeds": [1],
+    }
+    path = folder / "study.json"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    weft.Study(path, out=folder / "study").run()
+
+
 def walked(journey: Callable[[Path], None], folder: Path) -> tuple[list[str], list[str]]:
     """Run a journey; return the files that it enters, in order, and those that are loaded."""
     entered: dict[str, None] = {}
@@ -117,11 +168,13 @@ def walked(journey: Callable[[Path], None], folder: Path) -> tuple[list[str], li
         elif event == "call" and not importing and code.co_filename.startswith(root):
             entered[code.co_filename.removeprefix(root)] = None
 
+    threading.setprofile(hook)
     sys.setprofile(hook)
     try:
         journey(folder)
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
     loaded = {file.removeprefix(root) for file in files if file.startswith(root)}
     ours = ("specs/", "graphs/", "blocks/", "runtime/", "__init__.py")
@@ -131,9 +184,10 @@ def walked(journey: Callable[[Path], None], folder: Path) -> tuple[list[str], li
 
 def main() -> None:
     """Run each journey in a process of its own, and print the counts."""
-    parser = argparse.ArgumentParser(description="Count the files of five journeys.")
+    parser = argparse.ArgumentParser(description="Count the files of each journey.")
     parser.add_argument("--files", action="store_true", help="also list the files entered")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--only", choices=JOURNEYS, action="append", help="run only this journey")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -142,9 +196,12 @@ def main() -> None:
         one = {"entered": entered, "loaded": loaded}
         (options.folder / f"{options.one}.json").write_text(json.dumps(one))
         return
+    chosen = options.only or list(JOURNEYS)
+    if "translate" in chosen and "update" not in chosen[: chosen.index("translate")]:
+        parser.error("'translate' needs the checkpoint of 'update' before it")
     found: dict[str, dict[str, list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in JOURNEYS:
+        for name in chosen:
             command = [sys.executable, __file__, "--one", name, "--folder", folder]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
@@ -154,7 +211,8 @@ def main() -> None:
         print(json.dumps(found, indent=2))
         return
     print(f"{'journey':52} entered  loaded")
-    for name, doc in JOURNEYS.items():
+    for name in chosen:
+        doc = JOURNEYS[name]
         print(f"{doc:52} {len(found[name]['entered']):7} {len(found[name]['loaded']):7}")
         if options.files:
             print("".join(f"    {file}\n" for file in found[name]["entered"]), end="")
