@@ -291,7 +291,7 @@ def _report_unknown(known: Mapping[str, object], path: str, at: str, report: Rep
         code="N07",
         at=at,
         problem=f"unknown parameter '{path}'",
-        help=did_you_mean(path, known) or "'weft show' lists the nodes",
+        help=did_you_mean(path, known) or "'weft show --weights' lists them",
         fix=respelled(at, path, known),
     )
 

@@ -8,6 +8,7 @@ style of the paper's own figures, and `inside.py` draws one node.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Literal
 
@@ -198,7 +199,8 @@ def _template(graph: Graph, scope: Scope, view: View) -> graphviz.Digraph:
     if paper:
         restyle(picture, None)
         return write(picture, look_of(name, tooltip))
-    size = f"{count_words(scope.parameters())} parameters"
+    again = sum(prod(scope.shape_of(p) or (0,)) for group in scope.ties for p in group[1:])
+    size = f"{count_words(scope.parameters() - again)} parameters"
     heading = (view.node, f"{scope.name.replace('_', ' ')} of {graph.name}", size)
     typed = view.form == "typed"
     return write(picture, Look(name=name, tooltip=tooltip, heading=heading, typed=typed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -42,7 +42,7 @@ class Line:
     each: int
     """Number of parameters of one copy, including everything below it."""
     parameters: int
-    """Number of parameters of all its copies."""
+    """Number of parameters of all its copies; those that are tied to one another count once."""
     tied: int
     """How many of `parameters` are counted elsewhere, because they are tied to others."""
     flops: int = 0
@@ -56,17 +56,19 @@ def outline(graph: Graph, sizes: Mapping[str, int] | None = None) -> list[Line]:
         graph: the graph.
         sizes: axis to its length, for FLOPs; by default those of `default_sizes`.
     """
-    tied: Counter[str] = Counter()
+    tied, again = Counter[str](), Counter[str]()
     shapes = graph.root.weights() if graph.ties else {}
     for group in graph.ties:
-        for weight in group[1:]:
-            for line in above(find_weight(graph.root, weight).line):
-                tied[line] += prod(shapes[weight])
+        size = prod(shapes[group[0]])
+        lines = [[*above(find_weight(graph.root, weight).line)] for weight in group]
+        for line, times in Counter(line for each in lines for line in each).items():
+            again[line] += size * (times - 1)
+            tied[line] += 0 if line in lines[0] else size
     work: Counter[str] = Counter()
     for path, cost in flops_by_node(graph, sizes or default_sizes(graph)).items():
         for line in above(path.partition("/")[0]):
             work[line] += cost
-    return [*_lines(graph, tied, work)]
+    return [*_lines(graph, tied, again, work)]
 
 
 def above(line: str) -> Iterator[str]:
@@ -81,7 +83,9 @@ def above(line: str) -> Iterator[str]:
             yield "".join(names[:count])
 
 
-def _lines(graph: Graph, tied: Mapping[str, int], work: Mapping[str, int]) -> Iterator[Line]:
+def _lines(
+    graph: Graph, tied: Mapping[str, int], again: Mapping[str, int], work: Mapping[str, int]
+) -> Iterator[Line]:
     """Yield the lines of a graph; arguments as of `_line`."""
     depths: dict[str, int] = {}
     scopes = {"": graph.root}
@@ -98,7 +102,8 @@ def _lines(graph: Graph, tied: Mapping[str, int], work: Mapping[str, int]) -> It
             depths[visit.path] = depths[around]  # identical copies have no line of their own
             continue
         depths[visit.path] = depth
-        yield _line(visit, scopes.get(around, graph.root), depth, tied, work)
+        line = _line(visit, scopes.get(around, graph.root), depth, tied, work)
+        yield _counted_once(line, again[line.path]) if visit.kind != "index" else line
 
 
 def _line(
@@ -159,6 +164,21 @@ def _line(
         tied=0 if visit.kind == "index" else tied.get(visit.path, 0),
         flops=work.get(visit.path, 0),
     )
+
+
+def _counted_once(line: Line, again: int) -> Line:
+    """Return a line without the parameters that are tied to others of the line.
+
+    Args:
+        line: the line.
+        again: how many there are in all copies; none of a copy alone if copies share tensors.
+    """
+    if not again:
+        return line
+    total = line.parameters - again
+    copies = line.parameters // line.each if line.each else 1
+    each = total // copies if line.each and total % copies == 0 else 0
+    return replace(line, parameters=total, each=each)
 
 
 _NO_WEIGHTS: Mapping[str, tuple[int, ...]] = {}
@@ -276,6 +296,30 @@ def _unpads(graph: Graph) -> str:
     padded = ", ".join(dict.fromkeys(around.block for around in plan.blocks.values()))
     rest = "".join(f"; not {axis}: {why}" for axis, why in plan.padded.items())
     return f"{' and '.join(plan.axes)} in training{f', except in {padded}' if padded else ''}{rest}"
+
+
+def weights_of(graph: Graph) -> list[dict[str, Any]]:
+    """Return the parameters of a graph as plain data, each tensor once.
+
+    Returns:
+        The `path` of each, as in a checkpoint, its `shape`, and the paths that are `tied` to it.
+    """
+    tied = {group[0]: list(group[1:]) for group in graph.ties}
+    return [
+        {"path": path, "shape": list(shape), "tied": tied.get(path, [])}
+        for path, shape in graph.weights().items()
+    ]
+
+
+def render_weights(graph: Graph) -> str:
+    """Return the paths of the parameters of a graph as text in columns, with their shapes."""
+    rows = weights_of(graph)
+    width = max((len(row["path"]) for row in rows), default=0)
+    lines = []
+    for row in rows:
+        shape = " × ".join(map(str, row["shape"])) or "scalar"
+        lines.append("  ".join([row["path"].ljust(width), shape, *(f"= {p}" for p in row["tied"])]))
+    return "\n".join([f"{graph.name}: {graph.parameters():,} parameters", "", *lines]) + "\n"
 
 
 def as_json(graph: Graph) -> dict[str, Any]:

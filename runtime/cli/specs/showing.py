@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ....graphs.draw.outline import as_json, render
+from ....graphs.draw.outline import as_json, render, render_weights, weights_of
 from ....graphs.ir.execution import Prepacked
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import deployed_graph
@@ -31,6 +31,7 @@ from ..common.parameters import RUNS, Json, Overrides, SpecName, overridden
 @command(
     SPECS,
     "weft show transformer-tiny",
+    "weft show transformer-tiny --weights",
     "weft show multi30k-en-de --passes",
     "weft show multi30k-en-de --after unpad",
     "weft show transformer-tiny --code --train --without unpad",
@@ -39,6 +40,10 @@ from ..common.parameters import RUNS, Json, Overrides, SpecName, overridden
 def show(
     spec: SpecName,
     *,
+    weights: Annotated[
+        bool,
+        typer.Option("--weights", help="Print the path and the shape of each parameter instead."),
+    ] = False,
     passes: Annotated[
         bool, typer.Option("--passes", help="Print the passes, and what each changes.")
     ] = False,
@@ -86,6 +91,10 @@ def show(
     purposes += ["decode"] if decode else []
     purposes += ["export"] if export else []
     differs = after is not None and not (passes or code)
+    if weights and (passes or code or purposes or after or without):
+        raise InputError(
+            "--weights prints no passes and no code", place="--weights", help="give it alone"
+        )
     _refuse_idle(
         passes=passes,
         code=code or differs,
@@ -100,6 +109,9 @@ def show(
             raise InputError(problem, place=option, help=f"add {more}")
     trains = (passes or code or differs) and not (decode or export)
     graph, settings = _opened(spec, overrides, trains=trains)
+    if weights:
+        print(json.dumps(weights_of(graph), indent=2) if json_ else render_weights(graph))
+        return
     if not (passes or code or differs):
         print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
         return

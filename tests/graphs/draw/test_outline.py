@@ -10,10 +10,12 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.cost.table import cost_table
-from weft.graphs.draw.outline import Line, as_json, outline, render
+from weft.graphs.draw.outline import Line, as_json, outline, render, weights_of
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.traverse import find_weight
+from weft.runtime.spec.check import graph_of
 from weft.specs.load import load, loaded
+from weft.specs.reader import SHIPPED
 
 ATTENTION = 4 * 512 * 512 + 4 * 512
 """Parameters of the paper's attention: four projections with biases."""
@@ -111,12 +113,12 @@ def test_repeats_in_repeats_multiply() -> None:
 def test_a_tie_inside_a_copy_is_subtracted_from_every_line_above() -> None:
     """The stack, the pair in it, and the map in the pair."""
     lines = by_path(tiny(tie=[["stack.0.pair.0.map.weight", "stack.2.pair.1.map.weight"]]))
+    above = ("stack", "stack.*.pair", "stack.*.pair.*.map")
 
-    assert {path: line.tied for path, line in lines.items() if line.tied} == {
-        "stack": 16,
-        "stack.*.pair": 16,
-        "stack.*.pair.*.map": 16,
-    }
+    assert {path: lines[path].parameters for path in above} == dict.fromkeys(
+        above, 6 * (4 * 4 + 4) - 4 * 4
+    )
+    assert not any(line.tied for line in lines.values())
 
 
 def test_a_tie_inside_a_template_in_a_slot_is_subtracted_at_its_node() -> None:
@@ -266,3 +268,27 @@ def test_a_model_without_parameters_has_no_shares() -> None:
 
     assert render(graph).splitlines()[0] == "tiny: 0 parameters"
     assert "%" not in render(graph)
+
+
+def test_a_model_whose_tables_are_tied_counts_them_once() -> None:
+    """The row of the model of an objective has the parameters of the model."""
+    model = {"spec": "transformer-base"}
+    graph = graph_of(load(str(SHIPPED / "objectives/translation.json"), {"model": model}))
+
+    line = by_path(graph)["model"]
+
+    stacks = 6 * ENCODER_LAYER + 6 * DECODER_LAYER
+    assert (line.parameters, line.tied) == (TABLE + stacks, 0)
+
+
+def test_each_tensor_is_listed_once_with_all_of_its_paths() -> None:
+    """These are the paths of a checkpoint and of import tables."""
+    rows = {row["path"]: row for row in weights_of(base())}
+
+    assert sum(prod(row["shape"]) for row in rows.values()) == base().parameters()
+    assert rows["source_embedding.weight"] == {
+        "path": "source_embedding.weight",
+        "shape": [37000, 512],
+        "tied": ["target_embedding.weight", "head.weight"],
+    }
+    assert "encoder.5.self_attention.f.query.weight" in rows

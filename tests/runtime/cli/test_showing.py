@@ -218,3 +218,12 @@ def test_a_model_that_does_not_decode_has_no_code_of_decoding(capsys: Capture) -
     """The error names the option, and a way out."""
     assert main(["show", "vit", "--code", "--decode"]) == 1
     assert "does not decode" in capsys.readouterr().err
+
+
+def test_weights_are_listed_by_path_and_shape(capsys: Capture) -> None:
+    """docs/importing.md sends authors of tables here."""
+    text = printed(capsys, "transformer-tiny", "--weights")
+
+    lines = [line.split() for line in text.splitlines()]
+    assert ["encoder.0.self_attention.f.query.weight", "128", "×", "128"] in lines
+    assert main(["show", "transformer-tiny", "--weights", "--code"]) == 1

@@ -85,11 +85,11 @@ def test_a_line_has_the_state_and_the_newest_values_of_its_job(study: Folder) ->
 
     assert lines == [
         HEAD,
-        ["ready", "1", "done", "2,000/2,000", "1.500", "2.250", "100 s"],
-        ["half", "1", "running", "500/2,000", "1.500", "2.250", "25 s"],
+        ["ready", "1", "done", "2,000/2,000", "1.50", "2.25", "100 s"],
+        ["half", "1", "running", "500/2,000", "1.50", "2.25", "25 s"],
         ["wrong", "1", "failed", "0/2,000", "", "", ""],
         ["", "", "the loss is not finite", "", "", "", ""],
-        ["paused", "1", "stopped", "1,000/2,000", "1.500", "2.250", "30 s"],
+        ["paused", "1", "stopped", "1,000/2,000", "1.50", "2.25", "30 s"],
         ["later", "1", "waiting", "0/2,000", "", "", ""],
     ]
     # 3,500 updates took 155 s; 1,500, 2,000, 1,000 and 2,000 are left: 288 s, with one process.

@@ -45,7 +45,7 @@ def test_a_terminal_sees_a_bar_with_speed_loss_and_rate() -> None:
     assert "1000/1000" in text
     assert "20/20" in text
     assert "loss 2.50  ppl 7.39  lr 7.00e-04  1,234 tok/s" in text
-    assert "update 10: valid perplexity 7.389  BLEU 31.50" in text
+    assert "update 10: valid perplexity 7.39  BLEU 31.50" in text
 
 
 def test_a_file_gets_a_few_plain_lines() -> None:
