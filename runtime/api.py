@@ -117,8 +117,8 @@ def train(
         _alone(folder, here),
     ):
         place = replace(place, device=here.device)
-        for warning in warnings if listener is not None and here.is_main_process else ():
-            listener.log(f"warning: {warning.problem}")
+        for warning in warnings if here.is_main_process else ():
+            (listener or Silent()).log(f"warning: {warning.problem}")
         begun = bool(checkpoints(folder))
         by_itself = resumes_by_itself(folder, here, refused=begun != resume)
         if not by_itself:

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import weft
 
@@ -36,7 +37,7 @@ JOURNEYS = {
     "study": "from a study to its report",
 }
 """Function below to the heading of the journey in docs/architecture.md."""
-SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
+SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
 
 
 def kernel(_: Path) -> None:
