@@ -42,6 +42,12 @@ def root_moving(graph: Graph) -> frozenset[str]:
     return frozenset(n for n, t in graph.inputs.items() if graph.step_axis in t.axes)
 
 
+def written_ids(graph: Graph) -> str | None:
+    """Return the input of ids that decoding writes: the only one with the step axis, or None."""
+    ids = [name for name in root_moving(graph) if graph.inputs[name].kind == "ids"]
+    return ids[0] if graph.step_axis is not None and len(ids) == 1 else None
+
+
 def fixed_outputs(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
     """Return the values that a template returns at every step although they do not move."""
     return [] if root else [v for v in scope.outputs.values() if v not in moving]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..ir.graph import BlockNode, Graph, TemplateNode
+from ..ir.moving import root_moving
 from ..ir.value_type import ValueType
 
 _PAD = 0
@@ -46,22 +47,42 @@ def has_all_weights(model: Graph, objective: Graph) -> bool:
 
 
 def feeds_of(graph: Graph) -> dict[str, str]:
-    """Return which input of the objective fills each input of the deployed model.
+    """Return which input of the objective fills each input of the deployed model, by kind.
 
     Blocks between the two, such as a shift or noise, are passed through if they keep the kind and
-    the ids: a mask that is made from ids is not filled with ids, nor are token types.
+    the ids: a mask that is made from ids is not filled with ids, nor are token types.  What
+    computes the other inputs, `feeding.py` tells.
 
     Args:
         graph: graph of an objective that deploys a model.
     """
     nodes = {node.name: node for node in graph.root.nodes}
     model, inputs = nodes[str(graph.deploy)], deployed_graph(graph).inputs
-    origins = {port: _origin(value, nodes) for port, value in model.wires.items()}
+    origins = {port: _origin(value, nodes, graph) for port, value in model.wires.items()}
     return {
         port: origin
         for port, origin in origins.items()
-        if origin not in graph.inputs or _can_fill(graph.inputs[origin], inputs[port])
+        if origin is not None and _can_fill(graph.inputs[origin], inputs[port])
     }
+
+
+def read_texts(graph: Graph) -> dict[str, str]:
+    """Return what fills each input of ids of the deployed model that decoding does not write."""
+    model = deployed_graph(graph)
+    moving = root_moving(model) if model.step_axis is not None else frozenset()
+    return {
+        port: name
+        for port, name in feeds_of(graph).items()
+        if model.inputs[port].kind == "ids" and port not in moving
+    }
+
+
+def source_among(texts: Collection[str]) -> str | None:
+    """Return the text that is translated: the only one; of several `source`, or the first by name.
+
+    None without a text.
+    """
+    return "source" if "source" in texts else min(texts, default=None)
 
 
 def _can_fill(given: ValueType, wanted: ValueType) -> bool:
@@ -69,13 +90,22 @@ def _can_fill(given: ValueType, wanted: ValueType) -> bool:
     return same and (given.kind != "ids" or int(given.size or 0) <= int(wanted.size or 0))
 
 
-def _origin(value: str, nodes: Mapping[str, Any]) -> str:
-    """Return the input of a graph from which a value is made, along the first wires."""
-    while (name := value.partition(".")[0]) in nodes and "." in value:
-        wires = list(nodes[name].wires.values())
-        if not wires:
-            break
-        value = wires[0]
+def _origin(value: str, nodes: Mapping[str, Any], graph: Graph) -> str | None:
+    """Return the input of an objective of whose kind a value is, and from which it is made.
+
+    None if a block makes it from another kind, or from several values of its kind of which none is
+    at the port `ids`.
+    """
+    kind = graph.root.type_of(value).kind
+    while value not in graph.inputs:
+        wires = nodes[value.partition(".")[0]].wires
+        same = [one for one in wires.values() if graph.root.type_of(one).kind == kind]
+        if "ids" in wires and wires["ids"] in same:
+            value = wires["ids"]
+        elif len(same) == 1:
+            [value] = same
+        else:
+            return None
     return value
 
 

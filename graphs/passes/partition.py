@@ -54,8 +54,8 @@ def partition(graph: Graph, later: Collection[str], registry: Registry) -> tuple
     types = {name: str(root.type_of(value)) for value, name in crossing.items()}
     crossed = {name: value for value, name in crossing.items()}
     return (
-        _graph(full, registry, "first", first_nodes, full["inputs"], given | crossed),
-        _graph(
+        subgraph(full, registry, "first", first_nodes, full["inputs"], given | crossed),
+        subgraph(
             full,
             registry,
             "second",
@@ -66,7 +66,7 @@ def partition(graph: Graph, later: Collection[str], registry: Registry) -> tuple
     )
 
 
-def _graph(
+def subgraph(
     full: Mapping[str, Any],
     registry: Registry,
     part: str,
@@ -74,8 +74,18 @@ def _graph(
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
 ) -> Graph:
-    """Return the graph of some nodes of a canonical form, without unused inputs and axes."""
+    """Return the graph of some nodes of a canonical form, without unused inputs and axes.
+
+    Args:
+        full: the canonical form.
+        registry: the block types that it names.
+        part: what to call the part in its name.
+        nodes: the nodes by name, with their wires.
+        inputs: types of the inputs, of which those that are read are kept.
+        outputs: output to the value that it returns.
+    """
     read = {value for node in nodes.values() for value in node["in"].values()}
+    read |= {*outputs.values()}
     kept = {name: type_ for name, type_ in inputs.items() if name in read}
     axes = {axis for type_ in kept.values() for axis in _AXIS.findall(type_)}
     used = set(_templates(nodes, full.get("blocks", {})))

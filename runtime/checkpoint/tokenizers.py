@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from ...graphs.passes.objective import feeds_of
+from ...graphs.ir.moving import written_ids
+from ...graphs.passes.objective import feeds_of, source_among
 from ...specs.findings import InputError
 from ..data.hub import HUB, HubTokenizer, Prompts
 from ..data.preparing.settings import Tokenizers
@@ -61,8 +62,8 @@ def tokenizers_of(checkpoint: Checkpoint) -> tuple[Vocabulary, Vocabulary]:
     """
     files = checkpoint.tokenizers
     if is_trained(checkpoint):
-        columns, feeds = vocabularies_by_column(checkpoint), _feeds(checkpoint)
-        reads, writes = (columns.get(feeds.get(side, side)) for side in ("source", "target"))
+        columns = vocabularies_by_column(checkpoint)
+        reads, writes = (columns.get(str(side)) for side in _sides(checkpoint))
         if reads is not None and writes is not None:
             return reads, writes
     if "tokenizer.model" in files:
@@ -172,9 +173,21 @@ def vocabularies_by_column(checkpoint: Checkpoint) -> dict[str, Vocabulary]:
     }
 
 
-def _feeds(checkpoint: Checkpoint) -> dict[str, str]:
-    objective = checkpoint.objective
-    return {} if objective is None or objective.deploy is None else feeds_of(objective)
+def _sides(checkpoint: Checkpoint) -> tuple[str | None, str | None]:
+    """Return the columns that fill the ids that a model reads, and the ids that it writes.
+
+    The latter have the step axis or, without one, the column of the answers fills them.
+    """
+    objective, model = checkpoint.objective, checkpoint.graph
+    known = {port: port for port in model.inputs}
+    if objective is not None and objective.deploy is not None:
+        known = feeds_of(objective)
+    ids = {port: name for port, name in known.items() if model.inputs[port].kind == "ids"}
+    written = ids.get(str(written_ids(model)))
+    if written is None:
+        answers = checkpoint.run.get("answers")
+        written = answers if answers in ids.values() else None
+    return source_among({*ids.values()} - {written} or {*ids.values()}), written
 
 
 def written_by(checkpoint: Checkpoint) -> Vocabulary:
@@ -183,11 +196,10 @@ def written_by(checkpoint: Checkpoint) -> Vocabulary:
     Raises:
         InputError: there is no such column.
     """
-    columns, feeds = vocabularies_by_column(checkpoint), _feeds(checkpoint)
-    inputs = [name for name, type_ in checkpoint.graph.inputs.items() if type_.kind == "ids"]
-    last = feeds.get(inputs[-1], inputs[-1]) if inputs else ""
-    if last in columns:
-        return columns[last]
+    columns = vocabularies_by_column(checkpoint)
+    for name in reversed(_sides(checkpoint)):
+        if name in columns:
+            return columns[name]
     if len(columns) == 1:
         return next(iter(columns.values()))
     raise InputError(

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..data.hub import Prompts
     from ..decode.generate import Continuation
     from ..decode.settings import Hypothesis
-    from ..decode.translate import TranslationRequest
+    from ..decode.translate import TranslationRequest, Translator
     from ..model.model import Model
 
 _LINE_ENDS = str.maketrans("\n\r", "  ")
@@ -133,13 +133,13 @@ def translate(
         search_of(search, sampling, sample=sample),
         place,
     )
-    ahead = buffer or BUFFER
+    ahead, translator = buffer or BUFFER, model.translator
     kept: deque[TranslationRequest] = deque()
     requests = _requests(text_lines(source, _EMPTY), prefix, include, kept)
     counter = counter_for("lines translated", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
-            hypotheses = model.translator.hypotheses(
+            hypotheses = translator.hypotheses(
                 as_it_arrives(requests, source, ahead),
                 buffer=ahead,
                 first=FIRST_LINES,
@@ -152,7 +152,7 @@ def translate(
                     record = _record_of(model, request, found, alignment, attention)
                     file.write(json.dumps({"line": number, **record}, ensure_ascii=False) + "\n")
                 else:
-                    _write_plain(file, model, found, number)
+                    _write_plain(file, translator, found, number)
                 file.flush()
         finally:
             if counter is not None:
@@ -188,14 +188,14 @@ def _record_of(
     return record
 
 
-def _write_plain(out: TextIO, model: Model, found: list[Hypothesis], number: int) -> None:
+def _write_plain(out: TextIO, translator: Translator, found: list[Hypothesis], number: int) -> None:
     """Write the best output as one line, or the line's number, score and text of each."""
-    several = model.translator.search.nbest > 1
+    several = translator.search.nbest > 1
     if not found:
         out.write(f"{number}\t\t\n" if several else "\n")
         return
     for one in found if several else found[:1]:
-        text = model.translator.target.decode(one.tokens).translate(_LINE_ENDS)
+        text = translator.target.decode(one.tokens).translate(_LINE_ENDS)
         out.write(f"{number}\t{one.score:.4f}\t{text}\n" if several else f"{text}\n")
 
 

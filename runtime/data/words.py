@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .symbols import SPACE
+from .symbols import SPACE, Symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,6 +46,12 @@ def source_text(words: Iterable[str]) -> str:
 
 
 def word_starts(vocabulary: Vocabulary) -> NDArray[np.bool_]:
-    """Return a mask of the ids that begin a word; shape (vocabulary,)."""
-    pieces = vocabulary.pieces(range(vocabulary.vocab_size))
-    return np.array([piece.startswith(SPACE) for piece in pieces])
+    """Return a mask of the ids that begin a word; shape (vocabulary,).
+
+    Of symbols that are not spelled, each is a word.
+    """
+    size = vocabulary.vocab_size
+    starts = np.array([piece.startswith(SPACE) for piece in vocabulary.pieces(range(size))])
+    if isinstance(vocabulary, Symbols) and vocabulary.spelling is None and not starts.any():
+        return ~np.isin(np.arange(size), (vocabulary.pad, vocabulary.bos, vocabulary.eos))
+    return starts

@@ -5,9 +5,9 @@ Axes: N sentences, S positions of the sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from ..data.symbols import Vocabulary
 from .active_rows import Cancelled, Stepper
 from .forced_prefix import ForcedPrefix, Reading, common
 from .graphed import stepper_of
+from .inputs import Inputs, UsualInputs
 from .positions import positions_of
 from .search.constraints import Avoidance, Inclusion
 from .search.logits_processors import (
@@ -71,12 +72,16 @@ class Request:
     """Non-empty phrases that the output must contain."""
     capacity: int = 0
     """Minimum length limit, including the end token; overrides smaller limits of the settings."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """Encoded values of further columns, by name, that inputs of the models are made of."""
+    other_length: int = 0
+    """Tokens of the longest text among them; outputs may be as long as for such a source."""
     place: str = ""
     """What to call the request in errors; `""` for its number in the batch."""
 
 
 @torch.inference_mode()
-def decode_ids(
+def decode_ids(  # noqa: PLR0913 - all by name but four
     models: Sequence[nn.Module],
     requests: Sequence[Request],
     special_tokens: SpecialTokens,
@@ -84,19 +89,20 @@ def decode_ids(
     *,
     avoidance: Avoidance | None = None,
     constraint: Constraint | None = None,
+    inputs: Inputs | None = None,
     half: bool = False,
     cancelled: Cancelled | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of a batch of sources, best first.
 
     Args:
-        models: models with the inputs `source`, `source_mask` and `target`; their probabilities are
-            averaged.
+        models: models with the same inputs and a step axis; their probabilities are averaged.
         requests: sources, each with at least one id, and the requirements on their outputs.
         special_tokens: ids that begin, end and pad outputs; `pad` also fills the sources.
         search: settings of the search.
         avoidance: the banned phrases `search.avoid`, compiled for the vocabulary.
         constraint: makes an additional logits processor, given by the task.
+        inputs: what fills the inputs of the models; default: `source`, `source_mask`, `target`.
         half: whether to run matrix products in bfloat16.
         cancelled: returns the sources whose outputs are not needed; the hypotheses returned for
             them are meaningless.
@@ -111,6 +117,7 @@ def decode_ids(
     lengths_N = torch.tensor([len(one.source) for one in requests], device=device)
     mask_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
     limits_N = _limits(lengths_N, requests, search, positions_of(*models))
+    inputs = inputs or UsualInputs()
     own = [] if constraint is None else [constraint(limits_N.tolist())]
     if avoidance is not None:
         own.append(avoidance.processor(limits_N.repeat_interleave(search.beam)))
@@ -124,16 +131,16 @@ def decode_ids(
     ids = {"bos": special_tokens.begin, "eos": special_tokens.end, "pad": special_tokens.pad}
     never = special_tokens.never
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
-        fixed = {"source": source_NS, "source_mask": mask_NS}
-        length = int(limits_N.max())
-        steppers = [_stepper(one, fixed, search.beam, length, reduced) for one in models]
+        fixed = inputs.fixed(source_NS, mask_NS, [one.others for one in requests])
+        shape = {"beams": search.beam, "length": int(limits_N.max()), "moving": inputs.written}
+        steppers = [_stepper(one, fixed, reduced, shape) for one in models]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
         # Other logits processors may ban tokens of the prefix, so it is then fed step by step.
         free = avoidance is None and constraint is None and not search.no_repeat
         if free and (many := common([one.begin for one in requests], {*ids.values(), *never})):
             first = [[special_tokens.begin, *one.begin[:many]] for one in requests]
-            vocabulary = int(program_of(models[0]).graph.inputs["target"].size or 0)
+            vocabulary = int(program_of(models[0]).graph.inputs[inputs.written].size or 0)
             vocabulary = vocabulary if reduced is None else len(reduced.ids)
             stepper = ForcedPrefix(
                 reading,
@@ -197,14 +204,33 @@ def _placed(
 
 
 def _stepper(
-    model: nn.Module, fixed: dict[str, Tensor], beams: int, length: int, reduced: Reduced | None
+    model: nn.Module,
+    fixed: Mapping[str, Tensor],
+    reduced: Reduced | None,
+    shape: Mapping[str, Any],
 ) -> Reading:
-    """Return the stepper of a model, over the reduced vocabulary if there is one."""
+    """Return the stepper of a model, over the reduced vocabulary if there is one.
+
+    Args:
+        model: the model.
+        fixed: its inputs without the step axis.
+        reduced: the reduced vocabulary.
+        shape: settings of the stepper: `beams`, `length` and the input that is `moving`.
+    """
+    masks = masks_of(program_of(model).graph)
     if reduced is None:
-        return stepper_of(model, fixed, beams=beams, length=length)
-    ids_C = reduced.ids
-    stepper = stepper_of(model, fixed, beams=beams, length=length, candidates=ids_C)
-    return ReducedStepper(stepper, reduced, beams)
+        return stepper_of(model, fixed, masks=masks, **shape)
+    stepper = stepper_of(model, fixed, masks=masks, candidates=reduced.ids, **shape)
+    return ReducedStepper(stepper, reduced, shape["beams"])
+
+
+def masks_of(graph: Graph) -> tuple[str, ...]:
+    """Return the masks of a graph with its step axis."""
+    return tuple(
+        name
+        for name, type_ in graph.inputs.items()
+        if type_.kind == "mask" and graph.step_axis in type_.axes
+    )
 
 
 def _limits(
@@ -213,19 +239,24 @@ def _limits(
     """Return the maximum length of each output; required phrases and prefixes always fit.
 
     Raises:
-        InputError: a source or what its output must contain has more tokens than there are
-            positions.
+        InputError: a source, a further text or what the output must contain has more tokens than
+            there are positions.
     """
+    longer_N = lengths_N.new_tensor([one.other_length for one in requests])
     needed = [
         max(len(one.begin) + sum(map(len, one.include)) + 1, one.capacity) for one in requests
     ]
-    limits_N = (lengths_N * search.max_factor).long() + search.max_extra
+    limits_N = (lengths_N.maximum(longer_N) * search.max_factor).long() + search.max_extra
     if search.max_length is not None:
         limits_N = limits_N.clamp(max=search.max_length)
     if positions is not None:
         limits_N = limits_N.clamp(max=positions)
         for number, (one, least) in enumerate(zip(requests, needed, strict=True), 1):
-            for what, tokens in (("source", len(one.source)), ("required output", least)):
+            for what, tokens in (
+                ("source", len(one.source)),
+                ("further text", one.other_length),
+                ("required output", least),
+            ):
                 if tokens > positions:
                     raise InputError(
                         f"the {what} has {tokens} tokens, end token included, but the model has"

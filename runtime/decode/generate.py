@@ -10,7 +10,7 @@ Axes: R rows, P tokens of the longest prompt, V vocabulary, L most tokens to gen
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,8 +21,9 @@ from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
 from ...specs.findings import InputError
 from .active_rows import ActiveRows, Stepper
-from .decode import refuse_ids
+from .decode import masks_of, refuse_ids
 from .graphed import stepper_of
+from .inputs import batch_axis
 from .search.sampling import Sampler
 from .settings import GenerateSettings
 
@@ -153,26 +154,28 @@ def generate_with(
     settings: GenerateSettings,
     *,
     eos: Collection[int] = (),
+    fixed: Mapping[str, Tensor] | None = None,
     half: bool = False,
 ) -> list[Continuation]:
-    """Continue each prompt with a model that has only ids as input.
+    """Continue each prompt with a decoder-only model.
 
     A continuation ends where the model has no more positions.
 
     Args:
         model: in evaluation mode.
         graph: the graph that the model was built from; its step axis belongs to one input of ids
-            and, optionally, to a mask.
+            and, optionally, to masks.
         prompts: ids, at least one each; all are decoded in one batch.
         settings: how continuations are generated, and how many for each prompt.
         eos: the tokens that end a row.
+        fixed: the inputs without the step axis, one row per prompt.
         half: whether to run matrix products in bfloat16.
 
     Raises:
         InputError: the graph does not support this, or a prompt is empty, has an id outside the
             vocabulary, or has more tokens than the model has positions.
     """
-    moving, mask = _moving(graph)
+    moving = check_generates(graph, fixed or ())
     refuse_ids("prompt", prompts, int(graph.inputs[moving].size or 0))
     if not prompts:
         return []
@@ -188,40 +191,44 @@ def generate_with(
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
         stepper = stepper_of(
             model,
-            {},
+            {
+                name: value.repeat_interleave(settings.samples, batch_axis(graph, name))
+                for name, value in (fixed or {}).items()
+            },
             beams=1,
             length=_end(longest, settings, positions),
             moving=moving,
-            mask=mask,
+            masks=masks_of(graph),
             sentences=len(prompts) * settings.samples,
         )
         return generate(stepper, prompts, settings, eos=eos, device=device, positions=positions)
 
 
-def check_generates(graph: Graph) -> None:
-    """Raise if a graph cannot generate from ids only.
+def check_generates(graph: Graph, fixed: Collection[str] = ()) -> str:
+    """Return the input of ids that a decoder-only model writes.
+
+    Args:
+        graph: graph of the model.
+        fixed: inputs without the step axis for which there are values.
 
     Raises:
         InputError: it has other inputs, no step axis or no logits.
     """
-    _moving(graph)
-
-
-def _moving(graph: Graph) -> tuple[str, str | None]:
-    """Return the inputs that grow with each step: the ids, and their mask or None.
-
-    Raises:
-        InputError: there are other inputs, or the graph has no step axis.
-    """
-    kinds = {name: type_.kind for name, type_ in graph.inputs.items()}
-    ids = [name for name, kind in kinds.items() if kind == "ids"]
-    masks = [name for name, kind in kinds.items() if kind == "mask"]
-    fits = len(ids) == 1 and len(masks) <= 1 and len(kinds) == len(ids) + len(masks)
-    steps = all(graph.step_axis in type_.axes for type_ in graph.inputs.values())
-    if graph.step_axis is None or not fits or not steps or "logits" not in graph.outputs:
+    moving = {n: t.kind for n, t in graph.inputs.items() if graph.step_axis in t.axes}
+    ids = [name for name, kind in moving.items() if kind == "ids"]
+    if graph.step_axis is None or len(ids) != 1 or "logits" not in graph.outputs:
         raise InputError(
             "generation needs a spec with a step axis, whose only input is ids, and 'logits'",
             place=graph.source,
             help='declare one input of ids, such as "tokens": "ids:vocab[B T]", and set \'step\'',
         )
-    return ids[0], masks[0] if masks else None
+    others = [n for n, kind in moving.items() if kind not in {"ids", "mask"}]
+    others += [n for n in graph.inputs if n not in moving and n not in fixed]
+    if others:
+        raise InputError(
+            f"generation needs a spec whose only input is ids, but '{graph.name}' also reads"
+            f" {', '.join(map(repr, others))}",
+            place=graph.source,
+            help="use 'weft predict' with rows that have the columns of these inputs",
+        )
+    return ids[0]

@@ -25,13 +25,12 @@ from ..codegen.generated import program_of
 from ..data.batches import pad_rows
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens
+from .inputs import batch_axis
 from .settings import Hypothesis
 from .translate import Translator
 
 LEAST = 0.01
 """Minimum probability of a candidate length, relative to the most probable length."""
-LATER = ("target", "target_mask")
-"""Inputs that are not available while the source is encoded."""
 Predict = Callable[[Tensor, Tensor], Tensor]
 """Takes words [R, T], some masked, and their padding mask [R, T]; returns logits [R, T, V]."""
 
@@ -119,11 +118,16 @@ class MaskPredictor(Translator):
         """Candidate outputs of each sentence."""
         return self.search.lengths
 
+    @property
+    def _later(self) -> tuple[str, ...]:
+        """Inputs that are not available while the source is encoded."""
+        return (self.inputs.written, *self.inputs.written_masks)
+
     @functools.cached_property
     def _parts(self) -> tuple[nn.Module, nn.Module, Graph]:
         """The encoder, the decoder, and the decoder's graph."""
         graph = program_of(self.model).graph
-        first, second = partition(graph, LATER, registry(graph.blocks))
+        first, second = partition(graph, self._later, registry(graph.blocks))
         return (
             build_sharing(first, self.model, part=True),
             build_sharing(second, self.model, part=True),
@@ -150,20 +154,25 @@ class MaskPredictor(Translator):
         )
         read, write, graph = self._parts
         with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
-            known = {"source": source, "source_mask": source != self.source.pad}
-            known |= read(**known)
+            others = [one.others for one in requests]
+            known = self.inputs.fixed(source, source != self.source.pad, others)
+            first = program_of(read).graph.inputs
+            known |= read(**{name: known[name] for name in first})
             score_NL = known["lengths"].float()
             if self.search.max_length is not None:
                 score_NL = score_NL[:, : self.search.max_length]
             lengths_NC = lengths_to_try(score_NL, self.search.lengths)
             tried = lengths_NC.size(1)
             fixed = {
-                name: known[name].repeat_interleave(tried, _batch_of(graph, name))
+                name: known[name].repeat_interleave(tried, batch_axis(graph, name))
                 for name in graph.inputs
-                if name not in LATER
+                if name not in self._later
             }
+            masks = [name for name in self.inputs.written_masks if name in graph.inputs]
             found = mask_predict(
-                lambda words, mask: write(**fixed, target=words, target_mask=mask)["logits"],
+                lambda words, mask: write(
+                    **fixed, **dict.fromkeys(masks, mask), **{self.inputs.written: words}
+                )["logits"],
                 lengths_NC,
                 iterations=self.search.iterations,
                 mask=self.target.bos,
@@ -189,9 +198,3 @@ class MaskPredictor(Translator):
                 place="search",
                 help="remove the option, or translate with a model that decodes step by step",
             )
-
-
-def _batch_of(graph: Graph, name: str) -> int:
-    """Return the position of the batch axis of an input."""
-    axes = graph.inputs[name].axes
-    return next(i for i, axis in enumerate(axes) if graph.spec.axes.get(str(axis)) == "batch")

@@ -12,7 +12,9 @@ from itertools import islice
 import torch
 from torch import nn
 
+from ..codegen.generated import program_of
 from ..data.batches import pad_rows
+from .decode import masks_of
 from .positions import refuse_long
 from .search.penalty import length_penalty
 from .stepper import mean_log_p
@@ -76,11 +78,11 @@ def _scored(
     source = pad_rows(sources, given.pad, given.eos).to(device)
     target = pad_rows(targets, written.pad, written.eos).to(device)
     first = torch.full_like(target[:, :1], written.bos)
-    inputs = {
-        "source": source,
-        "source_mask": source != given.pad,
-        "target": torch.cat((first, target[:, :-1]), 1),
-    }
+    shifted = torch.cat((first, target[:, :-1]), 1)
+    inputs = translator.inputs.fixed(source, source != given.pad, [{}] * len(sources))
+    inputs[translator.inputs.written] = shifted
+    for name in masks_of(program_of(translator.model).graph):
+        inputs[name] = target != written.pad
     with torch.autocast(device.type, torch.bfloat16, enabled=translator.half):
         models: tuple[nn.Module, ...] = (translator.model, *translator.others)
         log_p_BTV = mean_log_p([one(**inputs)["logits"] for one in models])

@@ -6,7 +6,7 @@ Axes: N sentences, K beams, R = N * K rows, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ class ModelStepper:
         length: int,
         moving: str = "target",
         output: str = "logits",
-        mask: str | None = None,
+        masks: Collection[str] = (),
         sentences: int | None = None,
         candidates: Tensor | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class ModelStepper:
             length: maximum number of positions.
             moving: the input that is fed back.
             output: the output with the logits of the next token, [.., V].
-            mask: mask input with the step axis; it is true everywhere.
+            masks: mask inputs with the step axis; they are true everywhere.
             sentences: number of sentences, if there are no fixed inputs.
             candidates: ids of the logits to compute, if the model has a shortlist; None for all.
         """
@@ -76,9 +76,9 @@ class ModelStepper:
         self.beams = beams
         self._model = made
         self._moving, self._output = moving, output
-        self._masks = {}
-        if mask is not None:
-            self._masks[mask] = torch.ones(capacity.rows, 1, dtype=torch.bool, device=device)
+        self._masks = {
+            name: torch.ones(capacity.rows, 1, dtype=torch.bool, device=device) for name in masks
+        }
         self._used, self._length, self._room = 0, length, capacity.allocated
         self._state = made.begin(capacity, **fixed)
 

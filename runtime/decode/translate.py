@@ -7,9 +7,10 @@ on the other lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from torch import nn
 
@@ -17,6 +18,7 @@ from ..data.symbols import Vocabulary
 from ..system.arriving import take
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens, decode_ids
+from .inputs import Inputs, UsualInputs
 from .positions import longest_source, positions_of
 from .search.constraints import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
@@ -43,6 +45,10 @@ class TranslationRequest:
     """Text that the translation must begin with."""
     include: Sequence[str] = ()
     """Words or phrases that the translation must contain."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """Encoded values of further columns, by name, that inputs of the model are made of."""
+    other_length: int = 0
+    """Tokens of the longest text among them."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,8 @@ class Translator:
     """Whether to run matrix products in bfloat16."""
     others: tuple[nn.Module, ...] = ()
     """Further models with the same vocabularies; all models' probabilities are averaged."""
+    inputs: Inputs = field(default_factory=UsualInputs)
+    """What fills the inputs of the models."""
     _avoidance: list[Avoidance] = field(default_factory=list, repr=False, compare=False)
     """Cache of the compiled banned phrases; filled on first use."""
 
@@ -137,19 +145,27 @@ class Translator:
         for index, ids in enumerate(self.source.encode_many([one.text for one in lines])):
             if len(ids) > longest and warn is not None:
                 warn(start + index + 1, f"{len(ids)} tokens, truncated to {longest}")
-            begin = self.target.encode(lines[index].begin) if lines[index].begin else []
-            include = [self.target.encode(phrase) for phrase in lines[index].include]
-            include = [one for one in include if one]
-            place = f"line {start + index + 1}"
-            requests.append(Request(ids[:longest], begin, include, place=place))
-        filled = [index for index, request in enumerate(requests) if request.source]
+            line = lines[index]
+            include = [self.target.encode(phrase) for phrase in line.include]
+            requests.append(
+                Request(
+                    ids[:longest],
+                    self.target.encode(line.begin) if line.begin else [],
+                    [phrase for phrase in include if phrase],
+                    place=f"line {start + index + 1}",
+                    others=line.others,
+                    other_length=line.other_length,
+                )
+            )
+        filled = [index for index, one in enumerate(requests) if one.source or one.others]
         found: dict[int, list[Hypothesis]] = {
-            index: [] for index, request in enumerate(requests) if not request.source
+            index: [] for index, one in enumerate(requests) if not (one.source or one.others)
         }
         if callback is not None:
             callback(len(found))
         yielded = 0
-        for rows in self._batches([len(requests[index].source) for index in filled], filled):
+        lengths = [max(len(requests[i].source), requests[i].other_length) for i in filled]
+        for rows in self._batches(lengths, filled):
             while yielded in found:
                 yield found.pop(yielded)
                 yielded += 1
@@ -207,6 +223,7 @@ class Translator:
             special_tokens,
             self.search,
             avoidance=avoidance,
+            inputs=self.inputs,
             half=self.half,
             cancelled=cancelled,
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...graphs.ir.canonical import fingerprint
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
-from ...graphs.passes.objective import deployed_graph, has_all_weights
+from ...graphs.passes.objective import deployed_graph, feeds_of, has_all_weights
 from ...specs.findings import InputError, did_you_mean
 from ..codegen.build import build_empty
 from ..data.columns.registry import columns_of
@@ -28,6 +28,7 @@ from ..decode.settings import SampleSettings, SearchSettings
 from ..decode.translate import Warn
 from ..metrics.metric import Measured
 from ..predict.columns import for_predictors
+from ..predict.feeding import Sources
 from ..predict.predictor import Answer, Context, PredictorSettings
 from ..predict.registry import PREDICTORS, chosen_predictor
 from ..predict.search import Greedy, MaskPredict, Sample, TextPredictor, text_predictor
@@ -158,38 +159,53 @@ class Answering:
     def translator(
         self, models: tuple[nn.Module, ...], search: SearchSettings, *, half: bool
     ) -> Translator:
-        """Return a translator with the columns that the inputs `source` and `target` read.
+        """Return a translator of lines, with the columns that the model reads and writes.
 
         Raises:
             InputError: the model does not read one text and write another.
         """
-        context = self._context(models, self.sides()[1], half=half)
+        context = self._context(models, self.sides(models)[1], half=half)
         if isinstance(self.run.predict, MaskPredict):
-            kept = {"iterations", "lengths", "max_length"}
-            changed = self.run.predict.model_copy(update=search.model_dump(include=kept))
-            made = changed.make(context)
+            names = {"iterations", "lengths", "max_length"}
+            changed = self.run.predict.model_copy(update=search.model_dump(include=names))
+            predictor = changed.make(context)
         else:
-            made = text_predictor(context, search)
-        if not isinstance(made, TextPredictor):
-            raise TypeError(made)
-        return made.translator
+            predictor = text_predictor(context, search)
+        if not isinstance(predictor, TextPredictor):
+            raise TypeError(predictor)
+        return predictor.translator
 
-    def sides(self) -> tuple[str, str]:
-        """Return the columns of the texts that the inputs `source` and `target` of the model read.
+    def sides(self, models: tuple[nn.Module, ...] = ()) -> tuple[str, str]:
+        """Return the column of the text that the model reads, and of the text that it writes.
+
+        Args:
+            models: modules of the model, if they are built.
 
         Raises:
             InputError: the model does not read one text and write another.
         """
-        source, target = (self._feeds().get(side, side) for side in ("source", "target"))
-        texts = all(getattr(self.columns.get(one), "has_text", False) for one in (source, target))
-        if not texts or not {"source", "target"} <= self.checkpoint.graph.inputs.keys():
+        place, graph = str(self.checkpoint.folder), self.checkpoint.graph
+        models = models or (build_empty(graph, device="meta"),)
+        answers = str(self.run.answers)
+        columns = for_predictors(self.columns)
+        context = context_of(self.checkpoint.objective, models, columns, answers, half=False)
+        why, help_ = (
+            "it does not read one text and write another",
+            "use 'weft predict', or predict() in Python",
+        )
+        try:
+            sources = Sources.of(context, steps=not isinstance(self.run.predict, MaskPredict))
+        except InputError as error:
+            sources, why, help_ = None, error.problem, error.help
+        written = None if sources is None else context.filled.get(sources.written)
+        if sources is None or sources.source is None or written not in columns:
             raise InputError(
-                "the checkpoint cannot translate text: its model does not read a text 'source' and"
-                " write a text 'target'",
-                place=str(self.checkpoint.folder),
-                help="use 'weft predict', or predict() in Python",
+                f"the checkpoint cannot translate text: {why}",
+                place=place,
+                help=help_,
             )
-        return source, target
+        sources.refuse_further("lines of text")
+        return sources.source, written
 
     def parser(
         self,
@@ -227,8 +243,8 @@ class Answering:
         return cast("Parser", made.parser)
 
     def _feeds(self) -> Mapping[str, str]:
-        context = context_of(self.checkpoint.objective, (), {}, "", half=False)
-        return context.feeds
+        objective = self.checkpoint.objective
+        return {} if objective is None or objective.deploy is None else feeds_of(objective)
 
     def rows(self, test: str, root: str | None = None) -> list[dict[str, Any]]:
         """Return the raw values of a test set, by column.

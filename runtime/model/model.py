@@ -274,15 +274,21 @@ class Model:
                 outside the vocabulary, or the checkpoint does not define the special tokens.
         """
         from ..checkpoint.tokenizers import special_tokens_of
-        from ..decode.decode import Request, check_ids, decode_ids
+        from ..decode.decode import Request, check_ids, decode_ids, refuse_ids
 
-        check_ids(self.graph, sources)
+        inputs = None
+        if self.trained is None:
+            check_ids(self.graph, sources)
+        else:
+            reader = self._reader()
+            inputs = reader.inputs
+            refuse_ids("source", sources, reader.source.vocab_size)
         known = special_tokens_of(self.checkpoint) if special_tokens is None else special_tokens
         if not sources:
             return []
         requests = [Request(source) for source in sources]
         models = (self.module, *self.others)
-        return decode_ids(models, requests, known, self.search, half=self.half)
+        return decode_ids(models, requests, known, self.search, inputs=inputs, half=self.half)
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:
         """Return the probability of each output given its source, token by token."""

@@ -7,20 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...specs.findings import InputError
-from .predictor import Answer, Context, Predictor, PredictorSettings, Row, evaluating, values
+from .predictor import (
+    Answer,
+    Context,
+    Predictor,
+    PredictorSettings,
+    Reads,
+    Row,
+    TextColumn,
+    evaluating,
+    values,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from .feeding import Feeding
     from .forward import Passed
 
 
 class Argmax(PredictorSettings):
     """The most probable class."""
+
+    reads: ClassVar[Reads] = "all"
 
     type: Literal["argmax"] = "argmax"
     output: str = "logits"
@@ -28,7 +41,9 @@ class Argmax(PredictorSettings):
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
-        return _Classes(context, self.output, self.type)
+        from .feeding import Feeding
+
+        return _Classes(context, Feeding.of(context), self.output, self.type)
 
 
 class Tags(PredictorSettings):
@@ -36,6 +51,8 @@ class Tags(PredictorSettings):
 
     The tag of a word is that of its first piece.
     """
+
+    reads: ClassVar[Reads] = "all"
 
     type: Literal["tags"] = "tags"
     output: str = "logits"
@@ -46,31 +63,29 @@ class Tags(PredictorSettings):
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
         from ..data.words import word_starts
-        from .forward import input_columns
+        from .feeding import Feeding
 
-        read = input_columns(context)
+        feeding = Feeding.of(context)
+        read = feeding.columns
         if self.words is None and len(read) != 1:
             raise InputError(
                 f"the model reads {len(read)} columns: {', '.join(read)}",
                 help="set 'words' to the column with the words",
             )
         column = self.words or read[0]
-        ids = [
-            name
-            for name, type_ in context.graph.inputs.items()
-            if type_.kind == "ids" and context.fed(name) == column
-        ]
-        if not ids:
+        if column not in read:
             raise InputError(
                 f"the model does not read the column '{column}'",
                 help=f"set 'words' to one of {', '.join(read)}",
             )
         starts = word_starts(context.vocabulary(column))
-        return _Tags(context, self.output, self.type, column, ids[0], starts)
+        return _Tags(context, feeding, self.output, self.type, column, starts)
 
 
 class Regression(PredictorSettings):
     """A number."""
+
+    reads: ClassVar[Reads] = "all"
 
     type: Literal["regression"] = "regression"
     output: str = "value"
@@ -78,7 +93,9 @@ class Regression(PredictorSettings):
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
-        return _Numbers(context, self.output, self.type)
+        from .feeding import Feeding
+
+        return _Numbers(context, Feeding.of(context), self.output, self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +103,15 @@ class _OnePass:
     """Base class of predictors that run the models once."""
 
     context: Context
+    feeding: Feeding
     output: str
     type: str
 
     def __post_init__(self) -> None:
-        """Check that the model has the output, and that columns fill its inputs."""
-        from .forward import check_output, input_columns
+        """Check that the model has the output."""
+        from .forward import check_output
 
         check_output(self.context, self.output, self.type)
-        input_columns(self.context)
 
     def predict(self, rows: Sequence[Row]) -> list[Any]:
         """Return the answer for each row."""
@@ -106,7 +123,7 @@ class _OnePass:
 
         found: list[Answer] = [Answer(None)] * len(rows)
         with evaluating(self.context.models):
-            for passed in passes(self.context, rows):
+            for passed in passes(self.context, self.feeding, rows):
                 for at, answer in zip(passed.rows, self.read(passed, rows), strict=True):
                     found[at] = answer
         return found
@@ -139,8 +156,7 @@ class _Tags(_OnePass):
     """Predicts a tag for each word."""
 
     words: str
-    ids: str
-    """Input of the models with the ids of the words."""
+    """Column with the words."""
     starts: NDArray[np.bool_]
     """Which ids begin a word, (vocabulary,), as the column of tags places its labels."""
 
@@ -149,14 +165,20 @@ class _Tags(_OnePass):
         log_BTK = passed.probabilities(self.output).log()
         refuse_axes(log_BTK.ndim, 3, self.output)
         best_BT, tag_BT = (values_BT.tolist() for values_BT in log_BTK.max(-1))
-        decode = self.context.column(self.context.answers).decode
-        starts_BT = self.starts[passed.inputs[self.ids].cpu().numpy()]
+        column = self.context.column(self.context.answers)
+        starts_BT = self.starts[passed.tensors[self.words].numpy()]
         found = []
         for row, at in enumerate(passed.rows):
             first = starts_BT[row].nonzero()[0].tolist()
             self._refuse_other_words(values(rows[at], self.words, at), at, first, log_BTK.size(1))
             score = sum(best_BT[row][place] for place in first) / max(1, len(first))
-            tags = decode([tag_BT[row][place] for place in first])
+            ids = [tag_BT[row][place] for place in first]
+            # The text of ids may have fewer words, because it leaves out special tokens.
+            tags = (
+                column.vocabulary.pieces(ids)
+                if isinstance(column, TextColumn)
+                else column.decode(ids)
+            )
             found.append(Answer(tags.split() if isinstance(tags, str) else list(tags), score))
         return found
 

@@ -14,16 +14,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
 from ...specs.findings import InputError
-from .predictor import Answer, Context, Predictor, PredictorSettings, Row, evaluating
+from .predictor import Answer, Context, Predictor, PredictorSettings, Reads, Row, evaluating
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from .feeding import Feeding
     from .forward import Passed
 
 
@@ -89,6 +90,8 @@ def prefix_beam_search(
 class Ctc(PredictorSettings):
     """Text by CTC."""
 
+    reads: ClassVar[Reads] = "all"
+
     type: Literal["ctc"] = "ctc"
     output: str = "logits"
     """Output of the model with a score for each token and blank at each position, [B S V]."""
@@ -102,14 +105,14 @@ class Ctc(PredictorSettings):
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
-        from .forward import check_output, input_columns
+        from .feeding import Feeding
+        from .forward import check_output
 
         context.column(context.answers)
         check_output(context, self.output, self.type)
         if self.mask is not None:
             check_output(context, self.mask, self.type)
-        input_columns(context)
-        return CtcPredictor(context, self)
+        return CtcPredictor(context, Feeding.of(context), self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class CtcPredictor:
     """Predicts texts by CTC."""
 
     context: Context
+    feeding: Feeding
     settings: Ctc
 
     def predict(self, rows: Sequence[Row]) -> list[str]:
@@ -132,7 +136,8 @@ class CtcPredictor:
 
         found: list[Answer] = [Answer("")] * len(rows)
         with evaluating(self.context.models):
-            for passed in passes(self.context, rows, equal=self.settings.mask is None):
+            equal = self.settings.mask is None
+            for passed in passes(self.context, self.feeding, rows, equal=equal):
                 log_p_BSV = passed.probabilities(self.settings.output).log().cpu()
                 for at, log_p_SV in zip(passed.rows, self._real(passed, log_p_BSV), strict=True):
                     found[at] = self._answer(log_p_SV)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...specs.findings import InputError
-from ..data.tokenizer import PAD
+from .feeding import Feeding
 from .predictor import Context, Row, values
 
 POSITIONS = 16_384
@@ -27,8 +27,8 @@ class Passed:
 
     rows: list[int]
     """Places of the rows in the input."""
-    inputs: Mapping[str, Tensor]
-    """Inputs of the models."""
+    tensors: Mapping[str, Tensor]
+    """What the columns collated."""
     outputs: list[Mapping[str, Tensor]]
     """Outputs of each model."""
 
@@ -39,44 +39,6 @@ class Passed:
     def mean(self, name: str) -> Tensor:
         """Return the mean over models of an output, in float32."""
         return torch.stack([one[name].float() for one in self.outputs]).mean(0)
-
-
-def input_columns(context: Context) -> list[str]:
-    """Return the columns that fill inputs of the models.
-
-    Raises:
-        InputError: an input is neither filled by a column nor the mask of one.
-    """
-    found = []
-    inputs = context.graph.inputs
-    for name, type_ in inputs.items():
-        source = context.fed(name)
-        column = _owner(source, context)
-        if column is not None:
-            found.append(column)
-        elif type_.kind != "mask" or _masked(name, context) is None:
-            raise InputError(
-                f"no column fills the input '{name}' of the model",
-                place=f"{context.graph.source}#/inputs",
-                help=f"known columns: {', '.join(context.columns)}",
-            )
-    return list(dict.fromkeys(found))
-
-
-def _owner(name: str, context: Context) -> str | None:
-    """Return the column that collates a tensor: NAME, or the longest column of NAME_FIELD."""
-    if name in context.columns:
-        return name
-    owners = [column for column in context.columns if name.startswith(f"{column}_")]
-    return max(owners, key=len, default=None)
-
-
-def _masked(mask: str, context: Context) -> str | None:
-    """Return the input of ids that a mask belongs to: `source` of `source_mask`."""
-    ids = [name for name, type_ in context.graph.inputs.items() if type_.kind == "ids"]
-    if mask.removesuffix("_mask") in ids:
-        return mask.removesuffix("_mask")
-    return ids[0] if len(ids) == 1 else None
 
 
 def check_output(context: Context, name: str, predictor: str) -> None:
@@ -94,15 +56,18 @@ def check_output(context: Context, name: str, predictor: str) -> None:
         )
 
 
-def passes(context: Context, rows: Sequence[Row], *, equal: bool = False) -> Iterator[Passed]:
+def passes(
+    context: Context, feeding: Feeding, rows: Sequence[Row], *, equal: bool = False
+) -> Iterator[Passed]:
     """Yield the outputs for batches of rows, longest first.
 
     Args:
         context: models and columns.
+        feeding: computes the inputs of the models.
         rows: raw values.
         equal: whether a batch contains only rows of equal length, so that nothing is padded.
     """
-    names = input_columns(context)
+    names, device = feeding.columns, next(context.models[0].parameters()).device
     encoded = {
         name: [context.columns[name].encode(values(row, name, at)) for at, row in enumerate(rows)]
         for name in names
@@ -110,7 +75,6 @@ def passes(context: Context, rows: Sequence[Row], *, equal: bool = False) -> Ite
     lengths = [tuple(_length(encoded[name][at]) for name in names) for at in range(len(rows))]
     order = sorted(range(len(rows)), key=lambda at: (max(lengths[at], default=1), lengths[at]))
     order.reverse()
-    device = next(context.models[0].parameters()).device
     while order:
         longest = max(1, *lengths[order[0]])
         count = min(ROWS, max(1, POSITIONS // longest))
@@ -120,7 +84,7 @@ def passes(context: Context, rows: Sequence[Row], *, equal: bool = False) -> Ite
         tensors: dict[str, Tensor] = {}
         for name in names:
             tensors |= context.columns[name].collate([encoded[name][at] for at in places])
-        yield _passed(context, places, tensors, device)
+        yield _passed(context, places, tensors, feeding(tensors, device))
 
 
 def _length(value: object) -> int:
@@ -135,27 +99,13 @@ def _length(value: object) -> int:
 
 @torch.inference_mode()
 def _passed(
-    context: Context, places: list[int], tensors: Mapping[str, Tensor], device: torch.device
+    context: Context,
+    places: list[int],
+    tensors: Mapping[str, Tensor],
+    inputs: Mapping[str, Tensor],
 ) -> Passed:
     """Run the models on a batch."""
-    inputs: dict[str, Tensor] = {}
-    for name, type_ in context.graph.inputs.items():
-        source = context.fed(name)
-        if source in tensors:
-            value = tensors[source].to(device)
-            # A mask that the objective computes from ids is fed by the column of these ids.
-            of_ids = type_.kind == "mask" and value.dtype != torch.bool
-            inputs[name] = value != PAD if of_ids else value
-    for name in context.graph.inputs:
-        if name not in inputs:
-            ids = _masked(name, context)
-            if ids is None or ids not in inputs:
-                raise InputError(
-                    f"no column fills the input '{name}' of the model",
-                    place=f"{context.graph.source}#/inputs",
-                    help=f"the columns fill {', '.join(tensors)}",
-                )
-            inputs[name] = inputs[ids] != PAD
-    with torch.autocast(device.type, torch.bfloat16, enabled=context.half):
+    device = next(context.models[0].parameters()).device.type
+    with torch.autocast(device, torch.bfloat16, enabled=context.half):
         outputs = [model(**inputs) for model in context.models]
-    return Passed(places, inputs, outputs)
+    return Passed(places, tensors, outputs)

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from ...specs.findings import InputError, did_you_mean
 from ..system.plugins import Named
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 """Raw values of one example, by column."""
+Reads = Literal["all", "fixed", ""]
+"""Which inputs of a model columns must fill: all, or those without its step axis, because the
+predictor writes the others; empty if the predictor does not tell before it is made."""
 
 
 class Column(Protocol):
@@ -81,8 +84,9 @@ class Context:
     """Prepared columns by name."""
     answers: str
     """Column whose values are predicted."""
-    feeds: Mapping[str, str] = field(default_factory=dict)
-    """Input of the model to the name under which a column collates it, where they differ."""
+    objective: Graph | None = None
+    """Objective of the models, which says what its columns fill; None if it is unknown, and columns
+    have the names of the inputs."""
     half: bool = False
     """Whether to run matrix products in bfloat16."""
     warn: Callable[[int, str], None] | None = None
@@ -95,6 +99,15 @@ class Context:
 
         return program_of(self.models[0]).graph
 
+    @property
+    def filled(self) -> Mapping[str, str]:
+        """Inputs of the models to the inputs of the objective whose values they have."""
+        from ...graphs.passes.objective import feeds_of
+
+        if self.objective is None:
+            return {name: name for name in self.graph.inputs}
+        return feeds_of(self.objective)
+
     def column(self, name: str) -> Column:
         """Return a column.
 
@@ -104,10 +117,6 @@ class Context:
         if name not in self.columns:
             raise InputError(f"no column '{name}'", help=did_you_mean(name, self.columns))
         return self.columns[name]
-
-    def fed(self, model_input: str) -> str:
-        """Return the name of the column that fills an input of the model."""
-        return self.feeds.get(model_input, model_input)
 
     def vocabulary(self, column: str) -> Vocabulary:
         """Return the vocabulary of a column of text.
@@ -141,6 +150,8 @@ class PredictorSettings(Named):
     """Base class of the settings of a predictor."""
 
     short: ClassVar[str] = ""
+    reads: ClassVar[Reads] = ""
+    """Which inputs of a model columns must fill."""
 
     @abstractmethod
     def make(self, context: Context) -> Predictor:

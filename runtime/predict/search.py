@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,7 @@ from .predictor import (
     Context,
     Predictor,
     PredictorSettings,
+    Reads,
     Row,
     evaluating,
     values,
@@ -24,9 +25,11 @@ from .predictor import (
 from .settings import Searching
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-    from ..decode.translate import Translator
+    from ..data.symbols import Vocabulary
+    from ..decode.translate import TranslationRequest, Translator
+    from .feeding import Feeding, Sources
 
 _MASKS = frozenset({"iterations", "lengths"})
 _BEAMS = frozenset({"beam", "penalty", "alpha", "ends", "nbest", "groups", "diversity"})
@@ -40,8 +43,8 @@ class TextPredictor:
 
     context: Context
     translator: Translator
-    column: str
-    """Column that the encoder reads."""
+    sources: Sources
+    """What fills the inputs of the models."""
 
     def predict(self, rows: Sequence[Row]) -> list[str]:
         """Return the text for each row; an empty one for an empty text."""
@@ -49,7 +52,7 @@ class TextPredictor:
 
     def answers(self, rows: Sequence[Row]) -> list[Answer]:
         """Return the best text for each row, and the others that were requested."""
-        lines = [text_of(values(row, self.column, at), self.column) for at, row in enumerate(rows)]
+        lines = [self._request(row, number) for number, row in enumerate(rows)]
         decode = self.translator.target.decode
         with evaluating(self.context.models):
             found = [
@@ -61,32 +64,36 @@ class TextPredictor:
             for each in found
         ]
 
+    def _request(self, row: Row, number: int) -> TranslationRequest:
+        """Return the line of a row, with the values of its further columns."""
+        from ..decode.translate import TranslationRequest
+
+        column = self.sources.source
+        text = "" if column is None else text_of(values(row, column, number), column)
+        others, length = self.sources.encoded(row, number)
+        return TranslationRequest(text, others=others, other_length=length)
+
 
 def text_predictor(context: Context, search: SearchSettings) -> TextPredictor:
-    """Return the predictor of an encoder-decoder with the inputs `source` and `target`.
+    """Return the predictor of a model that writes text token by token.
 
     Raises:
-        InputError: the model has other inputs, or a column has no vocabulary.
+        InputError: columns cannot fill its inputs, or the answers have no vocabulary.
     """
     from ..decode.translate import Translator
+    from .feeding import Sources
 
-    source, vocabularies = _sides(context)
+    sources = Sources.of(context)
     first, *others = context.models
-    translator = Translator(first, *vocabularies, search, context.half, tuple(others))
-    return TextPredictor(context, translator, source)
+    vocabularies = _vocabularies(context, sources)
+    translator = Translator(first, *vocabularies, search, context.half, tuple(others), sources)
+    return TextPredictor(context, translator, sources)
 
 
-def _sides(context: Context) -> tuple[str, tuple[Any, Any]]:
-    """Return the column that the encoder reads, and the vocabularies of both sides."""
-    graph = context.graph
-    if graph.step_axis is None or not {"source", "target"} <= graph.inputs.keys():
-        raise InputError(
-            "this predictor needs a spec with the inputs 'source' and 'target' and a step axis",
-            place=graph.source,
-            help="for a model with only one input of ids, use the predictor 'generate'",
-        )
-    source = context.fed("source")
-    return source, (context.vocabulary(source), context.vocabulary(context.answers))
+def _vocabularies(context: Context, sources: Sources) -> tuple[Vocabulary, Vocabulary]:
+    """Return the vocabularies of the source and of the answers; of the latter without a source."""
+    target = context.vocabulary(context.answers)
+    return (target if sources.source is None else context.vocabulary(sources.source)), target
 
 
 class Beam(Searching):
@@ -132,6 +139,8 @@ class Sample(Searching, SampleSettings):
 class MaskPredict(PredictorSettings):
     """Mask-predict: all tokens at once, then the least probable ones again."""
 
+    reads: ClassVar[Reads] = "fixed"
+
     type: Literal["mask_predict"] = "mask_predict"
     iterations: int = Field(default=10, ge=1, le=1000)
     """Iterations of rewriting."""
@@ -143,26 +152,28 @@ class MaskPredict(PredictorSettings):
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
         from ..decode.mask_predict import MaskPredictor
+        from .feeding import Sources
 
-        source = context.fed("source")
-        vocabularies = context.vocabulary(source), context.vocabulary(context.answers)
-        search = SearchSettings(
-            iterations=self.iterations, lengths=self.lengths, max_length=self.max_length
-        )
         model = context.one_model(self.type)
-        missing = {"target", "target_mask"} - context.graph.inputs.keys()
-        if missing or "lengths" not in context.graph.outputs:
+        sources = Sources.of(context, steps=False)
+        if not sources.written_masks or "lengths" not in context.graph.outputs:
             raise InputError(
-                "mask-predict needs the inputs 'target' and 'target_mask' and an output 'lengths'",
+                "mask-predict needs a mask of the ids that it writes, and an output 'lengths'",
                 place=context.graph.source,
                 help="use the predictor 'beam' for a model that decodes step by step",
             )
-        translator = MaskPredictor(model, *vocabularies, search, context.half)
-        return TextPredictor(context, translator, source)
+        search = SearchSettings(
+            iterations=self.iterations, lengths=self.lengths, max_length=self.max_length
+        )
+        vocabularies = _vocabularies(context, sources)
+        translator = MaskPredictor(model, *vocabularies, search, context.half, (), sources)
+        return TextPredictor(context, translator, sources)
 
 
 class Generate(PredictorSettings, GenerateSettings):
     """Continuation of a prefix by a decoder-only model, greedily or by sampling."""
+
+    reads: ClassVar[Reads] = "fixed"
 
     type: Literal["generate"] = "generate"
     prefix: str | None = None
@@ -178,14 +189,17 @@ class Generate(PredictorSettings, GenerateSettings):
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
         from ..decode.generate import check_generates
+        from .feeding import Feeding
 
-        model = context.one_model(self.type)
-        check_generates(context.graph)
+        model, graph = context.one_model(self.type), context.graph
+        fixed = [name for name, type_ in graph.inputs.items() if graph.step_axis not in type_.axes]
+        check_generates(graph, fixed)
+        feeding = Feeding.of(context, fixed)
         context.vocabulary(context.answers)
         if self.prefix is not None:
             context.vocabulary(self.prefix)
         settings = GenerateSettings(**self.model_dump(include=set(GenerateSettings.model_fields)))
-        return Continuing(context, model, settings, self.prefix)
+        return Continuing(context, model, feeding, settings, self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +208,8 @@ class Continuing:
 
     context: Context
     model: nn.Module
+    feeding: Feeding
+    """Computes the inputs that do not depend on what is written."""
     settings: GenerateSettings
     prefix: str | None
 
@@ -208,6 +224,11 @@ class Continuing:
         target = self.context.vocabulary(self.context.answers)
         prompts = [[target.bos, *ids] for ids in self._prefixes(rows)]
         order = sorted(range(len(rows)), key=lambda at: len(prompts[at]), reverse=True)
+        columns, device = self.context.columns, next(self.model.parameters()).device
+        encoded = {
+            name: [columns[name].encode(values(row, name, at)) for at, row in enumerate(rows)]
+            for name in self.feeding.columns
+        }
         found: list[Answer] = [Answer("")] * len(rows)
         samples = self.settings.samples
         with evaluating(self.context.models):
@@ -215,12 +236,16 @@ class Continuing:
                 width = (len(prompts[order[0]]) + self.settings.max_new) * samples
                 count = max(1, _PROMPT_TOKENS // width)
                 places, order = order[:count], order[count:]
+                tensors: dict[str, Tensor] = {}
+                for name, column in encoded.items():
+                    tensors |= columns[name].collate([column[at] for at in places])
                 written = generate_with(
                     self.model,
                     self.context.graph,
                     [prompts[at] for at in places],
                     self.settings,
                     eos=(target.eos,),
+                    fixed=self.feeding(tensors, device),
                     half=self.context.half,
                 )
                 for number, at in enumerate(places):

@@ -16,11 +16,13 @@ from pydantic_core import CoreSchema
 from ...specs.findings import did_you_mean
 from ...specs.wording import SettingError
 from ..decode.settings import SearchSettings
-from .predictor import PredictorSettings
+from .predictor import PredictorSettings, Reads
 
 
 class Searching(PredictorSettings, SearchSettings):
     """Settings of `SearchSettings`, of which some have no effect on a predictor."""
+
+    reads: ClassVar[Reads] = "fixed"
 
     idle: ClassVar[frozenset[str]] = frozenset()
     """Settings without effect, which a run must not set."""

@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from ...specs.findings import InputError
 from ..data.treebank.sentences import leaves_of
 from ..data.treebank.trees import Leaf, Tree
-from .predictor import Answer, Context, Predictor, PredictorSettings, Row, evaluating, values
+from .predictor import Answer, Context, Predictor, PredictorSettings, Reads, Row, evaluating, values
 from .settings import Searching
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from torch import Tensor
 
     from ..data.symbols import Vocabulary
     from ..data.treebank.settings import ParsingSettings
+    from ..decode.parsing.word_parser import Feed
+
+
+_OF_WORDS = ("pieces", "pieces_mask", "characters", "characters_mask")
+"""Tensors of words that a column of trees has too, besides their mask."""
 
 
 class Parser(Protocol):
@@ -96,8 +103,47 @@ def _trees(context: Context, decoder: str, predictor: str) -> Trees:
     return found
 
 
+def _feed(context: Context, trees: Trees, predictor: str) -> Feed:
+    """Return what computes the inputs of models that read words.
+
+    Raises:
+        InputError: the models read something else.
+    """
+    from .feeding import Feeding
+
+    if context.objective is None:
+        return dict
+    feeding = Feeding.of(context)
+    names = {f"{trees.name}_mask": "source_mask"}
+    names |= {f"{trees.name}_{name}": name for name in _OF_WORDS}
+    _refuse_others(context, sorted({*feeding.reads} - names.keys()), trees, predictor)
+
+    def feed(words: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        tensors = {given: words[name] for given, name in names.items()}
+        return feeding(tensors, words["source_mask"].device)
+
+    return feed
+
+
+def _refuse_others(context: Context, others: Sequence[str], trees: Trees, predictor: str) -> None:
+    """Raise an error if models read more than words.
+
+    Raises:
+        InputError: they do.
+    """
+    if others:
+        raise InputError(
+            f"the predictor '{predictor}' feeds a model with words, but '{context.graph.name}' also"
+            f" reads '{others[0]}'",
+            place=context.graph.source,
+            help=f"wire its inputs to the words of '{trees.name}' alone",
+        )
+
+
 class Cky(PredictorSettings):
     """The tree with the most correct labeled spans in expectation, by CKY."""
+
+    reads: ClassVar[Reads] = "all"
 
     type: Literal["cky"] = "cky"
 
@@ -110,12 +156,15 @@ class Cky(PredictorSettings):
         trees = _trees(context, "chart", self.type)
         labels = Labels.among(trees.target.pieces(range(trees.target.vocab_size)))
         words = Words(trees.source)
-        parser = ChartParser(context.models, trees.source, words, context.half, labels)
+        feed = _feed(context, trees, self.type)
+        parser = ChartParser(context.models, trees.source, words, context.half, feed, labels)
         return TreePredictor(context, parser, trees.words.name)
 
 
 class TreeTags(PredictorSettings):
     """The tree of the most probable sequence of tags that forms one."""
+
+    reads: ClassVar[Reads] = "all"
 
     type: Literal["tree_tags"] = "tree_tags"
 
@@ -127,7 +176,8 @@ class TreeTags(PredictorSettings):
 
         trees = _trees(context, "tags", self.type)
         sets = TagSets.among(trees.target.pieces(range(trees.target.vocab_size)))
-        parser = TagParser(context.models, trees.source, Words(trees.source), context.half, sets)
+        words, feed = Words(trees.source), _feed(context, trees, self.type)
+        parser = TagParser(context.models, trees.source, words, context.half, feed, sets)
         return TreePredictor(context, parser, trees.words.name)
 
 
@@ -143,10 +193,19 @@ class TreeBeam(Searching):
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
         from ..decode.parsing.sequence_parser import SequenceParser
+        from .feeding import Sources
 
         trees = _trees(context, "sequence", self.type)
         parsing = trees.parsing.model_copy(update={"constrained": self.constrained})
+        sources = Sources.of(context)
+        _refuse_others(context, [*sources.further], trees, self.type)
         parser = SequenceParser(
-            context.models, trees.source, trees.target, parsing, self.search(), context.half
+            context.models,
+            trees.source,
+            trees.target,
+            parsing,
+            self.search(),
+            context.half,
+            sources,
         )
         return TreePredictor(context, parser, trees.words.name)

@@ -41,9 +41,10 @@ class ChartParser(WordParser):
         """Return the maximum batch size for sentences of at most `longest` words."""
         return SCORES // (longest**2 * len(self.labels.chains))
 
-    def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
+    def parses(
+        self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor], length_B: Tensor
+    ) -> list[Parse]:
         """Return the parses of a batch."""
-        length_B = inputs["source_mask"].sum(1)
         scored = [self._scored(model, inputs, length_B) for model in self.models]
         probable_BSSL = torch.stack([weigh.probabilities() for weigh, _ in scored]).mean(0)
         tags_BST = torch.stack([tags for _, tags in scored]).mean(0)

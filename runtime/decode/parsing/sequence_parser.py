@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from torch import nn
@@ -15,6 +15,7 @@ from ...data.treebank.reader import spelled
 from ...data.treebank.settings import ParsingSettings
 from ...system.arriving import take
 from ..decode import Request, SpecialTokens, decode_ids
+from ..inputs import Inputs, UsualInputs
 from ..positions import positions_of
 from ..search.logits_processors import LogitsProcessor
 from ..settings import Hypothesis, SearchSettings
@@ -38,6 +39,8 @@ class SequenceParser:
     search: SearchSettings
     half: bool = False
     """Whether matrix products run in bfloat16."""
+    inputs: Inputs = field(default_factory=UsualInputs)
+    """What fills the inputs of the models."""
 
     @property
     def form(self) -> Linearization:
@@ -102,6 +105,7 @@ class SequenceParser:
             special_tokens,
             self.search,
             constraint=constraint,
+            inputs=self.inputs,
             half=self.half,
         )
 

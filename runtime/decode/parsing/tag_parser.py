@@ -38,7 +38,9 @@ class TagParser(WordParser):
         """Return the maximum batch size for sentences of at most `longest` words."""
         return WORDS // longest
 
-    def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
+    def parses(
+        self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor], length_B: Tensor
+    ) -> list[Parse]:
         """Return the parses of a batch."""
         by_model = []
         for model in self.models:
@@ -47,7 +49,7 @@ class TagParser(WordParser):
         logs = [
             torch.stack(each).mean(0).log().cpu().numpy() for each in zip(*by_model, strict=True)
         ]
-        counts = inputs["source_mask"].sum(1).tolist()
+        counts = length_B.tolist()
         return [
             self._parse(sentence, *(log[row, : counts[row]] for log in logs))
             for row, sentence in enumerate(sentences)

@@ -15,6 +15,9 @@ from ...system.arriving import take
 from ..positions import positions_of
 from .parse import BUFFER, Parse, Sentence, Warn, by_length
 
+Feed = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+"""Takes the tensors of `Words`; returns the inputs of the models."""
+
 
 @dataclass(frozen=True, slots=True)
 class WordParser:
@@ -26,17 +29,22 @@ class WordParser:
     words: Words
     half: bool
     """Whether matrix products run in bfloat16."""
+    feed: Feed
+    """Computes the inputs of the models from the tensors of words."""
 
     def capacity(self, longest: int) -> int:
         """Return the maximum batch size for sentences of at most `longest` words."""
         raise NotImplementedError
 
-    def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
+    def parses(
+        self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor], length_B: Tensor
+    ) -> list[Parse]:
         """Return the parses of a batch.
 
         Args:
             sentences: the words of each sentence.
             inputs: inputs of the models.
+            length_B: number of words of each sentence that the models read.
         """
         raise NotImplementedError
 
@@ -57,12 +65,12 @@ class WordParser:
     @torch.inference_mode()
     def _batch(self, sentences: Sequence[Sentence], ids: Sequence[list[int]]) -> list[Parse]:
         device = next(self.models[0].parameters()).device
-        inputs = self.words(pad_rows(ids, self.source.pad, self.source.eos).to(device))
-        return self.parses(sentences, inputs)
+        words = self.words(pad_rows(ids, self.source.pad, self.source.eos).to(device))
+        return self.parses(sentences, self.feed(words), words["source_mask"].sum(1))
 
     def outputs(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the outputs of one of the models."""
-        device = inputs["source_mask"].device.type
+        device = next(iter(inputs.values())).device.type
         with torch.autocast(device, torch.bfloat16, enabled=self.half):
             outputs: dict[str, Tensor] = model(**inputs)
         return outputs

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
+from ....blocks.registry import registry
 from ....graphs.ir.graph import Graph, Part
+from ....graphs.ir.moving import root_moving, written_ids
 from ....graphs.ir.traverse import position_limits, visits
+from ....graphs.passes.feeding import unfed
 from ....graphs.passes.freeze import trained_weights
 from ....graphs.passes.fuse import is_fusible
-from ....graphs.passes.objective import deployed_graph, feeds_of, trained_models
+from ....graphs.passes.objective import (
+    deployed_graph,
+    read_texts,
+    source_among,
+    trained_models,
+)
 from ....graphs.passes.parallel import divided_blocks
 from ....graphs.passes.select import chosen
 from ....graphs.passes.unpad import plan_unpad
@@ -47,6 +55,7 @@ def objective_fits(run: Run, graph: Graph) -> Iterator[Finding]:
     yield from _left_out(run, graph)
     yield from _segments(run, graph)
     yield from _searched_source(run, graph)
+    yield from _predicts(run, graph)
     yield from unknown_losses(graph, metric_places(run))
 
 
@@ -270,13 +279,45 @@ def _segments(run: Run, graph: Graph) -> Iterator[Finding]:
             )
 
 
+def _predicts(run: Run, graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each input of the model that the predictor of a run cannot fill."""
+    settings = run.predict
+    if settings is None or graph.deploy is None or not settings.reads:
+        return
+    model = deployed_graph(graph)
+    moving = root_moving(model) if model.step_axis is not None else frozenset()
+    ports = set(model.inputs)
+    if settings.reads == "fixed":
+        ports -= moving
+        for port in sorted(moving - {written_ids(model)}):
+            if model.inputs[port].kind != "mask":
+                yield Finding(
+                    code="R04",
+                    at="/predict",
+                    problem=f"the predictor '{settings.type}' cannot fill the input '{port}' of"
+                    f" '{model.name}', because it has a value for each token that is written",
+                    help="compute it from the written tokens in the model, or remove 'predict'",
+                )
+    for error in unfed(graph, sorted(ports), registry(graph.blocks)).values():
+        yield Finding(
+            code="R04",
+            at="/predict",
+            problem=error.problem,
+            evidence=(f"the wires of '{graph.name}' at {error.place}",),
+            help=f"{error.help}, or remove 'predict'",
+        )
+
+
 def _searched_source(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each special token of a source that a search would not read."""
     if graph.deploy is None or not isinstance(run.predict, Searching | MaskPredict):
         return
-    name = feeds_of(graph).get("source", "source")
-    source = run.data.columns.get(name)
-    if not isinstance(source, TextSettings):
+    columns = run.data.columns
+    texts = [one for one in read_texts(graph).values() if isinstance(columns[one], TextSettings)]
+    texts = [name for name in texts if name != run.answers] or texts
+    name = source_among(texts)
+    source = columns.get(str(name))
+    if name is None or not isinstance(source, TextSettings):
         return
     for key, wrong in (("begin", source.begin), ("end", not source.end)):
         if wrong:

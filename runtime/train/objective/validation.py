@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ....graphs.ir.graph import Graph
-from ....graphs.passes.objective import deployed_graph, feeds_of
+from ....graphs.passes.objective import deployed_graph
 from ....specs.findings import InputError
 from ...codegen.build import build_empty
+from ...codegen.generated import program_of
 from ...metrics.metric import LossMetric, Metric
 from ...predict.columns import TableColumn, for_predictors
 from ...predict.predictor import Context, Predictor
@@ -123,8 +124,12 @@ def context_of(
         answers: column that is predicted.
         half: whether matrix products run in bfloat16.
     """
-    feeds = feeds_of(graph) if graph is not None and graph.deploy is not None else {}
-    return Context(models=models, columns=columns, answers=answers, feeds=feeds, half=half)
+    objective = graph if graph is not None and graph.deploy is not None else None
+    if objective is not None and models:
+        # A model that was adapted to another spec may have inputs that its objective does not fill.
+        inputs = program_of(models[0]).graph.inputs
+        objective = objective if inputs.keys() == deployed_graph(objective).inputs.keys() else None
+    return Context(models=models, columns=columns, answers=answers, objective=objective, half=half)
 
 
 def measured_losses(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, float]:

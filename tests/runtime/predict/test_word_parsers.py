@@ -83,7 +83,7 @@ def test_the_tree_with_the_most_expected_correct_labels_is_chosen() -> None:
     model.score.data *= 3
     pieces = Pieces(WORDS)
     labels = Labels.among(TARGET.pieces(range(TARGET.vocab_size)))
-    parser = ChartParser((model.eval(),), pieces, Words(pieces), False, labels)
+    parser = ChartParser((model.eval(),), pieces, Words(pieces), False, dict, labels)
 
     [found] = parser.parse([[Leaf("", "a"), Leaf("IN", "b"), Leaf("", "a"), Leaf("", "b")]])
 
