@@ -30,8 +30,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from weft.blocks.kernels.attention.backends import fused_attend, plain_attend, varlen_unpadded
 from weft.blocks.kernels.attention.blocks import blocked_attend
+from weft.blocks.kernels.processor import processor_name
 from weft.blocks.kernels.unpad import rows_of, without_padding
-from weft.runtime.system.cpu import processor_name
 
 OF_TORCH = {
     "cuDNN": SDPBackend.CUDNN_ATTENTION,

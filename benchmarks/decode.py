@@ -237,7 +237,7 @@ def remembered(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run all contestants in turn and print tables."""
-    from weft.runtime.system.cpu import processor_name
+    from weft.blocks.kernels.processor import processor_name
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

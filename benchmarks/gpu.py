@@ -18,7 +18,7 @@ import weft
 from contestants import VOCAB
 from train import finished, make_batches, shifted
 from weft.blocks.kernels.losses.cross_entropy import smoothed_cross_entropy
-from weft.runtime.system.cpu import processor_name
+from weft.blocks.kernels.processor import processor_name
 
 DEPTHS = (6, 24)
 

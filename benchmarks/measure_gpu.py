@@ -129,7 +129,7 @@ def run(part: Part, folder: Path) -> Outcome:
 def machine(device: str) -> dict[str, str]:
     """Return what the page says about the machine, by name."""
     import torch
-    from weft.runtime.system.cpu import processor_name
+    from weft.blocks.kernels.processor import processor_name
 
     found = {"device": processor_name(), "Python": platform.python_version()}
     if device == "cuda":

@@ -24,13 +24,13 @@ import torch
 from contestants import build_weft
 from decoders import BEGIN, END, PAD
 from peers import BASE
+from weft.blocks.kernels.processor import processor_name
 from weft.runtime.compile.decode_compile import Steps
 from weft.runtime.compile.decoder import use_steps
 from weft.runtime.decode import active_rows
 from weft.runtime.decode import decode as ids
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.settings import SearchSettings
-from weft.runtime.system.cpu import processor_name
 
 VOCAB, LENGTH, GIVEN = 37_000, 32, 24
 Turn = Callable[[], object]

@@ -329,7 +329,7 @@ def groups(names: list[str], ours: list[str]) -> Iterator[list[str]]:
 
 def main() -> None:
     """Run all contestants in turn and print tables."""
-    from weft.runtime.system.cpu import processor_name
+    from weft.blocks.kernels.processor import processor_name
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

@@ -1,4 +1,4 @@
-"""Pytest configuration: hypothesis profiles, golden files, seeds, the GPU tier."""
+"""Pytest configuration: hypothesis profiles, golden files, seeds, what the machine must have."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+    from weft.blocks.kernels.decoding.int8_products import Packer, Product
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -160,8 +163,52 @@ def _seeded() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test marked `gpu` if no GPU is available."""
+    """Skip a test marked `gpu` without a GPU, and one marked `needs` on a processor without it."""
     if item.get_closest_marker("gpu") is not None:
         torch = pytest.importorskip("torch")
         if not torch.cuda.is_available():
             pytest.skip("needs a GPU")
+    for marker in item.iter_markers("needs"):
+        for need in marker.args:
+            if reason := _reason_against(need):
+                pytest.skip(f"needs {need}: {reason}")
+
+
+def _reason_against(need: str) -> str:
+    """Return why this processor or this torch cannot do what a test needs; empty if it can."""
+    import torch
+    from weft.blocks.kernels import linear, processor
+    from weft.blocks.kernels.decoding import int8_products, prepacked
+
+    vnni: tuple[processor.Instructions, ...] = ("AVX-512 VNNI",)
+    exact, lack = int8_products.is_exact, processor.lack_of
+    answers: dict[str, tuple[Callable[[], bool], str]] = {
+        "oneDNN": (linear.has_onednn, "this torch has none"),
+        "prepacking": (lambda: prepacked.can_pack(torch.float32), "this torch has no oneDNN"),
+        "int8 of FBGEMM": (lambda: exact(int8_products.fbgemm), lack(*vnni)[0]),
+        "int8 of oneDNN": (lambda: exact(int8_products.onednn), lack(*processor.EXACT_INT8)[0]),
+    }
+    can, reason = answers[need]
+    return "" if can() else reason
+
+
+@pytest.fixture(scope="session")
+def multiply_integers() -> Packer:
+    """Return a library for products in int8 that is exact on every processor, and slow."""
+
+    def pack(rounded_OI: Tensor, scale_O: Tensor) -> Product:
+        def product(x_RI: Tensor) -> Tensor:
+            return (x_RI.double() @ rounded_OI.double().T * scale_O.double()).float()
+
+        return product
+
+    return pack
+
+
+@pytest.fixture
+def int8(multiply_integers: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let models decode in int8: by `multiply_integers` if torch does not on this processor."""
+    from weft.blocks.kernels.decoding import int8_products
+
+    if int8_products.packer() is None:
+        monkeypatch.setattr(int8_products, "packer", lambda: multiply_integers)

@@ -22,11 +22,11 @@ from ...blocks.kernels import linear as product
 from ...blocks.kernels.attention import backends
 from ...blocks.kernels.attention.dispatch import by_name
 from ...blocks.kernels.losses import fused_linear_cross_entropy as losses
+from ...blocks.kernels.processor import processor_identity
 from ...blocks.kernels.unpad import rows_of, with_padding, without_padding
 from ...graphs.ir.execution import KernelChoice
 from ...specs.findings import InputError, did_you_mean
 from ..system.cache import store, stored
-from ..system.cpu import processor_identity
 from .rounds import Comparison, comparison_of
 
 LENGTHS = (32, 128, 512)

@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from ...blocks.kernels import processor
 from ...blocks.kernels.decoding.prepacked import InferenceLinear, can_pack, is_plain
 from ...blocks.kernels.decoding.quantized import can_quantize
 from ...blocks.kernels.precision.weight_changes import steps_made, version_of
@@ -199,7 +200,7 @@ def use_passes(model: nn.Module, passes: Passes) -> None:
         if graph.step_axis is None:
             raise no_int8(f"'{graph.name}' does not decode step by step")
         if not can_quantize():
-            raise no_int8("this processor or this version of torch does not compute them exactly")
+            raise _inexact_int8()
     decoder_of(model).passes = passes
 
 
@@ -227,11 +228,22 @@ def passes_of(model: nn.Module) -> Passes:
     return decoder_of(model).passes
 
 
-def no_int8(why: str) -> InputError:
-    """Return the error that products in int8 are not possible."""
+def no_int8(why: str, advice: str = "") -> InputError:
+    """Return the error that products in int8 are not possible, with advice besides leaving them."""
+    leave = "leave 'quantize' out, or set 'none'"
     return InputError(
-        f"no products in int8: {why}", place="quantize", help="leave 'quantize' out, or set 'none'"
+        f"no products in int8: {why}",
+        place="quantize",
+        help=f"{advice}; or {leave}" if advice else leave,
     )
+
+
+def _inexact_int8() -> InputError:
+    """Return the error that no library of torch computes products in int8 exactly."""
+    if processor.has(*processor.EXACT_INT8):
+        return no_int8("this version of torch does not compute them exactly")
+    reason, advice = processor.lack_of(*processor.EXACT_INT8)
+    return no_int8(f"{reason}, and without these their sums are cut off", advice)
 
 
 def no_shortlist(why: str, help_: str = "leave 'shortlist' out") -> InputError:
@@ -324,7 +336,7 @@ def _quantized(model: nn.Module, dtype: torch.dtype) -> Prepacked:
     if torch.is_grad_enabled():
         raise no_int8("they have no gradients")
     if not can_quantize():
-        raise no_int8("this processor or this version of torch does not compute them exactly")
+        raise _inexact_int8()
     return _DTYPES[dtype]
 
 

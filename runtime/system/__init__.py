@@ -1,1 +1,1 @@
-"""Properties of the machine: processor, memory and cache folder."""
+"""Properties of the machine: memory and cache folder."""

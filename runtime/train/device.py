@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.deterministic
 
+from ...blocks.kernels import processor
 from ...graphs.ir.execution import Precision
 from ...specs.findings import InputError
 
@@ -82,6 +83,8 @@ def choose(run: Run) -> Place:
     precision, reason = (
         _fastest(device) if run.precision == "auto" else (run.precision, "requested")
     )
+    if device.type == "cpu" and precision == "bfloat16" and not prefers_bfloat16(device):
+        reason += f"; float32 is faster, since {processor.lack_of(*processor.FAST_BFLOAT16)[0]}"
     return Place(device, DTYPES[precision], reason)
 
 
@@ -91,15 +94,16 @@ def _fastest(device: torch.device) -> tuple[Precision, str]:
         return "bfloat16", f"bfloat16 is fast on this {device.type}"
     if device.type == "cuda" and torch.cuda.get_device_capability(device) >= TENSOR_CORES:
         return "float16", "this cuda has no bfloat16; float16 with loss scaling is fast"
-    return "float32", f"bfloat16 is not fast on this {device.type}"
+    if device.type == "cuda":
+        return "float32", "this cuda has neither fast bfloat16 nor fast float16"
+    return "float32", processor.lack_of(*processor.FAST_BFLOAT16)[0]
 
 
 def prefers_bfloat16(device: torch.device) -> bool:
     """Return whether bfloat16 matrix products are much faster than float32 on a device."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    tests = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
-    return any(getattr(torch.cpu, name, lambda: False)() for name in tests)
+    return processor.has(*processor.FAST_BFLOAT16)
 
 
 @contextmanager

@@ -26,6 +26,8 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
+from .. import processor
+
 LEVELS: Final = 127
 """The largest integer; those of the matrix and of the input are from -127 to 127."""
 ZERO: Final = 128
@@ -52,7 +54,13 @@ class Packer(Protocol):
 
 
 def fbgemm(rounded_OI: Tensor, scale_O: Tensor) -> Product:
-    """Return the product by FBGEMM; see `Packer`."""
+    """Return the product by FBGEMM; see `Packer`.
+
+    Raises:
+        NotImplementedError: a variable forbids its instructions; FBGEMM itself would use them.
+    """
+    if not processor.permits("AVX-512 VNNI"):
+        raise NotImplementedError
     ops: Any = torch.ops.quantized
     zero_O = torch.zeros(len(scale_O), dtype=torch.int64)
     with warnings.catch_warnings():  # its tensors are deprecated; `packer` finds out if they exist
@@ -102,8 +110,8 @@ def by_rows(rounded_OI: Tensor, scale_O: Tensor) -> Product:
 def packer() -> Packer | None:
     """Return the library that multiplies in int8 on this processor; None if none is exact."""
     with torch.device("cpu"):  # models are under construction on the meta device
-        exact = [one for one in (onednn, fbgemm) if is_exact(one)]
-    if _has_amx() or len(exact) < 2:  # noqa: PLR2004 - a choice
+        exact = [pack for pack in (onednn, fbgemm) if is_exact(pack)]
+    if processor.has("AMX") or len(exact) < 2:  # noqa: PLR2004 - a choice
         return exact[0] if exact else None
     return by_rows
 
@@ -123,7 +131,3 @@ def is_exact(pack: Packer) -> bool:
         return False
     expected_RO = x_RI.sum(1, keepdim=True) * signs_O
     return bool((found_RO - expected_RO).abs().max() < 0.1)  # noqa: PLR2004 - sums of integers
-
-
-def _has_amx() -> bool:
-    return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())

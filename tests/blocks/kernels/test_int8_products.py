@@ -18,21 +18,28 @@ from weft.blocks.kernels.decoding.int8_products import (
     packer,
 )
 from weft.blocks.kernels.decoding.quantized import can_quantize, suits_float32
+from weft.blocks.kernels.processor import LIMITS
 
 
 @pytest.fixture(autouse=True)
-def _choose_again() -> Any:
-    """Choose the library anew in the test, and after it."""
+def _choose_again(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Choose the library anew in the test, and after it; no variable forbids instructions."""
+    for name in LIMITS:
+        monkeypatch.delenv(name, raising=False)
     packer.cache_clear()
     yield
     packer.cache_clear()
 
 
-@pytest.mark.parametrize("pack", [fbgemm, onednn])
+@pytest.mark.parametrize(
+    "pack",
+    [
+        pytest.param(fbgemm, marks=pytest.mark.needs("int8 of FBGEMM")),
+        pytest.param(onednn, marks=pytest.mark.needs("int8 of oneDNN")),
+    ],
+)
 def test_a_product_is_that_of_the_integers(pack: Packer) -> None:
     """Sums are exact; each is multiplied by the scale of its channel."""
-    if not is_exact(pack):
-        pytest.skip("this library does not multiply exactly in int8 on this processor")
     torch.manual_seed(1)
     rounded_OI = torch.randint(-127, 128, (33, 70), dtype=torch.int8)
     scale_O = torch.rand(33) + 0.5
@@ -44,12 +51,11 @@ def test_a_product_is_that_of_the_integers(pack: Packer) -> None:
     torch.testing.assert_close(found_RO.double(), expected_RO, rtol=1e-6, atol=1e-4)
 
 
+@pytest.mark.needs("int8 of FBGEMM", "int8 of oneDNN")
 def test_products_of_few_and_of_many_rows_have_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A translation does not depend on the number of rows; wide products switch libraries."""
-    if not (is_exact(fbgemm) and is_exact(onednn)):
-        pytest.skip("only one library multiplies exactly in int8 on this processor")
     monkeypatch.setattr(int8_products, "WIDE", 40)
     monkeypatch.setattr(int8_products, "MANY", 5)
     torch.manual_seed(1)
@@ -95,6 +101,13 @@ def test_a_library_that_is_not_exact_is_not_used(
     assert not can_quantize()
 
 
+def test_a_limit_of_the_instructions_holds_for_fbgemm_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FBGEMM itself does not obey it, and old processors would not be simulated."""
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+
+    assert not is_exact(fbgemm)
+
+
 def test_the_choice_does_not_depend_on_the_default_device() -> None:
     """Models with these products are constructed on the meta device."""
     expected = packer()
@@ -106,7 +119,7 @@ def test_the_choice_does_not_depend_on_the_default_device() -> None:
 @pytest.mark.parametrize("amx", [True, False])
 def test_amx_is_used_where_there_is_one(amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only oneDNN multiplies with it."""
-    monkeypatch.setattr(int8_products, "_has_amx", lambda: amx)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": amx})
     monkeypatch.setattr(int8_products, "is_exact", lambda _: True)
 
     assert packer() is (onednn if amx else by_rows)

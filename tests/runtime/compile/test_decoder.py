@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from weft.blocks.feed_forward.elementwise_module import Gate
+from weft.blocks.kernels.decoding import int8_products, quantized
 from weft.blocks.kernels.decoding import prepacked as module
-from weft.blocks.kernels.decoding import quantized
 from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack, prepack
 from weft.blocks.kernels.decoding.quantized import Int8Linear
 from weft.blocks.registry import registry
@@ -20,7 +20,6 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.execution import Execution, KernelChoice
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
-from weft.runtime.compile import decoder
 from weft.runtime.compile.decode_compile import Steps
 from weft.runtime.compile.decoder import Passes, decoder_of, passes_of, use_passes, use_steps
 from weft.runtime.decode.stepper import ModelStepper
@@ -28,9 +27,7 @@ from weft.specs.findings import InputError
 from weft.specs.load import load
 
 SMALL = {"vocab": 11, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 2}
-needs_packing = pytest.mark.skipif(
-    not can_pack(torch.float32), reason="this torch packs no matrices on this processor"
-)
+needs_packing = pytest.mark.needs("prepacking")
 
 
 @pytest.fixture
@@ -151,7 +148,6 @@ def test_two_models_with_different_kernels_decode_beside_each_other(model: nn.Mo
     assert seen == ["decoder.1"]
 
 
-@needs_packing
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_products_have_few_numbers_of_rows(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
@@ -160,17 +156,19 @@ def test_products_have_few_numbers_of_rows(
     linear, packed = nn.Linear(6, 5), PackedLinear(6, 5, dtype)
     for name, parameter in linear.named_parameters():
         packed.register_parameter(name, parameter)
-    sizes, ops = set[int](), torch.ops.mkldnn
+    sizes = set[int]()
 
     class Counted:
-        """The operators of torch."""
+        """The operators of torch, as every processor computes them."""
 
-        _reorder_linear_weight = ops._reorder_linear_weight
+        def _reorder_linear_weight(self, matrix: Tensor, _: object) -> Tensor:
+            return matrix
 
-        def _linear_pointwise(self, x: Tensor, *given: Any) -> Tensor:
+        def _linear_pointwise(
+            self, x: Tensor, matrix: Tensor, bias: Tensor | None, *_: object
+        ) -> Tensor:
             sizes.add(x.numel() // 6)
-            found: Tensor = ops._linear_pointwise(x, *given)
-            return found
+            return nn.functional.linear(x, matrix, bias)
 
     monkeypatch.setattr(module, "_ops", Counted)
     with torch.no_grad():
@@ -210,8 +208,8 @@ def test_a_model_that_is_not_as_built_decodes_itself(model: nn.Module) -> None:
         assert decoding(changed) is changed
 
 
-@needs_packing
-def test_models_and_processors_that_cannot_use_int8_are_refused(
+@pytest.mark.usefixtures("int8")
+def test_models_that_cannot_use_int8_are_refused(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A setting without effect is an error; copies of a model start without passes."""
@@ -235,11 +233,44 @@ def test_models_and_processors_that_cannot_use_int8_are_refused(
         use_passes(encoder, int8)
     with pytest.raises(InputError, match="on the CPU"):
         use_passes(model.to("meta"), Passes(without=frozenset({"unpad"})))
-    monkeypatch.setattr(decoder, "can_quantize", lambda: False)
-    with pytest.raises(InputError, match="processor"):
-        use_passes(build(program_of(model).graph), int8)
 
 
+@pytest.mark.parametrize(
+    ("exists", "limit", "problem", "advice"),
+    [
+        (False, "", "this processor has neither AVX-512 VNNI, AVX-VNNI nor AMX", "leave"),
+        (
+            True,
+            "AVX2",
+            "ONEDNN_MAX_CPU_ISA=AVX2 leaves neither AVX-512 VNNI,",
+            "unset ONEDNN_MAX_CPU_ISA",
+        ),
+        (True, "", "this version of torch does not compute them exactly", "leave"),
+    ],
+    ids=["processor", "limit", "torch"],
+)
+def test_a_processor_without_exact_products_in_int8_is_refused(
+    model: nn.Module,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    exists: bool,
+    limit: str,
+    problem: str,
+    advice: str,
+) -> None:
+    """The error names the instructions, or the variable that forbids them, and a way out."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_vnni": exists})
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    monkeypatch.setattr(int8_products, "packer", lambda: None)
+
+    with pytest.raises(InputError, match=problem) as caught:
+        use_passes(model, Passes(quantize="int8"))
+
+    assert caught.value.help.startswith(advice)
+    assert passes_of(model) == Passes()
+
+
+@needs_packing
 def test_an_unsupported_model_is_not_prepacked(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:

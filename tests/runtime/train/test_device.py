@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime.train.device import CUBLAS, Place, deterministic, settings_of_process
+from weft.runtime.train.device import CUBLAS, Place, choose, deterministic, settings_of_process
 from weft.runtime.train.engine import Engine
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
@@ -59,6 +59,39 @@ def test_a_training_restores_the_threads_of_the_process(
 
     assert seen == {before + 1}
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("requested", "capability", "precision", "reason"),
+    [
+        ("auto", "avx512_bf16", "bfloat16", "bfloat16 is fast on this cpu"),
+        ("auto", "amx_tile", "bfloat16", "bfloat16 is fast on this cpu"),
+        ("auto", "avx512_f", "float32", "this processor has neither AVX-512 BF16 nor AMX"),
+        ("bfloat16", "amx_tile", "bfloat16", "requested"),
+        (
+            "bfloat16",
+            "avx2",
+            "bfloat16",
+            "requested; float32 is faster, since this processor has neither AVX-512 BF16 nor AMX",
+        ),
+        ("float32", "avx2", "float32", "requested"),
+    ],
+)
+def test_the_precision_of_a_cpu_depends_on_its_instructions(
+    toy_run: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+    requested: str,
+    capability: str,
+    precision: str,
+    reason: str,
+) -> None:
+    """Without instructions for bfloat16, its products are emulated; the log names them."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {capability: True})
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "ALL")
+
+    choice = choose(toy_run(device="cpu", precision=requested))
+
+    assert (choice.precision, choice.reason) == (precision, reason)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
