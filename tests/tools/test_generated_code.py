@@ -17,7 +17,6 @@ import torch
 import weft
 from generated_code import DECODING, MODEL, PAGE, RUN, TRAINING, Call, lines_of, page, printed
 from weft.blocks.kernels.decode_state import Capacity
-from weft.blocks.kernels.decoding.prepacked import can_pack
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.pipeline import Settings, after
@@ -61,7 +60,7 @@ def test_training_goes_from_the_lines_to_the_kernels() -> None:
     assert [call.does for call in TRAINING if not reached(call, stacks)] == []
 
 
-@pytest.mark.skipif(not can_pack(torch.float32), reason="this processor prepacks no matrices")
+@pytest.mark.needs("prepacking")
 def test_decoding_goes_from_the_lines_to_the_kernels() -> None:
     """The lines and functions of the page, in a step of a small model."""
     owner = weft.build(weft.load("transformer-base", **SMALL)).eval()

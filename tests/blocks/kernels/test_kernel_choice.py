@@ -26,7 +26,7 @@ def chosen(product_kernel: str, core: str) -> Any:
     return build(after(graph, replace(Settings(unpad=False), kernels=kernels)))
 
 
-@pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
+@pytest.mark.needs("oneDNN")
 def test_two_models_with_other_kernels_do_not_disturb_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

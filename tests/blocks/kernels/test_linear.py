@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional as F
-from weft.blocks.kernels import linear as product
 from weft.blocks.kernels.linear import LinearMap, LoraLinear, linear, linear_maps, times_transposed
 
-needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
+needs_onednn = pytest.mark.needs("oneDNN")
 
 
 @needs_onednn

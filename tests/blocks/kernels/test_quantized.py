@@ -6,20 +6,29 @@ import pytest
 import torch
 from torch import Tensor, nn
 from weft.blocks.kernels.decoding import int8_products, quantized
-from weft.blocks.kernels.decoding.int8_products import Packer, is_exact
+from weft.blocks.kernels.decoding.int8_products import Packer
 from weft.blocks.kernels.decoding.prepacked import PackedLinear, prepack
 from weft.blocks.kernels.decoding.quantized import Int8Linear, quantize
 from weft.blocks.kernels.linear import linear_maps
 
+FBGEMM, ONEDNN = "int8 of FBGEMM", "int8 of oneDNN"
 
-@pytest.fixture(params=["fbgemm", "onednn", "by_rows"], autouse=True)
-def pack(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Packer:
-    """Multiply with each of the two libraries."""
-    chosen: Packer = getattr(int8_products, request.param)
-    if not is_exact(chosen):
-        pytest.skip(f"{request.param} does not multiply exactly in int8 on this processor")
+
+@pytest.fixture(
+    params=[
+        "integers",
+        pytest.param("fbgemm", marks=pytest.mark.needs(FBGEMM)),
+        pytest.param("onednn", marks=pytest.mark.needs(ONEDNN)),
+        pytest.param("by_rows", marks=pytest.mark.needs(FBGEMM, ONEDNN)),
+    ],
+    autouse=True,
+)
+def pack(
+    request: pytest.FixtureRequest, multiply_integers: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Multiply with each of the libraries, and by the definition."""
+    chosen = getattr(int8_products, request.param, multiply_integers)
     monkeypatch.setattr(int8_products, "packer", lambda: chosen)
-    return chosen
 
 
 def made(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> tuple[Int8Linear, nn.Linear]:

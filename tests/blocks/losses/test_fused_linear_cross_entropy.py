@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from weft.blocks.kernels.linear import Product, has_onednn
+from weft.blocks.kernels.linear import Product
 from weft.blocks.kernels.losses import fused_linear_cross_entropy as kernel
 from weft.blocks.kernels.losses.cross_entropy import Spread, smoothed_cross_entropy
 from weft.blocks.kernels.losses.fused_linear_cross_entropy import (
@@ -199,7 +199,7 @@ def test_memory_is_a_quarter_of_the_naive_form_at_most(
     assert peaks[0] <= peaks[1] / 4
 
 
-@pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
+@pytest.mark.needs("oneDNN")
 def test_the_other_product_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loss and gradients do not depend on the kernel of the products."""
     monkeypatch.setattr(kernel, "CHUNK", 60)

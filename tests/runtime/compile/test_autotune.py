@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.kernels import linear as product
 from weft.blocks.kernels.attention import backends
 from weft.blocks.kernels.attention.backends import COMPARED
 from weft.blocks.kernels.attention.dispatch import core_for
@@ -19,7 +18,7 @@ from weft.runtime.compile.autotune import as_kept, choose_kernels
 from weft.specs.findings import InputError
 
 CPU = torch.device("cpu")
-needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
+needs_onednn = pytest.mark.needs("oneDNN")
 
 
 @pytest.fixture(autouse=True)

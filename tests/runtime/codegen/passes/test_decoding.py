@@ -74,6 +74,7 @@ def test_every_shipped_model_decodes_alike(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("int8")
 @pytest.mark.parametrize("name", STEPPED)
 def test_every_shipped_model_decodes_in_int8(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every product is that of a rounded matrix and rounded inputs, in float32."""

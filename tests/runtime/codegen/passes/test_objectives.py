@@ -179,7 +179,7 @@ def test_weights_that_are_cast_once_give_the_results_of_autocast(
     assert_equal_but_for(tied(planned), gradients, given)
 
 
-@pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
+@pytest.mark.needs("oneDNN")
 @pytest.mark.parametrize("kernels", [("torch", "fused"), ("onednn", "blocked")], ids="-".join)
 @pytest.mark.parametrize("name", shipped_names("objectives"))
 def test_kernels_give_the_results_of_plain_products(

@@ -168,7 +168,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return found
 
 
-@pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
+@pytest.mark.needs("oneDNN")
 @pytest.mark.parametrize("kernels", KERNELS, ids="-".join)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_kernels_give_the_results_of_plain_products(

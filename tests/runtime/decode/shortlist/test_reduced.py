@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.kernels.decoding import quantized
 from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack
-from weft.blocks.kernels.decoding.quantized import Int8Linear, can_quantize
+from weft.blocks.kernels.decoding.quantized import Int8Linear
 from weft.blocks.kernels.decoding.selected import select_outputs
 from weft.blocks.kernels.linear import LinearMap
 from weft.blocks.registry import registry
@@ -206,12 +206,11 @@ def test_an_output_does_not_depend_on_the_batch(model: nn.Module) -> None:
     assert_same(together, [found_in([model], [one], settings)[0] for one in requests()])
 
 
+@pytest.mark.needs("prepacking")
 def test_only_the_selected_rows_are_multiplied(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step computes as many logits as the list has tokens, and the matrix is packed once."""
-    if not can_pack(torch.float32):
-        pytest.skip("this torch packs no matrices on this processor")
     widths, packed = list[int](), list[int]()
     multiply, reordered = PackedLinear.multiply, PackedLinear._reordered
 
@@ -235,6 +234,7 @@ def test_only_the_selected_rows_are_multiplied(
     assert VOCAB not in widths + packed
 
 
+@pytest.mark.usefixtures("int8")
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "passes",
@@ -245,8 +245,6 @@ def test_every_kind_of_output_projection_selects_its_rows(
     model: nn.Module, passes: dict[str, Any], half: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logits are those of the complete product, in every precision."""
-    if passes.get("quantize") == "int8" and not can_quantize():
-        pytest.skip("this torch multiplies in float only on this processor")
     monkeypatch.setattr(quantized, "LEAST", dict.fromkeys(quantized.LEAST, 1))
     use_passes(model, Passes(shortlist=LISTS, **passes))
     dtype = torch.bfloat16 if half else torch.float32
@@ -266,8 +264,9 @@ def test_every_kind_of_output_projection_selects_its_rows(
     assert found[0].shape == (1, 3, VOCAB)
     torch.testing.assert_close(found[1], found[0][..., ids], rtol=1e-2 if half else 1e-5, atol=1e-5)
     head = made.get_submodule("head")
-    kind = {"int8": Int8Linear, "none": PackedLinear}[passes.get("quantize", "none")]
-    assert isinstance(head, LinearMap if "without" in passes else kind)
+    packs = "without" not in passes and can_pack(dtype)
+    rounds = passes.get("quantize") == "int8"
+    assert isinstance(head, Int8Linear if rounds else PackedLinear if packs else LinearMap)
 
 
 def test_a_bias_is_selected_with_its_rows() -> None:
