@@ -120,10 +120,15 @@ def _called(model: Any, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
     return logits
 
 
+def _of_weft(model: Any, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+    logits: Tensor = model(source=source, source_mask=mask, target=target)["logits"]
+    return logits
+
+
 CONTESTANTS = {
     "weft": Contestant(
         build_weft,
-        lambda model, source, mask, target: model(source, mask, target)["logits"],
+        _of_weft,
         torch_loss,
         fused=True,
     ),

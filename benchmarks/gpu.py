@@ -39,7 +39,8 @@ class Job:
         """Make one update; return its number of target tokens."""
         source, target = self.batches[index % len(self.batches)]
         with torch.autocast(self.device, torch.bfloat16):
-            logits = self.model(source, source != 0, shifted(target))["logits"]
+            batch = {"source": source, "source_mask": source != 0, "target": shifted(target)}
+            logits = self.model(**batch)["logits"]
         mask = target != 0
         loss, _ = smoothed_cross_entropy(logits, target, mask, smoothing=0.1, spread="vocabulary")
         (loss / mask.sum()).backward()

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import networkx as nx
 
+Value = TypeVar("Value")
 Reads = Mapping[str, Collection[str]]
 """Each name and the names that it reads."""
 
@@ -34,6 +35,11 @@ def ordered(reads: Reads) -> list[str]:
         for name in sorter.get_ready():
             heappush(ready, name)
     return order
+
+
+def leading(values: Mapping[str, Value], names: Iterable[str]) -> dict[str, Value]:
+    """Return a mapping with the keys among some names first, in the order of these names."""
+    return {key: values[key] for key in dict.fromkeys([*names, *values]) if key in values}
 
 
 def cycles(reads: Reads) -> list[set[str]]:

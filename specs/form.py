@@ -233,3 +233,19 @@ class Spec(Record):
     """In an objective: output of kind `loss` to its weight in the sum; 1 if it is not listed."""
     segments: Segments | None = None
     """In an objective: the state of decoding is carried from one row of a document to the next."""
+
+
+def in_order(value: Any) -> Any:
+    """Return a spec, or a part of one, with the keys of all objects in alphabetical order.
+
+    What is computed from it, such as a drawing or generated code, then does not depend on the order
+    in which the keys were written.
+    """
+    if isinstance(value, Record):
+        changed = {name: in_order(getattr(value, name)) for name in value.model_fields_set}
+        return value.model_copy(update=changed)
+    if isinstance(value, dict):
+        return {key: in_order(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, list | tuple):
+        return type(value)(map(in_order, value))
+    return value

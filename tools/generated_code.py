@@ -136,7 +136,7 @@ DECODING = (
     ),
     Call(
         "prepacked product, here of the output projection",
-        "head = self.head(decoder)",
+        "head = self.head(x=decoder)",
         (("InferenceLinear.forward", PREPACKED), ("PackedLinear.multiply", PREPACKED)),
         "_ops()._linear_pointwise",
         within="step",

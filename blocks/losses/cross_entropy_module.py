@@ -34,23 +34,27 @@ class CrossEntropy(nn.Module):
     def forward(
         self,
         logits: Tensor | LinearOutput,
-        labels: Tensor,
+        labels: Tensor | None = None,
         mask: Tensor | None = None,
         items: Tensor | None = None,  # noqa: ARG002 - only `weight` needs it
+        *,
+        classes: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Compare logits [..., V] with labels.
 
         Args:
             logits: unnormalized scores, or the linear map that would compute them: then the
                 loss computes it in chunks, and all logits are never stored.
-            labels: the right classes [...], of either port; negative ones do not count.
+            labels: the right ids [...]; negative ones do not count.
             mask: [...], true at the items that count; None if all count.
             items: what each row counts in the mean, [B].
+            classes: the right classes [...], instead of `labels`.
 
         Returns:
             The loss and the negative log-likelihood without smoothing, both summed over the
             items that count, in float32.
         """
+        labels = given(labels, classes)
         mask, smoothing, spread = counted(labels, mask), self.label_smoothing, self.spread
         if isinstance(logits, LinearOutput):
             return fused_linear_cross_entropy(

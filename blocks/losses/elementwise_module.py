@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,22 +14,31 @@ class BinaryCrossEntropy(nn.Module):
     Source: Clark et al. 2020, section 2; Goodfellow et al. 2016, section 6.2.2.2.
     """
 
-    def forward(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Compare logits with labels.
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        classes: Tensor | None = None,
+        truth: Tensor | None = None,
+    ) -> Tensor:
+        """Compare logits with labels, which are in one of three forms.
 
         Args:
             logits: unnormalized scores [..., V], or [..., 1] if there is one label for each item.
-            labels: numbers from 0 to 1, [..., V]; or classes 0 and 1, [...], of which negative
-                ones do not count; or [...], true for 1.
+            labels: numbers from 0 to 1, [..., V].
             mask: [...], true at the items that count; None if all count.
+            classes: classes 0 and 1, [...], of which negative ones do not count.
+            truth: [...], true for 1.
 
         Returns:
             The sum over items of the mean over their scores, in float32.
         """
-        scores, right = logits.float(), labels.float()
-        if not labels.is_floating_point():
-            if labels.dtype != torch.bool:
-                mask = counted(labels, mask)
+        scores, right = logits.float(), given(labels, classes, truth).float()
+        if classes is not None:
+            mask = counted(classes, mask)
+        if labels is None:
             right = right.clamp(min=0.0)[..., None]
         each = F.binary_cross_entropy_with_logits(scores, right, reduction="none")
         return summed(each.mean(-1), mask)
@@ -56,19 +64,29 @@ class MeanSquaredError(nn.Module):
     Source: Bishop 2006, section 3.1.1.
     """
 
-    def forward(self, x: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        target: Tensor | None = None,
+        mask: Tensor | None = None,
+        *,
+        numbers: Tensor | None = None,
+    ) -> Tensor:
         """Compare predictions with their targets.
 
         Args:
             x: the predictions [..., D]; [..., 1] for numbers.
-            target: vectors [..., D] or numbers [...].
+            target: vectors [..., D].
             mask: [...], true at the items that count; None if all count.
+            numbers: [...], instead of `target`.
 
         Returns:
             The sum over items of the mean squared difference, in float32.
         """
-        wanted = target.float() if target.dim() == x.dim() else target.float()[..., None]
-        return summed((x.float() - wanted).square().mean(-1), mask)
+        expected = given(target, numbers).float()
+        if numbers is not None:
+            expected = expected[..., None]
+        return summed((x.float() - expected).square().mean(-1), mask)
 
     def weight(
         self,

@@ -28,13 +28,21 @@ class KLDivergence(nn.Module):
         super().__init__()
         self.temperature, self.direction = temperature, direction
 
-    def forward(self, logits: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    def forward(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        mask: Tensor | None = None,
+        *,
+        classes: Tensor | None = None,
+    ) -> Tensor:
         """Compare two logits [..., V].
 
         Args:
             logits: unnormalized scores.
             target: unnormalized scores; `forward` is their divergence from `logits`.
-            mask: [...], true at the items that count; or classes, negative where they do not.
+            mask: [...], true at the items that count.
+            classes: [...], negative at the items that do not count, instead of `mask`.
 
         Returns:
             The sum of the divergences of the items that count, in float32.
@@ -42,7 +50,7 @@ class KLDivergence(nn.Module):
         total = divergence(
             logits,
             target,
-            counted(mask, None),
+            counted(given(mask, classes), None),
             temperature=self.temperature,
             direction=self.direction,
         )
@@ -64,13 +72,13 @@ class Contrastive(nn.Module):
         super().__init__()
         self.temperature, self.directions = temperature, directions
 
-    def forward(self, x: Tensor, z: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002 - for `weight`
+    def forward(self, x: Tensor, z: Tensor, **rows: Tensor) -> Tensor:  # noqa: ARG002 - for `weight`
         """Compare all pairs of rows of x and z, both [B, D].
 
         Args:
             x: a vector for each row.
             z: the vector that belongs to it.
-            rows: an input of the batch, of which `weight` counts the rows.
+            **rows: an input of the batch, of which `weight` counts the rows.
 
         Returns:
             The sum over the rows, in float32.

@@ -20,6 +20,10 @@ class LayerNorm(nn.LayerNorm):
         """Start with scale 1 and shift 0."""
         self.reset_parameters()
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize x [..., D]."""
+        return super().forward(x)
+
 
 class RMSNorm(nn.RMSNorm):
     """RMS normalization: mean square 1 per vector, then a learned scale.

@@ -81,7 +81,7 @@ class Sublayer(Residual):
 
     def forward(self, x: Tensor, **wires: Any) -> Tensor:
         """Return x [..., D] plus the output of `f`, which receives the other wires."""
-        return self.add(x, self.f(self.entered(x), **wires))
+        return self.add(x, self.f(x=self.entered(x), **wires))
 
     def begin(self, capacity: Capacity, **wires: Any) -> State:
         """Return the decoding state of `f`."""
@@ -90,7 +90,7 @@ class Sublayer(Residual):
 
     def step(self, x: Tensor, *, state: State, position: int, **wires: Any) -> Tensor:
         """Compute `forward` for the next positions."""
-        y = self.f.step(self.entered(x), state=state, position=position, **wires)
+        y = self.f.step(x=self.entered(x), state=state, position=position, **wires)
         return self.add(x, y)
 
 
@@ -129,9 +129,8 @@ class ParallelSublayer(Residual):
     def forward(self, x: Tensor, **wires: Any) -> Tensor:
         """Return x [..., D] plus the outputs of both sub-layers."""
         read = self.entered(x)
-        return self.add(
-            x, self.f(read, **self._own("f", wires)) + self.g(read, **self._own("g", wires))
-        )
+        first = self.f(x=read, **self._own("f", wires))
+        return self.add(x, first + self.g(x=read, **self._own("g", wires)))
 
     def begin(self, capacity: Capacity, **wires: Any) -> dict[str, State]:
         """Return the state of each sub-layer: its wires, if it has no `begin`."""
@@ -148,13 +147,13 @@ class ParallelSublayer(Residual):
         for slot, inner in (("f", self.f), ("g", self.g)):
             own, before = self._own(slot, wires), state[slot]
             if slot in self.stepping:
-                both.append(inner.step(read, state=before, position=position, **own))
+                both.append(inner.step(x=read, state=before, position=position, **own))
                 continue
             rows = {
                 name: value.repeat_interleave(x.size(0) // value.size(0), 0)
                 for name, value in before.fixed.items()
             }
-            both.append(inner(read, **rows, **own))
+            both.append(inner(x=read, **rows, **own))
         return self.add(x, both[0] + both[1])
 
     def _own(self, slot: str, wires: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ..ir.graph import Filling, Part, TemplatePart
 from ..ir.stand_ins import StandIn, common_signature
 from ..ir.value_type import Bound, Misfit, fit, free_names, settled, substitute
 from ..ir.weights.defaults import no_weights
+from ..order import leading
 from .block_params import read_use, refuse_params, report_other_kind, template_named, validated
 from .ports import (
     Checker,
@@ -90,6 +91,8 @@ def infer_part(
         checker.unsized.add(at)
     block, arguments = _sized(checker, use, block, made, signature, fitted.bound, at, wires_at)
     names = set().union(*(free_names(port_.type) for port_ in signature.inputs))
+    inside_ports = (name for filling in fill.values() for name in filling.inputs)
+    order = (*(port_.name for port_ in signature.inputs), *inside_ports)
     return Part(
         block=block,
         params=made.params,
@@ -97,7 +100,7 @@ def infer_part(
         signature=signature,
         inputs={
             name: read.type
-            for name, read in meant.items()
+            for name, read in leading(meant, order).items()
             if isinstance(read, Given)
             and (name in own or name not in passed or any(name in _taken(p) for p in fill.values()))
         },

@@ -16,7 +16,7 @@ from ...specs.findings import (
     respelled,
     with_gap,
 )
-from ...specs.form import Spec
+from ...specs.form import Spec, in_order
 from ...specs.recovery.lost import NOTHING, Lost
 from ...specs.text.edits import removing, replacing
 from ...specs.upgrade import older_blocks, upgrade_uses
@@ -129,7 +129,7 @@ def explore(
     findings: list[Finding] = []
     insides: dict[str, Scope] = {}
     older = older_blocks(registry.later_majors(), keys=registry.keys())
-    spec, overrides = upgrade_uses(spec, overrides or {}, older)
+    spec, overrides = map(in_order, upgrade_uses(spec, overrides or {}, older))
     try:
         state = _State(registry, source, findings, insides, lost, outer, checked)
         graph: Graph | None = _analyse(spec, overrides or {}, state)

@@ -19,6 +19,7 @@ from ...specs.wording import converted
 from ..ir.dims import UNKNOWN
 from ..ir.graph import RepeatNode, Scope
 from ..ir.value_type import ValueType, same_type
+from ..order import leading
 from .params import MISSING
 from .ports import Checker
 
@@ -148,12 +149,12 @@ def fit_repeat(
     return RepeatNode(
         name=key,
         at=at,
-        wires=node.in_,
+        wires=leading(node.in_, body.inputs),
         outputs=outputs,
         body=body,
         repeat=repeat,
-        carry=node.carry,
-        collect=node.collect,
+        carry=tuple(sorted(node.carry)),
+        collect=tuple(sorted(node.collect)),
         share=node.share,
         instead={index: other for index, other in others.items() if index < repeat},
     )

@@ -6,7 +6,7 @@ one mistake gives one finding and does not hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
@@ -24,6 +24,7 @@ from ..ir.value_type import (
     settled,
     substitute,
 )
+from ..order import leading
 from .block_params import refuse_params, template_named
 from .blocks import infer_part
 from .limits import DEEPEST
@@ -157,7 +158,16 @@ def infer_scope(
     checker.wanted = wanted
     check_shared(checker, placed, at)
     known = {port: type_ for port, type_ in inputs.items() if type_ is not None}
+    read = (value for made in placed for value in made.wires.values())
+    known = leading(known, read)
+    place = {value: number for number, value in enumerate([*known, *_made_by(placed)])}
+    ends = dict(sorted(ends.items(), key=lambda end: place.get(end[1], 0)))
     return Scope(name=name, inputs=known, outputs=ends, nodes=tuple(placed), doc=doc)
+
+
+def _made_by(nodes: Iterable[Node]) -> Iterator[str]:
+    """Yield the values that nodes output."""
+    return (f"{node.name}.{port}" for node in nodes for port in node.outputs)
 
 
 def _lacks_wires(checker: Checker, nodes: Mapping[str, UseNode | RepeatNode], at: str) -> bool:
@@ -251,7 +261,7 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
             TemplateNode(
                 name=key,
                 at=at,
-                wires=node.in_,
+                wires=leading(node.in_, body.inputs),
                 outputs=outputs,
                 body=body,
                 frozen=node.frozen,
@@ -266,7 +276,12 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
         problem = f"{part.key} is a part of another block, and not a node"
         checker.report(code="W15", at=at + pointer("use"), problem=problem, help=help_)
     made = BlockNode(
-        name=key, at=at, wires=node.in_, outputs=part.outputs, part=part, frozen=node.frozen
+        name=key,
+        at=at,
+        wires=leading(node.in_, part.inputs),
+        outputs=part.outputs,
+        part=part,
+        frozen=node.frozen,
     )
     return _Typed(made, tuple(port.name for port in part.signature.outputs))
 

@@ -16,6 +16,7 @@ import graphviz
 
 from ...specs.files import write_beside
 from ...specs.findings import InputError
+from ..ir.canonical import numbered_apart
 from ..ir.graph import Graph, Part, Scope
 from ..ir.traverse import find_weight, holds_model, placed, scopes
 from .inside import find, lay_out_block
@@ -93,6 +94,7 @@ def diagram(
     """
     view = View(form=form, style=style, residuals=residuals, node=node)
     view.check()
+    graph = numbered_apart(graph)
     if not node:
         return _whole(graph, view)
     inside = find(graph, node)

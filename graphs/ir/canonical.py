@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any, Literal
 
 from ...specs.form import FORMAT
@@ -17,6 +18,7 @@ from .graph import (
     Filling,
     Graph,
     Node,
+    Part,
     RepeatNode,
     Scope,
     TemplatePart,
@@ -68,6 +70,47 @@ def fingerprint_of(form: Json) -> str:
     full = {key: value for key, value in form.items() if key not in ("name", "doc", "allow")}
     text = json.dumps(full, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def numbered_apart(graph: Graph) -> Graph:
+    """Return a graph whose templates have the names of its canonical form.
+
+    A generic template that is used with several types has several insides, here with different
+    names, so that what shows them does not differ between a spec and its canonical form.
+    """
+    names = _Writer(graph, models="params").names
+    nodes = [node for _, node in walk(graph.root)]
+    insides = [body for node in nodes for _, body, _ in node.insides()]
+    alike = all(names.get(id(body), body.name) == body.name for body in insides)
+    if alike and not any(map(model_of, nodes)):
+        return graph
+    renamed: dict[int, Scope] = {}
+
+    def inside(body: Scope) -> Scope:
+        if id(body) not in renamed:
+            name = names.get(id(body), body.name)
+            renamed[id(body)] = replace(body, name=name, nodes=tuple(map(of_node, body.nodes)))
+        return renamed[id(body)]
+
+    def of_filling(filling: Filling) -> Filling:
+        if isinstance(filling, Part):
+            return of_part(filling)
+        return replace(filling, body=inside(filling.body))
+
+    def of_part(part: Part) -> Part:
+        return replace(part, fill={slot: of_filling(inner) for slot, inner in part.fill.items()})
+
+    def of_node(node: Node) -> Node:
+        if isinstance(node, BlockNode):
+            return replace(node, part=of_part(node.part))
+        if (model := model_of(node)) is not None:
+            return replace(node, body=numbered_apart(replace(model, root=node.body)).root)
+        if isinstance(node, RepeatNode):
+            others = {index: inside(body) for index, body in node.instead.items()}
+            return replace(node, body=inside(node.body), instead=others)
+        return replace(node, body=inside(node.body))
+
+    return replace(graph, root=inside(graph.root))
 
 
 class _Writer:

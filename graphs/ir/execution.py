@@ -41,10 +41,6 @@ class Around:
     inputs: Mapping[str, Place]
     outputs: Mapping[str, Place | None]
     """All outputs, in order; None for an output that is not unpadded."""
-    ports: tuple[str, ...]
-    """The wired ports that generated code passes by position, in order."""
-    named: tuple[str, ...] = ()
-    """The wired ports that generated code passes by name."""
     inside: bool = False
     """Whether the module of the block takes unpadded values and pads what it needs itself."""
 

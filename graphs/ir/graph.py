@@ -267,8 +267,9 @@ class Scope:
 
     name: str
     inputs: Mapping[str, ValueType]
+    """In the order in which nodes read them."""
     outputs: Mapping[str, str]
-    """Output port to the value that it returns."""
+    """Output port to the value that it returns, in the order in which nodes compute the values."""
     nodes: tuple[Node, ...] = field(repr=False)
     """In topological order."""
     doc: str = ""

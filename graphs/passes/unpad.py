@@ -92,7 +92,7 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
                 blocks[visit.module] = around
     outputs = {name: planner.place(type_) for name, type_ in graph.outputs.items()}
     axes = tuple(axis for axis in kinds if axis in planner.unpadded)
-    whole = Around(graph.name, planner.places(graph.inputs), outputs, tuple(graph.inputs))
+    whole = Around(graph.name, planner.places(graph.inputs), outputs)
     kept = planner.places(_read_by_steps(graph))
     return UnpadPlan(axes, whole, masks, blocks, padded, kept)
 
@@ -219,9 +219,7 @@ class _Planner:
             outputs = dict.fromkeys(outputs)
         if not inputs and not any(outputs.values()):
             return None
-        ports = tuple(port.name for port in _wired(part) if not port.optional)
-        named = tuple(port for port in part.inputs if port not in ports)
-        return Around(part.key, inputs, outputs, ports, named, part.block.unpads)
+        return Around(part.key, inputs, outputs, part.block.unpads)
 
 
 def _by_row(signature: Signature) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from ...graphs.ir.graph import Graph, Node, RepeatNode, Scope
 from ...graphs.ir.moving import fixed_outputs, moving_ports, saved_values, state_owner
 from .execution import begin_lines
-from .forward import call, given_ports, loop_lines, returned, run_lines, targets
+from .forward import by_name, call, given_ports, loop_lines, returned, run_lines, targets
 from .losses import weighing_first
 
 KEPT = "="
@@ -96,7 +96,7 @@ def begin_text(
     fixed = [name for name in scope.inputs if name not in moving_in]
     needed = _fixed_needed(scope, moving, root=root)
     before, after = around
-    lines = [f"    def begin(self, {', '.join(['capacity', *fixed])}):", *before]
+    lines = [f"    def begin(self, {', '.join(by_name('capacity', fixed))}):", *before]
     states = []
     for node in scope.nodes:
         ports = moving_ports(node, moving)
@@ -145,7 +145,7 @@ def step_text(
     With `losses`, as in objectives, the root also returns losses and scores.
     """
     moves = [name for name in scope.inputs if name in moving_in]
-    lines = [f"    def step(self, {', '.join([*moves, 'state', 'position'])}):"]
+    lines = [f"    def step({', '.join(by_name('self', [*moves, 'state', 'position']))}):"]
     here = _texts_in_step(scope, names, moving, batches, root=root)
     for node in weighing_first(scope) if root else scope.nodes:
         ports = moving_ports(node, moving)
@@ -176,7 +176,7 @@ def read_text(
         if ports and (gives or node.steps):
             needed |= set(node.wires.values())
             lines[:0] = _step_lines(scope, node, here, ports)
-    head = f"    def read_prompt(self, {', '.join([*moves, 'state', 'position'])}):"
+    head = f"    def read_prompt({', '.join(by_name('self', [*moves, 'state', 'position']))}):"
     return "\n".join([head, *(lines or ["        pass"])]) + "\n"
 
 
@@ -229,14 +229,14 @@ def _step_lines(
     pad = " " * 8
     if not node.steps:
         module = f'state["{node.name}"]' if selected else f"self.{node.module}"
-        text = call(module, node, names, node.wires)
+        text = call(module, names, node.wires)
         yield f"{pad}{targets(node, names)} = {text}"
         return
     wires = {port: value for port, value in node.wires.items() if port in ports}
     if not isinstance(node, RepeatNode):
         state = f'state["{state_owner(scope, node)}"]'
         wires |= {"state": state, "position": "position"}
-        text = call(f"self.{node.module}.step", node, names, wires)
+        text = call(f"self.{node.module}.step", names, wires)
         yield f"{pad}{targets(node, names)} = {text}"
         return
     yield from loop_lines(node, names, wires, pad, step=True)

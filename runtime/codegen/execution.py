@@ -189,24 +189,25 @@ def _inside(around: Around) -> str:
 
 def _padded(around: Around, when: str) -> str:
     """Return the body of a subclass that pads its inputs and unpads its outputs."""
-    ports = [*around.ports, *(f"{port}=None" for port in around.named)]
-    given = ", ".join([*around.ports, *(f"{port}={port}" for port in around.named)])
     lines = [
         '    """Its inputs are padded for it, and its outputs are unpadded."""',
         "",
         _places(around),
         "",
-        f"    def forward(self, {', '.join(ports)}):",
+        "    def forward(self, *args, **ports):",
         f"        if {when}:",
     ]
     for port, place in around.inputs.items():
         given_place = f'"{place.axis}", {place.dim}, {place.rank}'
-        lines.append(f"            {port} = self.batched.padded({port}, {given_place})")
+        value = f'ports["{port}"]'
+        lines.append(
+            f'            {value} = self.batched.padded(ports.get("{port}"), {given_place})'
+        )
     if not around.inputs:
         lines.pop()
     count = len(around.outputs)
     found = [f"y_{number}" for number in range(count)] if count > 1 else ["y"]
-    lines.append(f"        {', '.join(found)} = super().forward({given})")
+    lines.append(f"        {', '.join(found)} = super().forward(*args, **ports)")
     unpadded = {
         name: f'without_padding({name}, self.batched.rows["{place.axis}"], {place.dim})'
         for name, place in zip(found, around.outputs.values(), strict=True)

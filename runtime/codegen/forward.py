@@ -25,8 +25,8 @@ def signature_line(
 ) -> str:
     """Return the line `def METHOD(...)`, with annotations; two or more lines if it is long."""
     gives = "dict[str, Tensor]" if root else "Tensor" if outputs == 1 else "tuple[Tensor, ...]"
-    more = ["*", f"{PROJECTED}: bool = True"] if projected else []
-    arguments = ", ".join(["self", *(f"{name}: Tensor" for name in scope.inputs), *more])
+    more = [f"{PROJECTED}: bool = True"] if projected else []
+    arguments = ", ".join(by_name("self", [*(f"{name}: Tensor" for name in scope.inputs), *more]))
     line = f"    def {method}({arguments}) -> {gives}:"
     if len(line) <= WIDTH:
         return line
@@ -41,6 +41,12 @@ def signature_line(
         )
         + f"\n    ) -> {gives}:"
     )
+
+
+def by_name(first: str, others: Iterable[str]) -> list[str]:
+    """Return the arguments of a method: one by position, the others by name alone."""
+    named = list(others)
+    return [first, "*", *named] if named else [first]
 
 
 def doc_lines(scope: Scope) -> Iterable[str]:
@@ -95,28 +101,16 @@ def variables(scope: Scope) -> dict[str, str]:
     return names
 
 
-def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, str]) -> str:
-    """Return a call that passes required ports by position and the others by name.
+def call(target: str, names: Mapping[str, str], given: Mapping[str, str]) -> str:
+    """Return a call that passes every port by name.
 
     Args:
         target: the expression to call.
-        node: the node, for the order of its ports.
         names: value to local variable.
         given: port to value, or to a Python expression when the value has no variable.
     """
-    if holds_model(node):
-        order = []  # a model takes its inputs by name
-    elif isinstance(node, BlockNode):
-        order = [p.name for p in node.part.signature.inputs if not p.optional]
-    elif isinstance(node, RepeatNode) and node.instead:
-        order = []  # templates may list their ports in different orders
-    else:
-        order = list(node.body.inputs)
-    first = [names.get(given[port], given[port]) for port in order if port in given]
-    rest = [
-        f"{port}={names.get(value, value)}" for port, value in given.items() if port not in order
-    ]
-    return f"{target}({', '.join([*first, *rest])})"
+    arguments = (f"{port}={names.get(value, value)}" for port, value in given.items())
+    return f"{target}({', '.join(arguments)})"
 
 
 def targets(node: Node, names: Mapping[str, str]) -> str:
@@ -145,7 +139,7 @@ def run_lines(
         left = execution.leaves_map(node.name)
         if left and holds_model(node):
             wires[PROJECTED] = "not self.training"
-        text = call(f"self.{node.module}", node, names, wires)
+        text = call(f"self.{node.module}", names, wires)
         if left and isinstance(node, BlockNode):
             (value,) = node.wires.values()
             text = f"{names[value]} if self.training else {text}"
@@ -187,7 +181,7 @@ def loop_lines(
     if step:
         inside |= {"state": "layer_state", "position": "position"}
     target = (copies if node.share else "layer") + (".step" if step else "")
-    yield f"{indent}    {targets(node, names)} = {call(target, node, names, inside)}"
+    yield f"{indent}    {targets(node, names)} = {call(target, names, inside)}"
     for port in node.collect:
         yield f"{indent}    {names[one.format(port)]}.append({names[_each(node, port)]})"
     for port in node.collect:

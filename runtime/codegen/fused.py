@@ -114,7 +114,7 @@ def _group_lines(
             for port, value in node.wires.items()
             if port in ports or graph.root.type_of(value).axes == axes
         }
-        arguments = call("", node, names, given).removeprefix("(")
+        arguments = call("", names, given).removeprefix("(")
         lines.append(
             f"{pad}        reading(self.{node.module}, {_weight(graph, node)!r}, {arguments},"
         )

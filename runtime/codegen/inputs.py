@@ -30,7 +30,7 @@ def checked_call(types: Mapping[str, ValueType], flags: Collection[str] = ()) ->
     """Return a `__call__` for a module with these inputs, which checks them when it runs eagerly.
 
     Args:
-        types: name of each input to its type, in the order of `forward`.
+        types: name of each input to its type.
         flags: further arguments, which are not checked.
     """
     names = tuple(types)
@@ -40,10 +40,9 @@ def checked_call(types: Mapping[str, ValueType], flags: Collection[str] = ()) ->
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - becomes a method
         if not torch.compiler.is_compiling():
             named = {name: value for name, value in kwargs.items() if name not in flags}
-            given = {**dict(zip(names, args, strict=False)), **named}
-            if len(given) != len(args) + len(named) or given.keys() != wanted.keys():
+            if args or named.keys() != wanted.keys():
                 _refuse_names(self, names, args, named)
-            check_inputs(self, types, wanted, given)
+            check_inputs(self, types, wanted, named)
         return plain(self, *args, **kwargs)
 
     return __call__
@@ -108,20 +107,20 @@ def _refuse(name: str, types: Mapping[str, ValueType], problem: str, help_: str)
 def _refuse_names(
     model: nn.Module, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> None:
-    """Raise an error for missing, unknown, repeated or too many inputs."""
+    """Raise an error for missing or unknown inputs, and for those without a name."""
     wanted = f"{type(model).__name__}({', '.join(names)})"
-    if len(args) > len(names):
+    if args:
+        example = ", ".join(f"{name}=..." for name in names)
         raise InputError(
-            f"{len(args)} positional inputs, but the model has {len(names)}", place=wanted
+            f"{len(args)} of the inputs {'has' if len(args) == 1 else 'have'} no name",
+            place=wanted,
+            help=f"inputs have no order: pass them by name, as in model({example})",
         )
-    given = [*names[: len(args)], *kwargs]
     for name in kwargs:
         if name not in names:
             help_ = did_you_mean(name, names) or "remove it"
             raise InputError(f"unknown input '{name}'", place=wanted, help=help_)
-        if given.count(name) > 1:
-            raise InputError(f"input '{name}' is given twice", place=wanted)
-    missing = [name for name in names if name not in given]
+    missing = [name for name in names if name not in kwargs]
     raise InputError(
         f"input '{missing[0]}' is missing",
         place=wanted,

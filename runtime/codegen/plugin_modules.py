@@ -28,9 +28,9 @@ STEPPING = ("begin", "step")
 _FORMS = {
     "initialize": "write initialize(self, generator)",
     "__init__": "take the sizes and params of 'arguments', and the slots, by name",
-    "forward": "take the required input ports in order, and the optional ones by name",
+    "forward": "take the input ports by name",
     "begin": "take 'capacity', and by name the ports that do not move with the position",
-    "step": "take the ports that move with the position, and 'state' and 'position' by name",
+    "step": "take the ports that move with the position, 'state' and 'position' by name",
 }
 
 
@@ -158,10 +158,8 @@ def _fits(block: BlockType, kind: type[nn.Module], method: str, call: ast.Call) 
 
 def _fits_slot(part: Part, kind: type[nn.Module]) -> None:
     """Refuse a `forward` that does not take the ports of a block in a slot."""
-    required = [port.name for port in part.signature.inputs if not port.optional]
-    first = [name for name in part.inputs if name in required[:1]]
-    names = [name for name in part.inputs if name not in first]
-    _takes(part.block, kind.forward, "forward", len(first), names)
+    if not part.block.fills:  # docs/write-a-block.md has the protocol of the others
+        _takes(part.block, kind.forward, "forward", 0, list(part.inputs))
 
 
 def _takes(
@@ -190,25 +188,6 @@ def _takes(
         wanted += [", ".join(names)] if names else []
         problem = f"weft calls it with {' and '.join(wanted) or 'no arguments'}: {error}"
         raise wrong(block, method, problem, _FORMS[method]) from error
-    if method == "forward" and given > 1:
-        _same_order(block, signature, given)
-
-
-def _same_order(block: BlockType, signature: inspect.Signature, given: int) -> None:
-    """Refuse a `forward` whose arguments are the required ports in another order."""
-    taken = [*signature.parameters][1 : given + 1]
-    required = _required(block)
-    for place, name in enumerate(required[:given]):
-        if name in taken and taken.index(name) != place:
-            problem = f"its arguments are {', '.join(taken)}; the ports are {', '.join(required)}"
-            raise wrong(block, "forward", problem, "put both into the same order")
-
-
-def _required(block: BlockType) -> list[str]:
-    """Return the required input ports of the example, in order."""
-    params = block.params.model_validate(block.example)
-    signature = block.signature(params, frozenset(block.example_inputs))
-    return [port.name for port in signature.inputs if not port.optional]
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:

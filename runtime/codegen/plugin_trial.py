@@ -170,7 +170,7 @@ class _Trial:
                 inner = self.module.get_submodule(below)
                 hook = inner.register_forward_hook(_comparing(part, sizes))
                 hooks.callback(hook.remove)
-            self._called("forward", lambda: self._pass(self.module, given))
+            self._called("forward", lambda: self.module(**given))
         if self.moving and self.node.steps and self.graph.step_axis is not None:
             self._step(given, sizes, self.graph.step_axis)
 
@@ -193,16 +193,9 @@ class _Trial:
         if block.key in plug_ins(self.graph) and not isinstance(state, State | dict):
             problem = f"it returns {type(state).__name__}, not a State"
             raise wrong(block, "begin", problem, "return weft.State(carried=..., appended=...)")
-        made = self._called("step", lambda: self._pass(module.step, now, state=state, position=0))
+        made = self._called("step", lambda: module.step(**now, state=state, position=0))
         if made is not None and block.key in plug_ins(self.graph):
             _compare(self.node.part, "step", made, one)
-
-    def _pass(self, method: Callable[..., Any], given: Mapping[str, Tensor], **more: Any) -> Any:
-        """Call a method as generated code does: required ports by position, others by name."""
-        ports = self.node.part.signature.inputs
-        first = [one.name for one in ports if not one.optional and one.name in given]
-        rest = {name: value for name, value in given.items() if name not in first}
-        return method(*(given[name] for name in first), **rest, **more)
 
     def _inputs(
         self, types: Mapping[str, ValueType], sizes: Mapping[str, int]

@@ -96,7 +96,7 @@ def test_the_encoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
     pull = torch.randn(3, 6, 16, dtype=dtype)
     x_ours, x_theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
 
-    found = ours(x_ours, mask)
+    found = ours(x=x_ours, mask=mask)
     expected = theirs(x_theirs, src_key_padding_mask=~mask)
     (found * pull).sum().backward()
     (expected * pull).sum().backward()
@@ -123,7 +123,7 @@ def test_the_decoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
     x_ours, x_theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     memory_ours, memory_theirs = memory.clone().requires_grad_(), memory.clone().requires_grad_()
 
-    found = ours(x_ours, memory_ours, mask)
+    found = ours(x=x_ours, memory=memory_ours, mask=mask)
     expected = theirs(x_theirs, memory_theirs, tgt_mask=hidden, memory_key_padding_mask=~mask)
     (found * pull).sum().backward()
     (expected * pull).sum().backward()

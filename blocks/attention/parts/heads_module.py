@@ -31,6 +31,6 @@ class MergeHeads(nn.Module):
     Source: Vaswani et al. 2017, section 3.2.2.
     """
 
-    def forward(self, x_BHTK: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return x [B, H, T, K] as [B, T, H * K]."""
-        return x_BHTK.transpose(1, 2).flatten(2)
+        return x.transpose(1, 2).flatten(2)

@@ -44,9 +44,9 @@ class HeadGates(nn.Module):
         """Set the scalars to their initial value."""
         nn.init.constant_(self.weight, self.start)
 
-    def forward(self, x_BHTD: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return x [B, H, T, D] with each head multiplied by its scalar."""
-        return x_BHTD * self.weight[:, None, None].to(x_BHTD.dtype)
+        return x * self.weight[:, None, None].to(x.dtype)
 
 
 class TalkingHeads(nn.Module):
@@ -64,7 +64,7 @@ class TalkingHeads(nn.Module):
         """Start with the identity, which is attention without the map."""
         nn.init.eye_(self.weight)
 
-    def forward(self, x_BHTS: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return the combinations of x [B, H, T, S], in the same shape."""
-        product_BHTS: Tensor = (self.weight.to(x_BHTS.dtype) @ x_BHTS.flatten(2)).view_as(x_BHTS)
+        product_BHTS: Tensor = (self.weight.to(x.dtype) @ x.flatten(2)).view_as(x)
         return product_BHTS

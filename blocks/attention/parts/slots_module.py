@@ -7,7 +7,7 @@ and value widths of one head; R rows = N sentences x beams, L positions of a dec
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -85,9 +85,9 @@ class Parts(nn.Module):
             return x
         own = self._own(slot, wires)
         if states is not None and slot in states:
-            y: Tensor = part.step(x, state=states[slot], position=position, **own)
+            y: Tensor = part.step(x=x, state=states[slot], position=position, **own)
         else:
-            y = part(x, **own)
+            y = part(x=x, **own)
         return y
 
     def _rotate(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
@@ -119,7 +119,7 @@ class Parts(nn.Module):
             found["inner"] = term
         for name in ("score", "after_softmax"):
             if getattr(self, name) is not None:
-                found[name] = functools.partial(getattr(self, name), **self._own(name, wires))
+                found[name] = _of_x(getattr(self, name), self._own(name, wires))
         if self.score is not None:
             found["elementwise"] = getattr(self.score, "elementwise", False)
         return found
@@ -148,6 +148,16 @@ class Parts(nn.Module):
             allowed = allowed & of_pairs(pairs, query_T, key_S, query_RHTK.size(0))
         base = query_RHTK.new_zeros(1, 1, *allowed.shape[-2:]) if bias is None else bias
         return base.masked_fill(~allowed, float("-inf"))
+
+
+def _of_x(part: Any, wires: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return a part as a function of its port `x`, with the wires that it reads."""
+
+    def function(x: Tensor) -> Tensor:
+        y: Tensor = part(x=x, **wires)
+        return y
+
+    return function
 
 
 def repeated(fixed: Mapping[str, Tensor], rows: int, skip: Collection[str]) -> dict[str, Tensor]:

@@ -35,38 +35,30 @@ class Reading:
     """It sums over items, and its first output is the loss."""
     weight: float
     """The expected gradient of the loss, relative to those of the others."""
-    given: tuple[Tensor | int, ...]
-    """Its positional arguments; an integer is the number of a linear map."""
-    named: Mapping[str, Tensor | int]
-    """Its arguments by name."""
-
-    def values(self) -> tuple[Tensor | int, ...]:
-        """Return all arguments."""
-        return (*self.given, *self.named.values())
+    reads: Mapping[str, Tensor | int]
+    """Its arguments by name; an integer is the number of a linear map."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Reading:
         """Return the reading with every tensor changed."""
-
-        def changed(value: Tensor | int) -> Tensor | int:
-            return change(value) if isinstance(value, Tensor) else value
-
-        named = {name: changed(value) for name, value in self.named.items()}
-        return replace(self, given=tuple(map(changed, self.given)), named=named)
+        changed = {
+            name: change(value) if isinstance(value, Tensor) else value
+            for name, value in self.reads.items()
+        }
+        return replace(self, reads=changed)
 
     def run(self, logits: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return the outputs of the loss, with the logits of all maps."""
+        arguments = {
+            name: value if isinstance(value, Tensor) else logits[value]
+            for name, value in self.reads.items()
+        }
+        outputs = self.loss(**arguments)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
 
-        def argument(value: Tensor | int) -> Tensor:
-            return value if isinstance(value, Tensor) else logits[value]
 
-        named = {name: argument(value) for name, value in self.named.items()}
-        found = self.loss(*map(argument, self.given), **named)
-        return found if isinstance(found, tuple) else (found,)
-
-
-def reading(loss: nn.Module, weight: float, *given: Tensor | int, **named: Tensor | int) -> Reading:
+def reading(loss: nn.Module, weight: float, **reads: Tensor | int) -> Reading:
     """Return a loss with its arguments, in which integers stand for linear maps."""
-    return Reading(loss, weight, given, named)
+    return Reading(loss, weight, reads)
 
 
 def losses_in_chunks(
@@ -92,7 +84,8 @@ def losses_in_chunks(
         ValueError: the leading axes of two values differ.
     """
     shape = maps[0].x.shape[:-1]
-    others = [value for one in readings for value in one.values() if isinstance(value, Tensor)]
+    reads = [value for loss in readings for value in loss.reads.values()]
+    others = [value for value in reads if isinstance(value, Tensor)]
     for found in (*(one.x.shape[:-1] for one in maps), *(value.shape for value in others)):
         if found != shape:
             msg = f"a value has the leading axes {tuple(found)}, and not {tuple(shape)}"
@@ -121,7 +114,7 @@ def _counted(readings: Sequence[Reading]) -> Tensor:
     """Return a mask of the positions that at least one loss counts, [R]."""
     found: list[Tensor] = []
     for one in readings:
-        values = [value for value in one.values() if isinstance(value, Tensor)]
+        values = [value for value in one.reads.values() if isinstance(value, Tensor)]
         valid = [value if value.dtype == torch.bool else value >= 0 for value in values]
         found.append(torch.stack(valid).all(0))
     return torch.stack(found).any(0)

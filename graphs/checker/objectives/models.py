@@ -29,6 +29,7 @@ from ...ir.block_type import Port
 from ...ir.dims import UNKNOWN
 from ...ir.graph import Graph, Scope, TemplateNode
 from ...ir.value_type import sizes_of_inputs, substitute
+from ...order import leading
 from ..params import holds_missing
 from ..ports import (
     Checker,
@@ -109,7 +110,12 @@ def infer_model(
         checker.held[same] = in_axes(graph.root, axes)
     body = checker.held[same]
     made = TemplateNode(
-        name=key, at=at, wires=node.in_, outputs=body.gives(), body=body, model=graph
+        name=key,
+        at=at,
+        wires=leading(node.in_, body.inputs),
+        outputs=body.gives(),
+        body=body,
+        model=graph,
     )
     return made, ports
 

@@ -44,7 +44,8 @@ def watched(graph: Graph, ours: nn.Module, theirs: nn.Module) -> Iterator[LayerO
     """Record the inputs of the first layers and the outputs of all layers during a run."""
     layers = LayerOutputs()
     with ExitStack() as hooks:
-        for (name, mine), (other, their) in _stacks(graph, ours, theirs):
+        for (node, mine), (other, their) in _stacks(graph, ours, theirs):
+            name, port = node.name, node.carry[0] if node.carry else ""
             pairs = zip(mine, their, strict=True)
             for place, (one, two) in enumerate(pairs):
                 for module, path, seen in (
@@ -54,7 +55,7 @@ def watched(graph: Graph, ours: nn.Module, theirs: nn.Module) -> Iterator[LayerO
                     hooks.callback(module.register_forward_hook(_output_to(seen, path)).remove)
                     if place == 0:
                         entry = module.register_forward_pre_hook(
-                            _input_to(seen, f"the input of {path}"), with_kwargs=True
+                            _input_to(seen, f"the input of {path}", port), with_kwargs=True
                         )
                         hooks.callback(entry.remove)
                 if place == 0:
@@ -65,10 +66,10 @@ def watched(graph: Graph, ours: nn.Module, theirs: nn.Module) -> Iterator[LayerO
 
 def _stacks(
     graph: Graph, ours: nn.Module, theirs: nn.Module
-) -> list[tuple[tuple[str, nn.ModuleList], tuple[str, nn.ModuleList]]]:
+) -> list[tuple[tuple[RepeatNode, nn.ModuleList], tuple[str, nn.ModuleList]]]:
     """Return the corresponding stacks of layers, in the order of execution; none if unclear."""
     mine = [
-        (node.name, stack)
+        (node, stack)
         for node in graph.root.nodes
         if isinstance(node, RepeatNode)
         and isinstance(stack := getattr(ours, node.module), nn.ModuleList)
@@ -93,9 +94,11 @@ def _output_to(seen: dict[str, Tensor], path: str) -> Any:
     return keep
 
 
-def _input_to(seen: dict[str, Tensor], path: str) -> Any:
+def _input_to(seen: dict[str, Tensor], path: str, port: str) -> Any:
+    """Return a hook that keeps the first input of a layer; in ours, that is a carried port."""
+
     def keep(_module: nn.Module, args: Any, given: Mapping[str, Any]) -> None:
-        value = args[0] if args else next(iter(given.values()), None)
+        value = given.get(port, args[0] if args else next(iter(given.values()), None))
         if isinstance(value, Tensor):
             seen.setdefault(path, value)
 

@@ -83,7 +83,7 @@ def test_weights_equal_the_definition(kv_heads: int, *, causal: bool) -> None:
         {"position": Rotary(4)},
         {"score": SoftCap(2.0), "position": Alibi(4)},
         {"score": TalkingHeads(4), "after_softmax": TalkingHeads(4)},
-        {"after_query": nn.Tanh(), "after_key": nn.Tanh()},
+        {"after_query": SoftCap(1.0), "after_key": SoftCap(0.5)},
     ],
     ids=lambda parts: ", ".join(type(part).__name__ for part in parts.values()),
 )

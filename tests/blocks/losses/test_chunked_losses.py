@@ -48,9 +48,9 @@ def together(
     (first, nll), (second, _), (divergence,) = losses_in_chunks(
         maps,
         [
-            reading(CrossEntropy(0.1), 1.0, 0, labels, mask=mask),
-            reading(CrossEntropy(0.1), 1.0, 1, labels, mask=mask),
-            reading(KLDivergence(1.0, "symmetric"), ALPHA, 0, 1, mask),
+            reading(CrossEntropy(0.1), 1.0, logits=0, labels=labels, mask=mask),
+            reading(CrossEntropy(0.1), 1.0, logits=1, labels=labels, mask=mask),
+            reading(KLDivergence(1.0, "symmetric"), ALPHA, logits=0, target=1, mask=mask),
         ],
     )
     assert not nll.requires_grad

@@ -33,11 +33,12 @@ def test_one_binary_label_worked_out_by_hand() -> None:
     classes = torch.tensor([[1, 0, -1]])
     loss = BinaryCrossEntropy()
 
-    found = loss(logits, classes)
+    found = loss(logits, classes=classes)
 
     assert found.item() == pytest.approx(-math.log(0.75) - math.log(0.25))
     assert loss.weight(classes=classes).item() == 2
-    assert loss(logits, classes == 1, classes >= 0).item() == pytest.approx(found.item())
+    masked = loss(logits, truth=classes == 1, mask=classes >= 0)
+    assert masked.item() == pytest.approx(found.item())
     assert loss.weight(truth=classes == 1).item() == 3
     assert loss.weight(truth=classes == 1, mask=classes >= 0).item() == 2
 
@@ -67,5 +68,5 @@ def test_numbers_are_compared_with_vectors_of_one() -> None:
     loss = MeanSquaredError()
     target = torch.tensor([1.0, 2.0])
 
-    assert loss(torch.tensor([[3.0], [0.0]]), target).item() == 8.0
+    assert loss(torch.tensor([[3.0], [0.0]]), numbers=target).item() == 8.0
     assert loss.weight(numbers=target).item() == 2

@@ -110,7 +110,7 @@ def test_contrast_is_the_cross_entropy_of_similarities(directions: str) -> None:
     ids = torch.zeros(5, 3, dtype=torch.int64)
     loss = Contrastive(0.2, directions)
 
-    found = loss(x, z, ids)
+    found = loss(x, z, ids=ids)
 
     score = F.cosine_similarity(x[:, None], z[None], dim=-1) / 0.2
     wanted = F.cross_entropy(score, torch.arange(5), reduction="sum")
@@ -125,4 +125,4 @@ def test_a_single_pair_has_nothing_to_choose_from() -> None:
     """The softmax of one similarity is 1, so its loss is 0."""
     x, z = torch.randn(2, 1, 8)
 
-    assert Contrastive()(x, z, x).item() == 0.0
+    assert Contrastive()(x, z, ids=x).item() == 0.0

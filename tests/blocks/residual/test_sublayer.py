@@ -39,6 +39,14 @@ class Tenfold(nn.Module):
         return self(x, state.fixed["more"][0].item() + 0 * position)
 
 
+class Same(nn.Module):
+    """What it reads."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return it."""
+        return x
+
+
 def test_post_order_norms_the_sum() -> None:
     """Compute norm(x + f(x)): (1, 3) + (10, 30) = (11, 33), with mean 22 and deviation 11."""
     block = Sublayer(2, "post", eps=1e-6, f=Tenfold())
@@ -152,9 +160,7 @@ def test_two_sublayers_read_the_same_and_add_up() -> None:
 def test_each_of_two_sublayers_takes_its_wires() -> None:
     """`more` is passed to the slot with such a port, in `forward` and `step`, for every beam."""
     ports = {"f": (), "g": ("more",)}
-    block = ParallelSublayer(
-        2, norm="none", f=nn.Identity(), g=Tenfold(), ports=ports, stepping=("g",)
-    )
+    block = ParallelSublayer(2, norm="none", f=Same(), g=Tenfold(), ports=ports, stepping=("g",))
     x = torch.tensor([[[1.0, 3.0]]])
     capacity = Capacity(1, 1, 1, torch.float32, torch.device("cpu"))
 

@@ -244,8 +244,8 @@ def test_check_raises_every_finding(edit: Edit) -> None:
         check(form, registry(), source="mine.json")
 
     assert [(f.at, f.source) for f in error.value.findings] == [
-        ("/params/width", "mine.json"),
         ("/params/height", "mine.json"),
+        ("/params/width", "mine.json"),
     ]
 
 

@@ -62,8 +62,8 @@ def test_every_param_without_effect_is_reported(edit: Edit, findings_of: Finding
     found = findings_of(edit(edits | {f"{FORWARD}/eps": "=small"}))
 
     assert [(f.code, f.at) for f in found] == [
-        ("P08", f"{FORWARD}/order"),
         ("P08", f"{FORWARD}/eps"),
+        ("P08", f"{FORWARD}/order"),
     ]
 
 

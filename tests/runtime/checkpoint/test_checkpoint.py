@@ -43,7 +43,8 @@ def outputs(model: Any) -> torch.Tensor:
     """Return the logits for a fixed input."""
     ids = torch.tensor([[4, 5, 6]])
     with torch.no_grad():
-        logits: torch.Tensor = model(ids, torch.ones(1, 3, dtype=torch.bool), ids)["logits"]
+        mask = torch.ones(1, 3, dtype=torch.bool)
+        logits: torch.Tensor = model(source=ids, source_mask=mask, target=ids)["logits"]
     return logits
 
 

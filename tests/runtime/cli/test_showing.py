@@ -180,7 +180,7 @@ def test_the_code_of_decoding_with_a_shortlist(capsys: Capture) -> None:
     passes = printed(capsys, *wanted, "--passes")
 
     assert '            "head": select_outputs(self.head, capacity.candidates),\n' in code
-    assert '        head = state["head"](decoder)\n' in code
+    assert '        head = state["head"](x=decoder)\n' in code
     assert plain == printed(capsys, "transformer-base", "--decode", "--code")
     assert "select_outputs" not in plain
     assert "head computes the logits of the pieces that a batch may need" in passes

@@ -205,8 +205,8 @@ def test_tracebacks_show_the_generated_line(graph: GraphOf, inputs: Inputs) -> N
     frames = traceback.extract_tb(caught.value.__traceback__)
     lines = [frame.line for frame in frames if frame.filename.startswith("<weft_generated")]
     assert lines == [
-        "encoder = layer(encoder, source_mask)",
-        "self_attention = self.self_attention(x, mask=mask)",
+        "encoder = layer(x=encoder, mask=source_mask)",
+        "self_attention = self.self_attention(x=x, mask=mask)",
     ]
 
 
@@ -226,7 +226,8 @@ def test_begin_runs_the_encoder_and_the_memorys_keys_once(graph: GraphOf, inputs
 
     state = model.begin(capacity, source=batch["source"], source_mask=batch["source_mask"])
     for position in range(5):
-        model.step(batch["target"][:, position : position + 1], state=state, position=position)
+        now = batch["target"][:, position : position + 1]
+        model.step(target=now, state=state, position=position)
 
     assert calls == dict.fromkeys(watched, 1) | {"decoder.1.self_attention.f.key": 5}
 

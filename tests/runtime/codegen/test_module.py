@@ -263,16 +263,16 @@ class Layer(nn.Module):
         super().__init__()
         self.map = Linear(d_in=4, d_out=4, bias=True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        map = self.map(x)
+    def forward(self, *, x: Tensor) -> Tensor:
+        map = self.map(x=x)
         return map
 
     def begin(self, capacity):
         return {
         }
 
-    def step(self, x, state, position):
-        map = self.map(x)
+    def step(self, *, x, state, position):
+        map = self.map(x=x)
         return map
 
 
@@ -284,7 +284,7 @@ class Stacks(nn.Module):
         self.lower = nn.ModuleList([Layer() for _ in range(2)])
         self.upper = nn.ModuleList([Layer() for _ in range(2)])
 
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
+    def forward(self, *, x: Tensor) -> dict[str, Tensor]:
         """Return the outputs by name.
 
         Args:
@@ -295,10 +295,10 @@ class Stacks(nn.Module):
         """
         lower = x
         for layer in self.lower:
-            lower = layer(lower)
+            lower = layer(x=lower)
         upper = lower
         for layer in self.upper:
-            upper = layer(upper)
+            upper = layer(x=upper)
         return {"x": upper}
 
     def begin(self, capacity):
@@ -307,21 +307,21 @@ class Stacks(nn.Module):
             "upper": [layer.begin(capacity) for layer in self.upper],
         }
 
-    def step(self, x, state, position):
+    def step(self, *, x, state, position):
         lower = x
         for layer, layer_state in zip(self.lower, state["lower"], strict=True):
-            lower = layer.step(lower, state=layer_state, position=position)
+            lower = layer.step(x=lower, state=layer_state, position=position)
         upper = lower
         for layer, layer_state in zip(self.upper, state["upper"], strict=True):
-            upper = layer.step(upper, state=layer_state, position=position)
+            upper = layer.step(x=upper, state=layer_state, position=position)
         return {"x": upper}
 
-    def read_prompt(self, x, state, position):
+    def read_prompt(self, *, x, state, position):
         lower = x
         for layer, layer_state in zip(self.lower, state["lower"], strict=True):
-            lower = layer.step(lower, state=layer_state, position=position)
+            lower = layer.step(x=lower, state=layer_state, position=position)
         upper = lower
         for layer, layer_state in zip(self.upper, state["upper"], strict=True):
-            upper = layer.step(upper, state=layer_state, position=position)
+            upper = layer.step(x=upper, state=layer_state, position=position)
 '''
     )

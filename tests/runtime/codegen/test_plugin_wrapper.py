@@ -163,7 +163,7 @@ def test_steps_give_the_parallel_result(f: dict[str, Any], g: dict[str, Any], sl
         state = model.begin(capacity, memory=inputs["memory"], mask=inputs["mask"])
 
         steps = [
-            model.step(inputs["x"][:, t : t + 1], state=state, position=t)["y"] for t in range(3)
+            model.step(x=inputs["x"][:, t : t + 1], state=state, position=t)["y"] for t in range(3)
         ]
 
     torch.testing.assert_close(torch.cat(steps, 1), expected)
@@ -187,5 +187,5 @@ def test_the_generated_code_names_the_ports_of_each_slot() -> None:
 
     source = program_of(model).source
 
-    assert "ports={'f': ('memory', 'mask')}" in source
+    assert "ports={'f': ('mask', 'memory')}" in source
     assert "stepping=('f',)" in source

@@ -108,7 +108,7 @@ def test_the_module_implements_carry_and_collect(graph: Graph, x: Tensor) -> Non
     model = build(graph).eval()
     expected = by_hand(graph, model, x)
 
-    for port, value in model(x).items():
+    for port, value in model(x=x).items():
         torch.testing.assert_close(value, expected[port], rtol=0, atol=0)
         sizes = [{"B": 2, "T": 5}.get(str(axis), axis) for axis in graph.outputs[port].axes]
         assert list(value.shape) == sizes
@@ -117,9 +117,9 @@ def test_the_module_implements_carry_and_collect(graph: Graph, x: Tensor) -> Non
 def test_stepping_equals_the_parallel_forward(graph: Graph, x: Tensor) -> None:
     """One position at a time; each copy has its own state, even with shared weights."""
     model = build(graph).eval()
-    parallel = model(x)
+    parallel = model(x=x)
     state: Any = model.begin(Capacity(2, 1, 5, x.dtype, x.device))
-    steps = [model.step(x[:, t : t + 1], state=state, position=t) for t in range(5)]
+    steps = [model.step(x=x[:, t : t + 1], state=state, position=t) for t in range(5)]
 
     for port, expected in parallel.items():
         time = graph.outputs[port].axes.index("T")
@@ -192,7 +192,7 @@ def test_one_graph_serves_shared_copies(x: Tensor) -> None:
     eager, model = build(graph), build(graph)
     report = compile_model(model, "layers")
 
-    torch.testing.assert_close(model(x)["stack_x"], eager(x)["stack_x"])
+    torch.testing.assert_close(model(x=x)["stack_x"], eager(x=x)["stack_x"])
     assert report.found == report.expected == 1
 
 
@@ -270,5 +270,5 @@ def test_beams_are_along_the_batch_axis_wherever_it_is() -> None:
     state = model.begin(Capacity(2, 3, 5, source.dtype, source.device), source=source)
 
     collected = state["decode"]["=layers@1"]
-    expected = torch.stack([layer(source) for layer in model.encode]).repeat_interleave(3, 1)
+    expected = torch.stack([layer(x=source) for layer in model.encode]).repeat_interleave(3, 1)
     torch.testing.assert_close(collected, expected, rtol=0, atol=0)

@@ -114,7 +114,9 @@ def test_stepping_includes_the_template(graph: Graph, inputs: dict[str, torch.Te
     parallel = model(**inputs)["y"]
     fixed = {name: inputs[name] for name in ("memory", "mask")}
     state = model.begin(Capacity(2, 1, 5, torch.float32, torch.device("cpu")), **fixed)
-    steps = [model.step(inputs["x"][:, t : t + 1], state=state, position=t)["y"] for t in range(5)]
+    steps = [
+        model.step(x=inputs["x"][:, t : t + 1], state=state, position=t)["y"] for t in range(5)
+    ]
 
     torch.testing.assert_close(torch.cat(steps, 1), parallel, rtol=1e-5, atol=1e-6)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -39,6 +40,11 @@ def decoding(model: nn.Module) -> nn.Module:
         return decoder_of(model).module(model, torch.float32)
 
 
+def rows_of(vectors: torch.Tensor) -> int:
+    """Return the number of vectors in a tensor."""
+    return math.prod(vectors.shape[:-1])
+
+
 def test_the_encoder_computes_the_tokens_only() -> None:
     """Three sentences of 2, 9 and 3 tokens are 14 positions, not 27; a full batch stays padded."""
     model = made("transformer-tiny")
@@ -50,7 +56,8 @@ def test_the_encoder_computes_the_tokens_only() -> None:
     for module in without.modules():
         if isinstance(module, nn.ReLU) or type(module).__name__ == "FeedForward":
             module.register_forward_pre_hook(
-                lambda _, given: positions.append(given[0].numel() // given[0].size(-1))
+                lambda _, args, named: positions.append(rows_of([*args, *named.values()][0])),
+                with_kwargs=True,
             )
     found = begun(without, {"source": source, "source_mask": mask})
     assert positions

@@ -162,7 +162,10 @@ def test_only_attention_sees_padding() -> None:
     for path, module in model.named_modules():
         if not list(module.children()) and list(module.parameters(recurse=False)):
             module.register_forward_pre_hook(
-                lambda _, given, path=path: ranks.update({path: given[0].dim()})
+                lambda _, args, named, path=path: ranks.update(
+                    {path: [*args, *named.values()][0].dim()}
+                ),
+                with_kwargs=True,
             )
 
     model(**inputs)

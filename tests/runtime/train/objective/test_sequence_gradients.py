@@ -199,7 +199,7 @@ def test_early_exits_share_the_output_projection() -> None:
     x = model.position(model.embedding(begun(text)))
     losses = []
     for layer in model.decoder:
-        x = layer(x)
+        x = layer(x=x)
         x = x[0] if isinstance(x, tuple) else x
         losses.append(mean_nll(model.head(model.norm(x)), text, smoothing=0.0))
     assert_same(found, module, 0.5 * losses[0] + 0.5 * losses[1] + losses[2])
