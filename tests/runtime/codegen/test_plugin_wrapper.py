@@ -187,5 +187,5 @@ def test_the_generated_code_names_the_ports_of_each_slot() -> None:
 
     source = program_of(model).source
 
-    assert "ports={'f': ('mask', 'memory')}" in source
+    assert "ports={'f': ('memory', 'mask')}" in source
     assert "stepping=('f',)" in source
