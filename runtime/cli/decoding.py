@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from pydantic import Field
 
 from ...specs.findings import InputError
-from ..data.text_files import read_lines
+from ..data.text_files import STDIN, read_lines
 from ..decode.settings import GenerateSettings
 from ..system.arriving import take
 from .common import terminal
@@ -37,7 +37,14 @@ from .common.parameters import (
     option,
     out_option,
 )
-from .common.reading import as_it_arrives, prompts, text_lines
+from .common.reading import (
+    Mistakes,
+    answers_of,
+    as_it_arrives,
+    decoded_lines,
+    prompts,
+    text_lines,
+)
 
 if TYPE_CHECKING:
     from ..data.hub import Prompts
@@ -46,14 +53,17 @@ if TYPE_CHECKING:
     from ..decode.translate import TranslationRequest, Translator
     from ..model.model import Model
 
+_Prompt = tuple[int, tuple[str, InputError | None]]
+"""Number and text of a line, and why it is not text."""
 _LINE_ENDS = str.maketrans("\n\r", "  ")
 """Replaces line ends inside an output; a model may generate them as bytes."""
-_EMPTY = "its translation is an empty line"
 
 Input = Annotated[
     str | None,
     argument(
-        "INPUT", "File of lines, plain text or compressed. [default: standard input]", complete_files
+        "INPUT",
+        "File of lines, plain text or compressed. [default: standard input]",
+        complete_files,
     ),
 ]
 Output = Annotated[str | None, out_option("File to write. [default: standard output]")]
@@ -119,7 +129,7 @@ def translate(
     buffer: Buffer = None,
     progress: Progress = False,
     place: Place,
-) -> None:
+) -> int:
     """Translate a text line by line.
 
     Raises:
@@ -135,7 +145,8 @@ def translate(
     )
     ahead, translator = buffer or BUFFER, model.translator
     kept: deque[TranslationRequest] = deque()
-    requests = _requests(text_lines(source, _EMPTY), prefix, include, kept)
+    mistakes = Mistakes()
+    requests = _requests(text_lines(source, mistakes), prefix, include, kept)
     counter = counter_for("lines translated", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
@@ -150,13 +161,15 @@ def translate(
                 request = kept.popleft()
                 if json_ or alignment or attention:
                     record = _record_of(model, request, found, alignment, attention)
-                    file.write(json.dumps({"line": number, **record}, ensure_ascii=False) + "\n")
+                    record = {"line": number, **record, **mistakes.record(number)}
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
                 else:
                     _write_plain(file, translator, found, number)
                 file.flush()
         finally:
             if counter is not None:
                 counter.close()
+    return mistakes.exit_code()
 
 
 def counter_for(
@@ -326,12 +339,11 @@ def generate(
         int, Field(ge=1), typer.Option("--batch", help="Number of prompts decoded together.")
     ] = 16,
     place: PlaceOfOne,
-) -> None:
+) -> int:
     """Continue prompts line by line with a decoder-only model.
 
     Raises:
-        InputError: the checkpoint cannot be opened, cannot generate or has no tokenizer,
-            or a line does not consist of ids.
+        InputError: the checkpoint cannot be opened, cannot generate or has no tokenizer.
     """
     from ..checkpoint.tokenizers import prompts_of
     from ..decode.generate import check_generates
@@ -340,33 +352,53 @@ def generate(
     check_generates(model.graph)
     tokenizer = None if ids else prompts_of(model.checkpoint)
     each = settings.get("samples", 1)
-    lines = enumerate(text_lines(source, "continuing from an empty line"), 1)
+    mistakes = Mistakes()
+    lines = enumerate(decoded_lines(source), 1)
     arriving = as_it_arrives(lines, source, batch)
+
+    def answer(rows: Sequence[_Prompt]) -> list[list[Continuation]]:
+        prompts = [_ids(tokenizer, line, error) for _, (line, error) in rows]
+        found = model.generate(prompts, **settings)
+        return [found[row * each : (row + 1) * each] for row in range(len(rows))]
+
+    def refuse(index: int, error: InputError) -> None:
+        number = rows[index][0]
+        where = f"{source if source not in (None, '-') else STDIN}:{number}"
+        mistakes.add(number, InputError(error.problem, place=where, help=error.help))
+
     with terminal.writing(out) as file:
         while rows := take(arriving, batch):
-            prompts = [_ids(tokenizer, number, line) for number, line in rows]
-            found = model.generate(prompts, **settings)
-            for row, (number, line) in enumerate(rows):
-                mine = found[row * each : (row + 1) * each]
+            answers = answers_of(answer, rows, refuse)
+            for (number, (line, _)), mine in zip(rows, answers, strict=True):
                 if json_:
-                    records = [_continuation(tokenizer, one) for one in mine]
+                    records = [_continuation(tokenizer, one) for one in mine or ()]
                     record = {"line": number, "prompt": line, "continuations": records}
+                    record |= mistakes.record(number)
                     file.write(json.dumps(record, ensure_ascii=False) + "\n")
                     continue
-                for one in mine:
+                if mine is None:
+                    file.write(f"{number}\t\t\n" if each > 1 else "\n")
+                for one in mine or ():
                     text = _written(tokenizer, one).translate(_LINE_ENDS)
                     score_ = f"{number}\t{one.log_probability:.4f}\t" if each > 1 else ""
                     file.write(f"{score_}{text}\n")
             file.flush()
+    return mistakes.exit_code()
 
 
-def _ids(tokenizer: Prompts | None, number: int, line: str) -> list[int]:
+def _ids(tokenizer: Prompts | None, line: str, error: InputError | None) -> list[int]:
     """Return the ids of a prompt.
 
+    Args:
+        tokenizer: the tokenizer; None if lines consist of ids.
+        line: the line.
+        error: why it is not text.
+
     Raises:
-        InputError: a line of ids has other text, or the prompt is empty.
+        InputError: the line is not text or, for ids, has something else, or the prompt is empty.
     """
-    place = f"line {number}"
+    if error is not None:
+        raise error
     if tokenizer is not None:
         found = tokenizer.prompt(line)
     else:
@@ -375,11 +407,10 @@ def _ids(tokenizer: Prompts | None, number: int, line: str) -> list[int]:
         except ValueError:
             raise InputError(
                 "not a line of token ids",
-                place=place,
                 help="write whole numbers separated by spaces",
             ) from None
     if not found:
-        raise InputError("the prompt is empty", place=place, help="remove the line")
+        raise InputError("the prompt is empty", help="remove the line")
     return found
 
 

@@ -34,7 +34,7 @@ from .common.parameters import (
     option,
     out_option,
 )
-from .common.reading import as_it_arrives, text_lines
+from .common.reading import Mistakes, as_it_arrives, text_lines
 from .decoding import Buffer, Input, Output, Progress, counter_for
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 Form = Literal["line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"]
 """How `weft trees` writes a tree."""
-_EMPTY = "its tree is an empty line"
 
 
 @command(
@@ -94,7 +93,7 @@ def parse(
     buffer: Buffer = None,
     progress: Progress = False,
     place: PlaceOfParser,
-) -> None:
+) -> int:
     """Parse sentences line by line; an empty line gives an empty line.
 
     Raises:
@@ -115,7 +114,8 @@ def parse(
         ),
         constrained,
     )
-    words = map(raw_words_of if raw else words_of, text_lines(source, _EMPTY))
+    mistakes = Mistakes()
+    words = map(raw_words_of if raw else words_of, text_lines(source, mistakes))
     ahead = buffer or BUFFER
     sentences = as_it_arrives(words, source, ahead)
     counter = counter_for("lines parsed", source, out, asked=progress)
@@ -124,7 +124,8 @@ def parse(
             found = model.parser.parse(sentences, buffer=ahead, warn=terminal.warn)
             for number, one in enumerate(found, 1):
                 if json_:
-                    text = json.dumps({"line": number, **record(one)}, ensure_ascii=False)
+                    told = {"line": number, **record(one), **mistakes.record(number)}
+                    text = json.dumps(told, ensure_ascii=False)
                 elif one is None:
                     text = ""
                 else:
@@ -137,6 +138,7 @@ def parse(
         finally:
             if counter is not None:
                 counter.close()
+    return mistakes.exit_code()
 
 
 def record(found: Parse | None) -> dict[str, Any]:

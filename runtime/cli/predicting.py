@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from pydantic import Field
 
 from ...specs.findings import InputError, did_you_mean
+from ..data.readers.jsonl import is_blank, json_object
+from ..data.text_files import STDIN
 from ..system.arriving import take
 from .common import terminal
 from .common.command import DECODING, command, wrong
@@ -25,12 +27,13 @@ from .common.parameters import (
     overrides_option,
     refuse_test_set,
 )
-from .common.reading import as_it_arrives, text_lines
+from .common.reading import Mistakes, answers_of, as_it_arrives, decoded_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ..model.model import Model
+    from ..predict.predictor import Answer
 
 Predictor = Annotated[
     str | None,
@@ -55,15 +58,18 @@ Overrides = Annotated[
     'echo \'{"text": "A dog runs."}\' | weft predict outputs/genre/averaged',
     "weft predict outputs/m30k/best rows.jsonl --predictor beam --set beam=8 --details",
     note="A row is a JSON object with the raw values of the columns that the model reads, as in "
-    "its data; other keys are ignored. Images and sounds are paths. Each answer is one line of "
-    "JSON, in the order of the rows.",
+    "its data; other keys are ignored, and so are empty lines. Images and sounds are paths. Each "
+    "answer is one line of JSON, in the order of the rows. The answer to a wrong row is an object "
+    "with the key 'error'; the exit code is then 1.",
     memory="give a smaller --buffer: a batch has at most so many rows; or --device cpu",
 )
 def predict(
     checkpoint: Checkpoint,
     source: Annotated[
         str | None,
-        argument("ROWS", "File of JSON lines, plain or compressed. [default: stdin]", complete_files),
+        argument(
+            "ROWS", "File of JSON lines, plain or compressed. [default: stdin]", complete_files
+        ),
     ] = None,
     *,
     out: Annotated[str | None, out_option("File to write. [default: standard output]")] = None,
@@ -90,40 +96,57 @@ def predict(
         typer.Option("--progress", help="Count rows on stderr even if it is not a terminal."),
     ] = False,
     place: PlaceUncompiled,
-) -> None:
+) -> int:
     """Answer rows of JSON lines with a model that an objective trained.
 
     Raises:
-        InputError: the checkpoint cannot be opened, a row is invalid, or the predictor does not
-            fit.
+        InputError: the checkpoint or the file cannot be opened, or the predictor does not fit.
     """
     from ..model.answering import as_json, record_of
     from .decoding import counter_for
 
     model = open_checkpoints(checkpoint, None, place, compiled=False)
-    answered = 0
+    answered, mistakes = 0, Mistakes("rows")
+    part: list[_Row] = []
+    asked: list[_Row] = []
+    truncated: set[str] = set()
 
     def warn(row: int, problem: str) -> None:
-        terminal.warn(answered + row, problem, "row")
+        where = asked[row - 1].place
+        if where not in truncated:  # rows of a batch that is divided are read again
+            truncated.add(where)
+            terminal.warn(where, problem)
 
     ready = model.predictor(predictor_of(predictor, overrides), answers=answers, warn=warn)
+    raw = model.answering.raw
+
+    def answer(rows: Sequence[_Row]) -> list[Answer]:
+        asked[:] = rows
+        return ready.answers([raw(row.value()) for row in rows])
+
+    def refuse(index: int, error: InputError) -> None:
+        mistakes.add(answered + index, part[index].placed(error))
+
     rows = as_it_arrives(_rows(source), source, buffer)
-    raw = model.answering.raw if model.trained is not None else dict
     counter = counter_for("rows answered", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
-            while part := [raw(row) for row in take(rows, buffer)]:
-                found = ready.answers(part)
-                for one in found:
-                    value = record_of(one) if details else as_json(one.value)
+            while part := take(rows, buffer):
+                for number, one in enumerate(answers_of(answer, part, refuse), answered):
+                    if one is None:
+                        value = mistakes.record(number)
+                    else:
+                        value = record_of(one) if details else as_json(one.value)
                     file.write(json.dumps(value, ensure_ascii=False) + "\n")
                 file.flush()
                 answered += len(part)
+                truncated.clear()
                 if counter is not None:
                     counter.more(len(part))
         finally:
             if counter is not None:
                 counter.close()
+    return mistakes.exit_code()
 
 
 def predictor_of(name: str | None, overrides: list[str] | None) -> str | dict[str, Any] | None:
@@ -187,25 +210,38 @@ def refuse_idle(
         raise wrong(option, f"it has no effect on the predictor '{kind}' of this model")
 
 
-def _rows(source: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file of JSON lines.
+class _Row(NamedTuple):
+    """A line of a file of JSON lines."""
 
-    Raises:
-        InputError: a line is not a JSON object.
-    """
-    for number, line in enumerate(text_lines(source, "it is no row"), 1):
-        place = f"{source or 'standard input'}, line {number}"
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"the line is not JSON: {error}", place=place) from error
-        if not isinstance(row, dict):
-            raise InputError(
-                "the line is not a JSON object",
-                place=place,
-                help='write the values by column, such as {"text": "A dog runs."}',
-            )
-        yield row
+    line: str
+    place: str
+    """File and line."""
+    error: InputError | None
+    """Why the line is not text."""
+
+    def value(self) -> dict[str, Any]:
+        """Return the JSON object.
+
+        Raises:
+            InputError: the line is none.
+        """
+        if self.error is not None:
+            raise self.error
+        return json_object(self.line, self.place)
+
+    def placed(self, error: InputError) -> InputError:
+        """Return an error of this row with file and line."""
+        inside = error.place and not error.place.startswith(("row ", self.place))
+        problem = f"{error.problem}: {error.place}" if inside else error.problem
+        return InputError(problem, place=self.place, help=error.help)
+
+
+def _rows(source: str | None) -> Iterator[_Row]:
+    """Yield the lines of a file of JSON lines that are not empty, as a reader of data does."""
+    name = STDIN if source in (None, "-") else source
+    for number, (line, error) in enumerate(decoded_lines(source), 1):
+        if error is not None or not is_blank(line):
+            yield _Row(line, f"{name}:{number}", error)
 
 
 def test_rows(

@@ -136,16 +136,16 @@ def _refuse_old_line_ends(line: bytes, path: str) -> None:
     """
     if b"\r" in line[:-1] and not line.endswith(b"\n"):
         count = line.rstrip(b"\r").count(b"\r") + 1
-        name = _last(path)
         raise InputError(
             f"the {count} lines of the file end with carriage returns alone",
             place=path,
-            help=f"end them with line feeds, such as: tr '\\r' '\\n' < {name} > NEW",
+            help=f"end them with line feeds, such as: tr '\\r' '\\n'{_input(path, ' <')}",
         )
 
 
-def _last(path: str) -> str:
-    return path.rpartition("/")[2] or path
+def _input(path: str, mark: str = "") -> str:
+    """Return how a command line names the input of a program; "" for standard input."""
+    return "" if path == STDIN else f"{mark} {path.rpartition('/')[2]}"
 
 
 def refuse_missing_file(path: Path) -> None:
@@ -199,13 +199,13 @@ def decode(raw: bytes, path: str | Path, number: int, *, keep_end: bool = False)
 
 def _way_out(raw: bytes, path: str, number: int) -> str:
     """Return what to do about a file of which one line is not text in UTF-8."""
-    name = _last(path)
     encoding = unmarked_encoding(raw, number)
     if encoding is not None:
         return (
             f"the file seems to be {encoding} without a byte order mark; convert it to UTF-8:"
-            f" iconv -f {encoding.lower()} -t utf-8 {name}"
+            f" iconv -f {encoding.lower()} -t utf-8{_input(path)}"
         )
     if 0 in raw:
-        return f"the file is damaged or not a text; this removes the bytes: tr -d '\\0' < {name}"
-    return f"convert the file to UTF-8, such as: iconv -f latin1 -t utf-8 {name}"
+        removed = f"tr -d '\\0'{_input(path, ' <')}"
+        return f"the file is damaged or not a text; this removes the bytes: {removed}"
+    return f"convert the file to UTF-8, such as: iconv -f latin1 -t utf-8{_input(path)}"

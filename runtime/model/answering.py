@@ -263,13 +263,19 @@ class Answering:
         return [values_of(self.columns, record) for record in records]
 
     def raw(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a row of JSON values as a reader gives it: paths of images and sounds as paths."""
+        """Return the values by column of a row of JSON values, as in the files of the run.
+
+        A column has the value of its field, as in training, or of its name if there is no such
+        field.  Paths of images and sounds become paths.
+        """
         files = (ImageSettings, AudioSettings)
+        fields = {name: column.field for name, column in self.columns.items()}
+        values = {**row, **{name: row[key] for name, key in fields.items() if key in row}}
         return {
             name: Path(value)
             if isinstance(value, str) and isinstance(self.run.data.columns.get(name), files)
             else value
-            for name, value in row.items()
+            for name, value in values.items()
         }
 
     def losses(self, module: nn.Module, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

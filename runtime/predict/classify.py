@@ -191,10 +191,11 @@ class _Tags(_OnePass):
         words = len(value.split() if isinstance(value, str) else value)
         if len(first) != words or (first and first[-1] >= positions):
             raise InputError(
-                f"row {at + 1} has {words} words, but the model reads {len(first)} words in "
+                f"'{self.words}' has {words} words, but the model reads {len(first)} words in "
                 f"{positions} positions",
-                place=self.words,
-                help="separate words by spaces, and use a tokenizer whose pieces begin words",
+                place=f"row {at + 1}",
+                help="separate words by spaces, use a tokenizer whose pieces begin words, and"
+                " shorten a text that is truncated",
             )
 
 

@@ -72,6 +72,12 @@ class VocabularyColumn(TableColumn):
         found: Vocabulary = self.column.vocabulary  # type: ignore[attr-defined]
         return found
 
+    def truncated(self, value: Encoded, most: int) -> Encoded:
+        """Return a text with at most `most` positions: its beginning, and its special tokens."""
+        kept = max(0, len(value.arrays[""]) - max(0, value.length - most))
+        arrays = {**value.arrays, "": value.arrays[""][:kept]}
+        return Encoded(arrays, value.length - len(value.arrays[""]) + kept)
+
 
 def for_predictors(columns: Mapping[str, Prepared]) -> dict[str, TableColumn]:
     """Return prepared columns as predictors use them."""

@@ -15,7 +15,7 @@ from ...graphs.passes.feeding import feeding_by_name, feeding_graph
 from ...graphs.passes.objective import source_among
 from ...specs.findings import InputError
 from ..codegen.build import build_empty
-from .predictor import Column, Context, Row, TextColumn, values
+from .predictor import Column, Context, Row, TextColumn, read_value
 
 if TYPE_CHECKING:
     from ...graphs.ir.graph import Graph
@@ -162,7 +162,7 @@ class Sources:
             InputError: the row lacks a value, or it is invalid.
         """
         found = {
-            name: self.columns[name].encode(values(row, name, number)) for name in self.further
+            name: read_value(row, name, number, self.columns[name].encode) for name in self.further
         }
         return found, max((len(found[name]) for name in self.texts if name in found), default=0)
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...specs.findings import InputError
+from ..decode.positions import positions_of
+from .columns import VocabularyColumn
 from .feeding import Feeding
-from .predictor import Context, Row, values
+from .predictor import Context, Row, read_value
 
 POSITIONS = 16_384
 """Maximum positions of a batch, including padding."""
@@ -66,10 +69,14 @@ def passes(
         feeding: computes the inputs of the models.
         rows: raw values.
         equal: whether a batch contains only rows of equal length, so that nothing is padded.
+
+    Raises:
+        InputError: a value is missing or wrong.
     """
     names, device = feeding.columns, next(context.models[0].parameters()).device
+    most = positions_of(*context.models)
     encoded = {
-        name: [context.columns[name].encode(values(row, name, at)) for at, row in enumerate(rows)]
+        name: [_encoded(context, name, row, at, most) for at, row in enumerate(rows)]
         for name in names
     }
     lengths = [tuple(_length(encoded[name][at]) for name in names) for at in range(len(rows))]
@@ -85,6 +92,28 @@ def passes(
         for name in names:
             tensors |= context.columns[name].collate([encoded[name][at] for at in places])
         yield _passed(context, places, tensors, feeding(tensors, device))
+
+
+def _encoded(context: Context, name: str, row: Row, at: int, most: int | None) -> Any:
+    """Return the value of a column in a row, encoded; a text is truncated to the positions.
+
+    Args:
+        context: models and columns.
+        name: the column.
+        row: raw values.
+        at: index of the row, for messages.
+        most: number of positions of the models; None if unlimited.
+
+    Raises:
+        InputError: the value is missing or wrong.
+    """
+    column = context.columns[name]
+    found = read_value(row, name, at, column.encode)
+    if most is None or not isinstance(column, VocabularyColumn) or len(found) <= most:
+        return found
+    if context.warn is not None:
+        context.warn(at + 1, f"'{name}' has {len(found)} tokens, truncated to {most}")
+    return column.truncated(found, most)
 
 
 def _length(value: object) -> int:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from ...specs.findings import InputError, did_you_mean
 from ..system.plugins import Named
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...graphs.ir.graph import Graph
     from ..data.symbols import Vocabulary
 
+T = TypeVar("T")
 Row = Mapping[str, Any]
 """Raw values of one example, by column."""
 Reads = Literal["all", "fixed", ""]
@@ -170,10 +171,31 @@ def values(row: Row, column: str, number: int) -> Any:
     """
     if column not in row:
         raise InputError(
-            f"row {number + 1} has no value for the column '{column}'",
+            f"the row has no value for the column '{column}'",
+            place=f"row {number + 1}",
             help=did_you_mean(column, row) or "give a value for each column that the model reads",
         )
     return row[column]
+
+
+def read_value(row: Row, column: str, number: int, read: Callable[[Any], T]) -> T:
+    """Return what a function reads from the value of a column; an error names the row.
+
+    Args:
+        row: raw values.
+        column: the column.
+        number: index of the row.
+        read: the function.
+
+    Raises:
+        InputError: the row lacks the value, or the function refuses it.
+    """
+    value = values(row, column, number)
+    try:
+        return read(value)
+    except InputError as error:
+        place = error.place or f"row {number + 1}"
+        raise InputError(error.problem, place=place, help=error.help) from error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from .predictor import (
     Reads,
     Row,
     evaluating,
-    values,
+    read_value,
 )
 from .settings import Searching
 
@@ -69,9 +69,18 @@ class TextPredictor:
         from ..decode.translate import TranslationRequest
 
         column = self.sources.source
-        text = "" if column is None else text_of(values(row, column, number), column)
+        text = "" if column is None else text_in(row, column, number)
         others, length = self.sources.encoded(row, number)
         return TranslationRequest(text, others=others, other_length=length)
+
+
+def text_in(row: Row, column: str, number: int) -> str:
+    """Return the text of a column in a row.
+
+    Raises:
+        InputError: the value is missing or not a text; the place is the row.
+    """
+    return read_value(row, column, number, lambda value: text_of(value, column))
 
 
 def text_predictor(context: Context, search: SearchSettings) -> TextPredictor:
@@ -226,7 +235,7 @@ class Continuing:
         order = sorted(range(len(rows)), key=lambda at: len(prompts[at]), reverse=True)
         columns, device = self.context.columns, next(self.model.parameters()).device
         encoded = {
-            name: [columns[name].encode(values(row, name, at)) for at, row in enumerate(rows)]
+            name: [read_value(row, name, at, columns[name].encode) for at, row in enumerate(rows)]
             for name in self.feeding.columns
         }
         found: list[Answer] = [Answer("")] * len(rows)
@@ -261,5 +270,6 @@ class Continuing:
         """Return the ids of the text that each row begins with."""
         if self.prefix is None:
             return [[] for _ in rows]
-        texts = [text_of(values(row, self.prefix, at), self.prefix) for at, row in enumerate(rows)]
-        return self.context.vocabulary(self.prefix).encode_many(texts)
+        return self.context.vocabulary(self.prefix).encode_many(
+            [text_in(row, self.prefix, number) for number, row in enumerate(rows)]
+        )

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from ...specs.findings import InputError
 from ..data.treebank.sentences import leaves_of
 from ..data.treebank.trees import Leaf, Tree
-from .predictor import Answer, Context, Predictor, PredictorSettings, Reads, Row, evaluating, values
+from .predictor import (
+    Answer,
+    Context,
+    Predictor,
+    PredictorSettings,
+    Reads,
+    Row,
+    evaluating,
+    read_value,
+)
 from .settings import Searching
 
 if TYPE_CHECKING:
@@ -76,12 +85,7 @@ class TreePredictor:
         tree = row.get(self.context.answers)
         if isinstance(tree, Tree):
             return list(tree.leaves())
-        value = values(row, self.column, at)
-        try:
-            return leaves_of(value)
-        except InputError as error:
-            problem = f"row {at + 1}: {error.problem}"
-            raise InputError(problem, place=error.place, help=error.help) from None
+        return read_value(row, self.column, at, leaves_of)
 
 
 def _trees(context: Context, decoder: str, predictor: str) -> Trees:

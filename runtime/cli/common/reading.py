@@ -5,34 +5,122 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from ...data.text_files import raw_lines
+from ....specs.findings import InputError
+from ...data.text_files import STDIN, decode, raw_lines
 from ...system.arriving import Arriving
 from . import terminal
 
 T = TypeVar("T")
+Answer = TypeVar("Answer")
+SHOWN = 20
+"""Mistakes that are printed; the others are counted."""
 
 
-def text_lines(path: str | None, instead: str) -> Iterator[str]:
-    """Yield the lines of a file or of standard input; a line that is not UTF-8 becomes empty.
+class Mistakes:
+    """Lines and rows that cannot be answered: each gives an error, and the exit code is 1.
+
+    The others are answered, so a wrong line in the middle of a file or a pipe loses no answer.
+    """
+
+    def __init__(self, what: str = "lines") -> None:
+        """Begin without mistakes; `what` names the items."""
+        self._what, self._count = what, 0
+        self._problems: dict[int, str] = {}
+
+    def add(self, number: int, error: InputError) -> None:
+        """Tell what is wrong with an item.
+
+        Args:
+            number: number of the item, from 1.
+            error: what is wrong with it.
+        """
+        self._count += 1
+        self._problems[number] = f"{error.place}: {error.problem}" if error.place else error.problem
+        if self._count <= SHOWN:
+            terminal.show_error(error)
+
+    def __contains__(self, number: int) -> bool:
+        """Return whether an item is wrong."""
+        return number in self._problems
+
+    def record(self, number: int) -> dict[str, str]:
+        """Return what the output in JSON has of a wrong item, once; nothing of another."""
+        problem = self._problems.pop(number, None)
+        return {} if problem is None else {"error": problem}
+
+    def exit_code(self) -> int:
+        """Return the exit code of the command; tell the number of mistakes if there are many."""
+        if self._count > SHOWN:
+            terminal.notice(f"{self._count:,} {self._what} could not be answered")
+        return int(self._count > 0)
+
+
+def text_lines(path: str | None, mistakes: Mistakes) -> Iterator[str]:
+    """Yield the lines of a file or of standard input; a line that is not text becomes empty.
 
     Args:
         path: a file, plain text or compressed; None and `-` are standard input.
-        instead: what happens to a line that is not UTF-8, for the warning.
+        mistakes: gets the lines that are not text, such as those that are not UTF-8.
 
     Raises:
         InputError: the file cannot be read.
     """
-    raw = _standard_input() if path in (None, "-") else raw_lines(str(path))
-    for number, line in enumerate(raw, 1):
+    for number, (line, error) in enumerate(decoded_lines(path), 1):
+        if error is not None:
+            mistakes.add(number, error)
+        yield line
+
+
+def decoded_lines(path: str | None) -> Iterator[tuple[str, InputError | None]]:
+    """Yield each line of a file or of standard input, and why it is not text.
+
+    Args:
+        path: as for `text_lines`.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    file = None if path == "-" else path
+    for number, raw in enumerate(raw_lines(file), 1):
         try:
-            yield line.rstrip(b"\n").decode("utf-8")
-        except UnicodeDecodeError:
-            terminal.warn(number, f"not UTF-8, so {instead}")
-            yield ""
+            yield decode(raw, file or STDIN, number), None
+        except InputError as error:
+            yield "", error
+
+
+def answers_of(
+    answer: Callable[[Sequence[T]], Sequence[Answer]],
+    items: Sequence[T],
+    refuse: Callable[[int, InputError], None],
+    first: int = 0,
+) -> list[Answer | None]:
+    """Return the answer of each item; None for one that cannot be answered.
+
+    A batch that is refused is divided into halves until the wrong items are alone.
+
+    Args:
+        answer: answers some of the items; raises InputError if one is wrong.
+        items: the items.
+        refuse: called with the index of each wrong item, and what is wrong.
+        first: index of the first item.
+    """
+    if not items:
+        return []
+    try:
+        return [*answer(items)]
+    except InputError as error:
+        if len(items) == 1:
+            refuse(first, error)
+            return [None]
+    half = len(items) // 2
+    return [
+        *answers_of(answer, items[:half], refuse, first),
+        *answers_of(answer, items[half:], refuse, first + half),
+    ]
 
 
 def as_it_arrives(items: Iterable[T], path: str | None, ahead: int) -> Iterator[T]:
@@ -81,15 +169,3 @@ def _prompt() -> None:
 def _end_line() -> None:
     """End the line of the last prompt."""
     print(file=sys.stderr)
-
-
-def _standard_input() -> Iterable[bytes]:
-    """Return the lines of standard input.
-
-    They have a buffer of their own.  A thread that waits for a line holds the lock of its buffer,
-    and Python cannot exit while the one of `sys.stdin` is locked.
-    """
-    try:
-        return open(sys.stdin.fileno(), "rb", closefd=False)
-    except (AttributeError, OSError):  # replaced by an object that is not a file of the system
-        return sys.stdin.buffer

@@ -117,9 +117,15 @@ def notice(text: str) -> None:
         _say(text)
 
 
-def warn(line: int, problem: str, what: str = "line") -> None:
-    """Print a warning about one line of the input, also if the user asked for quiet."""
-    _say(f"warning: {what} {line}: {problem}")
+def warn(line: int | str, problem: str, what: str = "line") -> None:
+    """Print a warning about one line of the input, also if the user asked for quiet.
+
+    Args:
+        line: its number, or its place.
+        problem: what is wrong.
+        what: what is numbered.
+    """
+    _say(f"warning: {line if isinstance(line, str) else f'{what} {line}'}: {problem}")
 
 
 def shows_progress() -> bool:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ....specs.findings import InputError
+from ...data.readers.jsonl import is_blank, json_value
+from ...data.text_files import read_lines
 from ...metrics.digits import aligned
 from ..common import terminal
 from ..common.command import STUDIES, command, wrong
 from ..common.models import PlaceUncompiled, open_checkpoints
 from ..common.parameters import Json, Metrics, argument, complete_files, file_option, option
-from ..common.reading import text_lines
 
 if TYPE_CHECKING:
     from ...metrics.comparing.compare import Comparison
@@ -104,22 +105,15 @@ def _lines(path: Path) -> list[Any]:
     """Return the outputs in a file: JSON values of a `.jsonl` file, or lines.
 
     Raises:
-        InputError: the file cannot be read, or a line is not JSON.
+        InputError: the file cannot be read, or a line is not UTF-8 or not JSON.
     """
-    lines = list(text_lines(str(path), "it is empty"))
     if ".jsonl" not in path.suffixes:
-        return lines
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            found.append(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"the line is not JSON: {error}",
-                place=f"{path}:{number}",
-                help="give a file without '.jsonl' in its name for lines of text",
-            ) from error
-    return found
+        return list(read_lines(path))
+    return [
+        json_value(line, f"{path}:{number}")
+        for number, line in enumerate(read_lines(path), 1)
+        if not is_blank(line)
+    ]
 
 
 def _predicted(

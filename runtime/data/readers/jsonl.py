@@ -39,18 +39,18 @@ def is_blank(line: str) -> bool:
     return not line.strip()
 
 
-def json_object(line: str, place: str) -> dict[str, Any]:
-    """Return the JSON object on a line.
+def json_value(line: str, place: str) -> Any:
+    """Return the JSON value on a line.
 
     Args:
         line: the line.
         place: file and line, for messages.
 
     Raises:
-        InputError: the line is not a JSON object, or one of its objects has a key twice.
+        InputError: the line is not JSON, or one of its objects has a key twice.
     """
     try:
-        value = json.loads(line, object_pairs_hook=_distinct)
+        return json.loads(line, object_pairs_hook=_distinct)
     except _RepeatedError as error:
         help_ = "remove or rename all but one of them"
         raise InputError(str(error), place=place, help=help_) from error
@@ -59,16 +59,26 @@ def json_object(line: str, place: str) -> dict[str, Any]:
         if isinstance(error, json.JSONDecodeError):
             reason = f"{error.msg} at column {error.colno}"
         raise InputError(
-            "the line is not a JSON object",
+            "the line is not JSON",
             place=place,
-            help=f"correct it: {reason}; an object must be on one line, as 'jq -c .' writes it",
+            help=f"correct it: {reason}; a value must be on one line, as 'jq -c .' writes it",
         ) from error
+
+
+def json_object(line: str, place: str) -> dict[str, Any]:
+    """Return the JSON object on a line; the arguments are those of `json_value`.
+
+    Raises:
+        InputError: the line is not a JSON object, or one of its objects has a key twice.
+    """
+    value = json_value(line, place)
     if not isinstance(value, dict):
         help_ = 'write an object such as {"text": "..."} on each line'
         if isinstance(value, list):
             help_ += "; 'jq -c .[]' writes the items of a list so"
         raise InputError("the line is not a JSON object", place=place, help=help_)
-    return value
+    found: dict[str, Any] = value
+    return found
 
 
 class _RepeatedError(ValueError):

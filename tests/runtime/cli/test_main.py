@@ -356,11 +356,11 @@ def test_trains_evaluates_averages_and_translates(
     monkeypatch.setattr(sys, "stdin", Stdin())
     code = "translate"
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
-    assert main([code, str(tmp_path / "mean")]) == 0
+    assert main([code, str(tmp_path / "mean")]) == 1
     written = sys.stdout.buffer.getvalue().decode()  # type: ignore[attr-defined]
     assert written.count("\n") == 4
     assert written.split("\n")[1:3] == ["", ""]
-    assert "line 3: not UTF-8" in capsys.readouterr().err
+    assert "--> standard input:3" in capsys.readouterr().err
 
 
 @pytest.mark.integration

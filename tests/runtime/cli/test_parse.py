@@ -72,7 +72,7 @@ def test_no_line_is_lost_or_shifted(
     long = b"dog " * 50
     given = b"the dog\n\n\xff\n" + long + b"\n \t \na\xc2\xa0b ( )\nlast"
 
-    lines = parse(given)
+    lines = parse(given, code=1)
 
     assert len(lines) == 7
     assert [bool(line) for line in lines] == [True, False, False, True, False, True, True]
@@ -81,7 +81,7 @@ def test_no_line_is_lost_or_shifted(
     assert words(lines[5]) == ["a\u00a0b", "-LRB-", "-RRB-"]
     assert words(lines[6]) == ["last"]
     printed = capsys.readouterr().err
-    assert "line 3: not UTF-8" in printed
+    assert "byte 0xff at offset 0 of the line is not UTF-8\n  --> standard input:3" in printed
     assert re.search(r"line 4: truncated from \d+ to 20 tokens", printed)
 
 
@@ -191,7 +191,10 @@ def test_predict_answers_with_trees_that_can_be_read(
 
     rows.write_text('{"source": "the dog"}\n{"source": ["the dog"]}\n')
     assert main(["predict", str(folder), str(rows)]) == 1
-    assert "row 2: the word 'the dog'" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "the word 'the dog'" in printed.err
+    assert f"--> {rows}:2" in printed.err
+    assert [words(json.loads(line)) for line in printed.out.splitlines()[:1]] == [["the", "dog"]]
 
 
 def test_trees_are_drawn(parse: Parse, tmp_path: Path) -> None:

@@ -236,8 +236,10 @@ def test_validation_and_evaluation_feed_the_column(drafts: Path, model: weft.Mod
 
 def test_a_row_without_the_column_is_named(model: weft.Model) -> None:
     """Its number and the column."""
-    with pytest.raises(InputError, match="row 2 has no value for the column 'draft'"):
+    with pytest.raises(InputError, match="the row has no value for the column 'draft'") as caught:
         model.predict([ROWS[0], {"source": "sun"}])
+
+    assert caught.value.place == "row 2"
 
 
 def test_lines_of_text_are_refused_by_the_names_of_the_columns(model: weft.Model) -> None:
@@ -310,9 +312,7 @@ def test_an_image_is_a_further_column(tmp_path: Path, way: str) -> None:
     objective = graph_of(loaded)
     module = weft.build(deployed_graph(objective)).eval()
     columns = {"source": Text("source"), "target": Text("target"), "draft": Pictures()}
-    predictor = PREDICTORS.parse(way, "").make(
-        Context((module,), columns, "target", objective)
-    )
+    predictor = PREDICTORS.parse(way, "").make(Context((module,), columns, "target", objective))
     rows = [{"source": "a b", "draft": torch.full((1, 4, 4), 5.0 * sign)} for sign in (-1, 1)]
 
     found = [answer.score for answer in predictor.answers(rows)]

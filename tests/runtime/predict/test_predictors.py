@@ -137,7 +137,7 @@ def test_missing_columns_outputs_and_values_are_reported(scorer: Any) -> None:
         made({"type": "argmax", "output": "scores"}, Context((model,), columns, "label"))
     with pytest.raises(InputError, match="has 3 axes, not 2"):
         made("argmax", Context((model,), columns, "label")).predict(ROWS)
-    with pytest.raises(InputError, match="row 1 has no value for the column 'source'"):
+    with pytest.raises(InputError, match="the row has no value for the column 'source'"):
         made("tags", Context((model,), columns, "label")).predict([{"sauce": "a"}])
 
 

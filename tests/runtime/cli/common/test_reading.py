@@ -5,22 +5,59 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from weft.runtime.cli.common import reading
 from weft.runtime.system.arriving import Arriving
+from weft.specs.findings import InputError
 
 
 def test_a_line_that_is_not_utf_8_is_empty(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The warning gives its number; the other lines are kept."""
+    """The error gives its place; the other lines are read as a reader of data reads them."""
     source = tmp_path / "in"
-    source.write_bytes(b"a\n\xff\xfe\nb")
+    source.write_bytes(b"\xef\xbb\xbfa\r\n\xff\xfe\nb")
+    mistakes = reading.Mistakes()
 
-    assert list(reading.text_lines(str(source), "it is skipped")) == ["a", "", "b"]
-    assert capsys.readouterr().err == "warning: line 2: not UTF-8, so it is skipped\n"
+    assert list(reading.text_lines(str(source), mistakes)) == ["a", "", "b"]
+    assert f"--> {source}:2" in capsys.readouterr().err
+    assert mistakes.exit_code() == 1
+    assert "0xff" in mistakes.record(2)["error"]
+    assert mistakes.record(2) == mistakes.record(3) == {}
+
+
+def test_many_mistakes_are_told_once_each_and_then_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A file of a million lines in Latin-1 gives no million errors."""
+    mistakes = reading.Mistakes("rows")
+    for number in range(30):
+        mistakes.add(number, InputError("wrong", place=f"a:{number}"))
+
+    assert mistakes.exit_code() == 1
+    printed = capsys.readouterr().err
+    assert printed.count("error: wrong") == 20
+    assert "30 rows could not be answered" in printed
+
+
+def test_a_wrong_item_of_a_batch_is_found_and_the_others_are_answered() -> None:
+    """Whatever the predictor refuses, and wherever the item is."""
+    told: dict[int, str] = {}
+
+    def answer(items: Sequence[int]) -> list[int]:
+        for item in items:
+            if item < 0:
+                raise InputError(f"{item} is wrong")
+        return [10 * item for item in items]
+
+    items = [1, -2, 3, 4, -5, 6, -7]
+    found = reading.answers_of(answer, items, lambda at, error: told.update({at: error.problem}))
+
+    assert found == [10, None, 30, 40, None, 60, None]
+    assert told == {1: "-2 is wrong", 4: "-5 is wrong", 6: "-7 is wrong"}
 
 
 def test_lines_of_a_pipe_arrive_and_those_of_a_file_are_there(
@@ -62,7 +99,7 @@ def test_only_a_terminal_shows_a_prompt(
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         assert reading.prompts("-")
         assert not reading.prompts("in.txt")
-        lines = reading.text_lines(None, "it is skipped")
+        lines = reading.text_lines(None, reading.Mistakes())
         assert list(reading.as_it_arrives(lines, None, 2)) == ["sun", "moon"]
     os.close(keys)
 

@@ -145,9 +145,7 @@ def test_tags_need_pieces_that_begin_words() -> None:
         batch_of(columns, [{"words": "a b", "tags": "N N"}])
 
 
-@pytest.mark.parametrize(
-    "value", ["x", "", None, "nan", "1e99", "1_0", 10**400, True, math.inf]
-)
+@pytest.mark.parametrize("value", ["x", "", None, "nan", "1e99", "1_0", 10**400, True, math.inf])
 def test_a_number_must_be_finite(value: Any) -> None:
     """A value that is not finite would make all weights NaN."""
     with pytest.raises(InputError, match="not a finite number"):

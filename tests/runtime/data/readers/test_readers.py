@@ -83,14 +83,14 @@ def test_a_bad_csv_row_is_named(tmp_path: Path, content: str, problem: str, line
 @pytest.mark.parametrize(
     ("content", "problem", "line"),
     [
-        ("{\n", "not a JSON object", ":1"),
+        ("{\n", "the line is not JSON", ":1"),
         ("[1]\n", "not a JSON object", ":1"),
         ('{"text": "a"}\n\n{"kind": 1}\n', "there is no field 'text'", ":3"),
         ('{"text": "a"}\n{"text": "b", "text": "c"}\n', "2 values have the key 'text'", ":2"),
         ('{"text": {"b": 1, "b": 1}}\n', "2 values have the key 'b'", ":1"),
-        ('{"text": "a"}\n{"text": "b"} {"text": "c"}\n', "not a JSON object", ":2"),
-        ('{"text": "a"}\n\ufeff{"text": "b"}\n', "not a JSON object", ":2"),
-        ("[" * 100_000, "not a JSON object", ":1"),
+        ('{"text": "a"}\n{"text": "b"} {"text": "c"}\n', "the line is not JSON", ":2"),
+        ('{"text": "a"}\n\ufeff{"text": "b"}\n', "the line is not JSON", ":2"),
+        ("[" * 100_000, "the line is not JSON", ":1"),
         ("", "the file is empty", ""),
         ("\n \n", "the file is empty", ""),
     ],

@@ -32,8 +32,9 @@ def test_a_classifier_from_the_run_to_its_answers(
     assert {whole.graph.name, best.graph.name} == {"classifier"}
     assert whole.predict(rows) == ["en", "de"]
     assert best.predict(rows, "argmax", answers="label") == ["en", "de"]
-    with pytest.raises(weft.InputError, match="row 1 has no value for the column 'text'"):
-        best.predict([{"txt": "the dog"}])
+    with pytest.raises(weft.InputError, match="has no value for the column 'text'") as caught:
+        best.predict([rows[0], {"txt": "the dog"}])
+    assert caught.value.place == "row 2"
 
     capsys.readouterr()
     assert main(["evaluate", str(out / "best"), "--json"]) == 0
@@ -51,7 +52,7 @@ def test_a_classifier_from_the_run_to_its_answers(
 
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"[1]\n")))
     assert main(["predict", str(out / "best")]) == 1
-    assert "standard input, line 1" in capsys.readouterr().err
+    assert "--> standard input:1" in capsys.readouterr().err
     assert main(["evaluate", str(out / "best"), "--beam", "2"]) == 2
     assert "'--beam': it has no effect on the predictor 'argmax'" in capsys.readouterr().err
     assert main(["show", str(out / "best")]) == 0
