@@ -36,9 +36,10 @@ from weft.runtime.train.context import TrainingContext
 from weft.runtime.train.device import choose
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.runtime.train.distributed.world import World
+from weft.runtime.train.loading import load_run
 from weft.runtime.train.objective.context import prepared_data, training_context
 from weft.runtime.train.optimize import make_optimizer, set_rate
-from weft.runtime.train.run import Run, load_run
+from weft.runtime.train.run import Run
 from weft.runtime.train.schedule import learning_rate
 from weft.runtime.train.trainer import Trainer
 

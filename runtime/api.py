@@ -22,9 +22,10 @@ from .train.check_run import refuse_wrong_run
 from .train.context import Listener, Result
 from .train.device import choose, settings_of_process
 from .train.distributed.world import World, launched, resumes_by_itself, world
+from .train.loading import load_run
 from .train.objective.context import graph_of_prepared, prepared_data, training_context
 from .train.resuming.retention import checkpoints
-from .train.run import Run, load_run
+from .train.run import Run
 
 __all__ = [
     "Adapted",

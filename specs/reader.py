@@ -31,7 +31,7 @@ from .form import Spec, describes_study
 from .text.places import Source, line_and_column
 from .text.scan import DEEPEST, without_comments
 from .upgrade import FORMATS, Upgrader, upgrade_format
-from .wording import form_finding, own_errors
+from .wording import form_findings, own_errors
 
 LARGEST = 384 << 10
 """Maximum bytes of a spec or run file; 1,000 nodes, written out in full, take 300,000."""
@@ -308,15 +308,30 @@ def parse(
     if form is Spec:
         _bounded(value, source)
     try:
-        if strict:  # as text, because pydantic refuses a list for a tuple otherwise
-            text = json.dumps(_whole(value), default=str)
-            return form.model_validate_json(text, strict=True)
-        return form.model_validate(value)
+        return validated(form, value) if strict else form.model_validate(value)
     except ValidationError as errors:
         findings = (
-            form_finding(error, form, value, source) for error in own_errors(errors.errors())
+            finding
+            for error in own_errors(errors.errors())
+            for finding in form_findings(error, form, value, source)
         )
         raise SpecError(at_most(findings, source)) from None
+
+
+def validated(form: type[Form], value: Any, context: Any = None) -> Form:
+    """Validate a JSON value as a record, of which only whole floats are converted.
+
+    Args:
+        form: class of the record.
+        value: any JSON value.
+        context: what validators of the record get to know.
+
+    Raises:
+        ValidationError: the value is not such a record.
+    """
+    # As text, because pydantic refuses a list for a tuple otherwise.
+    text = json.dumps(_whole(value), default=str)
+    return form.model_validate_json(text, strict=True, context=context)
 
 
 def _unread(found: Any, newest: int, formats: Mapping[int, Upgrader], source: str) -> Finding:

@@ -6,11 +6,11 @@ pydantic's messages are written for programmers; no message of Weft repeats them
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationInfo
 from pydantic_core import ErrorDetails
 
 from .findings import Finding, did_you_mean, pointer, renamed
@@ -132,6 +132,37 @@ class SettingError(ValueError):
         self.at, self.help = at, help_
 
 
+class CombinedSettingError(SettingError):
+    """Several errors of one validator; it has the problem, the keys and the help of the first."""
+
+    def __init__(self, errors: Iterable[SettingError], *, whole: bool = False) -> None:
+        """Store the errors.
+
+        Args:
+            errors: the errors, at least one.
+            whole: whether each setting has the right form, but some do not fit together.
+        """
+        self.errors, self.whole = tuple(errors), whole
+        first = self.errors[0]
+        super().__init__(str(first), *first.at, help_=first.help)
+
+
+def keys_of(error: SettingError) -> tuple[object, ...]:
+    """Return what identifies an error: the problem, and where it is."""
+    return (str(error), *error.at)
+
+
+def refuse(errors: Iterable[SettingError], info: ValidationInfo) -> None:
+    """Raise all errors of a validator of complete settings at once.
+
+    Raises:
+        CombinedSettingError: there are errors that the context of the validation does not know.
+    """
+    reported: Collection[tuple[object, ...]] = info.context or ()
+    if listed := [error for error in errors if keys_of(error) not in reported]:
+        raise CombinedSettingError(listed, whole=True)
+
+
 def own_errors(errors: list[ErrorDetails]) -> Iterator[ErrorDetails]:
     """Yield the errors but for lists and objects that are short only of their wrong entries."""
     places = [error["loc"] for error in errors]
@@ -140,6 +171,20 @@ def own_errors(errors: list[ErrorDetails]) -> Iterator[ErrorDetails]:
         inside = any(len(at) > len(own) and at[: len(own)] == own for at in places)
         if error["type"] != "too_short" or not inside:
             yield error
+
+
+def form_findings(
+    error: ErrorDetails, form: type[BaseModel], value: Any, source: str
+) -> Iterator[Finding]:
+    """Yield the findings of one pydantic error: several if a validator raised several."""
+    raised = error.get("ctx", {}).get("error")
+    if not isinstance(raised, CombinedSettingError):
+        yield form_finding(error, form, value, source)
+        return
+    for inner in raised.errors:
+        context = {**error["ctx"], "error": inner}
+        one: Any = {**error, "ctx": context}
+        yield form_finding(one, form, value, source)
 
 
 def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:

@@ -13,7 +13,7 @@ from weft.graphs.cost.decode_state import state_by_node
 from weft.graphs.draw.diagram import diagram
 from weft.runtime.prove.prove import prove
 from weft.runtime.train.check_run import check_run
-from weft.runtime.train.run import load_run
+from weft.runtime.train.loading import load_run
 
 FOLDER = Path(__file__).parents[1] / "examples/published"
 RUNS = sorted(FOLDER.glob("*-run.json"))

@@ -292,8 +292,8 @@ def _of_a_run(
     from ..analysis.estimate import FILL, SHARES, project
     from ..compile.roofline import peak_flops
     from ..train.device import prefers_bfloat16
+    from ..train.loading import load_run
     from ..train.objective.planned import graph_of_run
-    from ..train.run import load_run
 
     run, source = load_run(run_name, overrides)
     graph = graph_of_run(run, source)

@@ -74,7 +74,7 @@ def prepare(
     from .. import api
     from ..system.lock import locked
     from ..train.check_run import refuse_wrong_run
-    from ..train.run import load_run
+    from ..train.loading import load_run
 
     changes = overridden(overrides)
     settings, source = load_run(run, changes)
@@ -129,7 +129,7 @@ def train(
     from .. import api
     from ..system.memory import keep_freed_memory
     from ..train.distributed.world import is_main_process
-    from ..train.run import load_run
+    from ..train.loading import load_run
 
     folder = _folder(load_run(run, overridden(overrides))[0], out)
     reporter = terminal.Reporter()
@@ -181,7 +181,7 @@ def _profile(run: str, out: str | None, overrides: list[str] | None, updates: in
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from .. import api
     from ..profiling.report import table
-    from ..train.run import load_run
+    from ..train.loading import load_run
 
     reporter = terminal.Reporter()
     with reporter.shown():

@@ -249,13 +249,12 @@ def _checked(kind: Kind, value: Any, source: Source) -> Iterator[Finding]:
 
             study_of(value, source)
             return
-        from ..train.check_run import checked_run  # noqa: PLC0415 - loads torch
-        from ..train.run import run_of  # noqa: PLC0415
+        from ..train.check_run import checked_value  # noqa: PLC0415 - loads torch
 
-        findings, graph = checked_run(run_of(value, source), source)
-        yield from findings
-        if graph is not None and not findings:
-            yield from advise(graph)
+        checked = checked_value(value, source)
+        yield from checked.findings
+        if checked.graph is not None and not checked.findings:
+            yield from advise(checked.graph)
     except SpecError as error:
         yield from error.findings
     except InputError as error:

@@ -34,9 +34,10 @@ from ..predict.registry import PREDICTORS, chosen_predictor
 from ..predict.search import Greedy, MaskPredict, Sample, TextPredictor, text_predictor
 from ..predict.settings import Searching
 from ..predict.trees import TreeBeam, TreePredictor
+from ..train.loading import run_of
 from ..train.objective.losses import ObjectiveLosses
 from ..train.objective.validation import context_of
-from ..train.run import Run, run_of
+from ..train.run import Run
 
 if TYPE_CHECKING:
     from torch import nn

@@ -80,7 +80,7 @@ def _of_run(text: str, source: str, problems: tuple[Problem, ...]) -> Read:
     """Return what is known of a run; its model has the sizes of the run."""
     # A run needs the code that trains, and that needs torch.
     from ..train.check_run import checked_run  # noqa: PLC0415
-    from ..train.run import run_of  # noqa: PLC0415
+    from ..train.loading import run_of  # noqa: PLC0415
     from ..train.transforms.pass_settings import settings_of_run  # noqa: PLC0415
 
     if any(one.severity == "error" for one in problems):

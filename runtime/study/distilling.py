@@ -30,7 +30,8 @@ from ..model.opening import open_model
 from ..predict.predictor import Answer
 from ..system.lock import locked
 from ..train.device import Place, choose, settings_of_process
-from ..train.run import Run, load_run
+from ..train.loading import load_run
+from ..train.run import Run
 from .running.jobs import json_text
 
 PROVENANCE = "provenance.json"

@@ -21,7 +21,8 @@ from pydantic_core import CoreSchema, core_schema
 
 from ...blocks.entry_points import points_of
 from ...specs.findings import InputError, did_you_mean, pointer
-from ...specs.wording import SettingError, form_finding
+from ...specs.text.places import parts_of
+from ...specs.wording import CombinedSettingError, SettingError, form_findings, own_errors
 from .listing import installed_lines, shipped_lines
 
 
@@ -182,9 +183,11 @@ class Plugins(Generic[T]):
         try:
             return form.model_validate_json(json.dumps(dict(value)), strict=True)
         except Invalid as invalid:
-            finding = form_finding(invalid.errors()[0], form, dict(value), "")
-            parts = [part.replace("~1", "/").replace("~0", "~") for part in finding.at.split("/")]
-            raise SettingError(finding.problem, *parts[1:], help_=finding.help) from None
+            raise CombinedSettingError(
+                SettingError(finding.problem, *parts_of(finding.at), help_=finding.help)
+                for error in own_errors(invalid.errors())
+                for finding in form_findings(error, form, dict(value), "")
+            ) from None
 
     def _expanded(self, text: str) -> dict[str, str]:
         """Return the object that a short form stands for: `"loss:lm"` sets one field."""

@@ -6,17 +6,18 @@ number gives its unit.  `--set path=value` overrides any setting on the command 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
-from ...specs.reader import find, parse, read_file, refuse_study
+from ...specs.reader import refuse_study
+from ...specs.recovery.settings import ReadSettings, read_settings
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
-from ...specs.wording import SettingError
-from ..data.preparing.settings import DataSettings, Tokenizers, refuse_unused
+from ...specs.wording import SettingError, refuse
+from ..data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers
 from ..data.settings import BatchSettings, PathText, Settings
 from ..metrics.losses import Loss
 from ..metrics.metric import Metric
@@ -30,9 +31,6 @@ from .reporting.trackers.registry import TRACKERS
 from .reporting.trackers.tensorboard import TensorBoard
 from .reporting.trackers.tracker import TrackerSettings
 from .schedule import Noam, Schedule
-
-FOLDER = "runs"
-"""Folder of `specs/` that contains the shipped runs."""
 
 Positive = Annotated[int, Field(ge=1)]
 AnyMetric = Annotated[Metric, Selected(METRICS)]
@@ -230,45 +228,49 @@ class Run(Settings):
         return tuple(names) if isinstance(names, list) else names
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self, info: ValidationInfo) -> Self:
         """Check that settings which read each other fit together.
 
         Raises:
-            ValueError: a tokenizer, a column or a predictor is missing or has no effect.
+            CombinedSettingError: a tokenizer, a column or a predictor is missing or has no effect.
         """
-        refuse_unused(self.data, self.tokenizers)
-        if self.train and not self.freeze:
-            msg = "'train' has no effect without 'freeze': all weights train"
-            raise SettingError(msg, "train", help_="remove it, or freeze parts")
-        if self.answers is not None and self.answers not in self.data.columns:
-            msg = f"there is no column '{self.answers}'"
-            raise SettingError(msg, "answers", help_=did_you_mean(self.answers, self.data.columns))
-        measured = [*self.evaluate.metrics, self.evaluate.best]
-        predicted = [metric for metric in measured if metric.needs == "predictions"]
-        if predicted and self.predict is None:
-            msg = f"the metric '{predicted[0].name}' needs predictions"
-            raise SettingError(msg, "evaluate", help_='add \'predict\', such as {"type": "argmax"}')
-        if self.predict is not None and self.answers is None:
-            msg = "'predict' needs the column that the model predicts"
-            raise SettingError(msg, "predict", help_="name it as 'answers'")
-        self._check_changes()
+        refuse(self._mistakes(), info)
         return self
 
-    def _check_changes(self) -> None:
-        """Check the settings of the predictor that validations change.
-
-        Raises:
-            SettingError: there is no predictor, or a setting is wrong.
-        """
-        if not self.evaluate.predict:
-            return
+    def _mistakes(self) -> Iterator[SettingError]:
+        """Yield an error for each setting that does not fit others, or has no effect."""
+        yield from unfit_tokenizers(self.data, self.tokenizers)
+        if self.train and not self.freeze:
+            msg = "'train' has no effect without 'freeze': all weights train"
+            yield SettingError(msg, "train", help_="remove it, or freeze parts")
+        if self.answers is not None and self.answers not in self.data.columns:
+            msg = f"there is no column '{self.answers}'"
+            yield SettingError(msg, "answers", help_=did_you_mean(self.answers, self.data.columns))
         if self.predict is None:
-            msg = "there is no 'predict' whose settings could change"
-            raise SettingError(msg, "evaluate", "predict", help_="remove it, or add 'predict'")
+            yield from self._mistakes_without_predictor()
+            return
+        if self.answers is None:
+            msg = "'predict' needs the column that the model predicts"
+            yield SettingError(msg, "predict", help_="name it as 'answers'")
         try:
             _ = self.predict_in_validations
         except InputError as error:
-            raise SettingError(error.problem, "evaluate", "predict", help_=error.help) from None
+            yield SettingError(error.problem, "evaluate", "predict", help_=error.help)
+
+    def _mistakes_without_predictor(self) -> Iterator[SettingError]:
+        """Yield an error for each setting that needs a predictor."""
+        help_ = 'add \'predict\', such as {"type": "argmax"}'
+        for number, metric in enumerate(self.evaluate.metrics):
+            if metric.needs == "predictions":
+                msg = f"the metric '{metric.name}' needs predictions"
+                yield SettingError(msg, "evaluate", "metrics", number, help_=help_)
+        best = self.evaluate.best
+        if best.needs == "predictions" and best not in self.evaluate.metrics:
+            msg = f"the metric '{best.name}' needs predictions"
+            yield SettingError(msg, "evaluate", "best", help_=help_)
+        if self.evaluate.predict:
+            msg = "there is no 'predict' whose settings could change"
+            yield SettingError(msg, "evaluate", "predict", help_="remove it, or add 'predict'")
 
     def metrics(self) -> list[Metric]:
         """Return the metrics of a validation, each once."""
@@ -276,41 +278,66 @@ class Run(Settings):
         return list(found.values())
 
 
-def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[Run, str]:
-    """Read a run file or a shipped run.
+_COLUMNS = "/data/columns/*"
+_MODEL = ("/objective", "/params/*", _COLUMNS)
+_PREDICTIONS = ("/predict/*", "/answers", _COLUMNS)
+DEPENDS = {
+    "/activation_checkpointing": _MODEL,
+    "/answers": (_COLUMNS,),
+    "/auxiliary": _MODEL,
+    "/batch": (_COLUMNS, "/data/filter/*", "/tokenizers/*"),
+    "/checkpoint": ("/checkpoint/*", "/parallel/*", "/optimizer/*", "/updates", *_MODEL),
+    "/data": ("/data/root",),
+    "/data/columns": ("/data/columns", "/tokenizers", *_MODEL[:2]),
+    "/data/filter": ("/batch/*", *_MODEL),
+    "/dropout_from": ("/updates", *_MODEL),
+    "/evaluate": (*_PREDICTIONS, "/evaluate/metrics/*", "/evaluate/best", "/trackers/*"),
+    "/evaluate/best": (*_PREDICTIONS, *_MODEL),
+    "/evaluate/metrics": (*_PREDICTIONS, *_MODEL),
+    "/evaluate/patience": ("/evaluate/every", "/updates"),
+    "/freeze": ("/train/*", *_MODEL),
+    "/kernels": ("/without/*", *_MODEL),
+    "/objective": ("/params/*", _COLUMNS),
+    "/optimizer": ("/parallel/*", "/optimizer/*"),
+    "/padding": ("/without/*", *_MODEL),
+    "/parallel": ("/parallel/*", *_MODEL),
+    "/params": (_COLUMNS, "/objective"),
+    "/precision": ("/parallel/*",),
+    "/predict": _PREDICTIONS,
+    "/schedule": ("/updates", "/schedule/*", *_MODEL),
+    "/start": ("/tokenizers/*",),
+    "/tokenizers": (_COLUMNS, "/tokenizers/*"),
+    "/train": ("/freeze/*", *_MODEL),
+    "/updates": ("/schedule/*",),
+    "/without": ("/precision", *_MODEL),
+}
+"""Settings to the others that are read with them, so that a wrong one may cause findings there."""
 
-    Args:
-        name: path of a run file, or name of a shipped run such as `multi30k-en-de`.
-        overrides: values by dotted path, such as `{"optimizer.clip": 1.0}`.
 
-    Returns:
-        The run, and the file it was read from.
-
-    Raises:
-        InputError: the file does not exist.
-        SpecError: the file is not valid JSON or not a valid run.
-    """
-    value, source = read_file(find(str(name), FOLDER))
-    return run_of(value, source, overrides), source
-
-
-def run_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None) -> Run:
-    """Return the run in a JSON value.
+def read_run(
+    value: Any, source: str, overrides: Mapping[str, Any] | None = None
+) -> ReadSettings[Run]:
+    """Return the run in a JSON value as far as it can be read.
 
     Args:
         value: content of a run file.
         source: its name, for findings.
-        overrides: as of `load_run`, in the current format.
+        overrides: values by dotted path, in the current format.
 
     Raises:
-        SpecError: it is not a valid run.
+        SpecError: it is no run, or of an unknown format.
     """
     refuse_study(value, source, "run")
     if isinstance(value, dict):
         value, _ = upgrade_format(value, RUN_FORMATS)
+    findings: list[Finding] = []
     for dotted, new in (overrides or {}).items():
-        set_dotted(value, dotted, new, source)
-    return parse(Run, value, source, RUN_FORMATS, strict=True)
+        try:
+            set_dotted(value, dotted, new, source)
+        except SpecError as error:
+            findings += error.findings
+    read = read_settings(Run, value, source, RUN_FORMATS, DEPENDS)
+    return replace(read, findings=(*findings, *read.findings)) if findings else read
 
 
 def set_dotted(value: Any, dotted: str, new: Any, source: str, at: str = "") -> None:

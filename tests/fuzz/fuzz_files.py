@@ -31,7 +31,7 @@ from weft.graphs.advice.advise import advise
 from weft.graphs.checker.check import analyse
 from weft.runtime.spec.fixing import fixed
 from weft.runtime.train.check_run import check_run
-from weft.runtime.train.run import run_of
+from weft.runtime.train.loading import run_of
 from weft.specs.findings import Finding, InputError, SpecError
 from weft.specs.load import load_as
 from weft.specs.reader import SHIPPED, read_json

@@ -12,8 +12,8 @@ from weft.graphs.ir.canonical import fingerprint
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.model.opening import open_model
+from weft.runtime.train.loading import load_run
 from weft.runtime.train.objective.planned import graph_of_run
-from weft.runtime.train.run import load_run
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED
 

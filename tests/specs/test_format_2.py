@@ -10,7 +10,8 @@ import copy
 from typing import Any
 
 import pytest
-from weft.runtime.train.run import Run, run_of
+from weft.runtime.train.loading import run_of
+from weft.runtime.train.run import Run
 from weft.specs.findings import SpecError
 from weft.specs.format_2 import upgrade_run
 

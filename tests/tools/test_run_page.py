@@ -12,7 +12,8 @@ import pytest
 from pydantic import BaseModel
 from run_page import PAGE, page
 from weft.runtime.cli.main import main
-from weft.runtime.train.run import Run, load_run
+from weft.runtime.train.loading import load_run
+from weft.runtime.train.run import Run
 from weft.runtime.train.run_schema import run_schema as schema
 from weft.specs.reader import SHIPPED, read_json
 

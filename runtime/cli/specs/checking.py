@@ -167,12 +167,11 @@ def _of_spec(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
 
 
 def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
-    from ...train.check_run import checked_run
-    from ...train.run import run_of
+    from ...train.check_run import checked_value
 
-    run = run_of(value, source, overrides)
-    findings, graph = checked_run(run, source, shortened="updates" in overrides)
-    if graph is None or any(finding.level == "error" for finding in findings):
+    checked = checked_value(value, source, overrides)
+    run, findings, graph = checked.run, checked.findings, checked.graph
+    if run is None or graph is None or any(finding.level == "error" for finding in findings):
         return _Outcome(findings)
     losses = ", ".join(graph.losses)
     said = (

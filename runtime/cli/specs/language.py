@@ -227,7 +227,7 @@ def migrate(
     if not isinstance(value, dict):
         parse(Spec, value, source)
     if describes_run(value):
-        from ...train.run import run_of
+        from ...train.loading import run_of
 
         made, changes = upgrade_format(value, RUN_FORMATS)
         run_of(made, source)

@@ -156,8 +156,8 @@ def _opened(
         return graph_of(load(spec, overridden(overrides))), Settings()
     from ...train.checks.conflicts import conflicts
     from ...train.checks.model import objective_fits
+    from ...train.loading import run_of
     from ...train.objective.planned import graph_of_run
-    from ...train.run import run_of
     from ...train.transforms.pass_settings import settings_of_run
 
     run = run_of(value, source, overridden(overrides))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from ....specs.findings import did_you_mean
-from ....specs.wording import SettingError
+from ....specs.wording import SettingError, refuse
 from ..columns.settings import AnyColumn, TagsSettings, TextSettings, TreeSettings
 from ..readers.settings import Split
 from ..settings import (
@@ -41,70 +41,83 @@ class DataSettings(Settings):
     """Which training rows are dropped."""
 
     @model_validator(mode="after")
-    def _check_columns(self) -> Self:
+    def _check_columns(self, info: ValidationInfo) -> Self:
         """Check what one column alone cannot know.
 
         Raises:
-            ValueError: the settings of columns do not fit together, or the filter has no effect.
+            CombinedSettingError: columns do not fit together, or a filter has no effect.
         """
+        refuse(self._mistakes(), info)
+        return self
+
+    def _mistakes(self) -> Iterator[SettingError]:
+        """Yield an error for each setting that does not fit others, or has no effect."""
         for name in ("train", "valid"):
             if name in self.test:
                 msg = f"'{name}' cannot be the name of a test set"
-                raise SettingError(msg, "test", name, help_="rename the test set")
+                yield SettingError(msg, "test", name, help_="rename the test set")
         texts = {name: one for name, one in self.columns.items() if isinstance(one, TextSettings)}
         blocks = [name for name, one in texts.items() if one.block or one.segment]
         if blocks and len(self.columns) > 1:
             cut = "block" if texts[blocks[0]].block else "segment"
             msg = f"a column with '{cut}' cannot be combined with other columns"
             help_ = f"remove '{cut}' or the other columns: {cut}s do not align with rows"
-            raise SettingError(msg, "columns", blocks[0], cut, help_=help_)
+            yield SettingError(msg, "columns", blocks[0], cut, help_=help_)
         if self.train.weights is not None and any(texts[name].segment for name in blocks):
             msg = "weights of files would interrupt the segments of documents"
-            raise SettingError(msg, "train", "weights", help_="remove 'weights'")
+            yield SettingError(msg, "train", "weights", help_="remove 'weights'")
         for name, one in self.columns.items():
             if isinstance(one, TagsSettings) and one.of not in texts:
                 msg = f"there is no text column '{one.of}'"
-                raise SettingError(
+                yield SettingError(
                     msg, "columns", name, "of", help_=did_you_mean(one.of, texts) or "add one"
                 )
             if isinstance(one, TreeSettings):
-                self._check_tree(name, one, texts)
-        given = self.filter.model_dump(exclude_defaults=True)
-        lengths = given.keys() - {"duplicates"}
-        if (given and not texts) or (lengths and blocks):
-            key = min(lengths or given)
-            what = "has no text column" if not texts else "cuts its text into rows"
-            msg = f"'{key}' has no effect on data that {what}"
-            raise SettingError(msg, "filter", key, help_=f"remove '{key}'")
-        if "max_ratio" in given and len(texts) == 1:
-            msg = "'max_ratio' has no effect on data with one text column"
-            raise SettingError(msg, "filter", "max_ratio", help_="remove 'max_ratio'")
+                yield from self._mistakes_of_tree(name, one, texts)
+        yield from self._mistakes_of_filter(texts, blocks)
         for where, split in (("valid", self.valid), *self.test.items()):
             if split.weights is not None:
                 at = (where,) if where == "valid" else ("test", where)
                 msg = "weights have an effect on training rows only"
-                raise SettingError(msg, *at, "weights", help_="remove 'weights'")
-        return self
+                yield SettingError(msg, *at, "weights", help_="remove 'weights'")
 
-    def _check_tree(self, name: str, tree: TreeSettings, texts: Collection[str]) -> None:
-        """Check the text columns of a tree column, and that the readers write its symbols.
+    def _mistakes_of_filter(
+        self, texts: Mapping[str, TextSettings], blocks: Collection[str]
+    ) -> Iterator[SettingError]:
+        """Yield an error for each rule of the filter without effect."""
+        written = self.filter.model_dump(exclude_defaults=True)
+        lengths = written.keys() - {"duplicates"}
+        idle = sorted(written if not texts else lengths if blocks else ())
+        what = "has no text column" if not texts else "cuts its text into rows"
+        for key in idle:
+            msg = f"'{key}' has no effect on data that {what}"
+            yield SettingError(msg, "filter", key, help_=f"remove '{key}'")
+        if not idle and "max_ratio" in written and len(texts) == 1:
+            msg = "'max_ratio' has no effect on data with one text column"
+            yield SettingError(msg, "filter", "max_ratio", help_="remove 'max_ratio'")
 
-        Raises:
-            SettingError: a text column is missing, or a reader writes the symbols of another
-                decoder.
+    def _mistakes_of_tree(
+        self, name: str, tree: TreeSettings, texts: Collection[str]
+    ) -> Iterator[SettingError]:
+        """Yield an error for each missing text column, and for symbols that no reader writes.
+
+        Args:
+            name: name of the tree column.
+            tree: its settings.
+            texts: names of the text columns.
         """
         for key in ("words", "symbols"):
             if getattr(tree, key) not in texts:
                 msg = f"there is no text column '{getattr(tree, key)}'"
                 help_ = did_you_mean(getattr(tree, key), texts) or "add one"
-                raise SettingError(msg, "columns", name, key, help_=help_)
+                yield SettingError(msg, "columns", name, key, help_=help_)
         for at, split in self.splits().items():
             for key in ("decoder", "linearization") if split.trees is not None else ():
                 found, wanted = getattr(split.trees, key), getattr(tree, key)
                 if found != wanted and (key == "decoder" or tree.decoder == "sequence"):
                     msg = f"the reader has the {key} '{found}', but the column '{name}' '{wanted}'"
                     help_ = f"give both the same {key}"
-                    raise SettingError(msg, *at, "trees", key, help_=help_)
+                    yield SettingError(msg, *at, "trees", key, help_=help_)
 
     def splits(self) -> dict[tuple[str, ...], Split]:
         """Return all splits by their place below `data`."""
@@ -115,70 +128,67 @@ class DataSettings(Settings):
 Tokenizers = dict[Name, AnyTokenizer]
 
 
-def refuse_unused(data: DataSettings, tokenizers: Tokenizers) -> None:
-    """Check that columns and tokenizers name each other; for the validator of a run.
+def unfit_tokenizers(data: DataSettings, tokenizers: Tokenizers) -> Iterator[SettingError]:
+    """Yield an error for each column and tokenizer that do not name each other.
 
-    Raises:
-        SettingError: a column names an unknown tokenizer, a tokenizer is not used, or a
-            tokenizer is spelled by one that cannot spell.
+    A column names an unknown tokenizer, a tokenizer is not used, or is spelled by one that cannot
+    spell.  If a name is unknown, tokenizers without use may have been meant by it.
     """
-    used = set[str]()
+    used, unknown = set[str](), False
     for name, column in data.columns.items():
         if isinstance(column, TextSettings):
-            _refuse_sampling(name, column, tokenizers)
+            unknown = unknown or column.tokenizer not in tokenizers
+            yield from _unfit_sampling(name, column, tokenizers)
             used.add(column.tokenizer)
         if isinstance(column, TreeSettings) and column.decoder != "sequence":
-            _refuse_pieces(name, column, data, tokenizers)
+            yield from _unfit_pieces(name, column, data, tokenizers)
     for name, one in tokenizers.items():
         if isinstance(one, SymbolSettings) and one.spelling is not None:
             other = tokenizers.get(one.spelling)
+            unknown = unknown or other is None
             if other is None or isinstance(other, SymbolSettings):
                 msg = f"'{one.spelling}' is not a tokenizer of pieces"
-                known = [key for key, each in tokenizers.items() if each.type != "symbols"]
-                help_ = did_you_mean(one.spelling, known) or "add one"
-                raise SettingError(msg, "tokenizers", name, "spelling", help_=help_)
+                pieces = [key for key, each in tokenizers.items() if each.type != "symbols"]
+                help_ = did_you_mean(one.spelling, pieces) or "add one"
+                yield SettingError(msg, "tokenizers", name, "spelling", help_=help_)
             used.add(one.spelling)
-    for name in tokenizers.keys() - used:
+    for name in () if unknown else [name for name in tokenizers if name not in used]:
         msg = f"no column uses the tokenizer '{name}'"
-        raise SettingError(msg, "tokenizers", name, help_="remove it, or name it in a text column")
+        yield SettingError(msg, "tokenizers", name, help_="remove it, or name it in a text column")
 
 
-def _refuse_pieces(
+def _unfit_pieces(
     name: str, column: TreeSettings, data: DataSettings, tokenizers: Tokenizers
-) -> None:
-    """Check that the symbols of trees are whole tokens.
-
-    Raises:
-        SettingError: their tokenizer splits them into pieces.
-    """
-    text = data.columns[column.symbols]
+) -> Iterator[SettingError]:
+    """Yield an error if the symbols of trees are not whole tokens."""
+    text = data.columns.get(column.symbols)
     tokenizer = tokenizers.get(text.tokenizer) if isinstance(text, TextSettings) else None
     if tokenizer is not None and not isinstance(tokenizer, SymbolSettings):
         msg = f"the decoder '{column.decoder}' of the column '{name}' needs whole symbols"
         help_ = 'use a tokenizer {"type": "symbols"}'
-        raise SettingError(msg, "data", "columns", column.symbols, "tokenizer", help_=help_)
+        yield SettingError(msg, "data", "columns", column.symbols, "tokenizer", help_=help_)
 
 
-def _refuse_sampling(name: str, column: TextSettings, tokenizers: Tokenizers) -> None:
-    """Check the tokenizer of a column.
-
-    Raises:
-        SettingError: it is unknown, or cannot sample as the column asks.
-    """
+def _unfit_sampling(
+    name: str, column: TextSettings, tokenizers: Tokenizers
+) -> Iterator[SettingError]:
+    """Yield an error if the tokenizer of a column is unknown, or cannot sample as it asks."""
     at = ("data", "columns", name)
     tokenizer = tokenizers.get(column.tokenizer)
     if tokenizer is None:
         msg = f"there is no tokenizer '{column.tokenizer}'"
         help_ = did_you_mean(column.tokenizer, tokenizers) or "add it under 'tokenizers'"
-        raise SettingError(msg, *at, "tokenizer", help_=help_)
+        yield SettingError(msg, *at, "tokenizer", help_=help_)
+        return
     if column.sampling is None:
         return
     kinds: dict[str, Any] = {"bpe": "drop", "unigram": "alpha"}
     wanted = kinds.get(tokenizer.type)
     if wanted is None and not (tokenizer.type == "file" and tokenizer.path.endswith(".model")):
         msg = f"a tokenizer of type '{tokenizer.type}' cannot sample"
-        raise SettingError(msg, *at, "sampling", help_="remove 'sampling'")
-    given = "drop" if column.sampling.alpha is None else "alpha"
-    if wanted is not None and given != wanted:
-        msg = f"'{given}' has no effect on a tokenizer of type '{tokenizer.type}'"
-        raise SettingError(msg, *at, "sampling", given, help_=f"give '{wanted}' instead")
+        yield SettingError(msg, *at, "sampling", help_="remove 'sampling'")
+        return
+    key = "drop" if column.sampling.alpha is None else "alpha"
+    if wanted is not None and key != wanted:
+        msg = f"'{key}' has no effect on a tokenizer of type '{tokenizer.type}'"
+        yield SettingError(msg, *at, "sampling", key, help_=f"give '{wanted}' instead")

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from ....graphs.json_schema import DRAFT
-from ....specs.findings import InputError
+from ....specs.findings import Finding, InputError, SpecError
 from ....specs.form import describes_run
-from ....specs.reader import FOR_EDITORS, find, parse, read_file
+from ....specs.reader import FOR_EDITORS, find, read_file
+from ....specs.recovery.settings import read_settings
 from ...train.run import set_dotted
 from .settings import StudySettings
 
 FOLDER = "studies"
 """Folder of `specs/` that contains the shipped studies."""
+_ROWS = ("/rows/*", "/grid/*")
+_DEPENDS = {"": _ROWS, "/compare": _ROWS, "/rows": ("/rows",), "/search": _ROWS}
+"""Settings to the others that are read with them, so that a wrong one may cause findings there."""
 
 
 def load_study(
@@ -54,9 +58,17 @@ def study_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None
     Raises:
         SpecError: it is not a valid study.
     """
+    findings: list[Finding] = []
     for dotted, new in (overrides or {}).items():
-        set_dotted(value, dotted, new, source)
-    return parse(StudySettings, value, source, {}, strict=True)
+        try:
+            set_dotted(value, dotted, new, source)
+        except SpecError as error:
+            findings += error.findings
+    read = read_settings(StudySettings, value, source, {}, _DEPENDS)
+    findings += read.findings
+    if findings or read.form is None:
+        raise SpecError(findings)
+    return read.form
 
 
 def study_schema() -> dict[str, Any]:

@@ -6,12 +6,13 @@ spec, another objective, or other settings of the run.  The base run itself is t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from ....specs.findings import did_you_mean
-from ....specs.wording import SettingError
+from ....specs.wording import SettingError, refuse
 from ...data.settings import PathText, Settings
 from ...metrics.metric import Metric
 from ...metrics.registry import METRICS
@@ -180,35 +181,39 @@ class StudySettings(Settings):
     """Conditions on every row."""
 
     @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self, info: ValidationInfo) -> Self:
         """Check what single settings cannot know.
 
         Raises:
-            SettingError: there are no rows, or settings do not fit together.
+            CombinedSettingError: there are no rows, or settings do not fit together.
         """
+        refuse(self._mistakes(), info)
+        return self
+
+    def _mistakes(self) -> Iterator[SettingError]:
+        """Yield an error for each setting that does not fit others, or has no effect."""
         if not self.rows and self.grid is None and self.search is None:
-            raise SettingError("the study has no rows", help_="add 'rows', 'grid' or 'search'")
+            yield SettingError("the study has no rows", help_="add 'rows', 'grid' or 'search'")
         if self.search is not None and not self.search.factors and self.grid is None:
-            raise SettingError("the search has no factors", "search", help_="add 'factors'")
+            yield SettingError("the search has no factors", "search", help_="add 'factors'")
         if BASELINE in self.rows:
             msg = f"'{BASELINE}' is the base run itself"
-            raise SettingError(msg, "rows", BASELINE, help_="give the row another name")
+            yield SettingError(msg, "rows", BASELINE, help_="give the row another name")
         for name, row in self.rows.items():
             if not row.changes():
                 msg = f"the row '{name}' changes nothing"
                 help_ = "add 'params', 'patch', 'extends', 'objective' or 'set', or remove the row"
-                raise SettingError(msg, "rows", name, help_=help_)
+                yield SettingError(msg, "rows", name, help_=help_)
         if len(set(self.seeds)) < len(self.seeds):
-            raise SettingError("a seed occurs twice", "seeds", help_="give each seed once")
+            yield SettingError("a seed occurs twice", "seeds", help_="give each seed once")
         own = self.compare.baseline
         if self.grid is None and own not in (BASELINE, *self.rows):
             msg = f"there is no row '{own}'"
             help_ = did_you_mean(own, [BASELINE, *self.rows])
-            raise SettingError(msg, "compare", "baseline", help_=help_)
+            yield SettingError(msg, "compare", "baseline", help_=help_)
         if self.compare.pairs == "all" and "baseline" in self.compare.model_fields_set:
             msg = "'baseline' has no effect if all rows are compared with each other"
-            raise SettingError(msg, "compare", "baseline", help_="remove it")
-        return self
+            yield SettingError(msg, "compare", "baseline", help_="remove it")
 
     def __repr__(self) -> str:
         """Return the name and the number of rows and seeds."""

@@ -16,10 +16,11 @@ from ....specs.held import load_held
 from ....specs.load import OVERRIDES, load, load_child
 from ....specs.reader import read_file, shipped_names
 from ....specs.upgrade import RUN_FORMATS, upgrade_format
-from ...train.check_run import refuse_wrong_run
+from ...train.check_run import checked_value
+from ...train.loading import run_of
 from ...train.objective.context import objective_file
 from ...train.objective.planned import graph_of_run
-from ...train.run import Run, run_of, set_dotted
+from ...train.run import Run, set_dotted
 from ..document.change import Change
 from ..document.rows import Row
 from ..document.settings import StudySettings
@@ -227,9 +228,11 @@ def finished_run(value: dict[str, Any], base: Base) -> tuple[Run, Graph]:
         InputError: a file of the run does not exist.
         SpecError: the run has mistakes; they are the findings of `weft check RUN`.
     """
-    run = read_run(value, base.source)
-    refuse_wrong_run(run, base.source)
-    return run, graph_of_run(run, base.source)
+    checked = checked_value(value, base.source)
+    errors = [finding for finding in checked.findings if finding.level == "error"]
+    if errors or checked.run is None:
+        raise SpecError(errors)
+    return checked.run, graph_of_run(checked.run, base.source)
 
 
 def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:

@@ -138,7 +138,6 @@ def start_checkpoint(run: Run) -> Iterator[Finding]:
                     ),
                     help="use the data and the tokenizer settings of that checkpoint",
                 )
-                return
 
 
 def _tokenizers_in(path: Path) -> dict[str, Any]:

@@ -35,6 +35,8 @@ def wrong_metrics(run: Run, places: Places) -> Iterator[Finding]:
         if metric.needs != "predictions" or column is None:
             continue
         if column not in run.data.columns:
+            if metric.column is None:
+                continue  # told at 'answers'
             yield _wrong(
                 f"{at}/column",
                 f"the metric '{metric.type}' compares with the column '{column}',"

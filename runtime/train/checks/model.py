@@ -111,12 +111,14 @@ def _selections(run: Run, graph: Graph) -> Iterator[Finding]:
                 yield Finding(code="R03", at=at, problem=error.problem, help=error.help)
     if wrong or not run.freeze:
         return
-    try:
-        trained = trained_weights(graph, run.freeze, run.train)
-    except InputError as error:
-        yield Finding(code="R03", at=error.place, problem=error.problem, help=error.help)
-        return
-    if not trained:
+    for number, pattern in enumerate(run.train):
+        try:
+            trained_weights(graph, run.freeze, (pattern,))
+        except InputError as error:
+            wrong = True
+            at = pointer("train", number)
+            yield Finding(code="R03", at=at, problem=error.problem, help=error.help)
+    if not wrong and not trained_weights(graph, run.freeze, run.train):
         yield Finding(
             code="R04",
             at="/freeze",

@@ -44,16 +44,20 @@ def objective_file(run: Run, source: str) -> str:
     """
     found = _named(run.objective, source, OBJECTIVES)
     if found is None:
-        ending = ".json" if run.objective.endswith(".json") else ""
-        beside = {path.stem for path in Path(source).parent.glob("*.json")} - {Path(source).stem}
-        known = [f"{name}{ending}" for name in beside] + list(shipped_names(OBJECTIVES))
-        near = nearest_shipped(run.objective, known, OBJECTIVES)
+        near = nearest_shipped(run.objective, known_objectives(run, source), OBJECTIVES)
         raise InputError(
             f"no objective '{run.objective}'",
             place=f"{source}#/objective",
             help=near if near.startswith("did") else f"name a file in the run's folder; {near}",
         )
     return str(found)
+
+
+def known_objectives(run: Run, source: str) -> list[str]:
+    """Return what a run could name as its objective: shipped ones, and files in its folder."""
+    ending = ".json" if run.objective.endswith(".json") else ""
+    beside = {path.stem for path in Path(source).parent.glob("*.json")} - {Path(source).stem}
+    return [f"{name}{ending}" for name in beside] + list(shipped_names(OBJECTIVES))
 
 
 def _named(name: str, source: str, *folders: str) -> Path | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType
+from ....specs.findings import pointer
+from ....specs.recovery.settings import NO_SETTING, LostSettings
 from ...data.columns.objective import graph_of_inputs
 from ...data.columns.settings import (
     AudioSettings,
@@ -28,8 +31,19 @@ _TIME = "T"
 """Stands for any time axis."""
 
 
-def graph_of_run(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> Graph:
+def graph_of_run(
+    run: Run,
+    source: str,
+    blocks: Iterable[BlockType] = (),
+    lost: LostSettings = NO_SETTING,
+) -> Graph:
     """Return the graph of a run's objective, with the sizes that are known before the data is read.
+
+    Args:
+        run: the run.
+        source: its file.
+        blocks: block types that the objective may use besides the installed ones.
+        lost: settings of the run that could not be read, so that their sizes are unknown.
 
     Raises:
         InputError: there is no such objective, or a checkpoint cannot be read.
@@ -37,26 +51,38 @@ def graph_of_run(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> Gra
     """
     params, _ = opened_params(run, source)
     loaded = with_blocks(objective_file(run, source), blocks)
-    given, complete = planned_inputs(run)
+    given, complete = planned_inputs(run, lost)
     return graph_of_inputs(loaded, params, given, complete=complete)
 
 
-def planned_inputs(run: Run) -> tuple[dict[str, ValueType], bool]:
+def planned_inputs(run: Run, lost: LostSettings = NO_SETTING) -> tuple[dict[str, ValueType], bool]:
     """Return the types of the inputs that the columns of a run will fill.
 
     Sizes that only the data tell are left out.
+
+    Args:
+        run: the run.
+        lost: settings that could not be read; their columns and sizes are unknown.
 
     Returns:
         The types by input, and whether they are complete: an installed package may add columns of
         which nothing is known here.
     """
-    found: dict[str, ValueType] = {}
-    complete = True
+    types: dict[str, ValueType] = {}
+    complete, sized = True, True
     for name, column in run.data.columns.items():
-        made = _planned(run, name, column)
-        complete = complete and made is not None
-        found |= made or {}
-    return found, complete
+        unknown = lost.covers(pointer("data", "columns", name))
+        planned = None if unknown else _planned(run, name, column)
+        complete = complete and planned is not None
+        types |= planned or {}
+        if isinstance(column, TextSettings):
+            wrong = lost.inside(pointer("tokenizers", column.tokenizer))
+            sized = sized and not wrong and column.tokenizer in run.tokenizers
+    if not sized:  # some sizes without the others might contradict each other
+        types = {
+            n: replace(one, size=None) if one.kind == "ids" else one for n, one in types.items()
+        }
+    return types, complete
 
 
 def _planned(run: Run, name: str, column: ColumnSettings) -> Mapping[str, ValueType] | None:

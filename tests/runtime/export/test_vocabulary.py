@@ -16,7 +16,7 @@ from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.export.ctranslate2.export import export_ctranslate2
 from weft.runtime.export.vocabulary import apart
 from weft.runtime.spec.check import graph_of
-from weft.runtime.train.run import load_run
+from weft.runtime.train.loading import load_run
 
 
 def test_words_that_come_twice_get_their_ids() -> None:

@@ -22,8 +22,9 @@ from weft.runtime.data.treebank.trees import Leaf
 from weft.runtime.metrics.parsing import measure
 from weft.runtime.model.opening import open_model
 from weft.runtime.predict.trees import TreeBeam
+from weft.runtime.train.loading import load_run
 from weft.runtime.train.objective.context import graph_of_prepared
-from weft.runtime.train.run import Run, load_run
+from weft.runtime.train.run import Run
 
 from ..toy_treebank import SMALL, bank
 

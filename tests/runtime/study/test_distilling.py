@@ -15,7 +15,8 @@ from weft.runtime.model.opening import ensemble, open_model
 from weft.runtime.predict.predictor import Answer
 from weft.runtime.study import distilling
 from weft.runtime.study.distilling import closest_answer, distill
-from weft.runtime.train.run import Run, run_of
+from weft.runtime.train.loading import run_of
+from weft.runtime.train.run import Run
 
 from .conftest import Writer
 

@@ -81,7 +81,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "row without change": ({"rows": {"a": {"doc": "x"}}}, "/rows/a"),
     "row named baseline": ({"rows": {"baseline": {"unset": ["x"]}}}, "/rows/baseline"),
     "a number as the base run": ({"run": 5}, "/run"),
-    "unknown key": ({"rows": {"a": {"parms": {}}}}, "/rows/a/parms"),
+    "unknown key": ({"rows": {"a": {"parms": {"heads": 2}}}}, "/rows/a/parms"),
     "seed twice": ({"seeds": [1, 1]}, "/seeds"),
     "negative seed alone": ({"seeds": [-1]}, "/seeds/0"),
     "test set twice": ({"measure": {"tests": ["a", "b", "a"]}}, "/measure/tests/2"),

@@ -26,7 +26,7 @@ RUN: dict[str, Any] = {
     },
     "data": {
         "root": "data",
-        "columns": {"source": TEXT, "target": TEXT},
+        "columns": {"source": TEXT, "target": {**TEXT}},
         "train": {"lines": {"source": ["train.src"], "target": ["train.tgt"]}},
         "valid": {"lines": {"source": ["valid.src"], "target": ["valid.tgt"]}},
         "test": {"toy": {"lines": {"source": ["test.src"], "target": ["test.tgt"]}}},

@@ -9,8 +9,9 @@ import json
 
 import pytest
 from weft.graphs.passes.objective import deployed_graph
+from weft.runtime.train.loading import load_run
 from weft.runtime.train.objective.planned import graph_of_run
-from weft.runtime.train.run import Run, load_run
+from weft.runtime.train.run import Run
 from weft.runtime.train.schedule import Noam, learning_rate
 from weft.specs.reader import find
 

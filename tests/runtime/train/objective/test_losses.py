@@ -18,8 +18,8 @@ from weft.runtime.train.context import TrainingContext
 from weft.runtime.train.device import Place
 from weft.runtime.train.distributed.sampler import MicroBatches, seed_of, stream_micro_batches
 from weft.runtime.train.distributed.world import World
+from weft.runtime.train.loading import load_run
 from weft.runtime.train.objective.context import training_context
-from weft.runtime.train.run import load_run
 
 from .conftest import DECODER, MASKED, SMALL, TWO_LOSSES, Writer
 

@@ -22,8 +22,8 @@ from weft.runtime.data.segments import plan_segments
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import Batch
 from weft.runtime.train.check_run import check_run
+from weft.runtime.train.loading import load_run
 from weft.runtime.train.objective.memory import Memory
-from weft.runtime.train.run import load_run
 
 from .conftest import equal, weights
 

@@ -19,8 +19,8 @@ from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.train.check_run import check_run
 from weft.runtime.train.context import Result
+from weft.runtime.train.loading import load_run
 from weft.runtime.train.objective.planned import graph_of_run
-from weft.runtime.train.run import load_run
 from weft.specs.findings import InputError, SpecError
 
 pytestmark = pytest.mark.integration

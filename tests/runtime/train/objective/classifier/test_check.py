@@ -11,7 +11,7 @@ import pytest
 from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.train.check_run import check_run
-from weft.runtime.train.run import load_run
+from weft.runtime.train.loading import load_run
 from weft.specs.findings import InputError, SpecError
 
 Make = Callable[..., Path]
