@@ -11,7 +11,7 @@ import weft
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.codegen.build import build
-from weft.runtime.data.symbols import SYMBOLS, Symbols
+from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.export.ctranslate2.export import export_ctranslate2
 from weft.runtime.export.vocabulary import apart
@@ -40,7 +40,7 @@ def test_a_parser_whose_pieces_are_also_symbols_is_exported(
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
-    files = {"source.model": pieces.bytes, SYMBOLS: symbols.bytes}
+    files = {"source.model": pieces.bytes, "target.symbols.json": symbols.bytes}
     run = load_run("parsing-craft")[0].model_dump(mode="json", by_alias=True)
     contents = Contents(graph=graph, weights=weights_of(model, graph), run=run, tokenizers=files)
     save(tmp_path / "parser", contents)
