@@ -11,12 +11,11 @@ from ...graphs.checker.check import analyse
 from ...graphs.draw.scene.facts import pointers
 from ...graphs.ir.canonical import canonical
 from ...graphs.ir.graph import Graph
-from ...specs.findings import InputError, SpecError
+from ...specs.findings import InputError, SpecError, pointer
 from ...specs.form import FORMAT
 from ...specs.load import LoadedSpec, load_child
 from ...specs.patches.covering import covering
 from ...specs.text.edits import formatted
-from ...specs.text.places import parts_of
 from .reading import Read
 from .shorter import shorter
 
@@ -42,12 +41,12 @@ def variant(old: Read, new: Read, extends: str, name: str) -> tuple[str, dict[st
             "a variant needs two specs without errors", place=wrong.source, help="correct it first"
         )
     wanted = _form(new.graph)
-    for whole in (False, True):
-        head = {"format": FORMAT, "extends": extends, "name": name}
-        doc = child.value().get("doc", "")
-        if doc and doc != parent.value().get("doc", ""):
-            head["doc"] = doc
-        made = {**head, **_Difference(parent, old.graph, child, whole=whole).written()}
+    head = {"format": FORMAT, "extends": extends, "name": name}
+    doc = child.value().get("doc", "")
+    if doc and doc != parent.value().get("doc", ""):
+        head["doc"] = doc
+    for deep in (False, True):
+        made = {**head, **_Difference(parent, old.graph, child, deep=deep).written()}
         if _gives(parent, made, wanted):
             value = parent.value()
             made = shorter(made, value, lambda one: _gives(parent, one, wanted))
@@ -76,10 +75,15 @@ def _gives(parent: LoadedSpec, child: Mapping[str, Any], wanted: Any) -> bool:
 
 
 class _Difference:
-    """Compares the values of two specs."""
+    """Compares the values of two specs.
 
-    def __init__(self, old: LoadedSpec, graph: Graph, new: LoadedSpec, *, whole: bool) -> None:
-        self.old, self.new, self.whole = old.value(), new.value(), whole
+    A template is patched as `/blocks/NAME`, which reaches all of its uses.  Nodes in it that one
+    path selects have patches of their own, unless `deep` is set: then the patch of the template has
+    their keys.
+    """
+
+    def __init__(self, old: LoadedSpec, graph: Graph, new: LoadedSpec, *, deep: bool) -> None:
+        self.old, self.new, self.deep = old.value(), new.value(), deep
         self.patches: list[Patch] = []
         self.paths: dict[str, list[str]] = {}
         """Pointer of a record to the paths that select it."""
@@ -131,11 +135,10 @@ class _Difference:
             old = before.get(name)
             if old == template:
                 continue
-            paths = self.paths.get(f"/blocks/{name}", [])
-            if old is None or self.whole or len(paths) != 1:
+            if old is None:
                 made[name] = template
                 continue
-            patch: Patch = {"select": paths[0], "set": {}, "remove": []}
+            patch: Patch = {"select": f"/blocks/{name}", "set": {}, "remove": []}
             for key in sorted({*old, *template} - {"nodes"}):
                 self._keys(patch, key, old.get(key), template.get(key))
             self._scope(patch, f"/blocks/{name}", old["nodes"], template["nodes"])
@@ -148,25 +151,37 @@ class _Difference:
             if name not in old:
                 patch["set"][f"nodes.{name}"] = record
             elif old[name] != record:
-                self._record(f"{at}/nodes/{name}", old[name], record)
+                self._record(patch, at, f"nodes.{name}", old[name], record)
 
-    def _record(self, at: str, old: Any, new: Any) -> None:
-        """Write the patch of a node or of a block in a slot."""
-        paths = self.paths.get(at, [])
-        path = paths[0] if paths else ".".join(parts_of(at)[1:])
-        patch: Patch = {"select": path, "set": {}, "remove": []}
-        for key in sorted({*old, *new}):
-            if key == "fill":
+    def _record(self, around: Patch, at: str, key: str, old: Any, new: Any) -> None:
+        """Write the patch of a node or of a block in a slot.
+
+        Args:
+            around: the patch of the spec or of the template that contains it.
+            at: pointer of the spec or of the template.
+            key: where the record is in it.
+            old: the record in the parent.
+            new: the record in the child.
+        """
+        paths = self.paths.get(at + pointer(*key.split(".")), [])
+        alone = not at or (len(paths) == 1 and not self.deep)
+        patch, prefix = around, f"{key}."
+        if alone:
+            path = paths[0] if paths else ".".join(key.split(".")[1:])
+            patch, prefix = {"select": path, "set": {}, "remove": []}, ""
+            self.patches.append(patch)
+        for name in sorted({*old, *new}):
+            if name == "fill":
                 before, after = old.get("fill", {}), new.get("fill", {})
                 for slot in after:
                     if slot not in before:
-                        patch["set"][f"fill.{slot}"] = after[slot]
+                        patch["set"][f"{prefix}fill.{slot}"] = after[slot]
                     elif before[slot] != after[slot]:
-                        self._record(f"{at}/fill/{slot}", before[slot], after[slot])
-                patch["remove"] += [f"fill.{slot}" for slot in before if slot not in after]
+                        inner = f"{key}.fill.{slot}"
+                        self._record(around, at, inner, before[slot], after[slot])
+                patch["remove"] += [f"{prefix}fill.{slot}" for slot in before if slot not in after]
             else:
-                self._keys(patch, key, old.get(key), new.get(key))
-        self.patches.append(patch)
+                self._keys(patch, prefix + name, old.get(name), new.get(name))
 
 
 _HEAD = {"format", "name", "doc", "extends", "patch"}

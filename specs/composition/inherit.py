@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -193,8 +193,42 @@ def extended(
             value[record] = {**value.get(record, {}), **added}
         for key in added:
             merged.put((record, key), (source, pointer(record, key)))
+    _leave_out_unused(base, value, blocks)
     _allow_more(value, merged, child.get("allow", ()), source)
     return take_in(value, merged, source, _importer(below))
+
+
+def _leave_out_unused(base: Mapping[str, Any], value: dict[str, Any], added: Iterable[str]) -> None:
+    """Leave out the templates that the parent uses and its child does not, after its patches.
+
+    Args:
+        base: the parent's value.
+        value: the child's merged value, which is changed.
+        added: templates that the child adds.
+    """
+    if gone := _reached(base) - _reached(value, added):
+        value["blocks"] = {name: one for name, one in value["blocks"].items() if name not in gone}
+
+
+def _reached(value: Mapping[str, Any], used: Iterable[str] = ()) -> set[str]:
+    """Return the templates of a merged value that its nodes or params name, also through others.
+
+    Args:
+        value: the merged value.
+        used: templates that count as used, with what they name.
+    """
+    templates = value.get("blocks", {})
+    reached, waiting = set[str](), [value.get("nodes"), value.get("params"), list(used)]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting += inner.values()
+        elif isinstance(inner, list):
+            waiting += inner
+        elif isinstance(inner, str) and inner in templates and inner not in reached:
+            reached.add(inner)
+            waiting.append(templates[inner])
+    return reached
 
 
 def _allow_more(value: dict[str, Any], merged: Origins, codes: Sequence[Any], source: str) -> None:
