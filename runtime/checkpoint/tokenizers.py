@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from ...graphs.ir.moving import written_ids
 from ...graphs.passes.objective import feeds_of, source_among
 from ...specs.findings import InputError
+from ..data.columns.labels import CLASSES, opened_classes
 from ..data.hub import HUB, HubTokenizer, Prompts
 from ..data.preparing.settings import Tokenizers
 from ..data.symbols import Vocabulary
@@ -18,6 +19,8 @@ from ..data.vocabularies import vocabularies_of
 from ..decode.decode import SpecialTokens
 from .checkpoint import Checkpoint
 
+LABELS = ("class", "tags")
+"""Types of columns of labels."""
 _TOKENIZERS: TypeAdapter[Tokenizers] = TypeAdapter(Tokenizers)
 
 
@@ -141,6 +144,23 @@ class ColumnPrompts:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id."""
         return self.vocabulary.pieces(ids)
+
+
+def classes_by_column(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
+    """Return the classes of each column of labels of a checkpoint, in the order of their numbers.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    found = {}
+    for name, own in checkpoint.run.get("data", {}).get("columns", {}).items():
+        file = f"{name}{CLASSES}"
+        stored = checkpoint.tokenizers.get(file)
+        if own.get("type") in LABELS and own.get("classes"):
+            found[name] = tuple(own["classes"])
+        elif own.get("type") in LABELS and stored is not None:
+            found[name] = opened_classes(stored, str(checkpoint.folder / file))
+    return found
 
 
 def is_trained(checkpoint: Checkpoint) -> bool:

@@ -7,7 +7,7 @@ newly initialized.  A `WeightTransfer` lists both.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,27 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
+@dataclass(frozen=True, slots=True)
+class Renumbered:
+    """The classes of a column where another checkpoint has other numbers for them."""
+
+    before: int
+    """Number of classes of the checkpoint."""
+    numbers: tuple[int | None, ...]
+    """For each class, its number in the checkpoint; None if that does not have it."""
+
+
+Renumbering = Mapping[str, Mapping[int, Renumbered]]
+"""Path of a weight and axis to the classes that the axis counts."""
+
+
 def carry_over(
-    model: nn.Module, weights: Mapping[str, Tensor], old: Graph, new: Graph
-) -> WeightTransfer:
+    model: nn.Module,
+    weights: Mapping[str, Tensor],
+    old: Graph,
+    new: Graph,
+    renumbering: Renumbering | None = None,
+) -> tuple[WeightTransfer, int]:
     """Copy the weights of one graph into the model of another where they fit.
 
     Args:
@@ -40,16 +58,48 @@ def carry_over(
         weights: weights of `old`, each once.
         old: source graph.
         new: target graph.
+        renumbering: weights of `new` whose entries follow the names of classes; entries of classes
+            that `old` does not have are not changed.
 
     Returns:
-        Which weights were carried over, from where, and which were not.
+        Which weights were carried over, from where, and which were not; and the number of
+        parameters that were copied.
     """
     transfer = diff(old, new).weight_transfer
-    parameters = model.state_dict()
+    parameters, copied = model.state_dict(), 0
+    named = renumbering or {}
     with torch.no_grad():
+        for path, axes in named.items():
+            source = transfer.sources.get(path, path)
+            if source in weights:
+                copied += _copy_classes(parameters[path], weights[source], axes)
         for path, source in transfer.sources.items():
-            parameters[path].copy_(weights[source])
-    return transfer
+            if path not in named:
+                copied += parameters[path].copy_(weights[source]).numel()
+    return transfer, copied
+
+
+def _copy_classes(target: Tensor, source: Tensor, axes: Mapping[int, Renumbered]) -> int:
+    """Copy the entries of the classes that two weights share; return the number of parameters.
+
+    Args:
+        target: the weight to change.
+        source: the weight of the other graph.
+        axes: axes that count classes; the others have equal sizes, or nothing is copied.
+    """
+    sizes = {axis: classes.before for axis, classes in axes.items()}
+    wanted = [sizes.get(axis, size) for axis, size in enumerate(target.shape)]
+    if list(source.shape) != wanted:
+        return 0
+    into, out_of = [], []
+    for axis, size in enumerate(target.shape):
+        numbers = axes[axis].numbers if axis in axes else range(size)
+        pairs = [(now, before) for now, before in enumerate(numbers) if before is not None]
+        into.append(torch.tensor([now for now, _ in pairs], dtype=torch.long))
+        out_of.append(torch.tensor([before for _, before in pairs], dtype=torch.long))
+    part = source[torch.meshgrid(*out_of, indexing="ij")]
+    target[torch.meshgrid(*into, indexing="ij")] = part.to(target)
+    return part.numel()
 
 
 def adapted(checkpoint: Checkpoint, graph: Graph, seed: int) -> tuple[Checkpoint, WeightTransfer]:
@@ -61,7 +111,7 @@ def adapted(checkpoint: Checkpoint, graph: Graph, seed: int) -> tuple[Checkpoint
         seed: determines the newly initialized weights, together with their paths.
     """
     model = build(graph, seed=seed)
-    weight_transfer = carry_over(model, checkpoint.weights, checkpoint.graph, graph)
+    weight_transfer, _ = carry_over(model, checkpoint.weights, checkpoint.graph, graph)
     state = {"adapted_from": fingerprint(checkpoint.graph), "update": 0}
     run = dict(checkpoint.run)
     if "params" in run:  # the model is the one in the checkpoint

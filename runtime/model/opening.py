@@ -13,6 +13,7 @@ from ...graphs.ir.block_type import BlockType
 from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.deployed import open_deployed
 from ..checkpoint.manifest import weights_digest
+from ..checkpoint.tokenizers import classes_by_column
 from ..codegen.build import device_named
 from ..compile.decode_compile import CompileChoice, Steps
 from ..compile.decoder import Passes, Quantize, Skippable, use_passes, use_steps
@@ -160,7 +161,7 @@ def ensemble(first: Model, others: Sequence[Model]) -> Model:
     Its graph, weights and settings are those of the first model.
 
     Raises:
-        InputError: the models have different tokenizers.
+        InputError: the models have different tokenizers or classes.
     """
     for other in others:
         if other.checkpoint.tokenizers != first.checkpoint.tokenizers:
@@ -168,5 +169,11 @@ def ensemble(first: Model, others: Sequence[Model]) -> Model:
                 "the tokenizer differs from that of the ensemble's first model",
                 place=str(other.checkpoint.folder),
                 help="train the models on data prepared with one tokenizer",
+            )
+        if classes_by_column(other.checkpoint) != classes_by_column(first.checkpoint):
+            raise InputError(
+                "the classes have other numbers than in the ensemble's first model",
+                place=str(other.checkpoint.folder),
+                help="train the models with the same 'classes' of the column",
             )
     return replace(first, others=tuple(other.module for other in others))

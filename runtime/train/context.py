@@ -137,6 +137,9 @@ class TrainingContext:
     """Patterns of weights in these parts that train nevertheless."""
     weights: Mapping[str, Path] = field(default_factory=dict)
     """Node of an objective to the checkpoint that has the weights of its model."""
+    class_axes: Mapping[str, Mapping[str, tuple[int, ...]] | None] = field(default_factory=dict)
+    """For each column of labels, the axes of weights that count its classes, by path, if the run
+    starts from a checkpoint; None if the run fixes their number."""
 
     @property
     def model(self) -> Graph:

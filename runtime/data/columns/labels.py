@@ -29,7 +29,7 @@ NONE = -1
 """Label of padding, of pieces that do not begin a word, and of unknown classes."""
 
 
-class _Labels(Column):
+class LabelColumn(Column):
     """Column whose values are names of classes."""
 
     settings: ClassSettings | TagsSettings
@@ -41,7 +41,7 @@ class _Labels(Column):
         """Classes in the order of their numbers."""
         stored = context.files.get(self._file)
         if settings.classes is None and stored is not None:
-            self.classes = _opened(stored, self._file)
+            self.classes = opened_classes(stored, self._file)
         self._unseen: dict[str, int] = {}
 
     @property
@@ -96,7 +96,7 @@ class _Labels(Column):
         return {self._file: f"{content}\n".encode()}
 
 
-class ClassColumn(_Labels):
+class ClassColumn(LabelColumn):
     """One class of each row."""
 
     @property
@@ -132,7 +132,7 @@ class ClassColumn(_Labels):
         return self.classes[int(prediction)]
 
 
-class TagsColumn(_Labels):
+class TagsColumn(LabelColumn):
     """One tag of each word; stored by word, and put on the first pieces when it is collated."""
 
     settings: TagsSettings
@@ -225,7 +225,7 @@ class TagsColumn(_Labels):
         return " ".join(self.classes[int(one)] for one in prediction if int(one) != NONE)
 
 
-def _opened(content: bytes, place: str) -> tuple[str, ...]:
+def opened_classes(content: bytes, place: str) -> tuple[str, ...]:
     """Return the classes in a file.
 
     Raises:

@@ -25,6 +25,7 @@ from ..device import Place
 from ..distributed.world import World
 from ..reporting.opening import counted, opener
 from ..run import Run
+from .class_axes import Axes, class_axes
 from .losses import ObjectiveLosses
 from .validation import validator
 
@@ -231,10 +232,21 @@ def training_context(
         freeze=run.freeze,
         train=run.train,
         weights=weights_of_nodes(graph, folders),
+        class_axes=_class_axes(run, source, prepared, graph, blocks),
         full_speed=_full_speed(run, graph, prepared, place, world)
         if world.is_main_process
         else None,
     )
+
+
+def _class_axes(
+    run: Run, source: str, prepared: Prepared, graph: Graph, blocks: Iterable[BlockType]
+) -> dict[str, Axes | None]:
+    """Return the axes of classes; none for a run that does not start from a checkpoint."""
+    if run.start is None:
+        return {}
+    params, _ = opened_params(run, source)
+    return class_axes(objective_file(run, source), params, prepared.columns, graph, blocks)
 
 
 def _full_speed(

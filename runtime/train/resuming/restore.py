@@ -13,13 +13,16 @@ from ...checkpoint.checkpoint import Checkpoint, open_checkpoint, set_weights
 from ...checkpoint.differences import refuse_other_graph
 from ...checkpoint.manifest import DamagedError
 from ...checkpoint.saving import recover
-from ...checkpoint.transfer import carry_over
-from ...data.columns.labels import CLASSES
+from ...checkpoint.tokenizers import classes_by_column
+from ...checkpoint.transfer import Renumbered, carry_over
+from ...data.columns.labels import CLASSES, LabelColumn
 from ..context import State, TrainingContext
 from .retention import checkpoints, differs, remove_leftovers, thin
 
 SAME = ("parallel", "activation_checkpointing")
 """Settings that change how a run is computed but not its results."""
+SHOWN = 10
+"""New classes that the log names."""
 DAMAGED = ".damaged"
 """Added to the name of a damaged checkpoint, which is kept but never used again."""
 
@@ -207,7 +210,8 @@ def _of_model_alone(checkpoint: Checkpoint, graph: Graph) -> str:
 def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
     """Initialize a model with the weights of a checkpoint that fit its graph.
 
-    The names of classes may differ: fine-tuning begins with another objective's weights.
+    The names of classes may differ: fine-tuning begins with another objective's weights.  Entries
+    of weights that belong to classes follow their names.
     """
     checkpoint = open_checkpoint(folder, context.graph.blocks)
     own = {name: file for name, file in context.tokenizers.items() if not name.endswith(CLASSES)}
@@ -219,11 +223,57 @@ def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
             ' tokenizer as {"type": "file", "path": ...}',
         )
     graph, started, node = context.graph, model, context.graph.deploy
-    if node is not None and checkpoint.graph.deploy is None:
-        graph, started = context.model, model.get_submodule(node)
-    transfer = carry_over(started, checkpoint.weights, checkpoint.graph, graph)
-    carried = transfer.render().splitlines()[0].split(maxsplit=1)[1]
-    context.listener.log(f"starting from {folder}: {carried} carried over")
+    below = _of_model_alone(checkpoint, graph)
+    if below:
+        graph, started = context.model, model.get_submodule(str(node))
+    renumbering = {
+        path.removeprefix(below): axes
+        for path, axes in _renumbering(checkpoint, context, folder).items()
+        if path.startswith(below)
+    }
+    transfer, copied = carry_over(started, checkpoint.weights, checkpoint.graph, graph, renumbering)
+    share = f"{100 * copied / max(1, transfer.after):.1f} %"
+    context.listener.log(
+        f"starting from {folder}: {copied:,} of {transfer.after:,} parameters ({share})"
+        " carried over"
+    )
+
+
+def _renumbering(
+    checkpoint: Checkpoint, context: TrainingContext, folder: Path
+) -> dict[str, dict[int, Renumbered]]:
+    """Return the weights whose entries belong to classes with other numbers in a checkpoint.
+
+    Raises:
+        InputError: classes differ, and the run fixes their number, so that it is not known which
+            weights count them.
+    """
+    found: dict[str, dict[int, Renumbered]] = {}
+    trained = classes_by_column(checkpoint)
+    for name, axes in context.class_axes.items():
+        column = context.columns[name]
+        before = trained.get(name, next(iter(trained.values())) if len(trained) == 1 else ())
+        if not trained or not isinstance(column, LabelColumn) or column.classes == before:
+            continue
+        if axes is None:
+            raise InputError(
+                f"the classes of '{name}' differ from those of the checkpoint, and the run fixes"
+                " their number in the model",
+                place=str(folder),
+                help="leave out the number of classes in 'params': it follows the column",
+            )
+        numbers = {label: number for number, label in enumerate(before)}
+        classes = Renumbered(len(before), tuple(map(numbers.get, column.classes)))
+        for path, places in axes.items():
+            found.setdefault(path, {}).update(dict.fromkeys(places, classes))
+        fresh = [label for label in column.classes if label not in numbers]
+        context.listener.log(
+            f"classes of '{name}': the weights of {len(column.classes) - len(fresh)} of"
+            f" {len(column.classes)} follow their names"
+            + "".join(f"; '{label}' is new" for label in fresh[:SHOWN])
+            + f"; and {len(fresh) - SHOWN} more" * (len(fresh) > SHOWN)
+        )
+    return found
 
 
 def _filled(model: nn.Module, context: TrainingContext, node: str, folder: Path) -> None:
@@ -237,10 +287,15 @@ def _filled(model: nn.Module, context: TrainingContext, node: str, folder: Path)
 def refuse_other_tokenizers(
     checkpoint: Checkpoint, context: TrainingContext, *, problem: str, help_: str
 ) -> None:
-    """Raise an error if a checkpoint was trained with other tokenizers than the context's.
+    """Raise an error if a checkpoint was trained with other tokenizers or classes.
 
     Raises:
-        InputError: the tokenizers differ.
+        InputError: they are not those of the context.
     """
     if checkpoint.tokenizers != dict(context.tokenizers):
         raise InputError(problem, place=str(checkpoint.folder), help=help_)
+    for name, classes in classes_by_column(checkpoint).items():
+        column = context.columns.get(name)
+        if isinstance(column, LabelColumn) and column.classes != classes:
+            problem = f"the classes of '{name}' have other numbers than in the checkpoint"
+            raise InputError(problem, place=str(checkpoint.folder), help=help_)
