@@ -1,8 +1,10 @@
-"""Transformed models: compiled and unpadded ones equal the plain model, also in their gradients."""
+"""Other forms of a model: compiled, unpadded, or saved and opened again, it computes the same."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -13,12 +15,15 @@ from ...graphs.ir.dims import evaluate
 from ...graphs.ir.execution import UnpadPlan
 from ...graphs.ir.value_type import ValueType
 from ...graphs.passes.unpad import plan_unpad, unpad
+from ..checkpoint.checkpoint import open_checkpoint
+from ..checkpoint.saving import Contents, save, weights_of
 from ..codegen.generated import program_of
 from ..compile.torch_compile import compile_model
 from .compare import Difference, difference, largest
 from .inputs import Inputs, Masks, comparable, draw, mask_inputs, prefixes, valid
 from .learning import learn, learned_difference
 from .report import Name, Property
+from .steps import decoded
 from .subject import BlockError, Subject, not_applicable, running
 from .trace import traced
 
@@ -80,6 +85,55 @@ def unpadded(subject: Subject) -> Property:
         lambda: _node(subject, (padded, model), inputs, rows, masks),
         *notes,
     )
+
+
+def saved(subject: Subject) -> Property:
+    """Compare the model with what a checkpoint of it opens as, also in decoding steps."""
+    graph = subject.graph
+    with TemporaryDirectory() as folder, running("a checkpoint of the model"):
+        path = Path(folder) / "checkpoint"
+        save(path, Contents(graph=graph, weights=weights_of(subject.model, graph)))
+        opened = open_checkpoint(path, graph.blocks)
+    inputs = draw(graph, subject.sizes, subject.seed, padded=mask_inputs(graph))
+    loaded = opened.build().to(torch.get_default_dtype())
+    again = Subject(opened.graph, loaded, subject.sizes, subject.seed, subject.tolerance)
+    outcome = _compared(
+        subject,
+        "saved",
+        "outputs, gradients and decoding steps of the opened model",
+        (subject.trainable(), again.trainable()),
+        inputs,
+        {},
+        lambda: _first(subject, again, inputs),
+    )
+    if outcome.outcome == "failed":
+        return outcome
+    try:
+        expected = decoded(subject)
+    except BlockError:
+        return outcome  # the property `steps` reports it
+    worst = largest(
+        difference(f"output {port} of step {position}", step[port], value)
+        for position, step in enumerate(decoded(again))
+        for port, value in expected[position].items()
+    )
+    if worst.amount <= subject.tolerance:
+        return outcome
+    return subject.failed("saved", "the steps of the opened model differ", worst, "")
+
+
+def _first(subject: Subject, again: Subject, inputs: Mapping[str, Tensor]) -> str:
+    """Return the first block whose values differ in the opened model."""
+    traces = []
+    for one in (subject, again):
+        with traced(one.model, one.graph) as trace:
+            one.run(inputs)
+        traces.append(trace)
+
+    def compare(_: ValueType, ours: Tensor, theirs: Tensor) -> float:
+        return difference("", theirs, ours).amount
+
+    return traces[0].first_difference(traces[1], compare, subject.tolerance)
 
 
 def _compared(

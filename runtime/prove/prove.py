@@ -10,7 +10,7 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, did_you_mean
 from ..codegen.examples import example_inputs, sizes_for
 from ..spec.check import Source, graph_of
-from .forms import compiled, unpadded
+from .forms import compiled, saved, unpadded
 from .gradients import gradients
 from .invariance import causality, padding
 from .report import PROPERTIES, Name, Proof, Property
@@ -29,6 +29,7 @@ _TESTS: Mapping[Name, Callable[[Subject], Property]] = {
     "padding": padding,
     "compiled": compiled,
     "unpadded": unpadded,
+    "saved": saved,
     "gradients": gradients,
 }
 

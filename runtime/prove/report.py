@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Name = Literal["steps", "causality", "padding", "compiled", "unpadded", "gradients"]
+Name = Literal["steps", "causality", "padding", "compiled", "unpadded", "saved", "gradients"]
 PROPERTIES: Mapping[str, str] = {
     "steps": "decoding step by step gives the outputs of the parallel pass",
     "causality": "inputs at later positions of the step axis change no earlier output",
     "padding": "neither the values nor the amount of padding change an output elsewhere",
     "compiled": "the model compiled by weft.compile equals the eager model",
     "unpadded": "the model changed by weft.unpad equals the padded model",
+    "saved": "a checkpoint of the model opens and computes the same",
     "gradients": "a finite gradient that is not zero reaches every parameter",
 }
 """Name of each property to what it says, in the order in which they are tested."""

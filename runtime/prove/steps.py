@@ -65,6 +65,21 @@ def steps(subject: Subject) -> Property:
     return subject.passed("steps", f"{'; '.join(titles)}{one}", largest(worst))
 
 
+def decoded(subject: Subject) -> list[Outputs]:
+    """Return the outputs of decoding random inputs, one position at a time.
+
+    Raises:
+        BlockError: a block raises an exception.
+    """
+    axis = subject.graph.step_axis
+    if axis is None:
+        return []
+    decoding = _Decoding(subject, axis)
+    way = next(decoding.ways())
+    with running(f"decoding {way.title}"):
+        return list(decoding.run(way))
+
+
 class _Decoding:
     """A model that decodes random inputs along the step axis."""
 

@@ -46,6 +46,23 @@ class Shift(nn.Module):
         return self.mu * x + (1 - self.mu) * previous
 
 
+class Unsaved(Shift):
+    """The constructor draws a constant, which is no parameter, so a checkpoint lacks it."""
+
+    def __init__(self, d_model: int) -> None:
+        """Create the weight, and draw the constant."""
+        super().__init__(d_model)
+        self.register_buffer("constant", torch.randn(d_model))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the constant."""
+        return super().forward(x) + self.constant
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Add the constant."""
+        return super().step(x, state=state, position=position) + self.constant
+
+
 class Forgetful(Shift):
     """The state is never updated."""
 

@@ -39,6 +39,7 @@ def test_a_sound_block_passes(module: type[nn.Module], tmp_path: Path) -> None:
         "causality": "passed",
         "padding": "does not apply",
         "unpadded": "passed",
+        "saved": "passed",
         "gradients": "passed",
     }
     assert found.passed
@@ -53,6 +54,7 @@ def test_a_sound_block_with_a_mask_passes(tmp_path: Path) -> None:
         "causality": "does not apply",
         "padding": "passed",
         "unpadded": "passed",
+        "saved": "passed",
         "gradients": "passed",
     }
 
@@ -197,6 +199,14 @@ def test_an_unpadded_form_with_other_gradients(tmp_path: Path) -> None:
     assert [one.name for one in found.failed] == ["unpadded"]
     assert found["unpadded"].place.startswith("gradient of ")
     assert found["unpadded"].node == ""
+
+
+def test_what_a_checkpoint_lacks(tmp_path: Path) -> None:
+    """A buffer is copied with a model in memory, but a checkpoint has the parameters alone."""
+    found = proof(faults.Unsaved, tmp_path)
+
+    assert [one.name for one in found.failed] == ["saved"]
+    assert found["saved"].node == FIRST.format("unsaved")
 
 
 @pytest.mark.slow
