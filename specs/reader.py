@@ -30,7 +30,7 @@ from .findings import (
 from .form import Spec, describes_study
 from .text.places import Source, line_and_column
 from .text.scan import DEEPEST, without_comments
-from .upgrade import FORMATS, Upgrader, upgrade_format
+from .upgrade import SPECS, Upgrader, upgrade_format
 from .wording import form_findings, own_errors
 
 LARGEST = 384 << 10
@@ -276,7 +276,7 @@ def parse(
     form: type[Form],
     value: Any,
     source: str,
-    formats: Mapping[int, Upgrader] = FORMATS,
+    formats: Mapping[int, Upgrader] = SPECS,
     *,
     strict: bool = False,
 ) -> Form:
@@ -297,7 +297,7 @@ def parse(
         finding = Finding(code="S04", at="", problem="the file is not a JSON object", source=source)
         raise SpecError([finding])
     if "format" in form.model_fields:
-        value, _ = upgrade_format(value, formats)
+        value = upgrade_format(value, formats)
     found = value.get("format")
     own = form.model_fields.get("format")
     known = get_args(own.annotation) if own is not None else ()
@@ -385,7 +385,7 @@ def current(value: Any, source: str) -> Any:
         return value
     refuse_study(value, source, "spec")
     _bounded(value, source)
-    return upgrade_format(value)[0]
+    return upgrade_format(value)
 
 
 def refuse_study(value: Any, source: str, wanted: str) -> None:

@@ -95,7 +95,6 @@ def test_only_blocks_know_a_block() -> None:
     Examples in docstrings and messages, which contain more than the name, are allowed.
     """
     above = [path for path in SOURCES if path.relative_to(ROOT).parts[0] != "blocks"]
-    above.remove(ROOT / "specs/format_1.py")  # renames two blocks of old files
     named = {
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in above

@@ -47,7 +47,7 @@ SOURCE_ONLY = (
     "Makefile",
     "setup.py",
     "tests/conftest.py",
-    "tests/golden/format-1",
+    "tests/golden/now",
     "tools/check_dist.py",
 )
 """Some of the files and folders that the source distribution must contain."""

@@ -1,8 +1,8 @@
 """Refuse words that the project has replaced; part of `make lint`.
 
 One idea has one word, the field's own, in code, messages and prose.  Each pattern below is a word
-that was used before, with what to write instead.  Lines that quote an old word on purpose, such as
-the upgrade from format 1, are in `ALLOWED`.
+that was used before, with what to write instead.  Lines that quote an old word on purpose are in
+`ALLOWED`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,10 @@ WORDS = {
 }
 """Pattern to what to write instead."""
 ALLOWED = (
-    r"format[-_]1",
     r"(?i)alibi|^tests/blocks/attention/test_distance\.py",
     r"keep\[B S\]\", \"\.inputs\.mask",
-    r"test_formats\.py",
     r"^CHANGELOG\.md",
     r"^tools/check_words\.py",
-    r"^tests/golden/format-1/",
     r"^docs/results\.md.*share_of_ceiling",
 )
 """Patterns of `file:line text` that are left alone."""

@@ -30,8 +30,7 @@ weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set sche
 weft schema --run -o run.schema.json     # for editors: "$schema": "run.schema.json" in the file
 ```
 
-The column 'values' lists the allowed values. An unknown name is an error. Weft upgrades files of
-format 1 and 2 when it reads them; `weft migrate` writes them in format 3.
+The column 'values' lists the allowed values. An unknown name is an error.
 """
 
 

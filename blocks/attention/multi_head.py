@@ -23,7 +23,6 @@ from ..params import (
 )
 from .parts.inside import inside
 from .parts.masks import ALLOWED, KEY, QUERY, ROW
-from .parts.upgrade import REMOVED, upgrade
 from .projections import head_widths, nearest, projections
 
 ROTARY = "rotary@1"
@@ -289,12 +288,4 @@ ATTENTION = BlockType(
     carries=_carries,
     example={"heads": 2},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
-    upgrade=upgrade,
-    replaces=("grouped_query_attention@1",),
-    removed_params=REMOVED,
-    moved_weights={
-        "relative_bias.weight": "position.weight",
-        "relative_key.weight": "position.weight",
-        "head_gate": "output.weight",
-    },
 )

@@ -19,7 +19,6 @@ from ...specs.findings import (
 from ...specs.form import Spec, in_order
 from ...specs.recovery.lost import NOTHING, Lost
 from ...specs.text.edits import removing, replacing
-from ...specs.upgrade import older_blocks, upgrade_uses
 from ..ir.block_type import Registry
 from ..ir.dims import time_axes
 from ..ir.graph import Graph, Scope
@@ -46,7 +45,7 @@ from .params import (
 from .ports import Checker, Given
 from .reserved_names import check_names, names_read
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
-from .ties import check_ties, ties_fit, united, with_moved, written_out
+from .ties import check_ties, ties_fit, united, written_out
 from .uses.idle_params import report_idle
 
 
@@ -128,8 +127,7 @@ def explore(
     """
     findings: list[Finding] = []
     insides: dict[str, Scope] = {}
-    older = older_blocks(registry.later_majors(), keys=registry.keys())
-    spec, overrides = map(in_order, upgrade_uses(spec, overrides or {}, older))
+    spec, overrides = in_order(spec), in_order(overrides or {})
     try:
         state = _State(registry, source, findings, insides, lost, outer, checked)
         graph: Graph | None = _analyse(spec, overrides or {}, state)
@@ -184,7 +182,6 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
             insides.setdefault(body.name, body)
     if not checked:
         report_idle(checker)
-    spec = with_moved(spec, root, registry)
     small = small and ties_fit(spec, root, report)
     check_ties(spec, root, checker, expand=small)
     written = spec.model_copy(update={"params": {**spec.params, **values.written}})

@@ -10,8 +10,6 @@ from math import prod
 from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import Spec
 from ...specs.recovery.lost import scope_of
-from ...specs.upgrade import moved_path
-from ..ir.block_type import Registry
 from ..ir.graph import BlockNode, Graph, RepeatNode, Scope
 from ..ir.traverse import in_model, scopes, uses, visits
 from .params import Report
@@ -27,25 +25,6 @@ Groups = tuple[tuple[str, ...], ...]
 """Groups of paths of parameters that share one tensor."""
 EACH = "*"
 """In a path, stands for the number of every copy of a repeat."""
-
-
-def with_moved(spec: Spec, root: Scope, registry: Registry) -> Spec:
-    """Return a spec whose ties name weights as the current blocks do.
-
-    A tie that was written for an older version of a block may name a weight that has moved.
-    """
-    moved = {k: v for block in registry.later_majors() for k, v in block.moved_weights.items()}
-
-    def current(path: str) -> str:
-        now = moved_path(path, moved)
-        if now == path or any(
-            root.shape_of(copy) for copy in itertools.islice(_copies(root, path), MOST_TIED)
-        ):
-            return path
-        return now
-
-    ties = tuple(tuple(map(current, group)) for group in spec.tie)
-    return spec if ties == spec.tie else spec.model_copy(update={"tie": ties})
 
 
 def written_out(spec: Spec, root: Scope, *, expand: bool = True) -> Groups:

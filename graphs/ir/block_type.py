@@ -292,16 +292,6 @@ class BlockType:
     """Types of values that fit the ports with those params."""
     example_fill: Mapping[str, Any] = field(default_factory=dict)
     """Blocks in the slots of the example."""
-    upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """Converts a use record of the previous major version to this one, for `specs/upgrade.py`."""
-    replaces: tuple[str, ...] = ()
-    """Keys of removed blocks with other names, whose use records `upgrade` also converts."""
-    removed_params: frozenset[str] = frozenset()
-    """Params of the previous major version that this one lacks.  An older patch may set them in a
-    use of this version; `upgrade` then converts the use."""
-    moved_weights: Mapping[str, str] = field(default_factory=dict)
-    """Weight of the previous major version to its name in this one, slots included, if they
-    differ: older checkpoints, ties and import tables have the old names."""
 
     @property
     def key(self) -> str:
@@ -386,11 +376,6 @@ class Registry:
     def __iter__(self) -> Iterator[BlockType]:
         """Yield the block types in the order of registration."""
         return (block for key in self.keys() if (block := self.get(key)) is not None)
-
-    def later_majors(self) -> list[BlockType]:
-        """Return the block types with a major version above 1: only these can upgrade old uses."""
-        keys = [key for key in self._blocks if not key.endswith("@1")]
-        return [block for key in keys if (block := self.get(key)) is not None]
 
     def suggest(self, key: str) -> str:
         """Return the key most likely meant by an unknown one, or ``""``."""

@@ -33,11 +33,10 @@ from ...graphs.checker.check import check
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.canonical import fingerprint, fingerprint_of
 from ...graphs.ir.graph import Graph
-from ...graphs.ir.traverse import owned_parts
 from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
 from ...specs.reader import parse, read_file
-from ...specs.upgrade import RUN_FORMATS, upgrade_format
+from ...specs.upgrade import RUNS, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
 from . import manifest
@@ -107,7 +106,7 @@ class Checkpoint:
         Raises:
             DamagedError: a file is missing or has changed.
         """
-        if self.verified and self.state.get("format") != 1:
+        if self.verified:
             manifest.verify(self.folder, only=(*_OPTIMIZER, MEMORY))
 
     def optimizer(self) -> dict[str, Tensor]:
@@ -123,7 +122,7 @@ class Checkpoint:
                 help="resume from the newest checkpoint of the run",
             )
         self.verify_optimizer()
-        return with_moved(tensors_in(self.folder, "optimizer"), self.graph)
+        return tensors_in(self.folder, "optimizer")
 
     def memory(self) -> dict[str, Tensor]:
         """Return the state between segments of documents; empty if there is none."""
@@ -163,8 +162,7 @@ def open_checkpoint(
             )
     try:
         state = _state(folder)
-        checks = verify and state["format"] != 1
-        if checks:
+        if verify:
             manifest.verify(folder, without=(*_OPTIMIZER, _SPEC))
         graph = _graph(folder, state, blocks)
     except SpecError:
@@ -172,13 +170,13 @@ def open_checkpoint(
         if verify and (folder / manifest.MANIFEST).is_file():
             manifest.verify(folder, without=_OPTIMIZER)
         raise
-    if checks:
+    if verify:
         manifest.verify(folder, only=(_SPEC,))
     run = _run(folder / "run.json")
     return Checkpoint(
         folder=folder,
         graph=graph,
-        weights=with_moved(tensors_in(folder, "weights"), graph),
+        weights=tensors_in(folder, "weights"),
         objective=_objective(folder, blocks),
         run=run,
         state=state,
@@ -195,9 +193,9 @@ def _state(folder: Path) -> dict[str, Any]:
         SpecError: the file is not valid JSON.
     """
     state = _json(folder / "state.json")
-    if state.get("format") not in (1, FORMAT):
+    if state.get("format") != FORMAT:
         raise InputError(
-            f"checkpoint format {state.get('format')} is not supported, only 1 and {FORMAT}",
+            f"checkpoint format {state.get('format')} is not supported, only {FORMAT}",
             place=str(folder / "state.json"),
             help="open it with the version of weft that wrote it",
         )
@@ -237,29 +235,6 @@ def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) 
     return graph
 
 
-def with_moved(tensors: dict[str, Tensor], graph: Graph) -> dict[str, Tensor]:
-    """Return tensors by the paths that parameters have now.
-
-    A checkpoint of an older version of a block may have weights that moved; the state of the
-    optimizer has the path of its parameter, a dot and a name.
-    """
-    moved = {
-        f"{path}.{old}": f"{path}.{new}"
-        for path, _, part in owned_parts(graph.root)
-        for old, new in part.block.moved_weights.items()
-    }
-    if not moved:
-        return tensors
-    found: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        path, _, rest = name.rpartition(".")
-        if name in moved:
-            found[moved[name]] = tensor
-        else:
-            found[f"{moved[path]}.{rest}" if path in moved else name] = tensor
-    return found
-
-
 def _with_help(finding: Finding) -> Finding:
     """Return a finding; for an unknown block, with another help: a checkpoint names no code."""
     if finding.code != "N01":
@@ -270,7 +245,7 @@ def _with_help(finding: Finding) -> Finding:
 
 def _run(path: Path) -> dict[str, Any]:
     """Return the run of a checkpoint in the current format; empty for an imported model."""
-    return upgrade_format(_json(path), RUN_FORMATS)[0] if path.is_file() else {}
+    return upgrade_format(_json(path), RUNS) if path.is_file() else {}
 
 
 def _objective(folder: Path, blocks: Iterable[BlockType]) -> Graph | None:

@@ -26,8 +26,8 @@ from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError
 from . import manifest
 
-FORMAT = 2
-"""Version of the folder's layout; format 1 has no manifest."""
+FORMAT = 1
+"""Version of the folder's layout."""
 OBJECTIVE = "objective.json"
 """File of the objective that trained a model."""
 MEMORY = "memory.safetensors"

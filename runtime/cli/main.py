@@ -19,7 +19,7 @@ COMMANDS = {
     "specs.showing": ("show",),
     "specs.specs": ("expand", "draw", "list", "blocks", "prove"),
     "specs.studio": ("studio",),
-    "specs.language": ("diff", "swap", "schema", "migrate"),
+    "specs.language": ("diff", "swap", "schema"),
     "cost": ("cost",),
     "specs.editors": ("lsp",),
     "training": ("demo", "prepare", "train"),

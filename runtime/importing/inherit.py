@@ -8,7 +8,7 @@ from typing import Any
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean
 from ...specs.reader import find, read_file, shipped_names
-from ...specs.upgrade import TABLE_FORMATS, upgrade_format
+from ...specs.upgrade import TABLES, upgrade_format
 
 FOLDER = "imports"
 """Folder of `specs/` with the shipped tables."""
@@ -55,7 +55,7 @@ def inherited(name: str | Path) -> tuple[Any, str]:
 
 def _current(value: Any) -> Any:
     """Return the value of a table, with or without a parent, in the current format."""
-    return upgrade_format(value, TABLE_FORMATS)[0] if isinstance(value, dict) else value
+    return upgrade_format(value, TABLES) if isinstance(value, dict) else value
 
 
 def _found(name: str) -> Path:

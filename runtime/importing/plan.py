@@ -10,10 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...blocks.registry import registry
 from ...specs.expressions import ExpressionError
 from ...specs.findings import Finding, SpecError, pointer
-from ...specs.upgrade import moved_path
 from .config import Configuration
 from .layout import Layout
 from .names import filled, matcher, numbers_of
@@ -113,14 +111,7 @@ def assigned(
         SpecError: a path matches two patterns, or a name has no value.
     """
     paths = tuple(paths)
-    moved = {k: v for block in registry().later_majors() for k, v in block.moved_weights.items()}
-
-    def current(pattern: str) -> str:
-        """Return the pattern with the name that a weight of an older block has now."""
-        now = moved_path(pattern, moved)
-        return pattern if now == pattern or any(map(matcher(pattern).fullmatch, paths)) else now
-
-    patterns = [(path, matcher(current(path)), weight) for path, weight in table.weights.items()]
+    patterns = [(path, matcher(path), weight) for path, weight in table.weights.items()]
     found: dict[str, Origin] = {}
     without: list[str] = []
     twice: list[Finding] = []

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from ...specs.expressions import ExpressionError
 from ...specs.findings import Finding, SpecError, did_you_mean, pointer
 from ...specs.reader import parse
-from ...specs.upgrade import TABLE_FORMATS
+from ...specs.upgrade import TABLES
 from .inherit import inherited
 from .names import holes_in, uses_in
 
@@ -133,7 +133,7 @@ def load_table(name: str | Path) -> tuple[Table, str]:
         SpecError: the JSON, its structure or a pattern in it is invalid.
     """
     value, source = inherited(name)
-    table = parse(Table, value, source, TABLE_FORMATS)
+    table = parse(Table, value, source, TABLES)
     findings = list(_wrong(table, source))
     if findings:
         raise SpecError(findings)

@@ -136,9 +136,6 @@ class _Tracer:
 
     def _part(self, here: str, full: Mapping[str, Any], part: Filling, at: str) -> None:
         record = self._raw(at)
-        if record is None:
-            self._upgraded(here, full, at.rpartition("/fill/")[0])
-            return
         self._leaf(f"{here}/use", full["use"], f"{at}/use")
         home, chosen = "", {}
         if is_expression(record["use"]):
@@ -152,14 +149,6 @@ class _Tracer:
         for slot, inner in full.get("fill", {}).items():
             below = pointer("fill", slot)
             self._part(here + below, inner, fill[slot], at + below)
-
-    def _upgraded(self, here: str, full: Mapping[str, Any], at: str) -> None:
-        """Trace a filling that the use of an older block around it, at `at`, wrote as params."""
-        self._leaf(f"{here}/use", full["use"], at)
-        for name, value in full.get("params", {}).items():
-            self._leaf(here + pointer("params", name), value, at)
-        for slot, inner in full.get("fill", {}).items():
-            self._upgraded(here + pointer("fill", slot), inner, at)
 
     def _home(self, expression: str) -> str:
         """Return the pointer of the param that an expression `=name` resolves to."""

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ...graphs.ir.execution import WeightCasts
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..checkpoint.checkpoint import is_sharded, set_weights, tensors_in, with_moved
+from ..checkpoint.checkpoint import is_sharded, set_weights, tensors_in
 from ..checkpoint.saving import Contents, weights_of
 from ..codegen.build import build_empty
 from ..codegen.generated import program_of
@@ -184,7 +184,7 @@ class Engine:
             )
         optimizer.param_groups[:] = apart(optimizer.param_groups)
 
-    def recall(self, optimizer: torch.optim.Optimizer, folder: Path, below: str = "") -> None:
+    def recall(self, optimizer: torch.optim.Optimizer, folder: Path) -> None:
         """Restore the optimizer state of a checkpoint.
 
         From a sharded checkpoint each process reads only its own shards.
@@ -192,21 +192,18 @@ class Engine:
         Args:
             optimizer: a new optimizer of the model.
             folder: the checkpoint.
-            below: added before the paths of the checkpoint's weights.
 
         Raises:
             InputError: the checkpoint is damaged or belongs to another model.
         """
         parameters = dict(self.model.named_parameters())
-        if is_sharded(folder) and self.spread_weights and not below:
+        if is_sharded(folder) and self.spread_weights:
             wanted = _like_moments(parameters, averaged=EMA in optimizer.param_groups[0])
             found = load_sharded(folder / "optimizer", wanted, self.world)
             load_optimizer_tensors(optimizer, self.model, found)
             return
-        moments = tensors_in(folder, "optimizer")
-        moved = with_moved({f"{below}{path}": one for path, one in moments.items()}, self.graph)
         spread = {}
-        for key, tensor in moved.items():
+        for key, tensor in tensors_in(folder, "optimizer").items():
             name, _, part = key.rpartition(".")
             like = parameters.get(name)
             if part == "step":

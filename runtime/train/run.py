@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import refuse_study
 from ...specs.recovery.settings import ReadSettings, read_settings
-from ...specs.upgrade import RUN_FORMATS, upgrade_format
+from ...specs.upgrade import RUNS, upgrade_format
 from ...specs.wording import SettingError, refuse
 from ..data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers
 from ..data.settings import BatchSettings, PathText, Settings
@@ -329,14 +329,14 @@ def read_run(
     """
     refuse_study(value, source, "run")
     if isinstance(value, dict):
-        value, _ = upgrade_format(value, RUN_FORMATS)
+        value = upgrade_format(value, RUNS)
     findings: list[Finding] = []
     for dotted, new in (overrides or {}).items():
         try:
             set_dotted(value, dotted, new, source)
         except SpecError as error:
             findings += error.findings
-    read = read_settings(Run, value, source, RUN_FORMATS, DEPENDS)
+    read = read_settings(Run, value, source, RUNS, DEPENDS)
     return replace(read, findings=(*findings, *read.findings)) if findings else read
 
 

@@ -89,7 +89,7 @@ class Trainer:
         self.engine.prepare(self.optimizer)
         self.scaling = LossScaling(context.place, self.state)
         if restored is not None:
-            self.engine.recall(self.optimizer, *restored)
+            self.engine.recall(self.optimizer, restored)
         main = world.is_main_process
         self.history = History(
             folder if main else None,

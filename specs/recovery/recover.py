@@ -66,7 +66,7 @@ def recover(value: Any, source: str) -> Recovered:
 def _repaired(value: Any) -> tuple[Spec, Lost] | None:
     if not isinstance(value, dict):
         return None
-    made = copy.deepcopy(upgrade_format(value)[0])
+    made = copy.deepcopy(upgrade_format(value))
     made.pop(FOR_EDITORS, None)
     lost: _Losses = {}
     for _ in range(_ROUNDS):

@@ -121,7 +121,7 @@ def read_settings(
     except SpecError as error:
         if {finding.code for finding in error.findings} - _CODES or not isinstance(value, dict):
             raise
-    made = copy.deepcopy(upgrade_format(value, formats)[0])
+    made = copy.deepcopy(upgrade_format(value, formats))
     made.pop(FOR_EDITORS, None)
     return _Reader(form, made, source, depends).read()
 

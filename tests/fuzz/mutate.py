@@ -198,7 +198,6 @@ def seeds() -> Iterator[Path]:
     """Yield the initial files of fuzzing: the stored seeds, the golden file, all shipped specs."""
     tests = Path(__file__).parents[1]
     yield from sorted((tests / "fuzz" / "seeds").glob("*.json"))
-    yield tests / "golden" / "format-1" / "every-key.json"
-    yield tests / "golden" / "format-2" / "every-key.json"
+    yield tests / "golden" / "every-key.json"
     specs = tests.parent / "specs"
     yield from sorted([*specs.glob("models/*.json"), *specs.glob("variants/*.json")])

@@ -294,7 +294,7 @@ def test_a_link_to_nothing_is_not_its_own_suggestion(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_not_compared_with_shipped_names() -> None:
-    """`weft migrate transformer-base` must not say that the name is not shipped."""
+    """A command that reads a file alone must not say that the name is not shipped."""
     with pytest.raises(InputError, match="no such file"):
         find("transformer-base")
 

@@ -13,6 +13,10 @@ import pytest
 import uvicorn
 from weft.specs.reader import SHIPPED
 
+from ..runtime.conftest import toy_checkpoint, toy_trained
+
+__all__ = ["toy_checkpoint", "toy_trained"]
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 TOKEN = "secret-of-the-tests"
 

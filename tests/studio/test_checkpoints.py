@@ -9,21 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from weft.runtime.checkpoint import manifest
 
-CHECKPOINT = Path(__file__).parents[1] / "golden" / "format-1" / "checkpoint"
 NODE = '[data-id="node/decoder.*.cross_attention"]'
 Open = Callable[..., Any]
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
+def checkpoint(toy_checkpoint: Path, tmp_path: Path) -> Path:
     """Return a checkpoint of two validations."""
-    folder = Path(shutil.copytree(CHECKPOINT, tmp_path / "checkpoint"))
+    folder = Path(shutil.copytree(toy_checkpoint, tmp_path / "checkpoint"))
+    run = json.loads((folder / "run.json").read_text())
+    run["data"]["root"] = str(tmp_path / "missing")  # so that a sentence must be typed
+    (folder / "run.json").write_text(json.dumps(run))
     events = [
         {"type": "train", "update": 10 * i, "loss": 9.0 - i, "rate": i / 1000} for i in range(1, 9)
     ]
     events += [{"type": "valid", "update": 40 * i, "loss": 5.0, "bleu": 11.5 * i} for i in (1, 2)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+    manifest.write(folder)
     return folder
 
 
@@ -51,7 +55,7 @@ def test_a_click_on_an_attention_shows_its_heads(studio: Open, checkpoint: Path)
     page = studio(checkpoint)
     page.click("[role=tab] >> text=Attention")
     page.wait_for_selector("[role=alert] >> text=type a sentence", timeout=60_000)
-    page.fill("[aria-label=sentence]", "red blue")
+    page.fill("[aria-label=sentence]", "sun moon")
     page.press("[aria-label=sentence]", "Enter")
     page.wait_for_selector(".large svg", timeout=60_000)
     page.click(NODE)

@@ -1,4 +1,4 @@
-"""The commands `weft diff`, `swap`, `schema` and `migrate`; torch only where runs are involved."""
+"""The commands `weft diff`, `swap` and `schema`; torch only where runs are involved."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ from ....graphs.json_schema import schema as schema_of
 from ....specs.composition.inherit import parent_of
 from ....specs.files import write_beside
 from ....specs.findings import InputError, SpecError
-from ....specs.form import Spec, describes_run
-from ....specs.load import FOLDERS, load, load_as
-from ....specs.reader import find, parse, read_file
-from ....specs.text.scan import has_comments
-from ....specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgrade_format
+from ....specs.load import FOLDERS, load
+from ....specs.reader import find
 from ...language.layout import laid_out
-from ...spec.check import analysed, graph_of
+from ...spec.check import graph_of
 from ...spec.swap import Swap
 from ...spec.swap import swap as swap_blocks
 from ..common import terminal
@@ -36,7 +33,6 @@ from ..common.parameters import (
     argument,
     check_settings,
     complete_blocks,
-    complete_files,
     complete_specs,
     option,
     out_option,
@@ -199,68 +195,6 @@ def schema(
         _give(as_text(run_schema()), out)
         return
     _give(as_text(schema_of(registry())), out)
-
-
-@command(SPECS, "weft migrate old.json -o new.json")
-def migrate(
-    spec: Annotated[
-        str,
-        argument("PATH", "A spec file, a run file or a checkpoint folder.", complete_files),
-    ],
-    *,
-    out: Annotated[
-        str | None,
-        out_option("File to write. [default: print it] For a checkpoint, a new folder: required."),
-    ] = None,
-) -> None:
-    """Upgrade a spec, a run or a checkpoint from an older format to the current one.
-
-    Raises:
-        InputError: the file or folder cannot be read or written.
-        SpecError: the upgraded file has mistakes; nothing is written.
-    """
-    if Path(spec).is_dir():
-        _migrate_checkpoint(Path(spec), out)
-        return
-    path = find(spec)
-    value, source = read_file(path)
-    if not isinstance(value, dict):
-        parse(Spec, value, source)
-    if describes_run(value):
-        from ...train.loading import run_of
-
-        made, changes = upgrade_format(value, RUN_FORMATS)
-        run_of(made, source)
-    else:
-        made, changes = upgrade(value, FORMATS, older_blocks(registry(), registered=True))
-        _, findings = analysed(load_as(made, out or source))
-        if findings:
-            raise SpecError(findings)
-    _give(laid_out(json.dumps(made, ensure_ascii=False)), out)
-    if has_comments(source.text):
-        terminal.notice("the comments of the file are not carried over")
-    for change in changes or ["nothing to change: the file is in the current format"]:
-        terminal.notice(change)
-
-
-def _migrate_checkpoint(folder: Path, out: str | None) -> None:
-    """Write a checkpoint in the current format; its weights and optimizer state are copied.
-
-    Raises:
-        InputError: no output folder is named, it exists already, or the checkpoint is damaged.
-    """
-    if out is None:
-        raise InputError(
-            "migrating a checkpoint needs an output folder",
-            place=str(folder),
-            help=f"add -o {folder.with_name(folder.name + '-format-2')}",
-        )
-    if Path(out).exists():
-        raise InputError("the folder exists already", place=out, help="name a new folder")
-    from ...checkpoint.checkpoint import open_checkpoint
-    from ...checkpoint.migrate import migrated
-
-    print(migrated(open_checkpoint(folder), Path(out)))
 
 
 def _give(text: str, out: str | None) -> None:

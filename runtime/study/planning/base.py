@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ....graphs.ir.graph import Graph
+from ....specs import upgrade
 from ....specs.composition.inherit import FOLDERS, parent_of
 from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ....specs.form import FORMAT, UseNode, describes_run
 from ....specs.held import load_held
 from ....specs.load import OVERRIDES, load, load_child
 from ....specs.reader import read_file, shipped_names
-from ....specs.upgrade import RUN_FORMATS, upgrade_format
 from ...train.check_run import checked_value
 from ...train.loading import run_of
 from ...train.objective.context import objective_file
@@ -79,7 +79,7 @@ def base_of(study: StudySettings, source: str) -> Base:
             )
         value, file = read_file(path)
     if isinstance(value, dict):
-        value, _ = upgrade_format(value, RUN_FORMATS)
+        value = upgrade.upgrade_format(value, upgrade.RUNS)
     if not isinstance(value, dict) or not describes_run(value):
         raise SpecError(
             [

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ....specs.findings import Finding, InputError, nearest, pointer
-from ....specs.upgrade import RUN_FORMATS, upgrade_format
+from ....specs.upgrade import RUNS, upgrade_format
 from ...data.readers.registry import reader_of
 from ...data.readers.settings import Split
 from ..run import Run
@@ -144,7 +144,7 @@ def _tokenizers_in(path: Path) -> dict[str, Any]:
     """Return the tokenizer settings of a checkpoint's run; none if they cannot be read."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        found = upgrade_format(value, RUN_FORMATS)[0]["tokenizers"]
+        found = upgrade_format(value, RUNS)["tokenizers"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     known = found if isinstance(found, dict) else {}

@@ -196,11 +196,7 @@ def _stays_padded(graph: Graph) -> str:
 
 
 def _left_out(run: Run, graph: Graph) -> Iterator[Finding]:
-    """Yield a finding for each pass to leave out that would not run or that a setting needs.
-
-    Leaving `unpad` out is no mistake where padding stays: runs of format 2 with any model may have
-    `"padding": "padded"`, which means the same.
-    """
+    """Yield a finding for each pass to leave out that would not run or that a setting needs."""
     idle: dict[str, str] = {}
     if graph.segments is not None:
         why = f"the models of '{graph.name}' run as steps"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from torch import nn
 
-from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint, open_checkpoint, set_weights
 from ...checkpoint.differences import refuse_other_graph
@@ -62,15 +60,6 @@ def refuse_taken(folder: Path, updates: int, *, resume: bool) -> None:
         )
 
 
-class Restored(NamedTuple):
-    """Checkpoint that a run was restored from."""
-
-    folder: Path
-    below: str
-    """Path of the model in the objective, such as `model.`, if the checkpoint has the model alone,
-    as those of runs of format 2; otherwise empty."""
-
-
 def newest(context: TrainingContext, *, resume: bool) -> Checkpoint | None:
     """Return the newest sound checkpoint of a run that is resumed; None at the start of a run.
 
@@ -101,7 +90,7 @@ def state_in(checkpoint: Checkpoint | None) -> State:
 
 def restore(
     model: nn.Module, context: TrainingContext, checkpoint: Checkpoint | None
-) -> Restored | None:
+) -> Path | None:
     """Give a model the weights of a checkpoint of its run, or of `start` of the run.
 
     Args:
@@ -110,15 +99,14 @@ def restore(
         checkpoint: the checkpoint that the run continues from, if any.
 
     Returns:
-        The checkpoint that it was restored from.
+        The folder of the checkpoint that the run continues from.
 
     Raises:
         InputError: a checkpoint cannot be opened, or belongs to another run.
     """
     if checkpoint is not None:
-        restored = Restored(checkpoint.folder, _of_model_alone(checkpoint, context.graph))
-        _resumed(model, context, checkpoint, restored.below)
-        return restored
+        _resumed(model, context, checkpoint)
+        return checkpoint.folder
     for node, path in context.weights.items():
         _filled(model, context, node, path)
     if context.run.start is not None:
@@ -154,9 +142,7 @@ def _newest_sound(context: TrainingContext) -> Checkpoint:
     )
 
 
-def _resumed(
-    model: nn.Module, context: TrainingContext, checkpoint: Checkpoint, below: str
-) -> None:
+def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint) -> None:
     """Restore the weights of a checkpoint, if its run is that of the context."""
     graph, listener, folder = context.graph, context.listener, checkpoint.folder
     refuse_other_tokenizers(
@@ -167,7 +153,7 @@ def _resumed(
     )
     refuse_other_graph(
         checkpoint.graph,
-        context.model if below else graph,
+        graph,
         problem="the run was started with another graph",
         place=str(folder),
         help_="restore its spec and params, or start a new run with --out; set 'start' in"
@@ -185,8 +171,7 @@ def _resumed(
     different = [key for key, value in now.items() if differs({key: value}, checkpoint.run)]
     if changed := ", ".join(key for key in different if key not in SAME):
         listener.log(f"warning: settings differ from the start of the run: {changed}")
-    weights = {f"{below}{path}": tensor for path, tensor in checkpoint.weights.items()}
-    set_weights(model, weights, graph, str(folder))
+    set_weights(model, checkpoint.weights, graph, str(folder))
     context.losses.carry(checkpoint.memory(), context.place.device)
     state = state_in(checkpoint)
     if state.data and state.data != context.data:
@@ -195,16 +180,6 @@ def _resumed(
             "equals an undisturbed one only with the same data"
         )
     listener.log(f"resuming after update {state.update} from {folder}")
-
-
-def _of_model_alone(checkpoint: Checkpoint, graph: Graph) -> str:
-    """Return the path of the model in an objective if a checkpoint has the model alone.
-
-    Returns:
-        `"NODE."`, or "" if the checkpoint has the whole objective.
-    """
-    alone = checkpoint.graph.deploy is None and graph.deploy is not None
-    return f"{graph.deploy}." if alone else ""
 
 
 def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:

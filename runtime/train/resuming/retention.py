@@ -8,11 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from ....graphs.ir.graph import Graph
 from ...checkpoint.average import average_weights
-from ...checkpoint.checkpoint import tensors_in, with_moved
+from ...checkpoint.checkpoint import tensors_in
 from ...checkpoint.saving import Contents, deployed, save
 from ..optimize import averaged_weights
 from ..run import CheckpointSettings
@@ -80,7 +77,7 @@ def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -
     if not regular or (settings.ema is None and not settings.average):
         return None
     last = regular[-1:] if settings.ema is not None else regular[-settings.average :]
-    each = [_weights_in(path, contents.graph) for path in last]
+    each = [tensors_in(path, "weights") for path in last]
     if settings.ema is not None:
         moments = tensors_in(last[0], "optimizer")
         mean = averaged_weights(each[0], moments, contents.graph.ties)
@@ -89,17 +86,6 @@ def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -
     state = {**contents.state, "averaged": [path.name for path in last]}
     made = replace(contents, weights=mean, state=state, optimizer=None)
     return save(folder / "averaged", deployed(made))
-
-
-def _weights_in(folder: Path, graph: Graph) -> dict[str, Tensor]:
-    """Return the weights of a checkpoint with the paths of a graph.
-
-    A run that began in format 2 has older checkpoints of its model alone.
-    """
-    tensors, wanted = tensors_in(folder, "weights"), graph.weights()
-    below = {f"{graph.deploy}.{path}": tensor for path, tensor in tensors.items()}
-    found, inside = with_moved(tensors, graph), with_moved(below, graph)
-    return inside if inside.keys() == wanted.keys() != found.keys() else found
 
 
 def differs(now: Any, before: Any) -> bool:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
-import pickle
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from weft.blocks.registry import registry
-from weft.graphs.checker.check import analyse, check
-from weft.graphs.ir.canonical import fingerprint
 from weft.runtime.checkpoint import saving
 from weft.runtime.checkpoint.checkpoint import (
     _column_files,
@@ -26,7 +22,7 @@ from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
-from weft.specs.load import load, loaded
+from weft.specs.load import load
 
 SMALL = {"d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "vocab": 11, "dropout": 0.0}
 
@@ -56,27 +52,6 @@ def test_opens_without_the_files_it_came_from(tmp_path: Path) -> None:
 
     assert torch.equal(outputs(checkpoint.build()), outputs(model))
     assert checkpoint.state["update"] == 7
-
-
-def test_an_old_checkpoint_with_a_param_without_effect_still_opens(tmp_path: Path) -> None:
-    """Version 1 of attention ignored `causal` where it reads a memory; its fingerprint has it."""
-    spec = load("transformer-tiny", SMALL)
-    value = spec.value()
-    attention = value["blocks"]["decoder_layer"]["nodes"]["cross_attention"]["fill"]["f"]
-    attention["params"]["causal"] = True
-    assert [f.code for f in analyse(loaded(value).form, registry(), SMALL)[1]] == ["T03"]
-    attention["use"] = "attention@1"
-    graph = check(loaded(value).form, registry(), SMALL, checked=True)
-    model = build(graph, seed=1).eval()
-    contents = Contents(graph=graph, weights=weights_of(model, graph), state={"update": 7})
-
-    checkpoint = open_checkpoint(save(tmp_path / "c", contents))
-
-    assert fingerprint(checkpoint.graph) == fingerprint(graph) == fingerprint(small()[1].graph)
-    assert torch.equal(outputs(checkpoint.build()), outputs(model))
-    assert torch.equal(outputs(pickle.loads(pickle.dumps(model))), outputs(model))
-    again = save(tmp_path / "d", contents)
-    assert (again / "spec.json").read_bytes() == (tmp_path / "c" / "spec.json").read_bytes()
 
 
 def test_a_tied_parameter_is_stored_once(tmp_path: Path) -> None:

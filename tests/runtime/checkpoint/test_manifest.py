@@ -153,15 +153,6 @@ def test_a_path_outside_of_the_folder_is_refused(folder: Path) -> None:
         open_checkpoint(folder)
 
 
-def test_a_checkpoint_of_format_1_has_no_manifest(folder: Path) -> None:
-    """It opens as before."""
-    state = json.loads((folder / "state.json").read_text())
-    (folder / "state.json").write_text(json.dumps({**state, "format": 1}))
-    (folder / "manifest.json").unlink()
-
-    assert open_checkpoint(folder).optimizer()
-
-
 def test_digests_of_shards_are_computed_by_their_processes(tmp_path: Path) -> None:
     """Each process handles every second file; the manifest is that of one process."""
     alone, shared = tmp_path / "alone", tmp_path / "shared"

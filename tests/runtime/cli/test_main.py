@@ -19,6 +19,7 @@ from typer.main import get_command
 from weft.runtime.cli.common.parameters import complete_specs
 from weft.runtime.cli.main import COMMANDS, app, load_commands, main
 from weft.runtime.train.run import Run
+from weft.specs.form import FORMAT
 
 Capture = pytest.CaptureFixture[str]
 
@@ -211,13 +212,14 @@ def test_verbose_shows_where_an_error_arose(capsys: Capture) -> None:
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_quiet_prints_no_notices(quiet: bool, tmp_path: Path, capsys: Capture) -> None:
-    """`migrate` reports changes on stderr, unless the user asks for quiet."""
-    out = str(tmp_path / "new.json")
-    source = str(Path(weft.__file__).parent / "specs/models/transformer-tiny.json")
+    """`check --fix` reports what it changes on stderr, unless the user asks for quiet."""
+    path = tmp_path / "child.json"
+    value = {"format": FORMAT, "extends": "transformer-tiny", "name": "child", "parms": {}}
+    path.write_text(json.dumps(value))
 
-    assert main(["migrate", source, "-o", out, *["-q"] * quiet]) == 0
+    assert main(["check", str(path), "--fix", *["-q"] * quiet]) == 0
 
-    assert ("nothing to change" in capsys.readouterr().err) == (not quiet)
+    assert ("fixed" in capsys.readouterr().err) == (not quiet)
 
 
 def test_check_says_that_a_shipped_spec_is_sound(capsys: Capture) -> None:

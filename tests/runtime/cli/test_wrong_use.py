@@ -105,7 +105,6 @@ INPUTS: list[tuple[str, str, str]] = [
     ("swap transformer-tiny nothing --use gru@1 -o {tmp}/x.json", "nothing", "help:"),
     ("cost transformer-base --axes U=4", "has no axis 'U'", "known: B, S, T"),
     ("cost transformer-base --project", "neither a file nor shipped", "'weft list runs' lists"),
-    ("migrate {tmp}/ckpt", "needs an output folder", "add -o"),
     ("train multi30k --out {tmp}/r", "neither a file nor shipped", "did you mean 'multi30k-en-de'"),
     ("train {tmp}/run.json --out {tmp}/r", "'updates' must be at least 1", "given  0"),
     ("train demo --out {tmp}/r --set updats=5", "updats", "did you mean 'updates'?"),
@@ -123,12 +122,12 @@ def places(tmp_path: Path) -> Path:
     (tmp_path / "nine.json").write_text("{}")
     (tmp_path / "ckpt").mkdir()
     run = {
-        "format": 2,
+        "format": 3,
         "name": "wrong",
-        "spec": "transformer-tiny",
+        "objective": "translation",
+        "params": {"model": {"spec": "transformer-tiny"}},
         "updates": 0,
-        "data": {"train": {"source": ["a"], "target": ["b"]}},
-        "tokenizer": {"vocab": 100},
+        "data": {"train": {"lines": {"source": ["a"], "target": ["b"]}}},
     }
     (tmp_path / "run.json").write_text(json.dumps(run))
     return tmp_path

@@ -19,7 +19,6 @@ from weft.runtime.data.shards import shards
 from weft.runtime.data.shards.blocks import joined_texts
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.specs.findings import InputError
-from weft.specs.format_2 import upgrade_data
 
 TEXT = {"type": "text", "tokenizer": "tokenizer"}
 PAIR = {"source": TEXT, "target": TEXT}
@@ -182,49 +181,6 @@ def test_sampled_words_keep_their_tags(tmp_path: Path) -> None:
         inputs = table.collate(np.arange(2), noise=(1, epoch))
         labels = [[one for one in row if one >= 0] for row in inputs["tags"].tolist()]
         assert labels == [[0, 1, 2], [1, 3]]
-
-
-def test_format_2_settings_become_columns() -> None:
-    """Shared, separate and symbol vocabularies keep the names of their files."""
-    files = {"source": ["a"], "target": ["b"], "weights": [2]}
-    run: dict[str, Any] = {
-        "data": {"train": files, "valid": {"mtdata": ["x"], "languages": ["eng", "deu"]}}
-    }
-
-    shared = upgrade_data({**run, "tokenizer": {"vocab_size": 50}})
-    symbols = upgrade_data({**run, "tokenizer": {"vocab_size": 50, "target": "symbols"}})
-
-    assert shared["tokenizers"] == {"tokenizer": {"type": "bpe", "vocab_size": 50}}
-    assert shared["data"] == {
-        "columns": PAIR,
-        "train": {"lines": {"source": ["a"], "target": ["b"]}, "weights": [2]},
-        "valid": {"mtdata": {"names": ["x"], "languages": ["eng", "deu"]}},
-        "filter": {"max_length": 250},
-    }
-    assert symbols["tokenizers"] == {
-        "source": {"type": "bpe", "vocab_size": 50},
-        "target": {"type": "symbols"},
-    }
-
-
-def test_parsing_runs_become_treebanks() -> None:
-    """Words that a linearization copies are not symbols."""
-    made = upgrade_data(
-        {
-            "task": "parsing",
-            "parsing": {"linearization": "top_down", "constrained": False},
-            "tokenizer": {"vocab_size": 50},
-            "data": {"train": {"trees": ["a"]}, "valid": {"trees": ["b"]}},
-        }
-    )
-
-    assert made["data"]["train"] == {"trees": {"files": ["a"], "linearization": "top_down"}}
-    assert made["tokenizers"]["target"] == {
-        "type": "symbols",
-        "spelling": "source",
-        "only": "brackets",
-    }
-    DataSettings.model_validate(made["data"])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tables that extend others, arithmetic in names, stacked tensors, and upgrades of format 2."""
+"""Tables that extend others, arithmetic in names, and stacked tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from weft.runtime.importing.tensors import Tensors
 from weft.runtime.importing.weights import converted
 from weft.specs.expressions import ExpressionError
 from weft.specs.findings import SpecError
-from weft.specs.upgrade import TABLE_FORMATS, upgrade_format
 
 TINY: dict[str, Any] = {
     "format": 3,
@@ -126,27 +125,6 @@ def test_a_layer_is_an_entry_of_a_stacked_tensor(tmp_path: Path) -> None:
     assert all(torch.equal(found[f"x.{i}.w"], whole[i]) for i in range(3))
     with pytest.raises(SpecError, match="4 of the 12 elements of 'all' are not read"):
         work({f"x.{i}.w": (2, 2) for i in range(2)})
-
-
-def test_lines_of_format_2_read_the_same(tmp_path: Path) -> None:
-    """`rows`, `permute` with `rows`, `rotary_pairs` and `reshape`, by their old definitions."""
-    old = {
-        "a": {"from": "m", "permute": [1, 0], "rows": [1, "=2+1"]},
-        "b": {"from": "m", "rows": [2, None]},
-        "c": {"from": "n", "rotary_pairs": 2},
-        "d": {"from": "o", "reshape": [-1], "times": 2},
-    }
-    value, _ = upgrade_format({**TINY, "format": 2, "weights": old}, TABLE_FORMATS)
-    m, n, o = torch.randn(4, 3), torch.arange(8.0), torch.randn(1, 3)
-
-    work = read(tmp_path, value["weights"], {"m": m, "n": n, "o": o})
-    found = work({"a": (2, 4), "b": (2, 3), "c": (8,), "d": (3,)})
-
-    assert value["format"] == 3
-    assert torch.equal(found["a"], m.T[1:3])
-    assert torch.equal(found["b"], m[2:])
-    assert found["c"].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
-    assert torch.equal(found["d"], 2 * o[0])
 
 
 @pytest.mark.parametrize(

@@ -80,20 +80,6 @@ def test_a_default_is_the_blocks(child: Path) -> None:
     assert of(child, at) == {"value": False, "how": "default", "of": "attention@2"}
 
 
-def test_a_block_from_a_param_of_an_older_block_names_its_use(tmp_path: Path) -> None:
-    """`attention@1` had a param `position`, for which `attention@2` has a slot."""
-    path = tmp_path / "old.json"
-    use = {"use": "attention@1", "params": {"heads": 2, "position": "rotary"}}
-    spec: dict[str, Any] = {"format": 1, "name": "old", "axes": {"B": "batch", "T": "time"}}
-    spec |= {"inputs": {"x": "f[B T 8]"}, "outputs": {"y": "read.y"}}
-    path.write_text(json.dumps({**spec, "nodes": {"read": {**use, "in": {"x": "x"}}}}))
-
-    entry = of(path, "/nodes/read/fill/position/use")
-
-    place = {"file": str(path), "pointer": "/nodes/read"}
-    assert entry == {"value": "rotary@1", "how": "written", **place}
-
-
 def test_an_expression_shows_all_its_origins(child: Path) -> None:
     """For a split copy: the patch, the child's param, the parent's, and an override."""
     at = "/blocks/encoder_layer_2/nodes/feed_forward/fill/f/params/d_ff"

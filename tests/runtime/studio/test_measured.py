@@ -12,6 +12,7 @@ import weft
 from starlette.testclient import TestClient
 from weft.graphs.draw.scene.scene import scene
 from weft.runtime.analysis import measure
+from weft.runtime.checkpoint import manifest
 from weft.runtime.profiling.summary import Profile, Spent
 from weft.runtime.studio.app import make_app
 from weft.runtime.studio.files import opened
@@ -24,7 +25,6 @@ PORT, TOKEN = 8998, "t" * 32
 GOOD = {"authorization": f"Bearer {TOKEN}", "host": f"127.0.0.1:{PORT}"}
 TINY = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 2, "vocab": 20}
 SMALL = {"format": 2, "name": "small", "extends": "transformer-tiny", "params": TINY}
-CHECKPOINT = Path(__file__).parents[2] / "golden" / "format-1" / "checkpoint"
 
 
 def client_of(name: str) -> TestClient:
@@ -92,18 +92,18 @@ def test_the_history_of_another_run_is_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_the_heads_are_those_of_weft_attend(tmp_path: Path) -> None:
+def test_the_heads_are_those_of_weft_attend(toy_checkpoint: Path, tmp_path: Path) -> None:
     """Of the chosen layer, for the sentence and the translation by the model."""
-    folder = shutil.copytree(CHECKPOINT, tmp_path / "checkpoint")
+    folder = shutil.copytree(toy_checkpoint, tmp_path / "checkpoint")
     model = weft.open(folder)
-    [maps] = model.attention(["red blue"])
+    [maps] = model.attention(["sun moon"])
     path = next(name for name in maps.weights if name.startswith("decoder.0.cross_attention"))
     client = client_of(str(folder))
 
-    asked = {"sentence": " red blue ", "node": "decoder.*.cross_attention"}
+    asked = {"sentence": " sun moon ", "node": "decoder.*.cross_attention"}
     found = client.post("/api/attention", json=asked).json()
 
-    assert found["target"] == model.translate(["red blue"])[0]
+    assert found["target"] == model.translate(["sun moon"])[0]
     assert found["layers"][found["shown"]]["path"] == path
     assert found["title"] == "target reads source"
     assert (tuple(found["reads"]), tuple(found["read"])) == (maps.target, maps.source)
@@ -115,37 +115,43 @@ def test_the_heads_are_those_of_weft_attend(tmp_path: Path) -> None:
     assert len(given["reads"]) == 1 + len(model.translator.target.encode("a"))
 
 
-def test_a_layer_is_chosen_by_its_path_or_by_its_node(tmp_path: Path) -> None:
+@pytest.mark.integration
+def test_a_layer_is_chosen_by_its_path_or_by_its_node(toy_checkpoint: Path, tmp_path: Path) -> None:
     """A node has the layers of all copies; a template has those of all its nodes."""
-    attending = Attending(shutil.copytree(CHECKPOINT, tmp_path / "checkpoint"))
-    every = attending.look("red", None, "", "")
+    attending = Attending(shutil.copytree(toy_checkpoint, tmp_path / "checkpoint"))
+    every = attending.look("sun", None, "", "")
     count = len(every["layers"])
     copies = weft.load(tmp_path / "checkpoint/spec.json").form.nodes["encoder"].repeat
-    encoder = attending.look("red", None, "encoder", "")
+    encoder = attending.look("sun", None, "encoder", "")
     assert len(encoder["layers"]) == copies
     assert {one["node"].partition("/")[0] for one in encoder["layers"]} == {
         "encoder.*.self_attention"
     }
     last = every["layers"][-1]["path"]
-    assert attending.look("red", None, "", last)["shown"] == count - 1
-    assert attending.look("red", None, "", "nothing")["shown"] == 0
+    assert attending.look("sun", None, "", last)["shown"] == count - 1
+    assert attending.look("sun", None, "", "nothing")["shown"] == 0
     with pytest.raises(InputError, match="'head' does not attend"):
-        attending.look("red", None, "head", "")
+        attending.look("sun", None, "head", "")
 
 
-def test_without_a_sentence_the_first_of_the_validation_data_is_taken(tmp_path: Path) -> None:
+@pytest.mark.integration
+def test_without_a_sentence_the_first_of_the_validation_data_is_taken(
+    toy_checkpoint: Path, tmp_path: Path
+) -> None:
     """Empty lines are passed over; without the data, a sentence must be typed."""
-    folder = shutil.copytree(CHECKPOINT, tmp_path / "checkpoint")
-    with pytest.raises(InputError, match="validation data"):
-        Attending(folder).look("", None, "", "")
+    folder = shutil.copytree(toy_checkpoint, tmp_path / "checkpoint")
     run = json.loads((folder / "run.json").read_text())
-    (tmp_path / "data").mkdir()
     run["data"]["root"] = str(tmp_path / "data")
     (folder / "run.json").write_text(json.dumps(run))
+    manifest.write(folder)
+    with pytest.raises(InputError, match="validation data"):
+        Attending(folder).look("", None, "", "")
+    (tmp_path / "data").mkdir()
     for name in ("valid.src", "valid.tgt"):
-        (tmp_path / "data" / name).write_text("\nblue red\n")
-    assert Attending(folder).look("", "", "", "")["source"] == "blue red"
+        (tmp_path / "data" / name).write_text("\nmoon sun\n")
+    assert Attending(folder).look("", "", "", "")["source"] == "moon sun"
     (folder / "run.json").write_text("{}")
+    manifest.write(folder)
     with pytest.raises(InputError, match="names no data"):
         Attending(folder).look("", "", "", "")
 

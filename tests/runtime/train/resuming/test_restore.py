@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 from weft.runtime import api
-from weft.runtime.checkpoint.checkpoint import open_checkpoint, read_tensors
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.manifest import DamagedError
 from weft.runtime.system.lock import locked
 from weft.runtime.train.optimize import OptimizerSettings
@@ -208,29 +205,3 @@ def test_a_finished_run_deletes_its_old_checkpoints(begun: tuple[Run, Path]) -> 
     api.train(run, out=folder, resume=True)
 
     assert [path.name for path in checkpoints(folder)] == ["000004", "000006"]
-
-
-def test_a_run_of_an_older_attention_continues(toy_run: Maker, tmp_path: Path) -> None:
-    """Its weights and their moments have the paths of version 1, and so has the average of both."""
-    small = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
-    checkpoint = {"every": 2, "keep": 3, "average": 2}
-    run = toy_run("transformer-t5-bias", small, updates=4, checkpoint=checkpoint)
-    api.train(run, out=tmp_path / "old")
-    longer = run.model_copy(update={"updates": 6})
-    shutil.copytree(tmp_path / "old", tmp_path / "same")
-    for folder in (tmp_path / "old/checkpoints").iterdir():
-        for name in ("weights", "optimizer"):
-            file = folder / f"{name}.safetensors"
-            tensors = load_file(file)
-            assert any(".position." in path for path in tensors)
-            save_file(
-                {k.replace(".position.", ".relative_bias."): v for k, v in tensors.items()}, file
-            )
-        state = json.loads((folder / "state.json").read_text())
-        (folder / "state.json").write_text(json.dumps({**state, "format": 1}))
-
-    results = [api.train(longer, out=tmp_path / one, resume=True) for one in ("old", "same")]
-
-    for kind in ("checkpoint", "averaged"):
-        old, same = (read_tensors(getattr(one, kind) / "weights.safetensors") for one in results)
-        assert all(torch.equal(old[path], same[path]) for path in same), kind
