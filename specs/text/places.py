@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .scan import DEEPEST, STRING, end_of, without_comments
+from .width import cells
 
 _TOKEN = re.compile(rf'{STRING}|[{{}}\[\],:]|[^\s{{}}\[\],:"]++', re.DOTALL)
 
@@ -213,8 +214,9 @@ class Spot:
         number = f"{self.line:>5}"
         begin = self.column - 1 - self.shift
         end = self.end_column - 1 - self.shift if self.end_line == self.line else len(self.text)
-        marks = "^" * max(1, min(end, len(self.text)) - begin)
-        return [f"{number} | {self.text}".rstrip(), f"{' ' * len(number)} | {' ' * begin}{marks}"]
+        before, marked = self.text[:begin], self.text[begin:end]
+        marks = " " * cells(before) + "^" * max(1, cells(marked))
+        return [f"{number} | {self.text}".rstrip(), f"{' ' * len(number)} | {marks}"]
 
 
 def spot(text: str, at: str, offset: int | None = None, *, key: bool = False) -> Spot:

@@ -7,11 +7,14 @@ from pathlib import Path
 import graphviz
 
 from ....graphs.draw.render import write_picture
+from ....specs.text.width import cells
 from .trees import Leaf, Tree, plain
 
 _LABEL, _TAG, _LINE = "#225588", "#777777", "#999999"
 _SIZE = 12
 """Size of the font, in points."""
+_BROAD = frozenset("MWmw@%")
+"""Letters that are much broader than others."""
 _LEVEL, _GAP = 30.0, 14.0
 """Distance of two levels, and of two words, in points."""
 
@@ -48,7 +51,7 @@ def picture(tree: Tree) -> graphviz.Digraph:
         graph.node(name, graphviz.escape(text), pos=f"{x:.1f},{y:.1f}", **look)
 
     def add(part: Tree | Leaf, name: str, depth: int, least: float) -> float:
-        """Add a part; return its center.  A constituent of one word needs `least` points."""
+        """Add a part, at least `least` points wide; return its center."""
         nonlocal edge
         if isinstance(part, Leaf):
             word = plain(part.word)
@@ -58,10 +61,9 @@ def picture(tree: Tree) -> graphviz.Digraph:
             put(f"{name}w", word, x, bottom - 0.7 * _LEVEL, fontname="Helvetica-Bold")
             graph.edge(name, f"{name}w", style="dotted")
             return x
-        single = len(part.children) == 1
-        own = max(_width(part.label), least) if single else 0.0
+        share = max(_width(part.label), least) / len(part.children)
         centers = [
-            add(child, f"{name}_{place}", depth + 1, own)
+            add(child, f"{name}_{place}", depth + 1, share)
             for place, child in enumerate(part.children)
         ]
         x = (centers[0] + centers[-1]) / 2
@@ -87,5 +89,6 @@ def _depth(tree: Tree) -> int:
 
 
 def _width(text: str) -> float:
-    """Return about how wide a text is, in points."""
-    return 0.62 * _SIZE * len(text)
+    """Return about how wide a text is in points, in the widest of the usual bold fonts."""
+    broad = sum(0.4 if one in _BROAD else 0.17 for one in text if one in _BROAD or one.isupper())
+    return _SIZE * (0.62 * cells(text) + broad)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....specs.findings import InputError
+from ....specs.text.width import cells
 
 MOST = 12
 """Default number of rows."""
@@ -39,9 +40,12 @@ def sample_table(
     for number, (row, predicted) in enumerate(zip(rows[:most], predictions, strict=False), 1):
         shown = {name: value for name, value in row.items() if name != answers}
         shown |= {"predicted": predicted, "reference": row.get(answers)}
-        width = max(map(len, shown))
+        width = max(map(cells, shown))
         lines.append(f"[{number}]")
-        lines += [f"  {name:<{width}}  {_short(value)}" for name, value in shown.items()]
+        lines += [
+            f"  {name}{' ' * (width - cells(name))}  {_short(value)}"
+            for name, value in shown.items()
+        ]
     return "\n".join(lines)
 
 

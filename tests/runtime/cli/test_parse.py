@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import shutil
@@ -233,6 +234,41 @@ def test_a_picture_has_every_label_and_word_once() -> None:
     }
     assert heights["S"] > heights["NP"] > heights["NN"] == heights["VB"]
     assert heights["VB"] > heights["dog"] == heights["runs"]
+
+
+@pytest.mark.parametrize(
+    ("word", "em"),
+    [
+        ("中华人民共和国", 7),
+        ("\uff21\uff22\uff23\uff24\uff25", 5),
+        ("한국어문장", 5),
+        ("WWWWWWWW", 8 * 1.1),
+        ("المدرسة", 7 * 0.6),
+    ],
+)
+def test_words_lie_beside_each_other(word: str, em: float) -> None:
+    """The distance of two words is at least their width: a wide character is one em, of 12 pt.
+
+    W is 1.1 em in DejaVu Sans Bold, and no Arabic letter is wider than 0.6 em on average.
+    """
+    tree = Tree("S", (Leaf("NN", word), Leaf("NN", word), Tree("NP", (Leaf("NN", word),))))
+
+    assert min(_distances(tree, word)) >= 12 * em
+
+
+def test_wide_labels_lie_beside_each_other() -> None:
+    """A label over several narrow words makes room for itself."""
+    inner = Tree("名词短语很长", (Leaf("A", "a"), Leaf("B", "b")))
+
+    assert min(_distances(Tree("S", (inner, inner, inner)), "名词短语很长")) >= 12 * 6
+
+
+def _distances(tree: Tree, text: str) -> list[float]:
+    """Return the distances of the neighboring nodes with a text, in points."""
+    [*rows] = re.findall(rf'label="?{text}"? .*pos="([^,]*),', picture(tree).source)
+    places = sorted(map(float, rows))
+    assert len(places) == 3
+    return [after - before for before, after in itertools.pairwise(places)]
 
 
 def test_trees_of_a_treebank_are_drawn(tmp_path: Path) -> None:
