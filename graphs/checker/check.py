@@ -22,6 +22,7 @@ from ...specs.text.edits import removing, replacing
 from ..ir.block_type import Registry
 from ..ir.dims import time_axes
 from ..ir.graph import Graph, Scope
+from ..ir.moving import moving_values, root_moving
 from ..ir.value_type import ValueType, free_names, same_type, settled
 from .block_params import check_choice
 from .decodability import Obstacle, find_obstacles
@@ -208,12 +209,12 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
     if not findings:
         check_segments(spec, graph, report)
     if graph.step_axis is not None and not holds_models(root):
-        _check_step(graph, spec, checker)
+        _check_step(graph, spec, checker, complete=not findings)
     check_budgets(spec, graph, checker, findings, small=small)
     return graph
 
 
-def _check_step(graph: Graph, spec: Spec, checker: Checker) -> None:
+def _check_step(graph: Graph, spec: Spec, checker: Checker, *, complete: bool) -> None:
     """Report why a graph cannot be decoded along its step axis.
 
     If that axis is wrong, the graph is checked along the only time axis of its outputs.
@@ -240,6 +241,10 @@ def _check_step(graph: Graph, spec: Spec, checker: Checker) -> None:
         )
     else:
         obstacles = list(find_obstacles(graph))
+        moving = moving_values(graph.root, root_moving(graph))
+        if complete and not obstacles and moving.isdisjoint(graph.root.outputs.values()):
+            help_ = f"give 'outputs' a value that depends on {axis}"
+            obstacles.append(Obstacle("/step/axis", "no output depends on that axis", help_))
     wrong = spec.axes.get(str(axis)) != "time" or any(o.at == "/step/axis" for o in obstacles)
     meant = _step_of_outputs(graph, spec) if wrong else ""
     if meant and meant != axis:

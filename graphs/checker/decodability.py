@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..ir.dims import UNKNOWN
-from ..ir.graph import BlockNode, Graph, Node, Part, Scope, TemplatePart
-from ..ir.moving import moving_ports, root_moving
+from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplatePart
+from ..ir.moving import root_moving
+from ..ir.traverse import model_of
 from ..ir.value_type import ValueType, may_have
 
 
@@ -33,39 +34,66 @@ def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
     if not starts and not any(may_have(type_, axis) for type_ in graph.inputs.values()):
         yield Obstacle("/step/axis", "no input has that axis", f"give an input a type with {axis}")
         return
-    yield from _in_scope(graph.root, starts, axis)
+    yield from _in_scope(graph.root, starts, axis)[0]
 
 
-def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> list[Obstacle]:
-    """Return the obstacles of a scope.
+def _in_scope(
+    scope: Scope, starts: frozenset[str], axis: str
+) -> tuple[list[Obstacle], frozenset[str]]:
+    """Return the obstacles of a scope, and the values that move.
 
     The outputs of an obstacle count as fixed, so that the nodes that read them are not reported.
     """
-    moving, found = set(starts), list[Obstacle]()
-    known = {name for name, type_ in scope.inputs.items() if _is_known(type_)}
-    for node in scope.nodes:
-        known.update(f"{node.name}.{port}" for port, t in node.outputs.items() if _is_known(t))
-        ports = frozenset(
+    results = scope.results.setdefault(f"{__name__}.in_scope", {})
+    if (starts, axis) not in results:
+        moving, obstacles = set(starts), list[Obstacle]()
+        known = {name for name, type_ in scope.inputs.items() if _is_known(type_)}
+        for node in scope.nodes:
+            known.update(f"{node.name}.{port}" for port, t in node.outputs.items() if _is_known(t))
+            ports = frozenset(
+                port
+                for port, value in node.wires.items()
+                if value in moving or (value not in known and _takes(node, port, axis))
+            )
+            if ports:
+                inside, outputs = _in_node(node, ports, axis)
+                obstacles += inside
+                moving.update(f"{node.name}.{port}" for port in outputs)
+        results[starts, axis] = obstacles, frozenset(moving)
+    known_results: tuple[list[Obstacle], frozenset[str]] = results[starts, axis]
+    return known_results
+
+
+def _in_node(node: Node, ports: frozenset[str], axis: str) -> tuple[list[Obstacle], frozenset[str]]:
+    """Return the obstacles of a node, and its outputs that move.
+
+    Args:
+        node: the node.
+        ports: its ports that move; of a repeat, in the first copy.
+        axis: the step axis.
+    """
+    outputs = frozenset(node.outputs)
+    if isinstance(node, BlockNode):
+        obstacles = list(_in_part(node.part, ports, axis, node.at))
+        obstacles = obstacles or list(_without_axis(node.part, axis, node.at))
+        return obstacles, frozenset() if obstacles else outputs
+    carry = node.carry if isinstance(node, RepeatNode) else ()
+    while True:
+        insides = [(body, *_in_scope(body, ports, axis)) for _, body, _ in node.insides()]
+        obstacles = [obstacle for _, inside, _ in insides for obstacle in inside]
+        if obstacles:
+            return obstacles, frozenset()
+        moving = frozenset(
             port
-            for port, value in node.wires.items()
-            if value in moving or (value not in known and _takes(node, port, axis))
+            for body, _, values in insides
+            for port, value in body.outputs.items()
+            if value in values
         )
-        if not ports:
-            continue
-        inside = list[Obstacle]()
-        if isinstance(node, BlockNode):
-            inside = list(_in_part(node.part, ports, axis, node.at))
-            inside = inside or list(_without_axis(node.part, axis, node.at))
-        else:
-            carried = moving_ports(node, frozenset(moving))
-            for starts_inside in dict.fromkeys((ports, carried)):
-                if not inside:
-                    bodies = [body for _, body, _ in node.insides()]
-                    inside = [o for body in bodies for o in _in_scope(body, starts_inside, axis)]
-        found += inside
-        if not inside:
-            moving.update(f"{node.name}.{port}" for port in node.outputs)
-    return found
+        entering = ports | moving.intersection(carry)  # the next copy reads them
+        if entering == ports:
+            moving |= ports.intersection(carry)
+            return [], outputs if model_of(node) is not None else outputs & moving
+        ports = entering
 
 
 def _is_known(type_: ValueType) -> bool:
@@ -104,7 +132,7 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
             port for port in inner.inputs if port in others or axis in inner.inputs[port].axes
         )
         if isinstance(inner, TemplatePart):
-            yield from _in_scope(inner.body, inside, axis)
+            yield from _in_scope(inner.body, inside, axis)[0]
             continue
         yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
 

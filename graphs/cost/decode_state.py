@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope, TemplatePart
-from ..ir.moving import moving_ports, moving_values, root_moving, saved_values, state_owner
+from ..ir.moving import (
+    begun_ports,
+    moving_ports,
+    moving_values,
+    root_moving,
+    saved_values,
+    state_owner,
+)
 from ..ir.state_tensor import FULL_BYTES
 from ..ir.value_type import ValueType
 from .flops import check_sizes, sizes_in
@@ -75,10 +82,10 @@ def total_state(graph: Graph, count: Callable[[Keeper], int]) -> int:
         graph: a graph.
         count: bytes of one copy of what a block keeps, or of a value.
     """
-    known: dict[tuple[int, frozenset[str]], int] = {}
+    known: dict[tuple[int, frozenset[str], frozenset[str]], int] = {}
 
     def total(inside: _Inside) -> int:
-        key = (id(inside.body), inside.moving)
+        key = (id(inside.body), inside.moving, inside.begun)
         if key not in known:
             known[key] = sum(
                 one.copies * (count(one) if isinstance(one, Keeper) else total(one))
@@ -125,6 +132,8 @@ class _Inside:
     body: Scope
     moving: frozenset[str]
     """Its inputs that move."""
+    begun: frozenset[str] = frozenset()
+    """Its outputs that are computed before the first step, so that it need not keep them."""
     root: bool = False
 
 
@@ -148,9 +157,10 @@ def _contents(inside: _Inside) -> Iterator[Keeper | _Inside]:
             continue
         # Copies that share their weights have a state each.
         each = node.repeat if isinstance(node, RepeatNode) and node.share else 1
+        begun = begun_ports(node, moving)
         for below, body, count in node.insides():
-            yield _Inside(f"{node.name}.{below}", count * each, body, ports)
-    for value in saved_values(scope, moving, root=inside.root):
+            yield _Inside(f"{node.name}.{below}", count * each, body, ports, begun)
+    for value in saved_values(scope, moving, inside.begun, root=inside.root):
         yield Keeper(value, "", 1, scope.type_of(value))
 
 

@@ -1,12 +1,16 @@
 """Moving values: which values of a graph depend on its step axis.
 
 Binding-time analysis: an input with the step axis is *moving*, and so is every value that depends
-on it; all other values are *fixed* and computed once, before the first step.
+on it; all other values are *fixed* and computed once, before the first step.  It is an analysis of
+values: a template may return moving and fixed values, and a repeat may carry both.
 """
 
 from __future__ import annotations
 
-from .graph import BlockNode, Graph, Node, RepeatNode, Scope
+from collections.abc import Set
+
+from .graph import BlockNode, Graph, Node, RepeatNode, Scope, TemplateNode
+from .traverse import model_of
 
 
 def moving_values(scope: Scope, moving_inputs: frozenset[str]) -> frozenset[str]:
@@ -19,22 +23,55 @@ def moving_values(scope: Scope, moving_inputs: frozenset[str]) -> frozenset[str]
     Returns:
         Names of values: inputs, and outputs of nodes as `node.port`.
     """
-    moving = set(moving_inputs)
-    for node in scope.nodes:
-        if any(value in moving for value in node.wires.values()):
-            moving.update(f"{node.name}.{port}" for port in node.outputs)
-    return frozenset(moving)
+    results = scope.results.setdefault(f"{__name__}.moving_values", {})
+    if moving_inputs not in results:
+        moving = set(moving_inputs)
+        for node in scope.nodes:
+            moving.update(f"{node.name}.{port}" for port in _moving_outputs(node, moving))
+        results[moving_inputs] = frozenset(moving)
+    values: frozenset[str] = results[moving_inputs]
+    return values
 
 
-def moving_ports(node: Node, moving: frozenset[str]) -> frozenset[str]:
+def moving_ports(node: Node, moving: Set[str]) -> frozenset[str]:
     """Return the ports of a node that read moving values.
 
-    If any input of a repeat moves, its carried values move from the second copy on, so they
-    count as moving from the first.
+    A carried value of a repeat moves from the first copy on if it moves in any copy.
     """
-    ports = {port for port, value in node.wires.items() if value in moving}
-    carried = node.carry if isinstance(node, RepeatNode) else ()
-    return frozenset(ports.union(carried)) if ports else frozenset()
+    ports = frozenset(port for port, value in node.wires.items() if value in moving)
+    if not isinstance(node, RepeatNode) or not ports:
+        return ports
+    while carried := set(node.carry) - ports - _fixed_in_all(node, ports):
+        ports |= carried
+    return ports
+
+
+def begun_ports(node: Node, moving: Set[str]) -> frozenset[str]:
+    """Return the outputs of a node's template that are fixed although the node reads moving values.
+
+    They are computed before the first step.  A node with a model in it has none: all its outputs
+    move.
+    """
+    ports = moving_ports(node, moving)
+    if not ports or isinstance(node, BlockNode) or model_of(node) is not None:
+        return frozenset()
+    carried = ports.intersection(node.carry) if isinstance(node, RepeatNode) else ()
+    return _fixed_in_all(node, ports).difference(carried)
+
+
+def _moving_outputs(node: Node, moving: Set[str]) -> frozenset[str]:
+    """Return the outputs of a node that depend on moving values."""
+    ports = moving_ports(node, moving)
+    return frozenset(node.outputs) - begun_ports(node, moving) if ports else frozenset()
+
+
+def _fixed_in_all(node: TemplateNode | RepeatNode, ports: frozenset[str]) -> frozenset[str]:
+    """Return the outputs of a node's template that depend on none of some ports, in any copy."""
+    fixed = set(node.body.outputs)
+    for _, body, _ in node.insides():
+        moving = moving_values(body, ports.intersection(body.inputs))
+        fixed -= {port for port, value in body.outputs.items() if value in moving}
+    return frozenset(fixed)
 
 
 def root_moving(graph: Graph) -> frozenset[str]:
@@ -48,22 +85,41 @@ def written_ids(graph: Graph) -> str | None:
     return ids[0] if graph.step_axis is not None and len(ids) == 1 else None
 
 
-def fixed_outputs(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
-    """Return the values that a template returns at every step although they do not move."""
-    return [] if root else [v for v in scope.outputs.values() if v not in moving]
+def late_values(scope: Scope, moving: frozenset[str]) -> frozenset[str]:
+    """Return the fixed values that depend on nodes that read moving values."""
+    late = set[str]()
+    for node in scope.nodes:
+        if moving_ports(node, moving):
+            late.update(f"{node.name}.{port}" for port in begun_ports(node, moving))
+        elif not late.isdisjoint(node.wires.values()):
+            late.update(f"{node.name}.{port}" for port in node.outputs)
+    return frozenset(late)
 
 
-def saved_values(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
-    """Return the fixed values that decoding keeps because a node reads them at every step.
-
-    A node with `begin` keeps what it needs of its own fixed inputs.
+def fixed_outputs(
+    scope: Scope, moving: frozenset[str], begun: Set[str] = frozenset(), *, root: bool
+) -> list[str]:
+    """Return the values that a template returns at every step although they do not move.
 
     Args:
         scope: the root or the inside of a template.
         moving: the values that move.
-        root: whether the scope is the complete graph.
+        begun: the outputs that its `begin` returns instead.
+        root: whether the scope is the complete graph, which returns none of them.
     """
-    saved = dict.fromkeys(fixed_outputs(scope, moving, root=root))
+    outputs = {} if root else scope.outputs
+    return [value for port, value in outputs.items() if value not in moving and port not in begun]
+
+
+def saved_values(
+    scope: Scope, moving: frozenset[str], begun: Set[str] = frozenset(), *, root: bool
+) -> list[str]:
+    """Return the fixed values that decoding keeps because a node reads them at every step.
+
+    A node with `begin` keeps what it needs of its own fixed inputs.  Arguments as in
+    `fixed_outputs`.
+    """
+    saved = dict.fromkeys(fixed_outputs(scope, moving, begun, root=root))
     for node in scope.nodes:
         ports = moving_ports(node, moving)
         for port, value in node.wires.items() if ports else ():

@@ -16,7 +16,6 @@ from ..checker.check import check
 from ..ir.block_type import Registry
 from ..ir.canonical import canonical
 from ..ir.graph import Graph
-from ..ir.moving import moving_values
 
 _AXIS = re.compile(r"\b[A-Z][A-Za-z0-9]*\b")
 
@@ -39,8 +38,11 @@ def partition(graph: Graph, later: Collection[str], registry: Registry) -> tuple
         SpecError: one of them would not be a graph, for example if nothing depends on `later`.
     """
     root, full = graph.root, canonical(graph)
-    moving = moving_values(root, frozenset(later))
-    second = {n.name for n in root.nodes if any(v in moving for v in n.wires.values())}
+    moving, second = set(later), set[str]()
+    for node in root.nodes:  # a node is in one part, with all its outputs
+        if not moving.isdisjoint(node.wires.values()):
+            second.add(node.name)
+            moving.update(f"{node.name}.{port}" for port in node.outputs)
     read = {value for n in root.nodes if n.name in second for value in n.wires.values()}
     crossing = {v: v.replace(".", "_") for v in sorted(read - moving) if "." in v}
     nodes: Mapping[str, dict[str, Any]] = full["nodes"]

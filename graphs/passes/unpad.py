@@ -19,7 +19,7 @@ from ..ir.block_type import Port, Signature
 from ..ir.dims import names_of, time_axes
 from ..ir.execution import PLAIN, Around, Place, UnpadPlan
 from ..ir.graph import BlockNode, Graph, Part, Scope, TemplatePart
-from ..ir.moving import moving_ports, moving_values, root_moving
+from ..ir.moving import late_values, moving_ports, moving_values, root_moving
 from ..ir.traverse import Visit, visits
 from ..ir.value_type import ValueType
 from .objective import trained_models
@@ -134,17 +134,21 @@ def unpad_decoding(graph: Graph) -> Graph:
 
 
 def _read_by_steps(graph: Graph) -> dict[str, ValueType]:
-    """Return the types of the values of the root that are computed once and read at every step."""
+    """Return the types of the values of the root that are computed once and read at every step.
+
+    `begin` pads them before it begins nodes with a state, and so before it computes late values.
+    """
     if graph.step_axis is None:
         return {}
     moving = moving_values(graph.root, root_moving(graph))
+    late = late_values(graph.root, moving)
     read = [
         value
         for node in graph.root.nodes
-        if moving_ports(node, moving)
+        if moving_ports(node, moving) or not late.isdisjoint(node.wires.values())
         for value in node.wires.values()
     ]
-    return {value: graph.root.type_of(value) for value in read if value not in moving}
+    return {value: graph.root.type_of(value) for value in read if value not in moving | late}
 
 
 @dataclass(frozen=True, slots=True)

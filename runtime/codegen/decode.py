@@ -1,17 +1,37 @@
 """Decoding methods: the source of `begin`, `step` and `read_prompt`, by binding-time analysis.
 
 Nodes that do not depend on the moving inputs run once, in `begin`, and the others in `step`;
-`read_prompt` omits the nodes of `step` that only serve the outputs.
+`read_prompt` omits the nodes of `step` that only serve the outputs.  Of a template with moving and
+fixed outputs, `begin` returns the fixed ones after its state, and `step` the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from ...graphs.ir.graph import Graph, Node, RepeatNode, Scope
-from ...graphs.ir.moving import fixed_outputs, moving_ports, saved_values, state_owner
+from ...graphs.ir.moving import (
+    begun_ports,
+    fixed_outputs,
+    late_values,
+    moving_ports,
+    saved_values,
+    state_owner,
+)
 from .execution import begin_lines
-from .forward import by_name, call, given_ports, loop_lines, returned, run_lines, targets
+from .forward import (
+    by_name,
+    call,
+    enter_loop,
+    given_ports,
+    leave_loop,
+    loop_lines,
+    returned,
+    run_lines,
+    targets,
+    wires_inside,
+)
 from .losses import weighing_first
 
 KEPT = "="
@@ -34,14 +54,19 @@ def kept_value(key: str) -> tuple[str, int | None]:
     return value, int(place) if place else None
 
 
+class Times(NamedTuple):
+    """When the values of a scope are computed."""
+
+    moving_in: frozenset[str]
+    """The inputs that move."""
+    moving: frozenset[str]
+    """The values that depend on them."""
+    begun: frozenset[str] = frozenset()
+    """The outputs that `begin` returns, and `step` does not."""
+
+
 def decoding_texts(
-    graph: Graph,
-    scope: Scope,
-    names: Mapping[str, str],
-    moving: frozenset[str],
-    moving_in: frozenset[str],
-    *,
-    root: bool,
+    graph: Graph, scope: Scope, names: Mapping[str, str], times: Times, *, root: bool
 ) -> list[str]:
     """Return the sources of `begin` and `step`, and of `read_prompt` of a root without losses.
 
@@ -49,32 +74,26 @@ def decoding_texts(
         graph: the graph.
         scope: its root or the inside of a template.
         names: value to local variable.
-        moving: values that depend on moving inputs.
-        moving_in: the moving inputs.
+        times: when its values are computed.
         root: whether the scope is the complete graph.
     """
     batches = [axis for axis, kind in graph.spec.axes.items() if kind == "batch"]
     losses = graph.segments is not None
-    around = begin_lines(graph, moving_in, names) if root else ((), ())
+    around = begin_lines(graph, times.moving_in, names) if root else ((), ())
     head = graph.execution.shortlisted if root else ""
     texts = [
-        begin_text(
-            scope, names, moving, moving_in, batches=batches, root=root, around=around, head=head
-        ),
-        step_text(
-            scope, names, moving, moving_in, batches=batches, root=root, losses=losses, head=head
-        ),
+        begin_text(scope, names, times, batches=batches, root=root, around=around, head=head),
+        step_text(scope, names, times, batches=batches, root=root, losses=losses, head=head),
     ]
     if root and not losses:
-        texts.append(read_text(scope, names, moving, batches))
+        texts.append(read_text(scope, names, times, batches))
     return texts
 
 
 def begin_text(
     scope: Scope,
     names: Mapping[str, str],
-    moving: frozenset[str],
-    moving_in: frozenset[str],
+    times: Times,
     *,
     batches: Collection[str],
     root: bool,
@@ -86,23 +105,26 @@ def begin_text(
     Args:
         scope: the root or the inside of a template.
         names: value to local variable.
-        moving: values that depend on moving inputs.
-        moving_in: the moving inputs.
+        times: when its values are computed.
         batches: the graph's batch axes, along which values are repeated for each beam.
         root: whether the scope is the complete graph.
-        around: lines before and after the nodes that do not move.
+        around: lines before and after the nodes that do not move, but for those that depend on a
+            node with a state.
         head: node of the linear map that computes only some outputs; empty if there is none.
     """
+    moving_in, moving, begun = times
     fixed = [name for name in scope.inputs if name not in moving_in]
-    needed = _fixed_needed(scope, moving, root=root)
+    needed = _fixed_needed(scope, moving, begun, root=root)
     before, after = around
-    lines = [f"    def begin(self, {', '.join(by_name('capacity', fixed))}):", *before]
+    late = late_values(scope, moving)
+    lines, late_lines = list[str](), list[str]()
     states = []
     for node in scope.nodes:
         ports = moving_ports(node, moving)
         if not ports:
             if any(f"{node.name}.{port}" in needed for port in node.outputs):
-                lines += run_lines(node, names, " " * 8)
+                is_late = not late.isdisjoint(node.wires.values())
+                (late_lines if is_late else lines).extend(run_lines(node, names, " " * 8))
             continue
         if node.name == head:
             selected = f"select_outputs(self.{node.module}, capacity.candidates)"
@@ -110,30 +132,68 @@ def begin_text(
         if not node.steps or state_owner(scope, node) != node.name:
             continue
         wires = {port: value for port, value in node.wires.items() if port not in ports}
+        begins = begun_ports(node, moving)
+        if begins:
+            late_lines += _begin_lines(node, wires, names, begins)
+            states.append(f'"{node.name}": state["{node.name}"],')
+            continue
         if not isinstance(node, RepeatNode):
             call = _begin_call(f"self.{node.module}", wires, names)
         elif node.share:
-            begun = _begin_call(f"self.{node.module}", wires, names)
-            call = f"[{begun} for _ in range({node.repeat})]"
+            begin = _begin_call(f"self.{node.module}", wires, names)
+            call = f"[{begin} for _ in range({node.repeat})]"
         else:
             call = f"[{_begin_call('layer', wires, names)} for layer in self.{node.module}]"
         states.append(f'"{node.name}": {call},')
-    for value in saved_values(scope, moving, root=root):
+    for value in saved_values(scope, moving, begun, root=root):
         kept, place = names[value], _rows_of(scope, value, batches)
         if place is not None:
             kept = f"{kept}.repeat_interleave(capacity.beams, {place})"
         states.append(f'"{kept_key(value, place)}": {kept},')
-    lines += [*after, "        return {"]
-    lines += [f"            {text}" for text in states]
-    lines.append("        }")
-    return "\n".join(lines) + "\n"
+    text = [f"    def begin(self, {', '.join(by_name('capacity', fixed))}):", *before]
+    text += [*lines, *after]
+    if late_lines:
+        text += ["        state = {}", *late_lines]
+    fixed_ones = [names[scope.outputs[port]] for port in given_ports(scope) if port in begun]
+    text += ["        return {", *(f"            {entry}" for entry in states)]
+    text.append(f"        {', '.join(['}', *fixed_ones])}")
+    return "\n".join(text) + "\n"
+
+
+def _begin_lines(
+    node: Node, wires: Mapping[str, str], names: Mapping[str, str], begun: frozenset[str]
+) -> Iterable[str]:
+    """Yield the lines that begin a node, and compute those of its outputs that are fixed.
+
+    Args:
+        node: a template, or a repeat.
+        wires: its fixed ports and what they read.
+        names: value to local variable.
+        begun: the fixed outputs.
+    """
+    pad, state = " " * 8, f'state["{node.name}"]'
+    outputs = targets(node, names, begun, begin=True)
+    if not isinstance(node, RepeatNode):
+        call = _begin_call(f"self.{node.module}", wires, names)
+        yield f"{pad}{state}, {outputs} = {call}"
+        return
+    others = frozenset(node.outputs) - begun
+    yield f"{pad}{state} = []"
+    yield from enter_loop(node, names, others, pad)
+    copies = f"self.{node.module}"
+    yield f"{pad}for {'_' if node.share else 'layer'} in " + (
+        f"range({node.repeat}):" if node.share else f"{copies}:"
+    )
+    call = _begin_call(copies if node.share else "layer", wires_inside(node, wires), names)
+    yield f"{pad}    layer_state, {outputs} = {call}"
+    yield f"{pad}    {state}.append(layer_state)"
+    yield from leave_loop(node, names, [p for p in node.collect if p in begun], pad)
 
 
 def step_text(
     scope: Scope,
     names: Mapping[str, str],
-    moving: frozenset[str],
-    moving_in: frozenset[str],
+    times: Times,
     *,
     batches: Collection[str],
     root: bool,
@@ -144,38 +204,39 @@ def step_text(
 
     With `losses`, as in objectives, the root also returns losses and scores.
     """
+    moving_in, moving, begun = times
     moves = [name for name in scope.inputs if name in moving_in]
     lines = [f"    def step({', '.join(by_name('self', [*moves, 'state', 'position']))}):"]
-    here = _texts_in_step(scope, names, moving, batches, root=root)
+    here = _texts_in_step(scope, names, times, batches, root=root)
     for node in weighing_first(scope) if root else scope.nodes:
-        ports = moving_ports(node, moving)
-        if ports:
-            lines += _step_lines(scope, node, here, ports, selected=node.name == head)
+        if _moves(node, moving):
+            lines += _step_lines(scope, node, here, moving, selected=node.name == head)
     outputs = [
         port
         for port, value in scope.outputs.items()
         if value in moving and (losses or scope.type_of(value).kind != "loss")
     ]
-    lines.append(returned(scope, here, outputs if root else given_ports(scope), root=root))
+    if not root:
+        outputs = [port for port in given_ports(scope) if port not in begun]
+    lines.append(returned(scope, here, outputs, root=root))
     return "\n".join(lines) + "\n"
 
 
 def read_text(
-    scope: Scope, names: Mapping[str, str], moving: frozenset[str], batches: Collection[str]
+    scope: Scope, names: Mapping[str, str], times: Times, batches: Collection[str]
 ) -> str:
     """Return the source of `read_prompt` of the root, which reads a prompt and returns nothing.
 
     It computes only what changes the state; arguments as in `begin_text`.
     """
-    moves = [name for name in scope.inputs if name in moving]
-    here = _texts_in_step(scope, names, moving, batches, root=True)
+    moves = [name for name in scope.inputs if name in times.moving_in]
+    here = _texts_in_step(scope, names, times, batches, root=True)
     needed, lines = set[str](), list[str]()
     for node in reversed(scope.nodes):
-        ports = moving_ports(node, moving)
         gives = any(f"{node.name}.{port}" in needed for port in node.outputs)
-        if ports and (gives or node.steps):
+        if _moves(node, times.moving) and (gives or node.steps):
             needed |= set(node.wires.values())
-            lines[:0] = _step_lines(scope, node, here, ports)
+            lines[:0] = _step_lines(scope, node, here, times.moving)
     head = f"    def read_prompt({', '.join(by_name('self', [*moves, 'state', 'position']))}):"
     return "\n".join([head, *(lines or ["        pass"])]) + "\n"
 
@@ -183,7 +244,7 @@ def read_text(
 def _texts_in_step(
     scope: Scope,
     names: Mapping[str, str],
-    moving: frozenset[str],
+    times: Times,
     batches: Collection[str],
     *,
     root: bool,
@@ -191,7 +252,7 @@ def _texts_in_step(
     """Return the expression for every value in `step`, where fixed values are in the state."""
     keys = {
         value: kept_key(value, _rows_of(scope, value, batches))
-        for value in saved_values(scope, moving, root=root)
+        for value in saved_values(scope, times.moving, times.begun, root=root)
     }
     return {**names, **{value: f'state["{key}"]' for value, key in keys.items()}}
 
@@ -202,9 +263,17 @@ def _rows_of(scope: Scope, value: str, batches: Collection[str]) -> int | None:
     return next((i for i, axis in enumerate(axes) if axis in batches), None)
 
 
-def _fixed_needed(scope: Scope, moving: frozenset[str], *, root: bool) -> set[str]:
-    """Return the fixed values that moving nodes need, directly or indirectly."""
-    needed = set(fixed_outputs(scope, moving, root=root))
+def _moves(node: Node, moving: frozenset[str]) -> bool:
+    """Return whether any output of a node moves."""
+    return any(f"{node.name}.{port}" in moving for port in node.outputs)
+
+
+def _fixed_needed(
+    scope: Scope, moving: frozenset[str], begun: frozenset[str], *, root: bool
+) -> set[str]:
+    """Return the fixed values that moving nodes or `begun` need, directly or indirectly."""
+    needed = set(fixed_outputs(scope, moving, begun, root=root))
+    needed.update(scope.outputs[port] for port in begun)
     for node in reversed(scope.nodes):
         moves = bool(moving_ports(node, moving))
         if moves or any(f"{node.name}.{port}" in needed for port in node.outputs):
@@ -221,7 +290,7 @@ def _step_lines(
     scope: Scope,
     node: Node,
     names: Mapping[str, str],
-    ports: frozenset[str],
+    moving: frozenset[str],
     *,
     selected: bool = False,
 ) -> Iterable[str]:
@@ -232,11 +301,12 @@ def _step_lines(
         text = call(module, names, node.wires)
         yield f"{pad}{targets(node, names)} = {text}"
         return
+    ports, begun = moving_ports(node, moving), begun_ports(node, moving)
     wires = {port: value for port, value in node.wires.items() if port in ports}
     if not isinstance(node, RepeatNode):
         state = f'state["{state_owner(scope, node)}"]'
         wires |= {"state": state, "position": "position"}
         text = call(f"self.{node.module}.step", names, wires)
-        yield f"{pad}{targets(node, names)} = {text}"
+        yield f"{pad}{targets(node, names, begun)} = {text}"
         return
-    yield from loop_lines(node, names, wires, pad, step=True)
+    yield from loop_lines(node, names, wires, pad, step=True, begun=begun)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from ...graphs.checker.reserved_names import ARGUMENT_WORDS
 from ...graphs.ir.execution import PLAIN, Execution
@@ -113,11 +113,25 @@ def call(target: str, names: Mapping[str, str], given: Mapping[str, str]) -> str
     return f"{target}({', '.join(arguments)})"
 
 
-def targets(node: Node, names: Mapping[str, str]) -> str:
-    """Return the variables that receive the outputs of a node, or of one copy of it."""
+def targets(
+    node: Node,
+    names: Mapping[str, str],
+    begun: Set[str] = frozenset(),
+    *,
+    begin: bool = False,
+) -> str:
+    """Return the variables that receive the outputs of a node, or of one copy of it.
+
+    Args:
+        node: the node.
+        names: value to local variable.
+        begun: its outputs that its `begin` returns.
+        begin: whether they are the ones to receive, or the others.
+    """
     if holds_model(node):
         return names[node.name]
     ports = node.outputs if isinstance(node, BlockNode) else given_ports(node.body)
+    ports = [port for port in ports if (port in begun) is begin]
     collect = node.collect if isinstance(node, RepeatNode) else ()
     values = [_each(node, port) if port in collect else f"{node.name}.{port}" for port in ports]
     return ", ".join(names.get(value, "_") for value in values)
@@ -152,7 +166,13 @@ def run_lines(
 
 
 def loop_lines(
-    node: RepeatNode, names: Mapping[str, str], wires: Mapping[str, str], indent: str, *, step: bool
+    node: RepeatNode,
+    names: Mapping[str, str],
+    wires: Mapping[str, str],
+    indent: str,
+    *,
+    step: bool,
+    begun: Set[str] = frozenset(),
 ) -> Iterable[str]:
     """Yield the lines that run the copies of a repeat, one after the other.
 
@@ -162,13 +182,11 @@ def loop_lines(
         wires: port to value; carried ports are updated in the loop.
         indent: spaces before each line.
         step: whether each copy calls `step` with its state.
+        begun: outputs that each copy's `begin` returns, and its `step` does not.
     """
-    one = f"{node.name}.{{}}"
-    for port in node.carry:
-        yield f"{indent}{names[one.format(port)]} = {names[node.wires[port]]}"
-    for port in node.collect:
-        yield f"{indent}{names[one.format(port)]} = []"
-    inside = {p: one.format(p) if p in node.carry else value for p, value in wires.items()}
+    collect = [port for port in node.collect if port not in begun]
+    yield from enter_loop(node, names, begun, indent)
+    inside = wires_inside(node, wires)
     copies, states = f"self.{node.module}", f'state["{node.name}"]'
     if node.share and step:
         yield f"{indent}for layer_state in {states}:"
@@ -181,11 +199,37 @@ def loop_lines(
     if step:
         inside |= {"state": "layer_state", "position": "position"}
     target = (copies if node.share else "layer") + (".step" if step else "")
-    yield f"{indent}    {targets(node, names)} = {call(target, names, inside)}"
+    yield f"{indent}    {targets(node, names, begun)} = {call(target, names, inside)}"
+    yield from leave_loop(node, names, collect, indent)
+
+
+def enter_loop(
+    node: RepeatNode, names: Mapping[str, str], others: Set[str], indent: str
+) -> Iterable[str]:
+    """Yield the lines before the loop over the copies of a repeat, but of some other outputs."""
+    for port in node.carry:
+        if port not in others:
+            yield f"{indent}{names[f'{node.name}.{port}']} = {names[node.wires[port]]}"
     for port in node.collect:
-        yield f"{indent}    {names[one.format(port)]}.append({names[_each(node, port)]})"
-    for port in node.collect:
-        yield f"{indent}{names[one.format(port)]} = torch.stack({names[one.format(port)]})"
+        if port not in others:
+            yield f"{indent}{names[f'{node.name}.{port}']} = []"
+
+
+def wires_inside(node: RepeatNode, wires: Mapping[str, str]) -> dict[str, str]:
+    """Return what each port reads inside the loop, where carried ports are updated."""
+    return {
+        port: f"{node.name}.{port}" if port in node.carry else value
+        for port, value in wires.items()
+    }
+
+
+def leave_loop(
+    node: RepeatNode, names: Mapping[str, str], collect: Iterable[str], indent: str
+) -> Iterable[str]:
+    """Yield the last line of the loop for each collected output, then those after the loop."""
+    collected = [(names[f"{node.name}.{port}"], names[_each(node, port)]) for port in collect]
+    yield from (f"{indent}    {output}.append({each})" for output, each in collected)
+    yield from (f"{indent}{output} = torch.stack({output})" for output, _ in collected)
 
 
 def _each(node: Node, port: str) -> str:
@@ -205,4 +249,4 @@ def returned(scope: Scope, names: Mapping[str, str], ports: Iterable[str], *, ro
         values |= {value: value for value in scope.unwired_losses()}
         pairs = ", ".join(f'"{port}": {names[value]}' for port, value in values.items())
         return f"        return {{{pairs}}}"
-    return f"        return {', '.join(names[scope.outputs[port]] for port in ports)}"
+    return f"        return {', '.join(names[scope.outputs[port]] for port in ports)}".rstrip()

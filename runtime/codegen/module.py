@@ -26,10 +26,10 @@ from ...graphs.ir.graph import (
     TemplateNode,
     TemplatePart,
 )
-from ...graphs.ir.moving import moving_ports, moving_values, root_moving
+from ...graphs.ir.moving import begun_ports, moving_ports, moving_values, root_moving
 from ...graphs.ir.traverse import holds_model, model_of
 from .constants import constants
-from .decode import decoding_texts
+from .decode import Times, decoding_texts
 from .execution import (
     NO_MARKS,
     Marks,
@@ -202,14 +202,28 @@ def _scope_class(
     *,
     steps: bool,
     root: bool = False,
+    begun: frozenset[str] = frozenset(),
 ) -> str:
-    """Add the class of a scope, after the classes of the scopes inside it."""
+    """Add the class of a scope, after the classes of the scopes inside it.
+
+    Args:
+        writer: gets the class.
+        scope: the root or the inside of a template.
+        moving_in: its inputs that move.
+        marks: marks of its modules.
+        steps: whether the class has `begin` and `step`.
+        root: whether it is the complete graph.
+        begun: the outputs that its `begin` returns, and its `step` does not.
+    """
     inner: dict[str, str] = {}
     moving = moving_values(scope, moving_in)
     for node in scope.nodes:
         if not node.shares and not holds_model(node):
             ports = moving_ports(node, moving)
-            inner |= _inner_classes(writer, node, ports, marks, steps=steps and bool(ports))
+            begins = begun_ports(node, moving) if steps else frozenset[str]()
+            inner |= _inner_classes(
+                writer, node, ports, marks, steps=steps and bool(ports), begun=begins
+            )
     names = variables(scope)
     blocks = [
         _docstring(scope),
@@ -217,12 +231,19 @@ def _scope_class(
         _forward(writer.graph, scope, names, root=root),
     ]
     if steps:
-        blocks += decoding_texts(writer.graph, scope, names, moving, moving_in, root=root)
+        times = Times(moving_in, moving, begun)
+        blocks += decoding_texts(writer.graph, scope, names, times, root=root)
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))
 
 
 def _inner_classes(
-    writer: _Writer, node: Node, ports: frozenset[str], marks: Marks, *, steps: bool
+    writer: _Writer,
+    node: Node,
+    ports: frozenset[str],
+    marks: Marks,
+    *,
+    steps: bool,
+    begun: frozenset[str],
 ) -> dict[str, str]:
     """Add the classes of the templates in a node; return each by the path of its module.
 
@@ -232,6 +253,7 @@ def _inner_classes(
         ports: its moving ports.
         marks: marks of the modules of its scope.
         steps: whether the classes have `begin` and `step`.
+        begun: the outputs that their `begin` returns.
     """
     found: dict[str, str] = {}
     known: dict[int, str] = {}
@@ -251,7 +273,7 @@ def _inner_classes(
         own = below(marks, path)
         made = known.get(id(body)) if not own else None
         if made is None:
-            made = _scope_class(writer, body, moving, own, steps=steps)
+            made = _scope_class(writer, body, moving, own, steps=steps, begun=begun)
             if not own:
                 known[id(body)] = made
         found[path] = marked_class(writer, made, marks.get(path))
