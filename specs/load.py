@@ -97,7 +97,9 @@ def _lies_in(at: str, outer: str) -> bool:
     return at == outer or at.startswith(f"{outer}/")
 
 
-def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> LoadedSpec:
+def load(
+    name: str | Path, overrides: Mapping[str, Any] | None = None, *, kind: str = ""
+) -> LoadedSpec:
     """Read a spec file or a shipped spec.
 
     A spec with mistakes of form is returned with its `mistakes`, so that the checker can find the
@@ -106,6 +108,7 @@ def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
     Args:
         name: a path, or a shipped name such as `transformer-base`.
         overrides: param to value; these replace the values in the file.
+        kind: folder of `specs/` of what it extends, such as `objectives`, if that is known.
 
     Raises:
         InputError: the file does not exist.
@@ -113,7 +116,7 @@ def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
     """
     path = find(str(name), *FOLDERS)
     found: Reported = []
-    value, origins, source = inherit(path, found)
+    value, origins, source = inherit(path, found, kind)
     return _recovered(value, source, overrides, origins, found)
 
 

@@ -10,6 +10,8 @@ from ..ir.graph import BlockNode, Graph, TemplateNode
 from ..ir.moving import root_moving
 from ..ir.value_type import ValueType
 
+RESERVED = frozenset({"loss", "nll"})
+"""Names in the history of a run of the sum of several losses, and of a score."""
 _PAD = 0
 """Id of the padding token that the data counts."""
 
@@ -36,6 +38,25 @@ def nll_of(graph: Graph) -> str | None:
     """Return the score of an objective that is reported as nll: `nll`, or the only one."""
     scores = scores_of(graph)
     return "nll" if "nll" in scores else scores[0] if len(scores) == 1 else None
+
+
+def reported_losses(graph: Graph) -> dict[str, str]:
+    """Return the losses of an objective, each with the name under which it is reported.
+
+    One of several losses that is called `loss` or `nll` is reported under the name of its node,
+    because the history of a run has the sum of all losses and a score under these names.
+    """
+    names = {name: name for name in graph.losses}
+    if len(names) == 1:
+        return names
+    taken = {*graph.outputs}
+    for name in names.keys() & RESERVED:
+        node = graph.root.outputs[name].partition(".")[0]
+        while node in taken or node in RESERVED:
+            node = f"{node}_loss"
+        names[name] = node
+        taken.add(node)
+    return names
 
 
 def has_all_weights(model: Graph, objective: Graph) -> bool:

@@ -32,13 +32,16 @@ from .imports import Read, Reported, take_in
 
 FOLDERS = ("objectives", "models", "variants", "pretrained")
 """Folders of `specs/` that hold specs; of two files with one name, that of the later folder."""
+_OBJECTIVES = FOLDERS[0]
 LONGEST_CHAIN = 16
 """Maximum number of specs in a chain of `extends`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _CHILD_KEYS = ("format", "extends", "name", "doc", "params", "blocks", "patch", "allow")
 
 
-def inherit(path: Path, found: Reported | None = None) -> tuple[Any, Origins, Source]:
+def inherit(
+    path: Path, found: Reported | None = None, kind: str = ""
+) -> tuple[Any, Origins, Source]:
     """Return the value of a file merged with its parents, and where each part was written.
 
     The last value is the file's name with its text.
@@ -46,17 +49,22 @@ def inherit(path: Path, found: Reported | None = None) -> tuple[Any, Origins, So
     Args:
         path: the file.
         found: receives the findings about imported specs; they are raised if it is None.
+        kind: as of `inherited`.
 
     Raises:
         InputError: a file cannot be read.
         SpecError: a text, a chain of `extends` or a patch is invalid.
     """
     value, source = read_value(path)
-    return (*inherited(value, source, (), found), source)
+    return (*inherited(value, source, (), found, kind), source)
 
 
 def inherited(
-    value: Any, source: str, below: tuple[Path, ...] = (), found: Reported | None = None
+    value: Any,
+    source: str,
+    below: tuple[Path, ...] = (),
+    found: Reported | None = None,
+    kind: str = "",
 ) -> tuple[Any, Origins]:
     """Do the same as `inherit` for the value of a file, which need not exist.
 
@@ -65,6 +73,9 @@ def inherited(
         source: path of the file.
         below: the chain of files that extend this one, from the loaded file on.
         found: as of `inherit`.
+        kind: folder of `specs/` in which the parent is looked up first, such as `objectives` for
+            the objective of a run; "" if this is not known: then a model and an objective of one
+            name are tried in this order.
 
     Raises:
         InputError: a file cannot be read.
@@ -77,7 +88,43 @@ def inherited(
     findings = _form_findings(value, source)
     if findings:
         raise SpecError(findings)
-    parent = _named(value["extends"], source, below)
+    name = str(value["extends"])
+    if not _is_shared(name, source):
+        return _extended_from(name, value, source, below)
+    if kind:
+        return _extended_from(f"{kind}/{name}", value, source, below)
+    errors = []
+    kinds = {shipped_names(folder).get(name): folder for folder in FOLDERS}
+    model = kinds[parent_of(name, Path(source))]
+    for folder in (model, _OBJECTIVES):
+        try:
+            return _extended_from(f"{folder}/{name}", value, source, below)
+        except SpecError as error:
+            errors.append((folder, error))
+    folder, likely = min(errors, key=lambda one: len(one[1].findings))
+    other = next(one for one, _ in errors if one != folder)
+    also = f"'{name}' was taken for '{folder}/{name}'; there is '{other}/{name}', too"
+    raise SpecError(replace(one, evidence=(*one.evidence, also)) for one in likely.findings)
+
+
+def _is_shared(name: str, source: str) -> bool:
+    """Return whether a model and an objective that weft ships have a name, and no file here."""
+    file = parent_of(name, Path(source))
+    return name in shipped_names(_OBJECTIVES) and file in shipped_names(*FOLDERS[1:]).values()
+
+
+def _extended_from(
+    name: str, value: Mapping[str, Any], source: str, below: tuple[Path, ...]
+) -> tuple[Any, Origins]:
+    """Return the value of a child merged with a parent.
+
+    Args:
+        name: name of the parent.
+        value: the child's JSON value.
+        source: path of its file.
+        below: as of `inherited`.
+    """
+    parent = _named(name, source, below)
     if isinstance(parent, Finding):
         raise SpecError([parent])
     written, above = read_value(parent)
@@ -364,10 +411,14 @@ def parent_of(name: str, child: Path, *folders: str) -> Path | None:
     """Return the file of a parent: in the child's folder or shipped, never elsewhere.
 
     Args:
-        name: its name, or the name of a file.
+        name: its name, or the name of a file; `objectives/NAME` and `models/NAME` name a shipped
+            spec whose name others share.
         child: the file that names it.
         folders: folders of `specs/` with the shipped files; those of specs when left out.
     """
+    folder, _, bare = name.rpartition("/")
+    if folder in FOLDERS:
+        return shipped_names(folder).get(bare)
     if not _NAME.fullmatch(name):
         return None
     sibling = child.parent / f"{name.removesuffix('.json')}.json"

@@ -395,3 +395,39 @@ def test_a_param_that_a_patch_reads_in_an_output_type_is_a_param(tmp_path: Path)
     (tmp_path / "c.json").write_text(json.dumps(child))
 
     assert load(tmp_path / "c.json").form.output_types == {"y": "f[B k]"}
+
+
+SHARED = {"extends": "mask-predict"}
+"""A model and an objective are called so."""
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "deployed"),
+    [
+        ({}, "", None),
+        ({}, "objectives", "model"),
+        ({"extends": "objectives/mask-predict"}, "", "model"),
+        ({"extends": "models/mask-predict"}, "objectives", None),
+        ({"patch": [{"select": "words", "set": {"params.label_smoothing": 0.2}}]}, "", "model"),
+        ({"patch": [{"select": "encoder", "set": {"repeat": 2}}]}, "", None),
+    ],
+)
+def test_a_name_that_a_model_and_an_objective_share_is_taken_as_meant(
+    change: dict[str, Any], kind: str, deployed: str | None, write: Write
+) -> None:
+    """By its folder, by a run that trains it, or by what the patches select."""
+    assert load(write("child", **{**SHARED, **change}), kind=kind).form.deploy == deployed
+
+
+def test_a_mistake_names_both_specs_of_a_shared_name(write: Write) -> None:
+    """The objective has a node that resembles what was written, and the model does not."""
+    patch = [
+        {"select": "model", "set": {"in.target": "target"}},
+        {"select": "wurds", "set": {"doc": "x"}},
+    ]
+
+    with pytest.raises(SpecError) as error:
+        load(write("child", **SHARED, patch=patch))
+
+    other = "'mask-predict' was taken for 'objectives/mask-predict'; there is 'models/mask-predict'"
+    assert any(other in line for one in error.value.findings for line in one.evidence)

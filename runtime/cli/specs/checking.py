@@ -12,7 +12,7 @@ import typer
 
 from ....graphs.advice.advise import advise
 from ....graphs.ir.canonical import fingerprint
-from ....graphs.passes.objective import deployed_graph
+from ....graphs.passes.objective import deployed_graph, reported_losses
 from ....specs.files import write_beside
 from ....specs.findings import Finding, InputError, SpecError
 from ....specs.form import describes_run
@@ -173,7 +173,7 @@ def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
     run, findings, graph = checked.run, checked.findings, checked.graph
     if run is None or graph is None or any(finding.level == "error" for finding in findings):
         return _Outcome(findings)
-    losses = ", ".join(graph.losses)
+    losses = ", ".join(reported_losses(graph).values())
     said = (
         f"{run.name}: valid; trains {deployed_graph(graph).name} with '{graph.name}' ({losses};"
         f" {graph.parameters():,} parameters) for {run.updates:,} updates"

@@ -11,7 +11,7 @@ from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType, sizes_of_inputs
 from ....specs.findings import Finding, SpecError, pointer
 from ....specs.form import holds_spec
-from ....specs.load import OVERRIDES, LoadedSpec
+from ....specs.load import OVERRIDES, LoadedSpec, load
 from ...spec.check import graph_of, with_blocks
 from .column import Column
 
@@ -34,7 +34,7 @@ def objective_graph(
         SpecError: the objective has mistakes, or no column fills one of its inputs.
     """
     given = {name: type_ for column in columns.values() for name, type_ in column.inputs.items()}
-    return graph_of_inputs(with_blocks(name, blocks), params, given)
+    return graph_of_inputs(with_blocks(load(name, kind="objectives"), blocks), params, given)
 
 
 def graph_of_inputs(

@@ -131,7 +131,7 @@ def held_model(value: dict[str, Any], base: Base, row: Row) -> tuple[str, dict[s
         SpecError: the objective takes its model from no param.
     """
     run = read_run(value, base.source)
-    form = load(objective_file(run, base.source)).form
+    form = load(objective_file(run, base.source), kind="objectives").form
     node = form.nodes.get(form.deploy or "")
     name = node.use.removeprefix("=").strip() if isinstance(node, UseNode) else ""
     if not isinstance(node, UseNode) or not node.use.startswith("=") or name not in form.params:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ....graphs.ir.graph import Graph
-from ....graphs.passes.objective import deployed_graph, has_all_weights, nll_of, scores_of
+from ....graphs.passes.objective import (
+    deployed_graph,
+    has_all_weights,
+    nll_of,
+    reported_losses,
+    scores_of,
+)
 from ....specs.findings import Finding, InputError, did_you_mean, pointer
 from ...metrics.metric import LossMetric, Metric
 from ..run import Run
@@ -56,7 +62,8 @@ def wrong_metrics(run: Run, places: Places) -> Iterator[Finding]:
 
 def unknown_losses(objective: Graph, places: Places) -> Iterator[Finding]:
     """Yield a finding for each metric of a loss or score that the objective does not report."""
-    names = ["loss", *objective.losses, *scores_of(objective), *["nll"] * bool(nll_of(objective))]
+    names = ["loss", *reported_losses(objective).values(), *scores_of(objective)]
+    names += ["nll"] * bool(nll_of(objective))
     for metric, at in places:
         if isinstance(metric, LossMetric):
             try:

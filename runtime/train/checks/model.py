@@ -61,19 +61,15 @@ def objective_fits(run: Run, graph: Graph) -> Iterator[Finding]:
 
 def _names(graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each output whose name means something else in the history of a run."""
-    several = len(graph.losses) > 1
-    for name, type_ in graph.outputs.items():
-        is_loss = type_.kind == "loss"
-        if not (name in _TAKEN or (is_loss and several and name in {"loss", "nll"})):
-            continue
-        means = {"loss": "the sum of all losses", "nll": "a score"}.get(name, "another value")
-        yield Finding(
-            code="R04",
-            at="/objective",
-            problem=f"'{graph.name}' has an output '{name}', but in the history of a run this name"
-            f" means {means}",
-            help="rename the output, for example after its node",
-        )
+    for name in graph.outputs:
+        if name in _TAKEN:
+            yield Finding(
+                code="R04",
+                at="/objective",
+                problem=f"'{graph.name}' has an output '{name}', but in the history of a run this"
+                " name means another value",
+                help="rename the output, for example after its node",
+            )
 
 
 def _trains(graph: Graph) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ....graphs.ir.graph import Graph
-from ....graphs.passes.objective import counted_inputs, nll_of, scores_of
+from ....graphs.passes.objective import counted_inputs, nll_of, reported_losses, scores_of
 from ..distributed.sampler import seed_of
 from ..loss import LossSums
 from .memory import Memory
@@ -62,8 +62,13 @@ class ObjectiveLosses:
     @property
     def reported(self) -> tuple[str, ...]:
         """Names of the values in `LossSums.parts`."""
-        several = self.losses if len(self.losses) > 1 else ()
+        several = self._names.values() if len(self.losses) > 1 else ()
         return (*several, *(name for name in self.scores if name != self.nll))
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """Losses, each with the name under which it is reported."""
+        return reported_losses(self.graph)
 
     @property
     def has_nll(self) -> bool:
@@ -163,9 +168,10 @@ class ObjectiveLosses:
             loss, auxiliary = loss + self.auxiliary * total, total.detach()
         parts = {
             name: outputs[name].float().detach().sum() * self._ratios[self._loss_beside(name)]
-            for name in {*self.reported, self.nll or self.losses[0]}
+            for name in (*self.losses, *self.scores)
         }
         nll = parts[self.nll or self.losses[0]]
+        parts = {self._names.get(name, name): value for name, value in parts.items()}
         parts = {name: parts[name] for name in self.reported}
         return LossSums(loss=loss, nll=nll, tokens=first, auxiliary=auxiliary, parts=parts)
 
@@ -207,9 +213,10 @@ class ObjectiveLosses:
         for name, value in zip(names, sums.tolist(), strict=True):
             found[name] = value / max(by_loss[self._loss_beside(name)], 1.0)
         total = sum(self.graph.losses[name] * found[name] for name in self.losses)
+        values = {self._names.get(name, name): value for name, value in found.items()}
         if self.nll:
-            found["nll"] = found[self.nll]
-        return {**found, "loss": total}
+            values["nll"] = found[self.nll]
+        return {**values, "loss": total}
 
     def _loss_beside(self, name: str) -> str:
         """Return the loss whose items an output counts: that of the same node, or the first."""

@@ -9,6 +9,7 @@ from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import pointer
+from ....specs.load import load
 from ....specs.recovery.settings import NO_SETTING, LostSettings
 from ...data.columns.objective import graph_of_inputs
 from ...data.columns.settings import (
@@ -25,7 +26,7 @@ from ...data.settings import PieceSettings, SymbolSettings
 from ...data.treebank.columns.types import types_of
 from ...spec.check import with_blocks
 from ..run import Run
-from .context import objective_file, opened_params
+from .context import OBJECTIVES, objective_file, opened_params
 
 _TIME = "T"
 """Stands for any time axis."""
@@ -50,7 +51,7 @@ def graph_of_run(
         SpecError: the objective has mistakes, or a column does not fill one of its inputs.
     """
     params, _ = opened_params(run, source)
-    loaded = with_blocks(objective_file(run, source), blocks)
+    loaded = with_blocks(load(objective_file(run, source), kind=OBJECTIVES), blocks)
     given, complete = planned_inputs(run, lost)
     return graph_of_inputs(loaded, params, given, complete=complete)
 

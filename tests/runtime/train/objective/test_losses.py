@@ -110,6 +110,27 @@ def test_the_gradient_of_unequal_micro_batches_is_that_of_the_mean_over_all_item
         torch.testing.assert_close(found["gradients"][name], parameter.grad, atol=1e-6, rtol=1e-4)
 
 
+def test_one_of_several_losses_that_is_called_loss_has_the_name_of_its_node(
+    objective_run: Writer,
+) -> None:
+    """As in an objective that extends `translation` and adds a loss; `loss` is their sum."""
+    outputs = {**TWO_LOSSES["outputs"], "loss": "cross_entropy.loss"}
+    del outputs["translation"]
+    run = {"params": {"model": STILL, "reader": READER}}
+    context = context_of(objective_run({**TWO_LOSSES, "outputs": outputs}, **run))
+    model = build(context.graph, seed=1)
+    update = first_update(context)
+
+    values = gradients(context, model, update)["values"]
+    measured = context.losses.measured(model.eval(), [b for _, b in update.batches], CPU.device)
+
+    first, second = by_hand(model, [batch.inputs for _, batch in update.batches])
+    assert values["cross_entropy"] == value(first)
+    assert values["loss"] == value(first + 0.25 * second)
+    assert measured["cross_entropy"] == value(first)
+    assert measured["loss"] == value(first + 0.25 * second)
+
+
 def test_losses_fused_with_the_output_projection_agree_with_plain_ones(
     objective_run: Writer,
 ) -> None:
