@@ -297,7 +297,8 @@ def _text(block: BlockType, described: dict[str, Any]) -> str:
     "weft prove my.json --axes T=40 --only causality",
     note="""The properties: `steps`, decoding equals the parallel pass; `causality`, later positions
 change no earlier output; `padding` changes nothing elsewhere; `compiled`, `unpadded`
-and `saved` models equal the plain one; `gradients` reach every parameter. The exit code is 1 if one fails.""",
+and `saved` models equal the plain one; `gradients` reach every parameter. The exit code
+is 1 if one fails.""",
 )
 def prove(
     spec: SpecName,

@@ -197,10 +197,9 @@ def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
             help="give the run the data and tokenizer settings of that checkpoint, or its"
             ' tokenizer as {"type": "file", "path": ...}',
         )
-    graph, started, node = context.graph, model, context.graph.deploy
-    below = _of_model_alone(checkpoint, graph)
-    if below:
-        graph, started = context.model, model.get_submodule(str(node))
+    graph, started, node, below = context.graph, model, context.graph.deploy, ""
+    if node is not None and checkpoint.graph.deploy is None:
+        graph, started, below = context.model, model.get_submodule(node), f"{node}."
     renumbering = {
         path.removeprefix(below): axes
         for path, axes in _renumbering(checkpoint, context, folder).items()
