@@ -10,9 +10,11 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, did_you_mean
 from ..codegen.examples import example_inputs, sizes_for
 from ..spec.check import Source, graph_of
+from ..train.run import Run
 from .forms import compiled, saved, unpadded
 from .gradients import gradients
 from .invariance import causality, padding
+from .predictions import predictions, run_named
 from .report import PROPERTIES, Name, Proof, Property
 from .steps import steps
 from .subject import BlockError, Subject, in_float64, made, refuse_large
@@ -34,7 +36,7 @@ _TESTS: Mapping[Name, Callable[[Subject], Property]] = {
 }
 
 
-def prove(
+def prove(  # noqa: PLR0913 - all by name but one
     spec: Source | Graph,
     *,
     sizes: Mapping[str, int] | None = None,
@@ -43,6 +45,7 @@ def prove(
     skip: Iterable[str] = (),
     tolerance: float = TOLERANCE,
     blocks: Iterable[BlockType] = (),
+    run: Run | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Proof:
     """Test the properties of a spec and its blocks, on random weights and inputs.
@@ -52,7 +55,7 @@ def prove(
     faults that only other sizes or values show.
 
     Args:
-        spec: the result of `load`, a path, or a shipped name.
+        spec: the result of `load`, a path, or a shipped name; of a run, its objective is tested.
         sizes: sizes of the spec's axes; default: 2 for batch axes, and a different length of at
             least 7 for every other axis.
         seed: seed of the weights and the inputs.
@@ -61,6 +64,7 @@ def prove(
         tolerance: largest difference that passes, relative to the largest expected value, or
             absolute if that is below 1; many blocks that compute in float32 inside may need 1e-4.
         blocks: block types that the spec may use besides the installed ones.
+        run: the run whose objective the spec is, if it is not given as a path or a name.
         progress: called with a line of text before each property.
 
     Returns:
@@ -74,7 +78,8 @@ def prove(
     names = _chosen(_listed(only), _listed(skip))
     if not tolerance > 0:
         raise InputError(f"the tolerance is {tolerance}, not above 0", place="tolerance")
-    graph = graph_of(spec, blocks)
+    named = run_named(spec) if run is None else None
+    run, graph = (run, graph_of(spec, blocks)) if named is None else named
     known = sizes_for(graph, batch=BATCH, length=LENGTH) | dict(sizes or {})
     if sizes:
         example_inputs(graph, sizes)  # refuses unknown axes and wrong sizes
@@ -86,9 +91,15 @@ def prove(
         _refuse_failing(subject)
         found = []
         for name in names:
+            if name == "predictions":  # like training, in float32
+                continue
             if progress is not None:
                 progress(f"{name}: {PROPERTIES[name]}")
             found.append(_tested(name, subject))
+    if "predictions" in names:
+        if progress is not None:
+            progress(f"predictions: {PROPERTIES['predictions']}")
+        found.append(predictions(run, graph, seed))
     return Proof(
         spec=graph.name,
         parameters=graph.parameters(),

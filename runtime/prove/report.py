@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Name = Literal["steps", "causality", "padding", "compiled", "unpadded", "saved", "gradients"]
+Name = Literal[
+    "steps",
+    "causality",
+    "padding",
+    "compiled",
+    "unpadded",
+    "saved",
+    "gradients",
+    "predictions",
+]
 PROPERTIES: Mapping[str, str] = {
     "steps": "decoding step by step gives the outputs of the parallel pass",
     "causality": "inputs at later positions of the step axis change no earlier output",
@@ -15,6 +24,7 @@ PROPERTIES: Mapping[str, str] = {
     "unpadded": "the model changed by weft.unpad equals the padded model",
     "saved": "a checkpoint of the model opens and computes the same",
     "gradients": "a finite gradient that is not zero reaches every parameter",
+    "predictions": "the predictor of a run answers, and the reopened checkpoint answers the same",
 }
 """Name of each property to what it says, in the order in which they are tested."""
 FLOAT32 = 1e-4

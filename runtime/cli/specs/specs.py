@@ -334,14 +334,16 @@ def prove(
     json_: Json = False,
 ) -> int:
     """Test properties of a spec and its blocks on random weights and inputs, on the CPU."""
+    from ...prove.predictions import run_named
     from ...prove.prove import prove as proved
 
     skipped = {*(skip or ()), *(["compiled"] if no_compile else [])}
     if both := skipped & {*(only or ())}:
         raise wrong("--only", f"'{min(both)}' is also skipped")
-    graph = graph_to_show(spec, overrides)
+    run, graph = run_named(spec, overridden(overrides)) or (None, graph_to_show(spec, overrides))
     found = proved(
         graph,
+        run=run,
         sizes=sizes_given(graph, axes or ()),
         seed=seed,
         only=only or (),
