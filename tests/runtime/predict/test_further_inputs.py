@@ -125,7 +125,7 @@ def run_with(
         "test": {"toy": {"jsonl": {"files": ["test.jsonl"]}}},
     }
     value = {
-        **run.model_dump(mode="json", exclude_unset=True),
+        **run.model_dump(mode="json", by_alias=True, exclude_unset=True),
         "objective": "two-sources",
         "params": {"model": {"spec": "two-readers", "params": dict(SMALL)}},
         "data": data,
