@@ -30,7 +30,8 @@ def ends_of(checkpoint: Checkpoint) -> frozenset[int]:
     if end is not None:
         return frozenset(end if isinstance(end, list) else [end])
     if is_trained(checkpoint):
-        return frozenset({written_by(checkpoint).eos})
+        vocabulary = _written(checkpoint)
+        return frozenset() if vocabulary is None else frozenset({vocabulary.eos})
     if "tokenizer.model" in checkpoint.tokenizers:
         eos = Tokenizer(checkpoint.tokenizers["tokenizer.model"], own_ids=False).eos
         return frozenset({eos} - {-1})
@@ -210,18 +211,24 @@ def _sides(checkpoint: Checkpoint) -> tuple[str | None, str | None]:
     return source_among({*ids.values()} - {written} or {*ids.values()}), written
 
 
+def _written(checkpoint: Checkpoint) -> Vocabulary | None:
+    """Return the vocabulary of the ids that a model writes or only reads; None without text."""
+    columns = vocabularies_by_column(checkpoint)
+    for name in reversed(_sides(checkpoint)):
+        if name in columns:
+            return columns[name]
+    return next(iter(columns.values())) if len(columns) == 1 else None
+
+
 def written_by(checkpoint: Checkpoint) -> Vocabulary:
     """Return the vocabulary of the column that fills the only ids that a model reads.
 
     Raises:
         InputError: there is no such column.
     """
-    columns = vocabularies_by_column(checkpoint)
-    for name in reversed(_sides(checkpoint)):
-        if name in columns:
-            return columns[name]
-    if len(columns) == 1:
-        return next(iter(columns.values()))
+    vocabulary = _written(checkpoint)
+    if vocabulary is not None:
+        return vocabulary
     raise InputError(
         "no column of text fills the input of the model",
         place=str(checkpoint.folder),

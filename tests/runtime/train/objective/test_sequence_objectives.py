@@ -79,7 +79,11 @@ Maker = Callable[..., Run]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with pairs of texts, and with tones that stand for words."""
-    folder = tmp_path_factory.mktemp("data")
+    return write_pairs(tmp_path_factory.mktemp("data"))
+
+
+def write_pairs(folder: Path) -> Path:
+    """Write pairs of texts, and tones that stand for words; return the folder."""
     for name, lines in (("train", 120), ("valid", 16)):
         write_toy(folder, lines, len(name), name)
         write_tones(folder, lines // 4, name)

@@ -58,8 +58,13 @@ EVERY = pytest.mark.parametrize("name", RUNS)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with toy data for all runs, under the names of their files."""
-    folder, rng = tmp_path_factory.mktemp("data"), random.Random(1)
+    """Return a folder with toy data for all runs."""
+    return write_texts(tmp_path_factory.mktemp("data"))
+
+
+def write_texts(folder: Path) -> Path:
+    """Write toy data for all runs, under the names of their files; return the folder."""
+    rng = random.Random(1)
     arrays = np.random.default_rng(1)
     for split, count in LINES.items():
         rows = []
