@@ -208,11 +208,13 @@ def test_a_template_in_attention_reads_its_wires_by_name(
 def assert_described_alike(name: str, folder: Path) -> None:
     """Compare fingerprints and drawings of all forms of a spec, and what `weft diff` says."""
     graph = written(name)
-    drawn = pictures(graph)
+    drawn, inputs = pictures(graph), weft.example_inputs(graph)
     for form in (expanded(graph, folder), *shuffles(name, folder)):
         assert fingerprint(form) == fingerprint(graph)
         assert weft.diff(graph, form).changes == ()
         assert pictures(form) == drawn
+        assert [*form.outputs] == [*graph.outputs]
+        assert_equal(weft.example_inputs(form), inputs)
 
 
 @pytest.mark.integration
@@ -295,9 +297,11 @@ def as_written(name: str) -> tuple[nn.Module, dict[str, Tensor], Results]:
 @EVERY
 def test_expanded_and_shuffled_specs_compute_the_same(name: str, tmp_path: Path) -> None:
     """With weights of one seed and dropout of one seed; the outputs depend on names alone."""
-    _, inputs, expected = as_written(name)
+    model, inputs, expected = as_written(name)
     for form in (expanded(written(name), tmp_path), *shuffles(name, tmp_path)[:1]):
-        assert_equal(results(weft.build(form, seed=3), form, inputs), expected)
+        again = weft.build(form, seed=3)
+        assert [*again.state_dict()] == [*model.state_dict()]
+        assert_equal(results(again, form, inputs), expected)
 
 
 @pytest.mark.integration
