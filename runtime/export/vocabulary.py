@@ -136,6 +136,13 @@ def tokens_of(checkpoint: Checkpoint) -> dict[str, Any]:
     return {"begin": special.begin, "end": special.end, "pad": special.pad}
 
 
+def original_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the keys of the configuration that a checkpoint was imported with; else none."""
+    imported = checkpoint.state.get("imported", {})
+    config = imported.get("config") if isinstance(imported, dict) else None
+    return config if isinstance(config, dict) else {}
+
+
 def _is_ids(value: Any) -> bool:
     """Return whether a value of a file is an id, or a list of ids."""
     return all(type(one) is int for one in (value if isinstance(value, list) else [value]))

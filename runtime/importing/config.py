@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...specs.expressions import ExpressionError, UnknownNameError, evaluate, is_expression
+from ...specs.expressions import (
+    ExpressionError,
+    UnknownNameError,
+    evaluate,
+    is_expression,
+    names_in,
+)
 from ...specs.findings import Finding, SpecError, did_you_mean, pointer
 from ...specs.reader import LARGEST, read_file
 from .table import Condition, Table
@@ -64,6 +70,20 @@ class Configuration(Mapping[str, Any]):
     def __len__(self) -> int:
         """Return the number of keys."""
         return len(self._values.keys() | self._defaults.keys())
+
+    def stated(self, keys: Collection[str]) -> dict[str, Any]:
+        """Return what the configuration itself has of some keys, and its other numbers.
+
+        Other texts are left out, since some name code that the library would load.
+
+        Args:
+            keys: the keys.
+        """
+        return {
+            key: value
+            for key, value in self._values.items()
+            if key in keys or value is None or isinstance(value, int | float)
+        }
 
     def value_of(self, written: Any, more: Mapping[str, int] | None = None) -> Any:
         """Evaluate a value of a table, including nested objects and lists.
@@ -169,14 +189,15 @@ FORMS: Mapping[frozenset[str], Callable[..., Any]] = {
     frozenset({"repeat", "to"}): _repeat,
 }
 """Keys of an object in a table to the function that computes its value."""
+KEYED = ("by", "count", "item", "period")
+"""Keys of such objects whose value is the name of a key of the configuration."""
 
 
 def _is_form(written: Mapping[str, Any]) -> bool:
     """Return whether the values of an object have the types of a computed one."""
     types = {"by": str | dict, "cases": dict, "repeat": list}
-    names = ("count", "item", "period")
     return all(
-        isinstance(value, types.get(key, str if key in names else object))
+        isinstance(value, types.get(key, str if key in KEYED else object))
         for key, value in written.items()
     )
 
@@ -318,6 +339,34 @@ def settle(table: Table, source: str, config: Configuration) -> dict[str, Any]:
     if attempt.findings:
         raise SpecError(dict.fromkeys(attempt.findings))
     return values
+
+
+def keys_read(table: Table) -> frozenset[str]:
+    """Return the keys that the spec, params, requirements and tokens of a table read.
+
+    Keys that only a default of another key reads are not among them.
+    """
+    keys = set(_keys_in([table.spec, table.params, table.tokens]))
+    for condition in table.require:
+        keys.update([condition.key] if condition.key else names_in(condition.that or ""))
+        keys.update(_keys_in(condition.among))
+    return frozenset(keys)
+
+
+def _keys_in(written: Any) -> Iterator[str]:
+    """Yield the keys that a value of a table reads."""
+    if is_expression(written):
+        yield from names_in(written[1:])
+    elif isinstance(written, Mapping):
+        computed = frozenset(written) in FORMS and _is_form(written)
+        for name, inner in written.items():
+            if computed and name in KEYED and not is_expression(inner) and isinstance(inner, str):
+                yield inner
+            else:
+                yield from _keys_in(inner)
+    elif isinstance(written, list | tuple):
+        for inner in written:
+            yield from _keys_in(inner)
 
 
 def _holds(condition: Condition, config: Configuration) -> bool:

@@ -21,7 +21,14 @@ from ..checkpoint.saving import Contents, save
 from ..codegen.build import build_empty
 from ..spec.check import graph_of
 from .adapter import Adapter
-from .config import Configuration, classes_of, read_configuration, read_object, settle
+from .config import (
+    Configuration,
+    classes_of,
+    keys_read,
+    read_configuration,
+    read_object,
+    settle,
+)
 from .generation import Generation, read_generation
 from .inherit import FOLDER, LIBRARY
 from .table import Table, load_table
@@ -113,7 +120,7 @@ def import_hf(
     loaded, source = load_table(table if table is not None else table_for(folder))
     config = read_configuration(folder, loaded)
     settled = settle(loaded, source, config)
-    graph = graph_of(load(spec_of(settled["spec"], source), settled["params"]))
+    graph = graph_from(settled, source)
     lora = None
     if adapter is not None:
         lora = Adapter(Path(adapter), loaded.prefix, loaded.endings)
@@ -144,6 +151,7 @@ def _origin(
         "table": table.name,
         "model_type": config["model_type"],
         "architectures": config.get("architectures"),
+        "config": config.stated(keys_read(table)),
         "tokens": {**tokens, **generation.tokens},
         "search": dict(generation.search),
         "generate": dict(generation.generate),
@@ -183,6 +191,27 @@ def _is_for(table: Table, source: str, folder: Path) -> bool:
     except SpecError:
         return False
     return True
+
+
+def graph_from(settled: Mapping[str, Any], source: str) -> Graph:
+    """Return the graph of a settled table.
+
+    A param that is null is left out if the spec has no param of that name: a table that extends
+    another one so removes a param.
+
+    Args:
+        settled: the spec and its params, as `settle` returns them.
+        source: file of the table.
+
+    Raises:
+        InputError: there is no such spec.
+        SpecError: the spec does not have these params, or refuses their values.
+    """
+    spec, params = spec_of(settled["spec"], source), settled["params"]
+    if None in params.values():
+        names = load(spec).form.params
+        params = {name: v for name, v in params.items() if v is not None or name in names}
+    return graph_of(load(spec, params))
 
 
 def spec_of(name: Any, source: str) -> str:

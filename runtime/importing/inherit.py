@@ -17,7 +17,9 @@ LIBRARY = "hf"
 LONGEST_CHAIN = 8
 """Maximum number of tables in a chain of `extends`."""
 MERGED = ("defaults", "params", "weights", "tokens", "endings", "config")
-"""Objects of a table whose keys are merged with those of the extended table; null removes a key."""
+"""Objects of a table whose keys are merged with those of the extended table."""
+REMOVED = ("weights", "endings")
+"""Those of them in which null removes a key; in the others, null is a value."""
 
 Json = dict[str, Any]
 
@@ -91,8 +93,8 @@ def merged(base: Any, child: Any) -> Any:
     """Return a table's value with the changes of a table that extends it.
 
     Keys of objects are merged, requirements by their `key` or `that`, and other values are
-    replaced.  Null removes a key of the extended table, and a requirement whose `else` is null is
-    removed.
+    replaced.  Null removes a line of weights and an ending, and a requirement whose `else` is null
+    is removed; in `defaults`, `params`, `tokens` and `config`, null is a value like others.
 
     Args:
         base: the extended table.
@@ -105,9 +107,10 @@ def merged(base: Any, child: Any) -> Any:
         if key == "extends":
             continue
         if key in MERGED and isinstance(value, dict) and isinstance(base.get(key, {}), dict):
-            own = base.get(key, {})
-            gone = {name for name, one in value.items() if one is None and name in own}
-            made[key] = {k: v for k, v in {**own, **value}.items() if k not in gone}
+            joined = {**base.get(key, {}), **value}
+            if key in REMOVED:
+                joined = {name: entry for name, entry in joined.items() if entry is not None}
+            made[key] = joined
         elif key == "require" and isinstance(value, list) and isinstance(base.get(key), list):
             made[key] = _requirements(base[key], value)
         else:

@@ -26,7 +26,7 @@ from ...importing.adapter import CONFIG, FILE, PREFIX, Adapter
 from ...importing.hf import import_hf
 from ...importing.plan import assigned
 from ..atomic_folder import new_folder, write_marker
-from ..vocabulary import tokens_of
+from ..vocabulary import original_config, tokens_of
 from .export import target_weights
 from .fit import Fit, chosen
 from .tensors import assembled, full_name
@@ -126,7 +126,7 @@ def export_peft(
     kept = {path: one for path, one in checkpoint.weights.items() if path not in low}
     graph = graph_without_lora(checkpoint.graph)
     plain = replace(checkpoint, graph=graph, weights=kept)
-    fit = chosen(graph, tokens_of(checkpoint), table)
+    fit = chosen(graph, tokens_of(checkpoint), table, original_config(checkpoint))
     config = fit.configuration()
     weights = target_weights(plain, fit)
     notes = _checked_base(base, fit, weights)

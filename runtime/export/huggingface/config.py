@@ -12,12 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ....graphs.ir.graph import Graph
 from ....graphs.match.solve import solved
 from ....specs.expressions import ExpressionError, is_expression, names_in
-from ...importing.config import FORMS, JOINT, Configuration, case_of
+from ...importing.config import FORMS, JOINT, Configuration, case_of, keys_read
 from ...importing.table import Table
 
 _EQUAL = re.compile(r"([^=!<>]+)==([^=!<>]+)")
+_SPECIAL = {"begin": "bos_token_id", "end": "eos_token_id", "pad": "pad_token_id"}
+"""Special id to the key that every class has, with a default of its own."""
+_FORCED = ("forced_bos_token_id", "forced_eos_token_id")
+"""Further ones of the classes of encoder-decoders."""
+START = "decoder_start_token_id"
+"""The id that begins an output of an encoder-decoder; its classes may refuse null."""
 
 
 @dataclass(slots=True)
@@ -25,6 +32,8 @@ class Inverse:
     """The keys found so far."""
 
     table: Table
+    original: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the configuration that the model was imported with; preferred where they fit."""
     values: dict[str, Any] = field(default_factory=dict)
     equations: list[tuple[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -48,7 +57,10 @@ class Inverse:
         elif isinstance(written, dict) and written.keys() == {"count"}:
             if isinstance(value, int):
                 labels = {str(number): f"LABEL_{number}" for number in range(value)}
-                self.values.setdefault(written["count"], labels)
+                usual = self._usual(written["count"])
+                counted = [one for one in usual if isinstance(one, dict | list)]
+                same = (one for one in counted if len(one) == value)
+                self.values.setdefault(written["count"], next(same, labels))
         elif isinstance(written, dict) and isinstance(value, dict):
             for key in written.keys() & value.keys():
                 self.want(written[key], value[key])
@@ -64,9 +76,20 @@ class Inverse:
         known = {word: number for word, number in fits.items() if number is not None}
         if not known:
             self.problems.append(f"'{by}' has no value for {case_of(value)}")
-        for word in sorted(known, key=lambda one: -known[one])[:1]:
-            self.values.setdefault(by, _unworded(word))
-            self.want(cases[word], value)
+            return
+        best = [word for word, number in known.items() if number == max(known.values())]
+        usual = [case_of(value) for value in self._usual(by)]
+        word = next((word for word in usual if word in best), best[0])
+        self.values.setdefault(by, _unworded(word))
+        self.want(cases[word], value)
+
+    def _usual(self, key: str) -> list[Any]:
+        """Return the value of a key in the original configuration, and the table's default."""
+        usual = [self.original[key]] if key in self.original else []
+        try:
+            return [*usual, self.configuration().value_of(self.table.defaults[key])]
+        except (KeyError, ExpressionError):
+            return usual
 
     def solve(self) -> None:
         """Solve the expressions, then meet the table's requirements where keys are still free."""
@@ -92,21 +115,77 @@ class Inverse:
                 self.values |= _scalars(solved([(text, value)], {**defaults, **self.values}))
 
     def _meet(self, key: str, among: tuple[Any, ...]) -> None:
-        """Choose the value of a required key: its default if that is allowed, or the first one."""
+        """Choose the value of a required key: a usual one if that is allowed, or the first."""
         known = self.configuration()
         try:
-            allowed = [known.value_of(each) for each in among]
-            given = known.get(key)
-        except (KeyError, ExpressionError):
+            allowed = [known.value_of(entry) for entry in among]
+        except ExpressionError:
             return
-        if given is None or not any(_same(given, each) for each in allowed):
-            given = next((each for each in allowed if each is not None), None)
-        if given is not None:
-            self.values[key] = given
+        usual = [v for v in self._usual(key) if any(_same(v, entry) for entry in allowed)]
+        if usual and self.original and key not in self.original:
+            return
+        for value in [*usual, *(entry for entry in allowed if entry is not None)][:1]:
+            self.values[key] = value
+
+    def complete(self, tokens: Mapping[str, Any], *, ids: bool, decodes: bool) -> None:
+        """Add the keys that no value determines, and choose the types of numbers.
+
+        An imported model has those of its original configuration.  Any other one has the keys that
+        the table reads, also those that are null, and the ids of special tokens, because the
+        defaults of the library's class would apply to missing keys.
+
+        Args:
+            tokens: begin, end and padding id, as far as they are known.
+            ids: whether the model reads ids.
+            decodes: whether the model is an encoder-decoder.
+        """
+        known = self.configuration()
+        constant = {key: known.value_of(written) for key, written in self.table.config.items()}
+        extra: dict[str, Any] = dict(self.original)
+        if not extra:
+            for key in sorted(keys_read(self.table) - self.values.keys()):
+                usual = self._usual(key)
+                # Of nested objects, most of which have no defaults in the library, only null.
+                needed = JOINT not in key or usual[:1] == [None]
+                if usual and needed and (usual[0] is not None or key != START):
+                    extra[key] = usual[0]
+            if ids:
+                extra |= {key: None for key in _FORCED if decodes}
+                extra |= {key: tokens.get(name) for name, key in _SPECIAL.items()}
+        values = {**extra, **self.values}
+        values = {key: self._typed(key, value) for key, value in values.items()}
+        self.values = {**values, **constant, **_ids(self.original)}
+
+    def _typed(self, key: str, value: Any) -> Any:
+        """Return a number with the type that its key has in the library.
+
+        It is that of the original or default value, or a float if the key must equal another one
+        that is a float.
+        """
+        if not _is_number(value):
+            return value
+        for usual in self._usual(key):
+            if _is_number(usual) and value == type(usual)(value):
+                return type(usual)(value)
+        for condition in self.table.require:
+            equal = _EQUAL.fullmatch(condition.that or "")
+            names = [name.strip() for name in equal.groups()] if equal else []
+            if key in names and any(isinstance(self.values.get(name), float) for name in names):
+                return float(value)
+        return value
+
+
+def _ids(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ids of special tokens."""
+    return {key: value for key, value in values.items() if key.endswith("_token_id")}
 
 
 def _scalars(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -161,13 +240,21 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
         *outer, last = key.split(JOINT)
         record = made
         for name in outer:
-            record = record.setdefault(name, {})
-        record[last] = value
+            if not isinstance(record.get(name), dict):  # null, or missing
+                record[name] = {}
+            record = record[name]
+        if value is not None or last not in record:
+            record[last] = dict(value) if isinstance(value, dict) else value
     return made
 
 
 def configuration_for(
-    table: Table, spec: str, params: Mapping[str, Any], tokens: Mapping[str, Any]
+    table: Table,
+    spec: str,
+    graph: Graph,
+    params: Mapping[str, Any],
+    tokens: Mapping[str, Any],
+    original: Mapping[str, Any],
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the keys of a configuration with which a table gives a spec, params and tokens.
 
@@ -176,10 +263,12 @@ def configuration_for(
     Args:
         table: the table.
         spec: name of the spec.
+        graph: graph of the spec.
         params: wanted params of the spec.
         tokens: wanted begin, end and padding ids; those that are None are left open.
+        original: keys of the configuration that the model was imported with.
     """
-    inverse = Inverse(table)
+    inverse = Inverse(table, original)
     inverse.want(table.spec, spec)
     for name, written in table.params.items():
         if name in params:
@@ -188,13 +277,12 @@ def configuration_for(
         if tokens.get(name) is not None:
             inverse.want(written, tokens[name])
     inverse.solve()
-    known = inverse.configuration()
-    for key, written in table.config.items():
-        inverse.values[key] = known.value_of(written)
+    inverse.complete(
+        tokens,
+        ids=any(value.kind == "ids" for value in graph.inputs.values()),
+        decodes=graph.step_axis is not None and len(graph.inputs) > 1,
+    )
     head: dict[str, Any] = {"model_type": table.model_type[0]}
     if table.architectures:
         head["architectures"] = [table.architectures[0]]
-    if "pad_token_id" not in inverse.values.keys() | table.defaults.keys():
-        # The library's own default may lie outside a small vocabulary.
-        inverse.values["pad_token_id"] = tokens.get("pad")
     return {**head, **nested(inverse.values)}, inverse.problems

@@ -19,7 +19,7 @@ from ...codegen.examples import example_inputs
 from ...importing.hf import Imported, import_hf, spec_of
 from ...importing.tensors import WEIGHTS
 from ..atomic_folder import new_folder, write_marker
-from ..vocabulary import tokens_of
+from ..vocabulary import original_config, tokens_of
 from .card import model_card
 from .fit import Fit, chosen
 from .generation import generation_config
@@ -85,7 +85,7 @@ def export_huggingface(
             written.
     """
     tokens = tokens_of(checkpoint)
-    fit = chosen(checkpoint.graph, tokens, table)
+    fit = chosen(checkpoint.graph, tokens, table, original_config(checkpoint))
     weights = target_weights(checkpoint, fit)
     tensors = assembled(fit.table, fit.source, weights, fit.configuration())
     sizes = [int(one.size or 0) for one in checkpoint.graph.inputs.values() if one.kind == "ids"]

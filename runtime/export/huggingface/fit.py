@@ -17,7 +17,7 @@ from ....specs.findings import InputError, SpecError
 from ....specs.load import load
 from ....specs.reader import shipped_names
 from ...importing.config import Configuration, settle
-from ...importing.hf import spec_of
+from ...importing.hf import graph_from, spec_of
 from ...importing.inherit import FOLDER, LIBRARY
 from ...importing.table import Table, load_table
 from ...spec.check import Source, graph_of
@@ -106,7 +106,13 @@ class Fit:
         return Configuration(self.config, self.table.defaults, "config.json")
 
 
-def fit(table: Table, source: str, graph: Graph, tokens: Mapping[str, Any]) -> Fit:
+def fit(
+    table: Table,
+    source: str,
+    graph: Graph,
+    tokens: Mapping[str, Any],
+    original: Mapping[str, Any] | None = None,
+) -> Fit:
     """Return the configuration with which a table comes nearest to a graph.
 
     Args:
@@ -114,15 +120,25 @@ def fit(table: Table, source: str, graph: Graph, tokens: Mapping[str, Any]) -> F
         source: its file.
         graph: the graph of a model.
         tokens: begin, end and padding ids of the model, as far as they are known.
+        original: keys of the configuration that the model was imported with.
 
     Raises:
         InputError: the table names a spec that does not exist.
     """
-    found = [_fit(table, source, spec, graph, tokens) for spec in specs_of(table.spec)]
-    return min(found, key=lambda one: len(one.obstacles))
+    every = [
+        _fit(table, source, spec, graph, tokens, original or {}) for spec in specs_of(table.spec)
+    ]
+    return min(every, key=lambda fitted: len(fitted.obstacles))
 
 
-def _fit(table: Table, source: str, spec: str, graph: Graph, tokens: Mapping[str, Any]) -> Fit:
+def _fit(
+    table: Table,
+    source: str,
+    spec: str,
+    graph: Graph,
+    tokens: Mapping[str, Any],
+    original: Mapping[str, Any],
+) -> Fit:
     file = spec_of(spec, source)
     made = graph_of(load(file))
     params = params_for(made, graph, align(made, graph))
@@ -130,10 +146,12 @@ def _fit(table: Table, source: str, spec: str, graph: Graph, tokens: Mapping[str
     problems: tuple[str, ...] = ()
     try:
         made = graph_of(load(file, params))
-        config, missing = configuration_for(table, spec, {**made.params, **params}, tokens)
+        config, missing = configuration_for(
+            table, spec, made, {**made.params, **params}, tokens, original
+        )
         problems = tuple(missing)
         read = settle(table, source, Configuration(config, table.defaults, "config.json"))
-        made = graph_of(load(spec_of(read["spec"], source), read["params"]))
+        made = graph_from(read, source)
         params = read["params"]
     except SpecError as error:
         found = dict.fromkeys(finding.problem for finding in error.findings)
@@ -179,7 +197,11 @@ def specs_of(written: Any) -> Iterator[str]:
         yield written
 
 
-def fits(model: Source | Graph, tokens: Mapping[str, Any] | None = None) -> list[Fit]:
+def fits(
+    model: Source | Graph,
+    tokens: Mapping[str, Any] | None = None,
+    original: Mapping[str, Any] | None = None,
+) -> list[Fit]:
     """Return the shipped tables with the configurations that come nearest to a model, best first.
 
     Tables without obstacles come first, then those that have a counterpart of the most parameters.
@@ -188,6 +210,7 @@ def fits(model: Source | Graph, tokens: Mapping[str, Any] | None = None) -> list
         model: a loaded spec, a path, a shipped name, or a graph.
         tokens: begin, end and padding ids of the model, as far as they are known; without them,
             they are not considered.
+        original: keys of the configuration that the model was imported with.
 
     Raises:
         InputError: the file does not exist.
@@ -195,25 +218,34 @@ def fits(model: Source | Graph, tokens: Mapping[str, Any] | None = None) -> list
     """
     graph = graph_of(model)
     ids = dict.fromkeys(("begin", "end", "pad"), 0) if tokens is None else tokens
-    made = [fit(*load_table(name), graph, ids) for name in shipped_names(FOLDER)]
+    made = [fit(*load_table(name), graph, ids, original) for name in shipped_names(FOLDER)]
     return sorted(
         made,
         key=lambda one: (bool(one.obstacles), -one.covered(graph), len(one.obstacles), one.name),
     )
 
 
-def chosen(graph: Graph, tokens: Mapping[str, Any], table: str | Path | None) -> Fit:
+def chosen(
+    graph: Graph,
+    tokens: Mapping[str, Any],
+    table: str | Path | None,
+    original: Mapping[str, Any] | None = None,
+) -> Fit:
     """Return the fit by which a model is exported.
 
     Args:
         graph: the graph of the model.
         tokens: its begin, end and padding ids, as far as they are known.
         table: name or path of the table; default: the first one without obstacles.
+        original: keys of the configuration that the model was imported with.
 
     Raises:
         InputError: the table, or every table, lacks a counterpart of something.
     """
-    ranked = fits(graph, tokens) if table is None else [fit(*load_table(table), graph, tokens)]
+    if table is None:
+        ranked = fits(graph, tokens, original)
+    else:
+        ranked = [fit(*load_table(table), graph, tokens, original)]
     best = ranked[0]
     if not best.obstacles:
         return best

@@ -42,11 +42,15 @@ def read(tmp_path: Path, weights: dict[str, Any], tensors: dict[str, Any], **con
 
 
 def test_a_child_changes_what_it_names() -> None:
-    """Objects are merged by key, requirements by their subject, and null removes."""
+    """Objects are merged by key, and requirements by their subject.
+
+    Null is a value of a default, and removes a line and a requirement.
+    """
     base = {
         "doc": "old",
         "defaults": {"a": 1, "b": None, "c": 3},
         "require": [{"key": "a", "among": [1], "else": "x"}, {"that": "c > 1", "else": "y"}],
+        "weights": {"x": "a", "y": "b"},
         "ignore": ["one", "two"],
     }
     child = {
@@ -54,13 +58,15 @@ def test_a_child_changes_what_it_names() -> None:
         "doc": "new",
         "defaults": {"c": None, "d": None},
         "require": [{"key": "a", "among": [2], "else": "z"}, {"that": "c > 1", "else": None}],
+        "weights": {"x": None, "z": "c"},
         "ignore": ["three"],
     }
 
     assert merged(base, child) == {
         "doc": "new",
-        "defaults": {"a": 1, "b": None, "d": None},
+        "defaults": {"a": 1, "b": None, "c": None, "d": None},
         "require": [{"key": "a", "among": [2], "else": "z"}],
+        "weights": {"y": "b", "z": "c"},
         "ignore": ["three"],
     }
 

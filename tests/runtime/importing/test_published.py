@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from weft.graphs.ir.graph import BlockNode, RepeatNode
 from weft.runtime.importing.config import read_configuration, settle
-from weft.runtime.importing.hf import table_for
+from weft.runtime.importing.hf import graph_from, table_for
 from weft.runtime.importing.table import load_table
-from weft.runtime.spec.check import graph_of
 from weft.specs.findings import SpecError
-from weft.specs.load import load
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -153,7 +151,7 @@ def test_a_published_configuration_has_the_known_size(
     """Whisper's sinusoidal encoder positions, 576,000 numbers, are not parameters here."""
     found = settled(table, config, tmp_path)
 
-    graph = graph_of(load(found["spec"], found["params"]))
+    graph = graph_from(found, "")
 
     assert graph.parameters() == parameters
     assert found["tokens"].get("end") == config.get("eos_token_id")
@@ -165,7 +163,7 @@ def test_a_configuration_of_the_hub_has_the_known_size(tmp_path: Path, name: str
     one = PUBLISHED[name]
     found = settled(one["table"], one["config"], tmp_path)
 
-    assert graph_of(load(found["spec"], found["params"])).parameters() == one["parameters"]
+    assert graph_from(found, "").parameters() == one["parameters"]
 
 
 @pytest.mark.parametrize("name", ["falcon-7b", "falcon-40b"])
@@ -181,7 +179,7 @@ def test_gelu_of_the_first_gemma_is_the_approximation(tmp_path: Path) -> None:
     """Its configuration says `gelu`, but the model computes the tanh approximation."""
     found = settled("gemma", GEMMA, tmp_path)
 
-    graph = graph_of(load(found["spec"], found["params"]))
+    graph = graph_from(found, "")
     decoder = next(node for node in graph.root.nodes if node.name == "decoder")
     assert isinstance(decoder, RepeatNode)
     gates = {
