@@ -134,18 +134,18 @@ def import_(
     source = Path(folder)
     target = Path(out or Path("outputs") / source.resolve().name)
     made = import_hf(source, table, adapter=adapter)
-    found = comparing.compare(made, source, table) if compare else None
-    equal = found is None or found.equal
-    if equal:
+    comparison = comparing.save_if_equal(made, source, table, target) if compare else None
+    equal = comparison is None or comparison.equal
+    if comparison is None:
         made.save(target)
     name, parameters = made.graph.name, made.graph.parameters()
     if json_:
         report: dict[str, Any] = {"spec": name, "parameters": parameters, "notes": made.notes}
-        report["comparison"] = found.as_json() if found is not None else None
+        report["comparison"] = comparison.as_json() if comparison is not None else None
         print(json.dumps({**report, "wrote": str(target) if equal else None}, indent=2))
         return int(not equal)
     print(f"{name}: {parameters:,} parameters from {source}")
-    for note in filter(None, (*made.notes, found)):
+    for note in filter(None, (*made.notes, comparison)):
         print(note)
     print(f"wrote {shlex.quote(str(target))}" if equal else "the outputs differ: wrote nothing")
     return int(not equal)

@@ -67,7 +67,7 @@ class Imported:
         Raises:
             InputError: the folder cannot be written, or exists and is not a checkpoint.
         """
-        _refuse_another_folder(Path(folder))
+        refuse_another_folder(Path(folder))
         contents = Contents(
             graph=self.graph,
             weights=self.weights,
@@ -77,7 +77,7 @@ class Imported:
         return save(Path(folder), contents)
 
 
-def _refuse_another_folder(out: Path) -> None:
+def refuse_another_folder(out: Path) -> None:
     """Check that the output replaces only an older checkpoint or an empty folder.
 
     Raises:

@@ -143,15 +143,17 @@ class Inverse:
         constant = {key: known.value_of(written) for key, written in self.table.config.items()}
         extra: dict[str, Any] = dict(self.original)
         if not extra:
+            if ids:
+                extra |= {key: None for key in _FORCED if decodes}
+                extra |= {key: tokens.get(name) for name, key in _SPECIAL.items()}
             for key in sorted(keys_read(self.table) - self.values.keys()):
                 usual = self._usual(key)
                 # Of nested objects, most of which have no defaults in the library, only null.
                 needed = JOINT not in key or usual[:1] == [None]
-                if usual and needed and (usual[0] is not None or key != START):
+                if usual and usual[0] is not None and needed:
                     extra[key] = usual[0]
-            if ids:
-                extra |= {key: None for key in _FORCED if decodes}
-                extra |= {key: tokens.get(name) for name, key in _SPECIAL.items()}
+                elif usual and needed and key != START:
+                    extra.setdefault(key, None)
         values = {**extra, **self.values}
         values = {key: self._typed(key, value) for key, value in values.items()}
         self.values = {**values, **constant, **_ids(self.original)}

@@ -110,14 +110,15 @@ def _tensor(name: str, source: _Source) -> Tensor:
         made = torch.full(shape, source.unread or 0.0)
         written = torch.zeros(shape, dtype=torch.bool)
         for path, layout, piece in source.pieces:
-            here = layout.view(made)
+            target = layout.view(made)
             seen = layout.view(written)
-            if bool(seen.any()) and not torch.equal(here, piece.reshape(here.shape)):
+            values = piece.reshape(target.shape)
+            if bool(((target != values) & seen).any()):
                 raise InputError(
                     f"'{path}' and another weight are one tensor of theirs, '{name}', but differ",
                     help="tie them in the spec, or export as another architecture",
                 )
-            here.copy_(piece.reshape(here.shape))
+            target.copy_(values)
             seen.fill_(value=True)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"the tensor '{name}' cannot be written: {error}") from error

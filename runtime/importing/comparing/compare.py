@@ -1,6 +1,7 @@
 """Comparison of an imported model with the model that it was imported from.
 
-Both models run in float32 on the same random inputs, and their outputs are compared.  The other
+Both models run in float32 on the same random inputs, and their outputs are compared, also those of
+decoding step by step.  The other
 model is a class of the installed library `transformers`.  It is loaded from a folder with nothing
 but the configuration and the safetensors files, so no code and no pickle of the model is read.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,12 +25,15 @@ from ....graphs.ir.dims import evaluate, time_axes
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import position_limits
 from ....specs.findings import InputError
+from ...checkpoint.checkpoint import Checkpoint, open_checkpoint
+from ...checkpoint.saving import replace_folder
 from ..config import read_object
-from ..hf import Imported, table_for
+from ..hf import Imported, refuse_another_folder, table_for
 from ..table import load_table
 from ..tensors import INDEX, files_of
 from .comparison import Compared, Comparison, distance, without_padding
 from .layer_outputs import watched
+from .steps import outputs_by_steps
 
 ROWS = 3
 """Number of sequences in a batch."""
@@ -69,11 +74,43 @@ def refuse_without_library() -> None:
         )
 
 
-def compare(made: Imported, folder: Path | str, table: Path | str | None = None) -> Comparison:
-    """Compare the outputs of an imported model with those of its source.
+def save_if_equal(
+    made: Imported, folder: Path | str, table: Path | str | None, out: Path | str
+) -> Comparison:
+    """Write an imported model as a checkpoint, if the checkpoint computes what its source does.
+
+    What is compared is the written checkpoint, opened again; an older one at the path is replaced
+    only by an equal one.
 
     Args:
         made: the imported model.
+        folder: the folder that it was imported from.
+        table: the table that it was imported by, as for `import_hf`.
+        out: the folder of the checkpoint.
+
+    Raises:
+        InputError: as for `compare` and `Imported.save`; then nothing is written.
+    """
+    out = Path(out)
+    refuse_another_folder(out)
+    new = out.with_name(f".{out.name}.compared")
+    shutil.rmtree(new, ignore_errors=True)
+    try:
+        comparison = compare(open_checkpoint(made.save(new)), folder, table)
+        if comparison.equal:
+            replace_folder(new, out)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return comparison
+
+
+def compare(
+    made: Imported | Checkpoint, folder: Path | str, table: Path | str | None = None
+) -> Comparison:
+    """Compare the outputs of an imported model with those of its source.
+
+    Args:
+        made: the imported model, or a checkpoint of it.
         folder: the folder that it was imported from.
         table: the table that it was imported by, as for `import_hf`.
 
@@ -89,14 +126,16 @@ def compare(made: Imported, folder: Path | str, table: Path | str | None = None)
     differ, compared = "", list[Compared]()
     for batch in _batches(made.graph, theirs):
         with watched(made.graph, ours, theirs) as layers, torch.no_grad():
-            found = ours(**batch.ours)
+            outputs = ours(**batch.ours)
             expected = theirs(**batch.theirs)
-        for output in found:
-            wanted = _field(expected, output)
+        stepped = outputs_by_steps(made.graph, ours, batch.ours)
+        by_steps = {f"{name} by steps": (name, value) for name, value in stepped.items()}
+        for title, (name, value) in ({n: (n, v) for n, v in outputs.items()} | by_steps).items():
+            wanted = _field(expected, name)
             if wanted is not None:
-                one = _compared(output, found[output], wanted, batch)
+                one = _compared(title, value, wanted, batch)
                 compared.append(one)
-                if not one.equal and not differ:
+                if not one.equal and not differ and title == name:
                     differ = layers.first(batch.real)
     if not compared:
         raise InputError(

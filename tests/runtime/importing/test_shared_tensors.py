@@ -13,7 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.saving import write_tensors
-from weft.specs.findings import SpecError
+from weft.runtime.export.huggingface.tensors import assembled
+from weft.runtime.importing.config import Configuration
+from weft.runtime.importing.table import Table
+from weft.specs.findings import InputError, SpecError
 
 VOCAB, WIDTH = 5, 4
 SPEC: dict[str, Any] = {
@@ -149,3 +152,27 @@ def test_a_tied_weight_without_any_tensor_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(SpecError, match=r"empty  embedding\.weight  from words"):
         imported(tmp_path, rest)
+
+
+def test_parts_of_one_tensor_that_overlap_are_exported() -> None:
+    """If they agree where they overlap; otherwise no tensor is right."""
+    table = Table(
+        format=3,
+        name="t",
+        doc="",
+        spec="bert",
+        model_type=("t",),
+        params={},
+        weights={
+            "head": {"from": "all", "take": [[0, 3]]},
+            "tail": {"from": "all", "take": [[2, None]]},
+        },
+    )
+    config = Configuration({}, {}, "config.json")
+    numbers = torch.arange(1.0, 6.0)
+
+    tensors = assembled(table, "t.json", {"head": numbers[:3], "tail": numbers[2:]}, config)
+
+    assert torch.equal(tensors["all"], numbers)
+    with pytest.raises(InputError, match="are one tensor of theirs, 'all', but differ"):
+        assembled(table, "t.json", {"head": numbers[:3], "tail": numbers[2:] + 1}, config)
