@@ -13,8 +13,6 @@ import numpy as np
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError, SpecError
-from ...specs.form import describes_run
-from ...specs.reader import read_file, shipped_names
 from ..checkpoint.saving import Contents, save, weights_of
 from ..codegen.build import build
 from ..data.columns.column import Column
@@ -33,7 +31,7 @@ from ..data.symbols import Symbols
 from ..data.vocabularies import file_of
 from ..model.opening import open_model
 from ..predict.columns import for_predictors
-from ..train.loading import load_run
+from ..train.completion import run_at
 from ..train.objective.planned import graph_of_run
 from ..train.objective.validation import context_of
 from ..train.run import Run
@@ -50,7 +48,7 @@ _RANDOM = (AudioSettings, ClassSettings, ImageSettings, NumberSettings, TagsSett
 """Types of columns for which random values can be made."""
 
 
-def run_named(spec: object, overrides: Mapping[str, Any] | None = None) -> tuple[Run, Graph] | None:
+def run_named(spec: object, overrides: dict[str, Any] | None = None) -> tuple[Run, Graph] | None:
     """Return a run and the graph of its objective; None if a path or a name is not that of a run.
 
     Args:
@@ -61,13 +59,8 @@ def run_named(spec: object, overrides: Mapping[str, Any] | None = None) -> tuple
         InputError: a file that the run names does not exist.
         SpecError: the run or its objective has mistakes.
     """
-    if not isinstance(spec, str | Path):
-        return None
-    path = shipped_names("runs").get(str(spec), Path(spec))
-    if not path.is_file() or not describes_run(read_file(path)[0]):
-        return None
-    run, source = load_run(path, overrides)
-    return run, graph_of_run(run, source)
+    found = run_at(spec, overrides)
+    return None if found is None else (found[0], graph_of_run(*found))
 
 
 def predictions(run: Run | None, objective: Graph, seed: int) -> Property:

@@ -141,7 +141,12 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<!\bal)\.(?:\s|$)", text, maxsplit=1)[0]
 
 
-@command(SPECS, "weft expand transformer-base > full.json", "weft expand my.json --provenance")
+@command(
+    SPECS,
+    "weft expand transformer-base > full.json",
+    "weft expand my.json --provenance",
+    "weft expand multi30k-en-de > my-run.json",
+)
 def expand(
     spec: SpecName,
     *,
@@ -151,7 +156,17 @@ def expand(
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Print a spec with all defaults and inherited values filled in."""
+    """Print a spec or a run with all defaults and inherited values filled in."""
+    from ...train.completion import complete, run_at
+
+    run = run_at(spec, overridden(overrides))
+    if run is not None:
+        if origins:
+            raise wrong(
+                "--provenance", "a run inherits nothing; give it its objective or its model"
+            )
+        print(json.dumps(complete(*run), indent=2, ensure_ascii=False))
+        return
     loaded = load(spec, overridden(overrides))
     graph = graph_of(loaded)
     if not origins:

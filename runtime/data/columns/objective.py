@@ -59,7 +59,7 @@ def graph_of_inputs(
     if complete and (found := _missing(loaded, given)):
         raise SpecError(found)
     sizes = sizes_of_inputs(loaded.recovered.inputs, loaded.recovered.params, given)
-    overrides = {**sizes, **_with_defaults(loaded, params)}
+    overrides = {**sizes, **with_defaults(loaded, params)}
     try:
         graph = graph_of(replace(loaded, overrides=overrides))
     except SpecError as error:
@@ -100,7 +100,7 @@ def _other_sizes(
     return found
 
 
-def _with_defaults(loaded: LoadedSpec, params: Mapping[str, Any]) -> dict[str, Any]:
+def with_defaults(loaded: LoadedSpec, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return overrides of an objective's params, in which models without a spec are completed.
 
     `{"params": {"dropout": 0.3}}` changes params of the model that the objective holds by default.
