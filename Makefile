@@ -27,7 +27,7 @@ export PIP_ARGS PYTHON
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo studio page vsix test fast test-all test-gpu measure-gpu test-parity test-rehearsal test-studio rehearsal-budgets test-export test-lowest test-docs docs docs-serve fuzz fuzz-files dist test-dist lint check golden catalogue setup clean
+.PHONY: help demo studio page vsix test fast test-all test-gpu measure-gpu test-parity test-rehearsal test-studio rehearsal-budgets test-export test-lowest test-docs docs docs-serve fuzz fuzz-files fuzz-readers dist test-dist lint check golden catalogue setup clean
 
 help: ## print this help
 	@echo "usage: make TARGET"
@@ -113,6 +113,9 @@ fuzz: $(READY) ## fuzz the loading of specs with atheris for FUZZ_SECONDS; crash
 
 fuzz-files: $(READY) ## check FUZZ_FILES mutated specs, patches and runs; wrong ones go to outputs/fuzz
 	@$(BIN)/python tests/fuzz/fuzz_files.py --files $(FUZZ_FILES)
+
+fuzz-readers: $(READY) ## read FUZZ_FILES mutated data files, and compare with Python's own modules
+	@$(BIN)/python tests/fuzz/fuzz_readers.py --files $(FUZZ_FILES)
 
 dist: $(READY) ## build the source distribution and the wheel into dist/, and check their contents
 	@$(BIN)/python tools/check_dist.py --build-only

@@ -246,6 +246,11 @@ def text_of_file(file: io.BufferedReader, path: str | Path) -> Iterator[io.Buffe
     head = file.peek(_HEAD)
     _refuse(head, path)
     packed = _first(COMPRESSIONS, head)
+    if str(path).endswith(ENDINGS) and any(
+        head and start != head and start.startswith(head) for start in COMPRESSIONS
+    ):
+        help_ = "download or copy the file again"
+        raise DamagedError("the compressed file is cut off after its first bytes", help_)
     try:
         if packed is not None:
             file = _buffered(_Decompressed(file, packed.decompressor))

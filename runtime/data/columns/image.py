@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,8 +90,9 @@ class ImageColumn(Column):
                 ) from error
         if isinstance(value, Path) and value.suffix == ".npy":
             try:
-                return np.asarray(np.load(value, allow_pickle=False))
-            except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+                with value.open("rb") as raw:
+                    return np.asarray(np.load(raw, allow_pickle=False))
+            except Exception as error:  # numpy and zipfile raise many types
                 problem = f"the array cannot be read: {error}"
                 raise InputError(problem, place=place, help="copy the file again") from error
         if isinstance(value, Path):

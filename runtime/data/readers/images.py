@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -89,11 +88,13 @@ class ImagesReader(Reader):
         path = resolve(self.root, self.settings.arrays[part])
         refuse_missing_file(path)
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 for field in fields:
                     refuse_missing(field, list(file), str(path))
                 arrays = {field: file[field] for field in fields}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except InputError:
+            raise
+        except Exception as error:  # numpy and zipfile raise many types
             problem = f"not an .npz file of arrays: {str(error).partition(chr(10))[0]:.200}"
             raise InputError(problem, place=str(path), help="write it with numpy.savez") from error
         rows = {field: len(array) if array.ndim else 0 for field, array in arrays.items()}

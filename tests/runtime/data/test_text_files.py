@@ -196,6 +196,16 @@ def test_a_compressed_file_has_nothing_else_after_it(
             read(path)
 
 
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_a_compressed_file_of_a_few_bytes_is_cut_off(tmp_path: Path, size: int) -> None:
+    """They are not text, if the name says so; `BZh` is a word in a file of another name."""
+    content = bz2.compress(b"one\n")[:size]
+
+    with pytest.raises(InputError, match="cut off after its first bytes"):
+        list(read_lines(write(tmp_path / "a.bz2", content)))
+    assert list(read_lines(write(tmp_path / "a", content))) == [content.decode()]
+
+
 def test_a_damaged_file_in_utf16_is_an_error_at_its_line(tmp_path: Path) -> None:
     """The lines before the mistake are read."""
     path = write(tmp_path / "a", "one\ntwo\n".encode("utf-16") + b"\x00\xd8x\0\n\0")
