@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import wave
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -132,17 +133,38 @@ def test_classes_have_the_given_order() -> None:
     assert columns["x"].decode(1) == "a"
 
 
-def test_tags_need_pieces_that_begin_words() -> None:
-    """Over symbols, all labels would be -1 and nothing would train."""
+class Characters(Tokenizer):
+    """A tokenizer of which no piece begins a word."""
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the piece of each id without the mark of a word."""
+        return [piece.replace("\u2581", "") for piece in super().pieces(ids)]
+
+
+def tagged(vocabulary: Any) -> dict[str, Column]:
+    """Return a column of words, and one of their tags."""
     settings = {
         "words": {"type": "text", "tokenizer": "text"},
-        "tags": {"type": "tags", "of": "words", "classes": ["N"]},
+        "tags": {"type": "tags", "of": "words", "classes": ["N", "V"]},
     }
     known = {key: TypeAdapter[Any](AnyColumn).validate_python(one) for key, one in settings.items()}
-    columns = columns_of(known, {"text": Symbols(["a", "b"])})
+    return columns_of(known, {"text": vocabulary})
+
+
+def test_each_symbol_has_a_tag() -> None:
+    """Symbols are words; the end token has none."""
+    batch = batch_of(tagged(Symbols(["a", "b"])), [{"words": "a b", "tags": "V N"}])
+
+    assert batch.inputs["tags"].tolist() == [[1, 0, -1]]
+
+
+def test_tags_need_pieces_that_begin_words(tmp_path: Path) -> None:
+    """All labels would be -1, and nothing would train."""
+    train_tokenizer(["a b ab ba"] * 9, PieceSettings(vocab_size=8), tmp_path / "t.model")
+    characters = Characters((tmp_path / "t.model").read_bytes())
 
     with pytest.raises(InputError, match="no piece of the tokenizer 'text' begins a word"):
-        batch_of(columns, [{"words": "a b", "tags": "N N"}])
+        batch_of(tagged(characters), [{"words": "a b", "tags": "N N"}])
 
 
 @pytest.mark.parametrize("value", ["x", "", None, "nan", "1e99", "1_0", 10**400, True, math.inf])
