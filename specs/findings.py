@@ -118,6 +118,7 @@ class Finding:
 
 def _shown(text: str) -> str:
     """Return one line of untrusted text, shortened, with control characters escaped."""
+    text = re.sub(r" *\n *", " ", text)  # help may be the text of several lines
     clipped = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clipped)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...specs.text.edits import Fix
 from ..ir.dims import Axis
-from ..ir.graph import BlockNode, Graph, Part
+from ..ir.graph import BlockNode, Graph, Part, Scope
 from ..ir.traverse import scopes, uses
 from ..ir.value_type import ValueType
 
@@ -29,10 +29,15 @@ class Remark:
 
 def blocks(graph: Graph) -> Iterator[tuple[str, Part]]:
     """Yield every block of a graph with its JSON Pointer; those of a template once."""
+    return ((at, part) for at, part, _, _ in placed_blocks(graph))
+
+
+def placed_blocks(graph: Graph) -> Iterator[tuple[str, Part, BlockNode, Scope]]:
+    """Yield every block of a graph as `blocks` does, with its node and the scope of the node."""
     for scope in scopes(graph.root, models=False):
         for node in scope.nodes:
             if isinstance(node, BlockNode):
-                yield from uses(node)
+                yield from ((at, part, node, scope) for at, part in uses(node))
 
 
 def vocabularies(graph: Graph, axis: str | None) -> set[Axis]:

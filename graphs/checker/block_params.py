@@ -175,13 +175,14 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
     values = {name: value for name, value in written.params.items() if name in fields}
     unknown = [name for name in written.params if name not in fields]
     for name in unknown:
-        near = nearest(name, fields)
+        slot = _as_slot(checker, block, name)
+        near = "" if slot else nearest(name, fields)
         checker.report(
             code="N04",
             at=places[name],
             problem=f"{block.key} has no param '{name}'",
-            help=did_you_mean(name, fields) or f"{block.key} has no params",
-            fix=renamed(places[name], name, fields, written.params),
+            help=slot or did_you_mean(name, fields) or f"{block.key} has no params",
+            fix=None if slot else renamed(places[name], name, fields, written.params),
         )
         if near and near not in values:
             values[near], places[near] = written.params[name], places[name]
@@ -273,6 +274,24 @@ def _corrected(checker: Checker, error: ErrorDetails, at: str) -> Fix | None:
         options = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
         return respelled(at, given, options)
     return converted(at, wanted, given)
+
+
+def _as_slot(checker: Checker, block: BlockType, name: str) -> str:
+    """Return how to fill a slot, if an unknown param has the name of a slot or of its block."""
+    try:
+        params = block.params.model_validate({**block.example})
+        slots = block.signature(params, frozenset(block.example_inputs)).slots
+    except ValueError:
+        return ""
+    for slot in slots:
+        fitting = [one for one in checker.registry if slot.takes and one.fills == slot.takes]
+        named = [one.key for one in fitting if name in (one.name, one.key)]
+        if not named and name != slot.name:
+            continue
+        use = f'"fill": {{"{slot.name}": {{"use": "{(named or ["..."])[0]}"}}}}'
+        what = f"{named[0]} is a block for the slot '{slot.name}'" if named else "it is a slot"
+        return f"{what}: write {use} next to 'params'"
+    return ""
 
 
 def report_other_kind(

@@ -268,10 +268,11 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
             continue
         what = f"slot {slot.name} of {block.key}"
         entries: dict[str, Given | NoOutput | None] = {
-            port_.name: Given(settled(substitute(port_.type, bound)), what)
+            port_.name: Given(settled(substitute(port_.type, bound)), what, slot=here)
             for port_ in (slot.input, *slot.others)
         }
         optional = passed.union(slot.entries if slot.takes else slot.entries[1:])
+        misfits = checker.misfits
         part = _infer_filling(
             checker, use.fill[key], {**entries, **inner}, here, wires_at, optional
         )
@@ -286,9 +287,13 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
                 report_no_output(checker, NoOutput(part.key, slot.output.name, known), here)
             continue
         back = fit(slot.output.type, part.outputs[slot.output.name], bound, {})
-        if isinstance(back, Misfit):
-            given = Given(part.outputs[slot.output.name], f"{part.key}, port {slot.output.name}")
-            report_misfit(checker, back, slot.output, given, f"{block.key}, slot {slot.name}", here)
+        if isinstance(back, Misfit) and checker.misfits == misfits:
+            name = f"{part.key}, port {slot.output.name}"
+            given = Given(part.outputs[slot.output.name], name, slot=here)
+            wanted = settled(substitute(slot.output.type, bound))
+            owner = f"{block.key}, slot {slot.name}"
+            help_ = f"fill the slot with a block or a template that returns {wanted}"
+            report_misfit(checker, back, slot.output, given, owner, here, help_)
     return fill
 
 

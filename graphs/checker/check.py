@@ -166,6 +166,8 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
         report,
         infer_template,
         stand_ins=stand_ins(spec),
+        nodes=spec.nodes,
+        inputs=spec.inputs,
         lost=lost,
         small=small,
         source=source,

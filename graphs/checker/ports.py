@@ -53,6 +53,10 @@ class Checker:
     """Types of the ports in the current scope whose wires are missing or do not fit."""
     clashes: set[tuple[str, str]] = field(default_factory=set)
     """Blocks and reported errors of params that several uses read from the spec's params."""
+    nodes: Mapping[str, Any] = field(default_factory=dict)
+    """Nodes of the spec itself, as written."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Inputs of the spec itself, as written."""
     nodes_typed: int = 0
     """Number of nodes of templates that have been typed."""
     inside: list[str] = field(default_factory=list)
@@ -113,6 +117,8 @@ class Given:
     name: str
     guessed: bool = False
     """Whether the wire has a mistake, and this is only the value that it most likely meant."""
+    slot: str = ""
+    """JSON Pointer of the block in a slot that receives the value without a wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +268,8 @@ def fit_ports(
             if not read.guessed and same_axis not in reported:
                 # Two wires that disagree alike with a third are one mistake.
                 reported.add(same_axis)
-                report_misfit(checker, fitted, port_, read, block, at + pointer(port_.name))
+                here = read.slot or at + pointer(port_.name)
+                report_misfit(checker, fitted, port_, read, block, here)
                 disputed |= free_names(port_.type)
             continue
         for name in free_names(port_.type):
@@ -328,13 +335,31 @@ def report_unwired(
 
 
 def report_misfit(
-    checker: Checker, misfit: Misfit, port_: Port, read: Given, block: str, at: str
+    checker: Checker,
+    misfit: Misfit,
+    port_: Port,
+    read: Given,
+    block: str,
+    at: str,
+    way_out: str = "",
 ) -> None:
-    """Report a wire that does not fit, with both types and how to fix it."""
+    """Report a wire that does not fit, with both types and how to fix it.
+
+    Args:
+        checker: the state that the scopes share.
+        misfit: how the types differ.
+        port_: the port.
+        read: the value.
+        block: the block's name, for messages.
+        at: JSON Pointer of the wire, or of the block in a slot.
+        way_out: how to fix it; by default a way that follows from the types.
+    """
     checker.wanted.append(port_.type)
     checker.misfits += 1
-    help_ = _adapter(checker, read.type.kind, port_.type.kind)
-    if not help_ and port_.optional:
+    help_ = way_out or _adapter(checker, read.type.kind, port_.type.kind)
+    if read.slot and not way_out:
+        help_ = f"fill the slot with a block for {read.type}, or with a template around this one"
+    elif not help_ and port_.optional:
         help_ = f"remove '{port_.name}', or wire a value of the wanted type"
     elif not help_ and misfit.code == "T03" and read.type.kind == "f":
         adapter = _adapting(checker, "f", "f") if misfit.width else ""

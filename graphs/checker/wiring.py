@@ -116,13 +116,51 @@ def report_unknown(
         help_ = did_you_mean(value, inputs)
         if kind == "node":
             help_ = f"did you mean a port of node '{near}', as in '{near}.y'?"
+    fix = _meaning(value, nodes, inputs, at)
+    template = scope.removeprefix("/blocks/")
+    if (
+        fix is None
+        and template in checker.templates
+        and (ports := _carried(checker, template, value))
+    ):
+        if len(ports) == 1 and "" not in ports:
+            (name,) = ports
+            help_ = f"inside template '{template}' it is called '{name}'"
+            fix = replacing(at, name)
+        else:
+            help_ = f"template '{template}' reads only its own inputs, {', '.join(sorted(inputs))}:"
+            help_ += f" give it one more, and wire '{value}' to it wherever it is used"
     checker.report(
         code="N02",
         at=at,
         problem=problem,
         help=help_ or "name an input or 'node.port'",
-        fix=_meaning(value, nodes, inputs, at),
+        fix=fix,
     )
+
+
+def _carried(checker: Checker, template: str, value: str) -> set[str]:
+    """Return the inputs of a template to which its uses wire a value from outside.
+
+    Args:
+        checker: the state that the scopes share.
+        template: name of the template.
+        value: the value as its node or input is called outside.
+
+    Returns:
+        The inputs; "" among them for a use that does not wire the value.  None of a value that no
+        scope with a use has.
+    """
+    source = value.partition(".")[0]
+    ports = set[str]()
+    scopes = [(checker.nodes, checker.inputs)]
+    scopes += [(one.nodes, one.inputs) for one in checker.templates.values()]
+    for nodes, inputs in scopes:
+        for node in nodes.values():
+            name = node.block if isinstance(node, RepeatNode) else getattr(node, "use", "")
+            if name == template and (source in nodes or source in inputs):
+                ports |= {port for port, wire in node.in_.items() if wire == value} or {""}
+    return ports
 
 
 def _meaning(value: str, nodes: Collection[str], inputs: Collection[str], at: str) -> Fix | None:
