@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -356,7 +357,8 @@ def keys_read(table: Table) -> frozenset[str]:
 def _keys_in(written: Any) -> Iterator[str]:
     """Yield the keys that a value of a table reads."""
     if is_expression(written):
-        yield from names_in(written[1:])
+        with suppress(ExpressionError):  # of a case that is not chosen
+            yield from names_in(written[1:])
     elif isinstance(written, Mapping):
         computed = frozenset(written) in FORMS and _is_form(written)
         for name, inner in written.items():

@@ -29,6 +29,7 @@ from .config import (
     read_object,
     settle,
 )
+from .effects import without_effect
 from .generation import Generation, read_generation
 from .inherit import FOLDER, LIBRARY
 from .table import Table, load_table
@@ -126,6 +127,9 @@ def import_hf(
         lora = Adapter(Path(adapter), loaded.prefix, loaded.endings)
     with Tensors(folder, loaded.prefix, loaded.endings, lora) as theirs:
         weights = converted(loaded, source, graph.weights(), theirs, config, graph.ties)
+        tied = [path for group in graph.ties for path in group]
+        idle = without_effect(loaded, source, {*graph.weights(), *tied}, [*theirs], config)
+        warnings = [finding.render() for finding in idle]
     if lora is not None:
         lora.refuse_unread()
     tokenizers, notes = tokenizers_for(loaded, folder, graph)
@@ -139,7 +143,7 @@ def import_hf(
         weights=weights,
         state={"imported": _origin(loaded, config, settled["tokens"], generation)},
         tokenizers=tokenizers,
-        notes=notes,
+        notes=(*notes, *warnings),
     )
 
 
