@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from ..data.readers.jsonl import RepeatedKeyError, distinct_keys
 from .limits import Limits
 
 if TYPE_CHECKING:
@@ -58,15 +59,18 @@ def parse(body: bytes, limits: Limits) -> Any:
     """Parse a JSON body.
 
     Raises:
-        BodyError: it is not JSON in UTF-8, or it has too many values or too deep nesting.
+        BodyError: it is not JSON in UTF-8, an object has a key twice, or it has too many values or
+            too deep nesting.
     """
     _check_shape(body, limits)
     try:
-        return json.loads(body.decode("utf-8-sig"))
+        return json.loads(body.decode("utf-8-sig"), object_pairs_hook=distinct_keys)
     except json.JSONDecodeError as error:
         reason = f"{error.msg} at character {error.pos}"
     except UnicodeDecodeError:
         reason = "it is not encoded in UTF-8"
+    except RepeatedKeyError as error:
+        reason = str(error)
     except ValueError:
         reason = "a number has too many digits"
     raise BodyError(400, f"the body is not valid JSON: {reason}", EXAMPLE)

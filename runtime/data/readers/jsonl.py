@@ -50,8 +50,8 @@ def json_value(line: str, place: str) -> Any:
         InputError: the line is not JSON, or one of its objects has a key twice.
     """
     try:
-        return json.loads(line, object_pairs_hook=_distinct)
-    except _RepeatedError as error:
+        return json.loads(line, object_pairs_hook=distinct_keys)
+    except RepeatedKeyError as error:
         help_ = "remove or rename all but one of them"
         raise InputError(str(error), place=place, help=help_) from error
     except (ValueError, RecursionError) as error:
@@ -81,20 +81,20 @@ def json_object(line: str, place: str) -> dict[str, Any]:
     return found
 
 
-class _RepeatedError(ValueError):
+class RepeatedKeyError(ValueError):
     """A key that occurs twice in an object."""
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object.
 
     Raises:
-        _RepeatedError: a key occurs twice, of which Python would keep the last.
+        RepeatedKeyError: a key occurs twice, of which Python would keep the last.
     """
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
         key = next(key for key in keys if keys.count(key) > 1)
         msg = f"{keys.count(key)} values have the key '{key:.60}'"
-        raise _RepeatedError(msg)
+        raise RepeatedKeyError(msg)
     return value

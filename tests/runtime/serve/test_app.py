@@ -179,6 +179,7 @@ WRONG: list[tuple[dict[str, Any], int, str, str]] = [
     ({"content": b'{"source": "\\ud800"}'}, 422, "/source/0/text", "surrogate"),
     ({"content": b'{"source": "a", "search": {"alpha": NaN}}'}, 422, "/search/alpha", ""),
     ({"content": b'{"source"'}, 400, "", "not valid JSON"),
+    ({"content": b'{"source": "a", "source": "b"}'}, 400, "", "2 values have the key 'source'"),
     ({"content": b"\xff"}, 400, "", ""),
     ({"content": b"[" * 900}, 400, "", ""),
     ({"content": b"a" * 1001}, 413, "", "more than 1,000 bytes"),
