@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ...specs.findings import Finding, did_you_mean, pointer, respelled
 from ...specs.text.edits import removing
 from ..ir.graph import Graph
+from .axes import unused_axes
 from .losses import dropped_losses
 from .masks import unused_masks
 from .norms import missing_norms
@@ -25,6 +26,7 @@ CHECKS: Mapping[str, Callable[[Graph], Iterator[Remark]]] = {
     "D06": missing_norms,
     "D07": missing_projection,
     "D09": dropped_losses,
+    "D10": unused_axes,
 }
 """Code of each warning to the function that looks for it."""
 IDLE_EXCEPTION = "D08"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ....graphs.passes.objective import deployed_graph
 from ....specs.findings import Finding, InputError, did_you_mean, pointer
 from ...predict.registry import chosen_predictor
 from ...train.checks.metrics import losses_of_training, unknown_losses, wrong_metrics
@@ -14,6 +16,8 @@ from ..document.settings import StudySettings
 from .base import Base, Run
 from .planned import Planned
 
+_OTHER_SIZE = 1.5
+"""From which factor on the size of a row is most likely not meant."""
 _WHOLE = 10
 """Number of seconds from which they are rounded to whole ones."""
 _UNITS = {
@@ -190,7 +194,42 @@ def of_rows(
                     )
                 )
         found += _required(study, base, row, baseline)
+        found += _other_size(base, row, baseline)
     return found
+
+
+def _other_size(base: Base, row: Planned, baseline: Planned) -> Iterator[Finding]:
+    """Yield a warning if `extends` makes a row much larger or smaller than the baseline.
+
+    The row then has the params of the other spec, except those that the base run sets.
+    """
+    own, other = row.costs.parameters, baseline.costs.parameters
+    if row.row.change.extends is None or row.solution is not None or not own or not other:
+        return
+    times = max(own, other) / min(own, other)
+    if times < _OTHER_SIZE:
+        return
+    before, after = (deployed_graph(one.graph).params for one in (baseline, row))
+    params = {name: before[name] for name in after if before.get(name, after[name]) != after[name]}
+    written = deployed_graph(baseline.graph).spec.params  # others follow from these
+    numbers = {
+        name: value
+        for name, value in params.items()
+        if isinstance(value, int | float) and isinstance(written.get(name), int | float)
+    }
+    help_ = "'match' makes it as large as the baseline"
+    if numbers:
+        help_ = f'add "params": {json.dumps(numbers)} for those of the baseline, or {help_}'
+    at, size = row.row.at, "large" if own > other else "small"
+    yield Finding(
+        code="Y09",
+        level="warning",
+        at=f"{at}/extends" if at.startswith("/rows/") or "/levels/" in at else at,
+        problem=f"the row '{row.name}' has {own:,} parameters, and the baseline {other:,}:"
+        f" '{row.row.change.extends}' is {times:.1f} times as {size}",
+        help=help_,
+        source=base.study,
+    )
 
 
 def _rounded(seconds: float) -> str:

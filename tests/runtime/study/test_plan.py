@@ -308,6 +308,21 @@ def test_another_spec_keeps_the_params_of_the_base_run(toy_study: Writer) -> Non
     assert made.rows[1].costs.parameters != made.rows[0].costs.parameters
 
 
+def test_a_spec_that_changes_the_size_of_a_row_is_warned_of(toy_study: Writer) -> None:
+    """The base run does not set `d_ff`, which is 256 in its spec and 2048 in the other one."""
+    small = {"d_model": 16, "heads": 2, "layers": 1}
+    run = {"params": {"model": {"spec": "transformer-tiny", "params": small}}}
+    study = {"settings": run, "rows": {"pre": {"extends": "transformer-prenorm"}}}
+
+    [warning] = [one for one in plan(toy_study(**study)).findings if one.code == "Y09"]
+
+    assert (warning.level, warning.at) == ("warning", "/rows/pre/extends")
+    assert '"d_ff": 256' in warning.help
+    kept = {"extends": "transformer-prenorm", "params": {"d_ff": 256}}
+    again = plan(toy_study(settings=run, rows={"pre": kept}))
+    assert not [one for one in again.findings if one.code == "Y09"]
+
+
 def test_keys_depend_on_what_is_trained_and_on_nothing_else(
     toy_study: Writer, tmp_path: Path
 ) -> None:
@@ -428,7 +443,7 @@ def test_every_code_of_studies_has_a_paragraph() -> None:
     paragraphs = re.findall(r"^### (Y\d\d)[^\n]*\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
 
     used = set(re.findall(r'"(Y\d\d)"', "".join(sources)))
-    assert {code for code, _ in paragraphs} == used == {f"Y0{n}" for n in range(1, 9)}
+    assert {code for code, _ in paragraphs} == used == {f"Y0{n}" for n in range(1, 10)}
     for _, text in paragraphs:
         assert 0 < text.find("Example: ") < " ".join(text.split()).find("Way out: ")
 
