@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from ...graphs.ir.graph import Graph
 from ...specs.findings import Finding, did_you_mean, pointer
 from ...specs.reader import read_file, shipped_names
 from .config import Configuration
@@ -17,11 +18,14 @@ from .table import Table
 def without_effect(
     table: Table,
     source: str,
-    paths: Iterable[str],
+    graph: Graph,
     tensors: Collection[str],
     config: Configuration,
 ) -> Iterator[Finding]:
-    """Yield a warning for each line that fits no weight, and each pattern that ignores no tensor.
+    """Yield a warning for each part of a table that changes nothing.
+
+    These are lines that fit no weight, patterns that ignore no tensor, and params that are null
+    and that the spec lacks.
 
     Only what the file itself has is examined, since a table inherits lines for other specs.
     Shipped tables are for files of several versions of the library, and are not examined.
@@ -29,13 +33,13 @@ def without_effect(
     Args:
         table: the table.
         source: its file.
-        paths: paths of the target weights, also of those that are tied to others.
+        graph: graph of the spec with the params of the table.
         tensors: names of the source tensors.
         config: configuration read by the table's expressions.
     """
     if Path(source).resolve() in {path.resolve() for path in shipped_names(FOLDER).values()}:
         return
-    paths = tuple(paths)
+    paths = {*graph.weights(), *(path for group in graph.ties for path in group)}
     written, _ = read_file(Path(source))
     plan, _ = assigned(table, source, paths)
     used = {origin.pattern for origin in plan.values()}
@@ -47,6 +51,17 @@ def without_effect(
                 level="warning",
                 problem=f"no weight of the spec fits '{line}'",
                 help=_near(line, paths) or "remove the line, if no other configuration needs it",
+                source=source,
+            )
+    params = (written.get("params") or {}) if "extends" not in written else {}
+    for name, value in params.items():
+        if value is None and name not in graph.spec.params:
+            yield Finding(
+                code="I06",
+                at=pointer("params", name),
+                level="warning",
+                problem=f"the spec has no param '{name}'",
+                help=_near(name, graph.spec.params) or "remove it",
                 source=source,
             )
     read = {name for at in plan.values() for names in at.names(config) for name in names}

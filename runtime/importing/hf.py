@@ -127,8 +127,7 @@ def import_hf(
         lora = Adapter(Path(adapter), loaded.prefix, loaded.endings)
     with Tensors(folder, loaded.prefix, loaded.endings, lora) as theirs:
         weights = converted(loaded, source, graph.weights(), theirs, config, graph.ties)
-        tied = [path for group in graph.ties for path in group]
-        idle = without_effect(loaded, source, {*graph.weights(), *tied}, [*theirs], config)
+        idle = without_effect(loaded, source, graph, [*theirs], config)
         warnings = [finding.render() for finding in idle]
     if lora is not None:
         lora.refuse_unread()

@@ -81,6 +81,14 @@ def test_a_line_that_fits_no_weight_is_named(tmp_path: Path) -> None:
     assert "help: did you mean 'embedding.weight'?" in note
 
 
+def test_a_param_that_is_null_and_that_the_spec_lacks_is_named(tmp_path: Path) -> None:
+    """Only a table that extends another one has a reason for it."""
+    [note] = notes(tmp_path, params={"layers": None})
+
+    assert "warning[I06]: the spec has no param 'layers'" in note
+    assert "#/params/layers" in note
+
+
 def test_what_a_table_inherits_is_not_examined(tmp_path: Path) -> None:
     """The extended table may have lines for other specs."""
     lines = {**LINES, "other.weight": "words"}
