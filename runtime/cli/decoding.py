@@ -146,7 +146,7 @@ def translate(
     ahead, translator = buffer or BUFFER, model.translator
     kept: deque[TranslationRequest] = deque()
     mistakes = Mistakes()
-    requests = _requests(text_lines(source, mistakes), prefix, include, kept)
+    requests = _requests(text_lines(source, mistakes), prefix, include, kept, mistakes)
     counter = counter_for("lines translated", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
@@ -217,6 +217,7 @@ def _requests(
     prefix: str | None,
     include: str | None,
     kept: deque[TranslationRequest],
+    mistakes: Mistakes,
 ) -> Iterator[TranslationRequest]:
     """Yield each line with the prefix and the phrases required of its translation.
 
@@ -225,20 +226,26 @@ def _requests(
         prefix: file of prefixes, line by line.
         include: file of phrases, line by line.
         kept: a list to which each request is appended before it is yielded.
+        mistakes: gets the lines of these files that are not text; their lines become empty.
     """
     from ..decode.translate import TranslationRequest
 
-    begins = None if prefix is None else read_lines(prefix)
-    holds = None if include is None else read_lines(include)
+    begins = None if prefix is None else decoded_lines(prefix)
+    holds = None if include is None else decoded_lines(include)
     for number, line in enumerate(lines, 1):
-        begin = "" if begins is None else _next(begins, str(prefix), number)
-        hold = "" if holds is None else _next(holds, str(include), number)
+        begin, *errors = ("", None) if begins is None else _next(begins, str(prefix), number)
+        hold, error = ("", None) if holds is None else _next(holds, str(include), number)
+        wrong = [each for each in (*errors, error) if each is not None]
+        for each in wrong:
+            mistakes.add(number, each)
         phrases = [one for one in hold.split("\t") if one.strip()]
-        kept.append(TranslationRequest(line, begin, phrases))
+        kept.append(TranslationRequest("" if wrong else line, begin, phrases))
         yield kept[-1]
 
 
-def _next(lines: Iterator[str], place: str, number: int) -> str:
+def _next(
+    lines: Iterator[tuple[str, InputError | None]], place: str, number: int
+) -> tuple[str, InputError | None]:
     for line in lines:
         return line
     raise InputError(

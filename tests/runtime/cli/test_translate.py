@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
@@ -274,6 +275,40 @@ def test_prefixes_and_phrases_are_read_from_files(translate: Translate, tmp_path
     assert "leaf" in found[1]
     assert found[2].startswith("tree")
     assert "sun" in found[2]
+
+
+@pytest.mark.parametrize("option", ["--prefix", "--include"])
+def test_a_wrong_line_of_a_constraint_loses_no_other_output(
+    translate: Translate, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    """Its output is empty, the error has its place, and the exit code is 1."""
+    path = tmp_path / "constraints"
+    path.write_bytes(b"\nr\xfct\n\n")
+
+    first, wrong, last = translate(option, str(path), code=1)
+
+    assert wrong == ""
+    assert [first, last] == translate(lines=[LINES[0], LINES[2]])
+    assert f"--> {path}:2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        gzip.compress,
+        bz2.compress,
+        lambda text: text.decode().encode("utf-16"),
+        lambda text: b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"),
+    ],
+)
+def test_lines_are_translated_alike_from_every_file(
+    translate: Translate, tmp_path: Path, encoded: Callable[[bytes], bytes]
+) -> None:
+    """Compression, encoding and line ends are those of a file, not of its text."""
+    path = tmp_path / "in"
+    path.write_bytes(encoded("".join(f"{line}\n" for line in LINES).encode()))
+
+    assert translate(str(path)) == translate()
 
 
 def test_too_few_constraint_lines_are_refused(
