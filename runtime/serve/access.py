@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
+from .protocol.errors import one_error
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -117,13 +118,10 @@ class _Bearer:
         if right and scheme.lower() == b"bearer":
             await self._app(scope, receive, send)
             return
-        error = {
-            "place": "",
-            "problem": "the token is wrong" if given else "a token is required",
-            "help": "send the header: Authorization: Bearer TOKEN",
-        }
+        problem = "the token is wrong" if given else "a token is required"
+        body = one_error(problem, "send the header: Authorization: Bearer TOKEN")
         challenge = b'Bearer realm="weft"' + (b', error="invalid_token"' if given else b"")
-        await send_json(send, 401, {"errors": [error]}, [(b"www-authenticate", challenge)])
+        await send_json(send, 401, body, [(b"www-authenticate", challenge)])
 
 
 def _digest(token: bytes) -> bytes:

@@ -13,7 +13,8 @@ from starlette.exceptions import HTTPException
 from ...specs.findings import did_you_mean, pointer
 from ...specs.wording import describe
 from .body import EXAMPLE
-from .forms import Problem, Problems, known_keys
+from .forms import Problem, known_keys
+from .protocol.errors import error_body
 
 LOG = logging.getLogger("weft.serve")
 
@@ -50,7 +51,7 @@ def answer(
     if len(problems) > MOST:
         rest = f"and {len(problems) - MOST:,} more errors"
         shown.append(Problem(place="", problem=rest, help="correct the errors above first"))
-    return JSONResponse(Problems(errors=shown).model_dump(), status, headers)
+    return JSONResponse(error_body([one.model_dump() for one in shown]), status, headers)
 
 
 def _cut(text: str) -> str:

@@ -44,7 +44,10 @@ class Problems(BaseModel):
 
     model_config = _CONFIG
 
+    error: str = Field(examples=["64 is more than the limit of 16"])
+    """The first error."""
     errors: list[Problem]
+    """Every error."""
 
 
 class Text(BaseModel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from fastapi import Response
@@ -50,6 +50,8 @@ _NAMES = {
 """Codes of common languages in ISO 639-3, and their English names; other languages are listed by
 their code."""
 _SHORT = {three: two for two, (three, _) in _NAMES.items()}
+_ENDS = re.compile("(\r\n|[\n\r\x85\u2028\u2029])")
+"""The end of a line in a text."""
 _CODE = re.compile(r"[a-z]{2,3}(-[A-Za-z]+)?")
 
 
@@ -110,7 +112,7 @@ class LibreAsk(BaseModel):
     )
 
     q: Annotated[list[Unicode], BeforeValidator(_as_list, json_schema_input_type=str | list[str])]
-    """One text or a list of texts."""
+    """One text or a list of texts; each line is translated by itself."""
     source: str = Field(default="auto", max_length=20)
     """Language of the texts: that of the model, or `auto`."""
     target: str = Field(max_length=20)
@@ -121,11 +123,10 @@ class LibreAsk(BaseModel):
     """Number of further translations of each text."""
 
     def ask(self) -> Ask:
-        """Return the request in the server's own form."""
+        """Return the request in the server's own form, with a text for each line of `q`."""
         search = SearchOptions(nbest=self.alternatives + 1) if self.alternatives else None
-        return Ask(
-            source=[Text(text=one) for one in self.q], **({"search": search} if search else {})
-        )
+        lines = [Text(text=line) for one in self.q for line in _lines(one)]
+        return Ask(source=lines, **({"search": search} if search else {}))
 
     def problems(self, languages: Languages | None) -> list[Problem]:
         """Return a problem for each language that the model does not have."""
@@ -145,25 +146,65 @@ class LibreAsk(BaseModel):
         ]
 
 
+def _lines(text: str) -> list[str]:
+    return _ENDS.split(text)[::2]
+
+
+def in_libre_places(problems: Sequence[Problem], q: str | Sequence[str]) -> list[Problem]:
+    """Return problems of a request in the server's own form with their places in `q`.
+
+    Args:
+        problems: the problems; a place in `/source/N` is one of the line N.
+        q: the texts.
+    """
+    texts = [q] if isinstance(q, str) else q
+    of_lines = [number for number, text in enumerate(texts) for _ in _lines(text)]
+
+    def place(own: str) -> str:
+        _, _, rest = own.partition("/source")
+        line = rest.removeprefix("/").partition("/")[0]
+        if not own.startswith("/source"):
+            return own
+        return f"/q/{of_lines[int(line)]}" if line and not isinstance(q, str) else "/q"
+
+    return [one.model_copy(update={"place": place(one.place)}) for one in problems]
+
+
 def in_libre_form(response: Response, given: Mapping[str, Any]) -> Response:
-    """Return a response in the form of LibreTranslate.
+    """Return a response in the form of LibreTranslate; errors have the same form in both.
+
+    The translations of the lines of a text are joined by the ends of its lines.
 
     Args:
         response: the response in the server's own form.
         given: the body of the request.
     """
-    found = json.loads(bytes(response.body) or b"{}")
-    if "results" not in found:
-        problems = found.get("errors") or [{"problem": "no response"}]
-        headers = {name: value for name, value in response.headers.items() if name == "retry-after"}
-        made = {"error": problems[0]["problem"], **found}
-        return JSONResponse(made, response.status_code, headers)
-    outputs = [
-        [one["text"] for one in result["translations"]] or [""] for result in found["results"]
-    ]
-    best, others = [one[0] for one in outputs], [one[1:] for one in outputs]
+    content = json.loads(bytes(response.body) or b"{}")
+    if "results" not in content:
+        return response
+    lines = iter(
+        [one["text"] for one in result["translations"]] or [""] for result in content["results"]
+    )
     several = isinstance(given["q"], list)
-    made = {"translatedText": best if several else best[0]}
+    texts = [_joined(text, lines) for text in (given["q"] if several else [given["q"]])]
+    best, others = [one[0] for one in texts], [one[1:] for one in texts]
+    body: dict[str, Any] = {"translatedText": best if several else best[0]}
     if given.get("alternatives"):
-        made["alternatives"] = others if several else others[0]
-    return JSONResponse(made)
+        body["alternatives"] = others if several else others[0]
+    return JSONResponse(body)
+
+
+def _joined(text: str, lines: Iterator[list[str]]) -> list[str]:
+    """Return the translations of a text, best first.
+
+    Args:
+        text: the text.
+        lines: the translations of its lines, best first, followed by those of other texts.
+    """
+    parts = _ENDS.split(text)
+    translations = [next(lines) for _ in parts[::2]]
+    joined = []
+    for rank in range(max(map(len, translations))):
+        parts[::2] = [one[min(rank, len(one) - 1)] for one in translations]
+        joined.append("".join(parts))
+    return joined

@@ -26,6 +26,7 @@ from ...specs.findings import InputError
 from .access import restricted, send_json
 from .limits import Limits
 from .protocol.connection import guarded
+from .protocol.errors import one_error
 from .protocol.framing import MOST_HEAD
 
 if TYPE_CHECKING:
@@ -109,8 +110,7 @@ class Front:
             seconds = round(time.monotonic() - self.began, 3)
             state = {"status": "starting", "model": "", "waiting": 0, "seconds": seconds}
             return 503, state
-        error = {"place": "", "problem": "the server is starting", "help": "retry in 2 seconds"}
-        return 503, {"errors": [error]}
+        return 503, one_error("the server is starting", "retry in 2 seconds")
 
     def open(
         self,

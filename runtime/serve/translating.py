@@ -23,7 +23,7 @@ from .answers import LOG, answer, busy, one_problem, problems_of, stopping
 from .batcher import ClosedError, FullError, Job
 from .body import BodyError, parse
 from .forms import Ask, Problem
-from .libre import Languages, LibreAsk, in_libre_form
+from .libre import Languages, LibreAsk, in_libre_form, in_libre_places
 from .limits import Limits
 from .service import Made, RefusedError, Service
 
@@ -102,7 +102,13 @@ async def _translated(service: Service, request: Request, given: Any) -> Respons
 
     def submit() -> tuple[Ask, Job[Any, Any, Any]]:
         ask = read_ask(given, service.limits, service.languages)
-        return ask, service.submit(ask, listen if ask.stream else None)
+        try:
+            return ask, service.submit(ask, listen if ask.stream else None)
+        except RefusedError as error:
+            if not is_libre(given):
+                raise
+            problems = in_libre_places(error.problems, given["q"])
+            raise RefusedError(error.status, problems) from None
 
     try:
         ask, job = await asyncio.to_thread(submit)

@@ -23,6 +23,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..limits import Limits
+from .errors import one_error
 from .framing import Framing
 
 LINGER = 2.0
@@ -220,8 +221,7 @@ class GuardedProtocol(H11Protocol):
 
 
 def _response(status: int, problem: str, help_: str) -> bytes:
-    error = {"place": "", "problem": problem, "help": help_}
-    body = json.dumps({"errors": [error]}).encode()
+    body = json.dumps(one_error(problem, help_)).encode()
     again = "retry-after: 5\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else ""
     head = (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"

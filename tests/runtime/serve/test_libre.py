@@ -42,6 +42,68 @@ def test_alternatives(served: Served) -> None:
     assert found == {"translatedText": texts[0], "alternatives": texts[1:]}
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x85", "\n\n"])
+def test_each_line_of_a_text_is_translated_by_itself(
+    served: Served, model: api.Model, end: str
+) -> None:
+    """The ends of lines are kept, in a text and in a list of texts."""
+    first, second = model.translate(["sun moon", "river stone bird"])
+    text = f"sun moon{end}river stone bird{end}"
+
+    with served() as client:
+        client.service.languages = None
+        one = client.post({"q": text, "target": "xx"}).json()
+        several = client.post({"q": [text, "sun moon"], "target": "xx"}).json()
+
+    assert one == {"translatedText": f"{first}{end}{second}{end}"}
+    assert several == {"translatedText": [f"{first}{end}{second}{end}", first]}
+
+
+def test_alternatives_of_a_text_of_two_lines(served: Served) -> None:
+    """The first alternative has the second translation of each line, or its only one."""
+    with served() as client:
+        client.service.languages = None
+        ask = {"target": "xx", "alternatives": 1}
+        found = client.post({"q": "sun moon\nbird", **ask}).json()
+        lines = [client.post({"q": line, **ask}).json() for line in ("sun moon", "bird")]
+
+    second = [(one["alternatives"] or [one["translatedText"]])[0] for one in lines]
+    assert found["alternatives"] == ["\n".join(second)]
+
+
+def test_too_many_lines_and_long_lines_are_placed_in_q(served: Served) -> None:
+    """A client knows nothing of the server's own form."""
+    with served(texts=3, characters=5) as client:
+        client.service.languages = None
+        lines = client.post({"q": "a\nb\nc\nd", "target": "xx"}).json()
+        long = client.post({"q": ["a\nb", "too long"], "target": "xx"}).json()
+
+    assert [one["place"] for one in lines["errors"]] == ["/q"]
+    assert [one["place"] for one in long["errors"]] == ["/q/1"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        ({"data": {"q": "sun", "target": "de"}}, 415),
+        ({"content": b'{"q": ', "headers": {"content-type": "application/json"}}, 400),
+        (
+            {"content": b"{}" + b" " * (1 << 20), "headers": {"content-type": "application/json"}},
+            413,
+        ),
+    ],
+)
+def test_errors_before_the_form_is_known_have_both_forms_too(
+    served: Served, request_: dict[str, Any], status: int
+) -> None:
+    """A form body, a body that is not JSON, and one that is too large."""
+    with served(body=1 << 16) as client:
+        answer = client.post(**request_)
+
+    assert answer.status_code == status
+    assert answer.json()["error"] == answer.json()["errors"][0]["problem"]
+
+
 @pytest.mark.parametrize(
     ("change", "status", "place"),
     [
