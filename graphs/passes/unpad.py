@@ -78,7 +78,7 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
     masks: dict[str, str] = {}
     for name, type_ in graph.inputs.items():
         by_row = type_.kind == "mask" and len(type_.axes) == 2  # noqa: PLR2004 - batch and time
-        if by_row and _masks_padding(graph, name):
+        if by_row and type_.axes[1] in times and _masks_padding(graph, name):
             masks.setdefault(str(type_.axes[1]), name)
     # Padding can be found only for an axis of an input that begins with the batch and this axis.
     places = _Planner(batches, times, times - padded.keys()).places(graph.inputs)

@@ -23,7 +23,7 @@ from ...graphs.ir.traverse import owned_parts
 from ...specs.findings import InputError
 from ..data.batches import pad_rows
 from ..data.symbols import Vocabulary
-from ..decode.positions import refuse_long
+from ..decode.positions import fitting_of, refuse_long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +180,7 @@ def forced(
     target = pad_sequence(given, batch_first=True, padding_value=writes.pad).to(device)
     model.eval()
     try:
-        model(source=source, source_mask=source != reads.pad, target=target)
+        inputs = {"source": source, "source_mask": source != reads.pad, "target": target}
+        model(**fitting_of(model).fit(inputs))
     finally:
         model.train(training)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from ...graphs.ir.dims import evaluate
+from ...graphs.ir.dims import evaluate, terms_of
 from ...graphs.ir.value_type import ValueType, dtype_of
 from ...specs.findings import InputError, did_you_mean
 
@@ -84,9 +84,8 @@ def check_inputs(
                 _refuse_size(name, types, str(axis), given)
         if weight is not None and value.device != weight.device:
             _refuse_device(name, types, value, weight)
-    for axis, size in sizes.items():
-        if not axis.isalpha():
-            _check_size(axis, size, sizes, types)
+    for axis in [axis for axis in sizes if not axis.isidentifier()]:
+        _check_size(axis, sizes, types)
 
 
 _CONVERT = {
@@ -146,18 +145,31 @@ def _refuse_size(
     )
 
 
-def _check_size(
-    axis: str, size: int, sizes: Mapping[str, int], types: Mapping[str, ValueType]
-) -> None:
-    """Raise an error if an axis that is a number or a sum such as `T+1` has another size."""
-    try:
-        wanted = evaluate(int(axis) if axis.isdecimal() else axis, sizes)
-    except KeyError:
+def _check_size(axis: str, sizes: dict[str, int], types: Mapping[str, ValueType]) -> None:
+    """Raise an error if an axis that is a number or a sum such as `T+1` has another size.
+
+    The size of `S` follows from that of `4*S`, if no input has the axis `S`.
+    """
+    size, terms = sizes[axis], terms_of(int(axis) if axis.isdecimal() else axis)
+    name = next(n for n, type_ in types.items() if axis in map(str, type_.axes))
+    unknown = [one for one in terms if one and one not in sizes]
+    if len(unknown) > 1:
         return
-    if size != wanted:
-        name = next(n for n, type_ in types.items() if axis in map(str, type_.axes))
-        said = "" if axis.isdecimal() else f" = {axis}"
-        _refuse(name, types, f"has size {size} on an axis of size {wanted}{said}", "reshape it")
+    if unknown:
+        [free] = unknown
+        factor = terms[free]
+        constant = size - sum(
+            times * sizes.get(one, 1) for one, times in terms.items() if one != free
+        )
+        sizes[free] = max(1, -(-constant // factor))
+    wanted = evaluate(int(axis) if axis.isdecimal() else axis, sizes)
+    if size == wanted:
+        return
+    if unknown:
+        help_ = f"pad it to {wanted} at the end, such as with torch.nn.functional.pad"
+        _refuse(name, types, f"has size {size} on an axis of size {axis}", help_)
+    equals = "" if axis.isdecimal() else f" = {axis}"
+    _refuse(name, types, f"has size {size} on an axis of size {wanted}{equals}", "reshape it")
 
 
 def _refuse_device(

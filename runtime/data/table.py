@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...specs.findings import InputError
+from .columns.fitting import Fitting
 from .planning import Rows, plan_rows_in_order, stream_plans
 from .segments import plan_segments
 from .shards.arrays import Array
@@ -79,6 +80,8 @@ class Table:
         """Rows read, kept and dropped."""
         self.parts: list[Part] = corpus.parts
         """Rows and weight of each file; empty if every row occurs once in every epoch."""
+        self.fitting = Fitting()
+        """What the inputs of the objective require of the lengths of batches."""
         self._arrays = {name: _arrays_of(corpus, column) for name, column in columns.items()}
 
     def __len__(self) -> int:
@@ -128,7 +131,7 @@ class Table:
             rows: row numbers; shape (B,), not empty.
             noise: seed and epoch, which determine the sub-word sampling; None does not sample.
         """
-        return _collated(self.columns, self._arrays, rows, noise)
+        return self.fitting.fit(_collated(self.columns, self._arrays, rows, noise))
 
     def batch(self, rows: Rows, *, noise: Noise | None = None) -> Batch:
         """Return some rows as a batch; the arguments are those of `collate`."""
@@ -179,12 +182,17 @@ class Table:
             yield self.batch(rows)
 
 
-def batch_of(columns: Mapping[str, Column], values: Sequence[Mapping[str, Any]]) -> Batch:
+def batch_of(
+    columns: Mapping[str, Column],
+    values: Sequence[Mapping[str, Any]],
+    fitting: Fitting | None = None,
+) -> Batch:
     """Return a batch of raw values, such as those of a test set, in their order.
 
     Args:
         columns: the columns whose inputs are wanted.
         values: for each row, its values by column; not empty.
+        fitting: what the inputs require of the lengths; by default nothing.
 
     Raises:
         InputError: a value is invalid or missing.
@@ -201,17 +209,21 @@ def batch_of(columns: Mapping[str, Column], values: Sequence[Mapping[str, Any]])
         for name, column in columns.items()
     }
     rows = np.arange(len(values))
-    return _counted(columns, _collated(columns, arrays, rows, None), rows)
+    inputs = (fitting or Fitting()).fit(_collated(columns, arrays, rows, None))
+    return _counted(columns, inputs, rows)
 
 
 def segment_batches(
-    columns: Mapping[str, Column], values: Sequence[Mapping[str, Any]]
+    columns: Mapping[str, Column],
+    values: Sequence[Mapping[str, Any]],
+    fitting: Fitting | None = None,
 ) -> Iterator[Batch] | None:
     """Yield the segments of raw documents in batches, of which each continues the one before.
 
     Args:
         columns: the columns whose inputs are wanted.
         values: for each document, its values by column; not empty.
+        fitting: as for `batch_of`.
 
     Returns:
         The batches; None if no column divides documents.
@@ -222,11 +234,14 @@ def segment_batches(
     found = {name: [one.segments(row[name]) for row in values] for name, one in columns.items()}
     whole = {n: [d for d in each if d is not None] for n, each in found.items()}
     name = next((name for name, each in whole.items() if each), None)
-    return None if name is None else _in_turn(columns, name, whole[name])
+    return None if name is None else _in_turn(columns, name, whole[name], fitting or Fitting())
 
 
 def _in_turn(
-    columns: Mapping[str, Column], name: str, documents: Sequence[Sequence[Mapping[str, Any]]]
+    columns: Mapping[str, Column],
+    name: str,
+    documents: Sequence[Sequence[Mapping[str, Any]]],
+    fitting: Fitting,
 ) -> Iterator[Batch]:
     """Yield the first segments of all documents, then the second ones, and so on."""
     begins = np.cumsum([0, *map(len, documents)])
@@ -238,7 +253,7 @@ def _in_turn(
                 for key, kind in columns[name].fields.items()
             }
         }
-        inputs = _collated({name: columns[name]}, arrays, np.arange(len(here)), None)
+        inputs = fitting.fit(_collated({name: columns[name]}, arrays, np.arange(len(here)), None))
         batch = _counted({name: columns[name]}, inputs, begins[here] + turn)
         yield replace(batch, first=np.full(len(here), turn == 0))
 

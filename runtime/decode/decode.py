@@ -21,7 +21,7 @@ from .active_rows import Cancelled, Stepper
 from .forced_prefix import ForcedPrefix, Reading, common
 from .graphed import stepper_of
 from .inputs import Inputs, UsualInputs
-from .positions import positions_of
+from .positions import fitting_of, positions_of
 from .search.constraints import Avoidance, Inclusion
 from .search.logits_processors import (
     Beginning,
@@ -133,7 +133,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         fixed = inputs.fixed(source_NS, mask_NS, [one.others for one in requests])
         shape = {"beams": search.beam, "length": int(limits_N.max()), "moving": inputs.written}
-        steppers = [_stepper(one, fixed, reduced, shape) for one in models]
+        steppers = [_stepper(one, fitting_of(one).fit(fixed), reduced, shape) for one in models]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
         # Other logits processors may ban tokens of the prefix, so it is then fed step by step.

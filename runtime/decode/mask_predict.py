@@ -26,6 +26,7 @@ from ..data.batches import pad_rows
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens
 from .inputs import batch_axis
+from .positions import fitting_of
 from .settings import Hypothesis
 from .translate import Translator
 
@@ -169,10 +170,15 @@ class MaskPredictor(Translator):
                 if name not in self._later
             }
             masks = [name for name in self.inputs.written_masks if name in graph.inputs]
+
+            def predict(words_RT: Tensor, mask_RT: Tensor) -> Tensor:
+                inputs = {**dict.fromkeys(masks, mask_RT), self.inputs.written: words_RT}
+                written = fitting_of(self.model).fit(inputs)
+                logits_RTV: Tensor = write(**fixed, **written)["logits"]
+                return logits_RTV[:, : words_RT.size(1)]
+
             found = mask_predict(
-                lambda words, mask: write(
-                    **fixed, **dict.fromkeys(masks, mask), **{self.inputs.written: words}
-                )["logits"],
+                predict,
                 lengths_NC,
                 iterations=self.search.iterations,
                 mask=self.target.bos,

@@ -1,4 +1,4 @@
-"""Models with a limited number of positions: learned tables end somewhere."""
+"""Lengths that models take: learned positions end, and axes such as `4*S` need padding."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from contextlib import suppress
 from torch import nn
 
 from ...graphs.ir.traverse import position_limits
+from ...graphs.ir.value_type import ValueType
 from ...specs.findings import InputError
 from ..codegen.generated import program_of
+from ..data.columns.column import BATCH
+from ..data.columns.fitting import Fitting
+
+_TEXTS = {
+    name: ValueType(kind, (BATCH, side))
+    for side in ("source", "target")
+    for name, kind in ((side, "ids"), (f"{side}_mask", "mask"))
+}
+"""Inputs of a model that reads a text `source` and writes a text `target`."""
 
 
 def positions_of(*models: nn.Module) -> int | None:
@@ -22,6 +32,17 @@ def positions_of(*models: nn.Module) -> int | None:
         with suppress(InputError):
             limits += position_limits(program_of(model).graph)
     return min(limits, default=None)
+
+
+def fitting_of(model: nn.Module) -> Fitting:
+    """Return what a model requires of the lengths of its source and target.
+
+    Nothing is known of a model that Weft did not build: every length fits it.
+    """
+    try:
+        return Fitting.of(program_of(model).graph, _TEXTS)
+    except InputError:
+        return Fitting()
 
 
 def longest_source(most: int, positions: int | None) -> int:

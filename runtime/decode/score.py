@@ -15,7 +15,7 @@ from torch import nn
 from ..codegen.generated import program_of
 from ..data.batches import pad_rows
 from .decode import masks_of
-from .positions import refuse_long
+from .positions import fitting_of, refuse_long
 from .search.penalty import length_penalty
 from .stepper import mean_log_p
 from .translate import BUFFER, Translator
@@ -85,7 +85,10 @@ def _scored(
         inputs[name] = target != written.pad
     with torch.autocast(device.type, torch.bfloat16, enabled=translator.half):
         models: tuple[nn.Module, ...] = (translator.model, *translator.others)
-        log_p_BTV = mean_log_p([one(**inputs)["logits"] for one in models])
+        length = target.size(1)
+        log_p_BTV = mean_log_p(
+            [one(**fitting_of(one).fit(inputs))["logits"][:, :length] for one in models]
+        )
     log_p_BT = log_p_BTV.gather(-1, target[..., None])[..., 0].cpu()
     search = translator.search
     for ids, log_p_T in zip(targets, log_p_BT.tolist(), strict=True):

@@ -19,7 +19,7 @@ from ..system.arriving import take
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens, decode_ids
 from .inputs import Inputs, UsualInputs
-from .positions import longest_source, positions_of
+from .positions import fitting_of, longest_source, positions_of
 from .search.constraints import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
 
@@ -76,7 +76,13 @@ class Translator:
     @property
     def longest_source(self) -> int:
         """Maximum tokens of a source, without the end token; longer ones are truncated."""
-        return longest_source(LONGEST_SOURCE, positions_of(self.model, *self.others))
+        models = (self.model, *self.others)
+        positions = positions_of(*models)
+        longest = longest_source(LONGEST_SOURCE, positions)
+        for fitting in map(fitting_of, models if positions is not None else ()):
+            while longest > 1 and fitting.length("source", longest + 1) > (positions or 0):
+                longest -= 1
+        return longest
 
     def translate(
         self,

@@ -18,6 +18,8 @@ from ...graphs.ir.traverse import position_limits
 from ...graphs.passes.objective import deployed_graph, feeds_of, has_all_weights
 from ...specs.findings import InputError, did_you_mean
 from ..codegen.build import build_empty
+from ..data.columns.fitting import Fitting
+from ..data.columns.objective import inputs_of
 from ..data.columns.registry import columns_of
 from ..data.columns.settings import AudioSettings, ImageSettings, TreeSettings
 from ..data.preparing.prepare import records_of
@@ -300,7 +302,7 @@ class Answering:
         whole.eval()
         losses = ObjectiveLosses(graph, self.run.auxiliary)
         device = next(module.parameters()).device
-        return losses.measured(whole, self._batches(rows), device)
+        return losses.measured(whole, self._batches(rows, graph), device)
 
     def _refuse_long(self, objective: Graph, rows: Sequence[Mapping[str, Any]]) -> None:
         """Raise an error for the first row that has more tokens than the model has positions.
@@ -312,10 +314,11 @@ class Answering:
         if most is None:
             return
         names = [name for name, type_ in objective.inputs.items() if type_.kind == "ids"]
+        fitting = Fitting.of(objective, inputs_of(self.columns))
         for number, row in enumerate(rows, 1):
             tokens = batch_of(self.columns, [row]).tokens
             for name in names:
-                if tokens.get(name, 0) > most:
+                if fitting.length(name, tokens.get(name, 0)) > most:
                     raise InputError(
                         f"'{name}' has {tokens[name]} tokens, special tokens included, but the"
                         f" model has {most} positions",
@@ -323,11 +326,12 @@ class Answering:
                         help="shorten it, or leave the row out",
                     )
 
-    def _batches(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Batch]:
+    def _batches(self, rows: Sequence[Mapping[str, Any]], objective: Graph) -> Iterator[Batch]:
+        fitting = Fitting.of(objective, inputs_of(self.columns))
         for start in range(0, len(rows), _ROWS):
             some = rows[start : start + _ROWS]
-            segments = segment_batches(self.columns, some)
-            yield from [batch_of(self.columns, some)] if segments is None else segments
+            segments = segment_batches(self.columns, some, fitting)
+            yield from [batch_of(self.columns, some, fitting)] if segments is None else segments
 
     def measured(
         self,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from ...graphs.ir.value_type import ValueType
     from ..data.columns.column import Column as Prepared
     from ..data.symbols import Vocabulary
 
@@ -35,6 +36,11 @@ class TableColumn:
     """A prepared column, for predictors."""
 
     column: Prepared
+
+    @property
+    def inputs(self) -> Mapping[str, ValueType]:
+        """Types of the tensors that `collate` makes, by name."""
+        return self.column.inputs
 
     def encode(self, value: Any) -> Encoded:
         """Return a raw value as arrays.

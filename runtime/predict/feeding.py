@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,8 @@ from ...graphs.passes.feeding import feeding_by_name, feeding_graph
 from ...graphs.passes.objective import source_among
 from ...specs.findings import InputError
 from ..codegen.build import build_empty
+from ..data.columns.fitting import Fitting
+from .columns import TableColumn
 from .predictor import Column, Context, Row, TextColumn, read_value
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class Feeding:
     """Inputs of the objective that it reads."""
     columns: tuple[str, ...]
     """Columns that fill them."""
+    fitting: Fitting = field(default_factory=Fitting)
+    """What they require of the lengths of these columns."""
 
     @classmethod
     def of(cls, context: Context, ports: Collection[str] | None = None) -> Feeding:
@@ -58,7 +62,10 @@ class Feeding:
                     help=f"known columns: {', '.join(context.columns)}",
                 )
         columns = tuple(dict.fromkeys(column for column in owners.values() if column is not None))
-        return cls(build_empty(graph).eval(), tuple(graph.inputs), columns)
+        tables = [one for one in context.columns.values() if isinstance(one, TableColumn)]
+        types = {name: type_ for column in tables for name, type_ in column.inputs.items()}
+        fitting = Fitting.of(graph, types)
+        return cls(build_empty(graph).eval(), tuple(graph.inputs), columns, fitting)
 
     @torch.inference_mode()
     def __call__(
@@ -72,7 +79,7 @@ class Feeding:
         """
         if self.module is None:
             return {}
-        read = {name: tensors[name].to(device) for name in self.reads}
+        read = self.fitting.fit({name: tensors[name].to(device) for name in self.reads})
         inputs: dict[str, Tensor] = self.module.to(device)(**read)
         return inputs
 

@@ -14,6 +14,7 @@ from ....specs.form import holds_spec
 from ....specs.load import OVERRIDES, LoadedSpec, load
 from ...spec.check import graph_of, with_blocks
 from .column import Column
+from .fitting import Fitting
 
 
 def objective_graph(
@@ -33,8 +34,13 @@ def objective_graph(
     Raises:
         SpecError: the objective has mistakes, or no column fills one of its inputs.
     """
-    given = {name: type_ for column in columns.values() for name, type_ in column.inputs.items()}
-    return graph_of_inputs(with_blocks(load(name, kind="objectives"), blocks), params, given)
+    loaded = with_blocks(load(name, kind="objectives"), blocks)
+    return graph_of_inputs(loaded, params, inputs_of(columns))
+
+
+def inputs_of(columns: Mapping[str, Column]) -> dict[str, ValueType]:
+    """Return the types of all inputs that columns fill, by name."""
+    return {name: type_ for column in columns.values() for name, type_ in column.inputs.items()}
 
 
 def graph_of_inputs(
@@ -134,6 +140,12 @@ def _misfits(loaded: LoadedSpec, graph: Graph, given: Mapping[str, ValueType]) -
             )
         if problem:
             found.append(_misfit(loaded, name, problem, "change the type of the column", given))
+    if not found:
+        help_ = "write an axis such as S, S+1 or 4*S, and give each column an axis of its own"
+        found = [
+            _misfit(loaded, name, f"{problem}: {graph.inputs[name]}", help_, given)
+            for name, problem in Fitting.of(graph, given).problems()
+        ]
     return found
 
 

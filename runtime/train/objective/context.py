@@ -17,7 +17,8 @@ from ....specs.held import SpecFile
 from ....specs.load import FOLDERS
 from ....specs.reader import read_file, shipped_names
 from ...compile.roofline import full_speed, peak_flops
-from ...data.columns.objective import objective_graph
+from ...data.columns.fitting import Fitting
+from ...data.columns.objective import inputs_of, objective_graph
 from ...data.preparing.preparation import Report
 from ...data.preparing.prepare import Prepared, prepare
 from ..context import Listener, TrainingContext
@@ -149,12 +150,16 @@ def graph_of_prepared(
 ) -> Graph:
     """Return the graph of a run's objective, with the sizes of its prepared columns.
 
+    The batches of the prepared tables are padded to lengths that fit it.
+
     Raises:
         InputError: there is no such objective, or a checkpoint cannot be read.
         SpecError: the objective has mistakes, or a column does not fill one of its inputs.
     """
     params, _ = opened_params(run, source)
     graph = objective_graph(objective_file(run, source), params, prepared.columns, blocks)
+    for table in (prepared.train, prepared.valid):
+        table.fitting = Fitting.of(graph, inputs_of(prepared.columns))
     refuse_long_rows(graph, prepared)
     return graph
 
@@ -174,6 +179,7 @@ def refuse_long_rows(graph: Graph, prepared: Prepared) -> None:
             continue
         for split, table in (("training", prepared.train), ("validation", prepared.valid)):
             longest = int(table.lengths[name].max(initial=0)) if name in table.lengths else 0
+            longest = table.fitting.length(name, longest)
             if longest > most:
                 raise InputError(
                     f"the longest {split} text of the column '{name}' has {longest} tokens, special"

@@ -11,6 +11,7 @@ from ....graphs.ir.value_type import ValueType
 from ....specs.findings import pointer
 from ....specs.load import load
 from ....specs.recovery.settings import NO_SETTING, LostSettings
+from ...data.columns.column import BATCH
 from ...data.columns.objective import graph_of_inputs
 from ...data.columns.settings import (
     AudioSettings,
@@ -27,9 +28,6 @@ from ...data.treebank.columns.types import types_of
 from ...spec.check import with_blocks
 from ..run import Run
 from .context import OBJECTIVES, objective_file, opened_params
-
-_TIME = "T"
-"""Stands for any time axis."""
 
 
 def graph_of_run(
@@ -88,7 +86,7 @@ def planned_inputs(run: Run, lost: LostSettings = NO_SETTING) -> tuple[dict[str,
 
 def _planned(run: Run, name: str, column: ColumnSettings) -> Mapping[str, ValueType] | None:
     """Return the types of the inputs of one column; None if they are unknown."""
-    time = ("B", _TIME)
+    time = (BATCH, column.of if isinstance(column, TagsSettings) else name)
     found: dict[str, ValueType] | None = None
     match column:
         case TextSettings():
@@ -98,12 +96,12 @@ def _planned(run: Run, name: str, column: ColumnSettings) -> Mapping[str, ValueT
             found = {f"{name}_{key}": type_ for key, type_ in types.items()}
         case ClassSettings() | TagsSettings():
             size = len(column.classes) if column.classes else None
-            axes = time if isinstance(column, TagsSettings) else ("B",)
+            axes = time if isinstance(column, TagsSettings) else (BATCH,)
             found = {name: ValueType("label", axes, size)}
         case NumberSettings():
-            found = {name: ValueType("f", ("B",))}
+            found = {name: ValueType("f", (BATCH,))}
         case ImageSettings():
-            found = {name: ValueType("f", ("B", *column.size))}
+            found = {name: ValueType("f", (BATCH, *column.size))}
         case AudioSettings():
             found = {name: ValueType("f", time), f"{name}_mask": ValueType("mask", time)}
     return found
