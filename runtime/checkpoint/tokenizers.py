@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
@@ -13,7 +13,7 @@ from ...specs.findings import InputError
 from ..data.columns.labels import CLASSES, opened_classes
 from ..data.hub import HUB, HubTokenizer, Prompts
 from ..data.preparing.settings import Tokenizers
-from ..data.symbols import Vocabulary
+from ..data.symbols import Vocabulary, lacking
 from ..data.tokenizer import Tokenizer
 from ..data.vocabularies import vocabularies_of
 from ..decode.decode import SpecialTokens
@@ -104,7 +104,8 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
     if name == HUB:
         tokenizer = HubTokenizer(data, ends=ends_of(checkpoint), place=place)
     else:
-        tokenizer = Tokenizer(data, place=place, own_ids=False)
+        vocabulary = Tokenizer(data, place=place, own_ids=False)
+        tokenizer = ColumnPrompts(vocabulary, vocabulary.vocab_size)
     _refuse_larger(checkpoint, tokenizer.vocab_size, place)
     return tokenizer
 
@@ -129,14 +130,19 @@ def _refuse_larger(checkpoint: Checkpoint, pieces: int, place: str) -> None:
 
 @dataclass(slots=True)
 class ColumnPrompts:
-    """The vocabulary of a column, for prompts: they start with its beginning token."""
+    """A vocabulary, for prompts: they start with its beginning token, if it has one."""
 
     vocabulary: Vocabulary
     vocab_size: int
 
     def prompt(self, text: str) -> list[int]:
-        """Return the ids of a prompt, starting with the beginning token."""
-        return [self.vocabulary.bos, *self.vocabulary.encode(text)]
+        """Return the ids of a prompt, starting with the beginning token if there is one."""
+        begin = [self.vocabulary.bos] if self.vocabulary.bos >= 0 else []
+        return [*begin, *self.vocabulary.encode(text)]
+
+    def lacking(self, text: str, ids: Sequence[int]) -> str:
+        """Return what to warn about a prompt with characters that the vocabulary lacks, or ""."""
+        return lacking(self.vocabulary, text, ids, "the prompt")
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids."""

@@ -299,7 +299,8 @@ def score(
     model = open_checkpoints(checkpoint, search, place, compiled=False)
     sources, targets = two_sides(source, target)
     total = tokens = 0.0
-    for number, found in enumerate(model.score(zip(sources, targets, strict=True)), 1):
+    scores = model.score(zip(sources, targets, strict=True), warn=terminal.warn)
+    for number, found in enumerate(scores, 1):
         total, tokens = total + found.log_probability, tokens + len(found.tokens)
         if json_:
             record = {
@@ -377,6 +378,8 @@ def generate(
         while rows := take(arriving, batch):
             answers = answers_of(answer, rows, refuse)
             for (number, (line, _)), mine in zip(rows, answers, strict=True):
+                if tokenizer is not None and mine is not None:
+                    _warn_of_unknown(tokenizer, number, line)
                 if json_:
                     records = [_continuation(tokenizer, one) for one in mine or ()]
                     record = {"line": number, "prompt": line, "continuations": records}
@@ -419,6 +422,12 @@ def _ids(tokenizer: Prompts | None, line: str, error: InputError | None) -> list
     if not found:
         raise InputError("the prompt is empty", help="remove the line")
     return found
+
+
+def _warn_of_unknown(tokenizer: Prompts, number: int, line: str) -> None:
+    """Warn of characters of a prompt that the tokenizer lacks."""
+    if problem := tokenizer.lacking(line, tokenizer.prompt(line)):
+        terminal.warn(number, problem)
 
 
 def _written(tokenizer: Prompts | None, one: Continuation) -> str:

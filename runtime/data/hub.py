@@ -23,6 +23,9 @@ class Prompts(Protocol):
     def prompt(self, text: str) -> list[int]:
         """Return the ids of a prompt, starting with the beginning token if there is one."""
 
+    def lacking(self, text: str, ids: Sequence[int]) -> str:
+        """Return what to warn about a prompt with characters that the tokenizer lacks, or ""."""
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids."""
 
@@ -74,6 +77,13 @@ class HubTokenizer:
         while ids and ids[-1] in self._ends and ids != [ids[0]]:
             ids = ids[:-1]
         return ids
+
+    def lacking(self, text: str, ids: Sequence[int]) -> str:  # noqa: ARG002
+        """Return what to warn about a prompt with characters that the tokenizer lacks, or ""."""
+        unknown = getattr(self._model.model, "unk_token", None)
+        if unknown is None or self._model.token_to_id(unknown) not in ids:
+            return ""
+        return f"the vocabulary lacks a part of the prompt: '{unknown}' stands for it"
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without special tokens."""

@@ -62,6 +62,32 @@ class Vocabulary(Protocol):
         """Return the piece or symbol of each id, including special tokens."""
 
 
+_SHOWN = 10
+"""Maximum number of characters in a message about unknown ones."""
+
+
+def lacking(vocabulary: Vocabulary, text: str, ids: Sequence[int], what: str) -> str:
+    """Return what to warn about a text with characters or symbols that a vocabulary lacks, or "".
+
+    Args:
+        vocabulary: the vocabulary.
+        text: the text.
+        ids: its ids.
+        what: what to call the text, such as `the prefix`.
+    """
+    if vocabulary.unk not in ids:
+        return ""
+    units = _split(text) if isinstance(vocabulary, Symbols) else text
+    unknown = [
+        unit
+        for unit in dict.fromkeys(units)
+        if not unit.isspace() and vocabulary.unk in vocabulary.encode(unit)
+    ]
+    shown = ", ".join(map(repr, unknown[:_SHOWN])) or "a character"
+    more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+    return f"the vocabulary lacks {shown}{more} of {what}: unknown tokens stand for what it lacks"
+
+
 class Symbols:
     """Vocabulary of whole symbols; immutable."""
 

@@ -195,10 +195,6 @@ class Tokenizer:
                 kept.append(number)
         return str(self._model.decode(self._drop_incomplete(kept)))
 
-    def prompt(self, text: str) -> list[int]:
-        """Return the ids of a prompt, starting with the beginning token if there is one."""
-        return [*([self.bos] if self.bos >= 0 else []), *self.encode(text)]
-
     @property
     def spells_all(self) -> bool:
         """Whether every character can be encoded, using byte pieces if necessary."""

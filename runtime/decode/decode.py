@@ -29,10 +29,11 @@ from .search.logits_processors import (
     chained,
     no_repeat,
     repetition_penalty,
+    winning,
 )
 from .search.sampling import Sampler
 from .search.search import beam_search, sample
-from .settings import Hypothesis, SearchSettings
+from .settings import Hypothesis, SearchSettings, TextOf
 from .shortlist.reduced import Reduced, ReducedStepper, reduced_vocabulary
 from .stepper import EnsembleStepper
 
@@ -90,10 +91,11 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     avoidance: Avoidance | None = None,
     constraint: Constraint | None = None,
     inputs: Inputs | None = None,
+    text_of: TextOf | None = None,
     half: bool = False,
     cancelled: Cancelled | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of a batch of sources, best first.
+    """Return the hypotheses of a batch of sources, with different texts, best first.
 
     Args:
         models: models with the same inputs and a step axis; their probabilities are averaged.
@@ -103,6 +105,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
         avoidance: the banned phrases `search.avoid`, compiled for the vocabulary.
         constraint: makes an additional logits processor, given by the task.
         inputs: what fills the inputs of the models; default: `source`, `source_mask`, `target`.
+        text_of: the text of an output; by default, other ids are another text.
         half: whether to run matrix products in bfloat16.
         cancelled: returns the sources whose outputs are not needed; the hypotheses returned for
             them are meaningless.
@@ -120,14 +123,16 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     inputs = inputs or UsualInputs()
     own = [] if constraint is None else [constraint(limits_N.tolist())]
     if avoidance is not None:
-        own.append(avoidance.processor(limits_N.repeat_interleave(search.beam)))
+        required = [[one.begin, *one.include] for one in requests for _ in range(search.beam)]
+        own.append(avoidance.processor(limits_N.repeat_interleave(search.beam), required))
     reduced = _reduced(models, requests, special_tokens)
     if reduced is not None:
         # From here to the hypotheses, tokens of outputs are places in the reduced vocabulary.
         requests, special_tokens = _placed(requests, special_tokens, reduced)
         own = [reduced.widened(one) for one in own]
-    processor = _processor(requests, search, own)
+        text_of = None if text_of is None else reduced.text_of(text_of)
     include = _inclusion(requests, limits_N, search, special_tokens.end)
+    processor = _processor(requests, search, own, include)
     ids = {"bos": special_tokens.begin, "eos": special_tokens.end, "pad": special_tokens.pad}
     never = special_tokens.never
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
@@ -136,9 +141,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
         steppers = [_stepper(one, fitting_of(one).fit(fixed), reduced, shape) for one in models]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
-        # Other logits processors may ban tokens of the prefix, so it is then fed step by step.
-        free = avoidance is None and constraint is None and not search.no_repeat
-        if free and (many := common([one.begin for one in requests], {*ids.values(), *never})):
+        if many := common([one.begin for one in requests], {*ids.values(), *never}):
             first = [[special_tokens.begin, *one.begin[:many]] for one in requests]
             vocabulary = int(program_of(models[0]).graph.inputs[inputs.written].size or 0)
             vocabulary = vocabulary if reduced is None else len(reduced.ids)
@@ -157,6 +160,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
                 include=include,
                 never=never,
                 cancelled=cancelled,
+                text_of=text_of,
                 **ids,
             )
         else:
@@ -167,9 +171,10 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
                 sampler=Sampler(search.sample, sources, search.beam, among=among),
                 settings=search,
                 max_lengths_N=limits_N,
-                processor=chained([one for one in (processor, include) if one is not None]),
+                processor=processor,
                 never=never,
                 cancelled=cancelled,
+                text_of=text_of,
                 **ids,
             )
     return found if reduced is None else reduced.hypotheses(found)
@@ -268,17 +273,23 @@ def _limits(
 
 
 def _processor(
-    requests: Sequence[Request], search: SearchSettings, own: Sequence[LogitsProcessor]
+    requests: Sequence[Request],
+    search: SearchSettings,
+    own: Sequence[LogitsProcessor],
+    include: Inclusion | None,
 ) -> LogitsProcessor | None:
     """Return one logits processor for settings, requests and the task; None if none is needed."""
     processors = list[LogitsProcessor](own)
     if search.repetition_penalty > 1:
         processors.append(repetition_penalty(search.repetition_penalty))
     if search.no_repeat:
-        processors.append(no_repeat(search.no_repeat))
+        processors.append(no_repeat(search.no_repeat, None if include is None else include.next))
+    processor = chained(processors)
+    if include is not None:
+        processor = winning(processor, include)
     if any(one.begin for one in requests):
-        processors.append(Beginning([one.begin for one in requests], search.beam))
-    return chained(processors)
+        processor = winning(processor, Beginning([one.begin for one in requests], search.beam))
+    return processor
 
 
 def _inclusion(
@@ -287,7 +298,7 @@ def _inclusion(
     if not any(one.include for one in requests):
         return None
     phrases = [one.include for one in requests]
-    return Inclusion(phrases, search.beam, limits_N.tolist(), end)
+    return Inclusion(phrases, search.beam, limits_N.tolist(), end, search.no_repeat)
 
 
 def check_ids(graph: Graph, sources: Sequence[Sequence[int]]) -> None:

@@ -27,7 +27,7 @@ from .active_rows import Cancelled
 from .decode import Request, SpecialTokens
 from .inputs import batch_axis
 from .positions import fitting_of
-from .settings import Hypothesis
+from .settings import Hypothesis, different
 from .translate import Translator
 
 LEAST = 0.01
@@ -184,7 +184,11 @@ class MaskPredictor(Translator):
                 mask=self.target.bos,
                 never={self.target.eos, self.target.pad, *SpecialTokens.of(self.target).never},
             )
-        return [outputs[: self.search.nbest] for outputs in found]
+        decode = self.target.decode
+        return [
+            different(outputs, lambda one: decode(one.tokens))[: self.search.nbest]
+            for outputs in found
+        ]
 
     def _check_supported(self, requests: Sequence[Request]) -> None:
         search = self.search

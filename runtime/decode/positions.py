@@ -56,13 +56,16 @@ def longest_source(most: int, positions: int | None) -> int:
 
 
 def refuse_long(
-    models: Sequence[nn.Module], pairs: Iterable[tuple[Sequence[int], Sequence[int]]]
+    models: Sequence[nn.Module],
+    pairs: Iterable[tuple[Sequence[int], Sequence[int]]],
+    start: int = 0,
 ) -> None:
     """Raise an error for the first pair that has more tokens than models have positions.
 
     Args:
         models: built models.
         pairs: ids of sources and targets, without end tokens.
+        start: number of pairs before these.
 
     Raises:
         InputError: a pair is too long.
@@ -70,7 +73,7 @@ def refuse_long(
     most = positions_of(*models)
     if most is None:
         return
-    for number, pair in enumerate(pairs, 1):
+    for number, pair in enumerate(pairs, start + 1):
         for side, ids in zip(("source", "target"), pair, strict=True):
             if len(ids) + 1 > most:
                 raise InputError(

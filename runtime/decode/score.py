@@ -14,11 +14,12 @@ from torch import nn
 
 from ..codegen.generated import program_of
 from ..data.batches import pad_rows
+from ..data.symbols import lacking
 from .decode import masks_of
 from .positions import fitting_of, refuse_long
 from .search.penalty import length_penalty
 from .stepper import mean_log_p
-from .translate import BUFFER, Translator
+from .translate import BUFFER, Translator, Warn
 
 BATCH_ROWS = 32
 """Pairs that are scored in one batch."""
@@ -42,23 +43,34 @@ class Scored:
 
 
 def score_pairs(
-    translator: Translator, pairs: Iterable[tuple[str, str]], *, buffer: int = BUFFER
+    translator: Translator,
+    pairs: Iterable[tuple[str, str]],
+    *,
+    buffer: int = BUFFER,
+    warn: Warn | None = None,
 ) -> Iterator[Scored]:
     """Yield the score of each pair of source and output, in order; both may be empty.
+
+    Sources are truncated as `translate` truncates them.
 
     Args:
         translator: model, tokenizers and length penalty to score with.
         pairs: source and output, as text.
         buffer: pairs to read ahead; they are sorted by length.
+        warn: called for each pair whose source is truncated, or that has unknown characters.
 
     Raises:
         InputError: a pair has more tokens than the model has positions.
     """
-    stream = iter(pairs)
+    stream, start, warn = iter(pairs), 0, warn or _ignore
     while chunk := list(islice(stream, buffer)):
-        sources = translator.source.encode_many([source for source, _ in chunk])
+        sources = translator.read([source for source, _ in chunk], start, warn)
         targets = translator.target.encode_many([target for _, target in chunk])
-        refuse_long((translator.model, *translator.others), zip(sources, targets, strict=True))
+        models, both = (translator.model, *translator.others), zip(sources, targets, strict=True)
+        refuse_long(models, both, start)
+        for number, ((_, text), ids) in enumerate(zip(chunk, targets, strict=True), start + 1):
+            if problem := lacking(translator.target, text, ids, "the output"):
+                warn(number, problem)
         order = sorted(range(len(chunk)), key=lambda i: (len(targets[i]), len(sources[i])))
         found: dict[int, Scored] = {}
         for start in range(0, len(order), BATCH_ROWS):
@@ -66,6 +78,11 @@ def score_pairs(
             batch = _scored(translator, [sources[i] for i in rows], [targets[i] for i in rows])
             found |= zip(rows, batch, strict=True)
         yield from (found[index] for index in range(len(chunk)))
+        start += len(chunk)
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing."""
 
 
 @torch.inference_mode()

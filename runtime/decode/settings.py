@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -13,6 +13,10 @@ from ...specs.wording import SettingError, describe
 
 Penalty = Literal["gnmt", "length", "none"]
 """Divisor of a hypothesis's log probability, for comparing different lengths."""
+
+TextOf = Callable[[Sequence[int]], str]
+"""Takes the tokens of an output; returns its text."""
+Item = TypeVar("Item")
 
 COLDEST, HOTTEST = 0.01, 100.0
 """Bounds of the temperature.
@@ -75,7 +79,7 @@ class SearchSettings(BaseModel):
     """Minimum tokens of an output, not counting the end token; the maximum length takes precedence.
     """
     nbest: int = Field(default=1, ge=1, le=1000)
-    """Hypotheses returned for each sentence; at most `beam`."""
+    """Hypotheses returned for each sentence, with different texts; at most `beam`."""
     groups: int = Field(default=1, ge=1, le=1000)
     """Number of equal groups in diverse beam search; must divide `beam`."""
     diversity: float = Field(default=0.5, ge=0)
@@ -187,3 +191,15 @@ class Hypothesis:
     """`log_probability` divided by the length penalty; comparable within one sentence."""
     finished: bool
     """Whether it ended with `eos`, rather than at the maximum length."""
+
+
+def different(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[Item]:
+    """Return the first item of each key, in order.
+
+    >>> different(["Hund", "Hut", "Igel"], lambda word: word[0])
+    ['Hund', 'Igel']
+    """
+    first: dict[Hashable, Item] = {}
+    for item in items:
+        first.setdefault(key(item), item)
+    return list(first.values())

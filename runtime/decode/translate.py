@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from ..data.symbols import Vocabulary
+from ..data.symbols import Vocabulary, lacking
 from ..system.arriving import take
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens, decode_ids
@@ -98,7 +98,8 @@ class Translator:
         Args:
             lines: one sentence each, as text or as requests.
             buffer: lines to read ahead; 1 translates each line as soon as it arrives.
-            warn: called for each truncated line.
+            warn: called for each line that is truncated, has unknown characters, or must contain
+                what `avoid` bans.
         """
         for hypotheses in self.hypotheses(lines, buffer=buffer, first=FIRST_LINES, warn=warn):
             yield self.target.decode(hypotheses[0].tokens) if hypotheses else ""
@@ -123,7 +124,8 @@ class Translator:
             buffer: lines to read ahead.
             first: lines to read ahead at first; the number is doubled until it is `buffer`.
                 Default: `buffer`.
-            warn: called for each truncated line.
+            warn: called for each line that is truncated, has unknown characters, or must contain
+                what `avoid` bans.
             callback: called after each batch with the number of lines it completed.
             cancelled: returns the lines, counted from 0, whose output is not needed; called
                 repeatedly. The hypotheses yielded for them are meaningless.
@@ -147,22 +149,27 @@ class Translator:
         cancelled: Cancelled | None,
     ) -> Iterator[list[Hypothesis]]:
         """Yield the hypotheses of each line, best first; none for empty lines."""
-        requests, longest = [], self.longest_source
-        for index, ids in enumerate(self.source.encode_many([one.text for one in lines])):
-            if len(ids) > longest and warn is not None:
-                warn(start + index + 1, f"{len(ids)} tokens, truncated to {longest}")
-            line = lines[index]
-            include = [self.target.encode(phrase) for phrase in line.include]
-            requests.append(
-                Request(
-                    ids[:longest],
-                    self.target.encode(line.begin) if line.begin else [],
-                    [phrase for phrase in include if phrase],
-                    place=f"line {start + index + 1}",
-                    others=line.others,
-                    other_length=line.other_length,
-                )
+        requests, warn = [], warn or _ignore
+        sources = self.read([one.text for one in lines], start, warn)
+        if start == 0:
+            self._warn_of_avoid(warn)
+        for number, (line, ids) in enumerate(zip(lines, sources, strict=True), start + 1):
+            begin = self._written(line.begin, "the prefix", partial(warn, number))
+            include = [
+                self._written(phrase, "a required phrase", partial(warn, number))
+                for phrase in line.include
+            ]
+            request = Request(
+                ids,
+                begin,
+                [phrase for phrase in include if phrase],
+                place=f"line {number}",
+                others=line.others,
+                other_length=line.other_length,
             )
+            requests.append(request)
+            for phrase in self._permitted(request):
+                warn(number, f"'avoid' bans '{phrase}', but the required text has it, and wins")
         filled = [index for index, one in enumerate(requests) if one.source or one.others]
         found: dict[int, list[Hypothesis]] = {
             index: [] for index, one in enumerate(requests) if not (one.source or one.others)
@@ -181,6 +188,41 @@ class Translator:
             if callback is not None:
                 callback(len(rows))
         yield from (found[index] for index in range(yielded, len(requests)))
+
+    def read(self, texts: Sequence[str], start: int, warn: Warn) -> list[list[int]]:
+        """Return the ids of sources, which are truncated to what the model can read.
+
+        Args:
+            texts: the sources.
+            start: number of lines before them.
+            warn: called for each source that is truncated, or has characters that are unknown.
+        """
+        longest, sources = self.longest_source, self.source.encode_many(texts)
+        for number, (text, ids) in enumerate(zip(texts, sources, strict=True), start + 1):
+            if len(ids) > longest:
+                warn(number, f"{len(ids)} tokens, truncated to {longest}")
+            if problem := lacking(self.source, text, ids, "the source"):
+                warn(number, problem)
+        return [ids[:longest] for ids in sources]
+
+    def _written(self, text: str, what: str, warn: Callable[[str], None]) -> list[int]:
+        """Return the ids of a text that an output must contain."""
+        ids = self.target.encode(text) if text else []
+        if problem := lacking(self.target, text, ids, what):
+            warn(problem)
+        return ids
+
+    def _warn_of_avoid(self, warn: Warn) -> None:
+        """Warn of phrases to avoid that no output can contain."""
+        for phrase in self.search.avoid:
+            ids = self.target.encode(phrase)
+            if problem := lacking(self.target, phrase, ids, f"'{phrase}' in 'avoid'"):
+                warn(1, problem)
+
+    def _permitted(self, request: Request) -> list[str]:
+        """Return the phrases to avoid that the required text of a request contains."""
+        required = [request.begin, *request.include]
+        return self._avoid().required(required) if self.search.avoid and any(required) else []
 
     def _batches(self, lengths: Sequence[int], lines: Sequence[int]) -> list[list[int]]:
         """Divide lines of similar lengths into batches; the batch of the first line comes first.
@@ -230,6 +272,7 @@ class Translator:
             self.search,
             avoidance=avoidance,
             inputs=self.inputs,
+            text_of=self.target.decode,
             half=self.half,
             cancelled=cancelled,
         )
@@ -241,6 +284,10 @@ class Translator:
             texts = texts_of(target.pieces(range(target.vocab_size)), special_tokens)
             self._avoidance.append(Avoidance(self.search.avoid, texts, target.eos))
         return self._avoidance[0]
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing."""
 
 
 def recurring(count: int) -> int:

@@ -290,11 +290,17 @@ class Model:
         models = (self.module, *self.others)
         return decode_ids(models, requests, known, self.search, inputs=inputs, half=self.half)
 
-    def score(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:
-        """Return the probability of each output given its source, token by token."""
+    def score(self, pairs: Iterable[tuple[str, str]], *, warn: Warn | None = None) -> list[Scored]:
+        """Return the probability of each output given its source, token by token.
+
+        Args:
+            pairs: sources and outputs.
+            warn: called for each pair whose source is truncated, as `translate` truncates it, or
+                that has unknown characters.
+        """
         from ..decode.score import score_pairs
 
-        return list(score_pairs(self._reader(), pairs))
+        return list(score_pairs(self._reader(), pairs, warn=warn))
 
     def adapt(self, spec: LoadedSpec | str | Path, *, seed: int = 1) -> Adapted:
         """Return a model of another spec with this model's weights, as far as they fit.

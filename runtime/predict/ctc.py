@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from ...specs.findings import InputError
-from .predictor import Answer, Context, Predictor, PredictorSettings, Reads, Row, evaluating
+from .predictor import (
+    Answer,
+    Context,
+    Predictor,
+    PredictorSettings,
+    Reads,
+    Row,
+    best_of,
+    evaluating,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -171,9 +180,5 @@ class CtcPredictor:
         if self.settings.beam == 1:
             best_S, path_S = log_p_SV.max(-1)
             return Answer(decode(collapse(path_S.tolist(), blank)), float(best_S.sum()))
-        best, *others = prefix_beam_search(log_p_SV.tolist(), blank=blank, beam=self.settings.beam)
-        return Answer(
-            decode(best.tokens),
-            best.log_probability,
-            others=tuple(Answer(decode(one.tokens), one.log_probability) for one in others),
-        )
+        prefixes = prefix_beam_search(log_p_SV.tolist(), blank=blank, beam=self.settings.beam)
+        return best_of([Answer(decode(one.tokens), one.log_probability) for one in prefixes])

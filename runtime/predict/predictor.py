@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from ...specs.findings import InputError, did_you_mean
+from ..decode.settings import different
 from ..system.plugins import Named
 
 if TYPE_CHECKING:
@@ -63,6 +64,12 @@ class Answer:
     """Probability of each class, for predictors of classes."""
     others: tuple[Answer, ...] = ()
     """Further answers, best first, where several were requested."""
+
+
+def best_of(answers: Sequence[Answer]) -> Answer:
+    """Return the first of some answers, best first, with the others whose values differ."""
+    best, *others = different(answers, lambda one: one.value)
+    return replace(best, others=tuple(others))
 
 
 class Predictor(Protocol):

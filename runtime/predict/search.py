@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from ...specs.findings import InputError
 from ...specs.wording import SettingError
 from ..data.columns.values import text_of
+from ..data.symbols import lacking
 from ..decode.settings import GenerateSettings, SampleSettings, SearchSettings
 from .predictor import (
     Answer,
@@ -19,6 +20,7 @@ from .predictor import (
     PredictorSettings,
     Reads,
     Row,
+    best_of,
     evaluating,
     read_value,
 )
@@ -59,10 +61,7 @@ class TextPredictor:
                 [Answer(decode(one.tokens), one.score) for one in hypotheses]
                 for hypotheses in self.translator.hypotheses(lines, warn=self.context.warn)
             ]
-        return [
-            Answer(each[0].value, each[0].score, others=tuple(each[1:])) if each else Answer("")
-            for each in found
-        ]
+        return [best_of(each) if each else Answer("") for each in found]
 
     def _request(self, row: Row, number: int) -> TranslationRequest:
         """Return the line of a row, with the values of its further columns."""
@@ -262,14 +261,18 @@ class Continuing:
                         Answer(target.decode(one.tokens), one.log_probability)
                         for one in written[number * samples : (number + 1) * samples]
                     ]
-                    best, *others = sorted(own, key=lambda one: -one.score)
-                    found[at] = Answer(best.value, best.score, others=tuple(others))
+                    found[at] = best_of(sorted(own, key=lambda one: -one.score))
         return found
 
     def _prefixes(self, rows: Sequence[Row]) -> list[list[int]]:
         """Return the ids of the text that each row begins with."""
         if self.prefix is None:
             return [[] for _ in rows]
-        return self.context.vocabulary(self.prefix).encode_many(
-            [text_in(row, self.prefix, number) for number, row in enumerate(rows)]
-        )
+        texts = [text_in(row, self.prefix, number) for number, row in enumerate(rows)]
+        vocabulary = self.context.vocabulary(self.prefix)
+        prefixes = vocabulary.encode_many(texts)
+        for row, (text, ids) in enumerate(zip(texts, prefixes, strict=True), 1):
+            problem = lacking(vocabulary, text, ids, "the prefix")
+            if problem and self.context.warn is not None:
+                self.context.warn(row, problem)
+        return prefixes

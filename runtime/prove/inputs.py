@@ -1,7 +1,8 @@
 """Random inputs with padding, and what is padding in every value of a graph.
 
-The padding of a time axis is marked by each input of kind `mask` whose last axis it is.  Rows are
-padded at their ends, as batches are.
+The padding of a time axis `S` is marked by each input of kind `mask` whose last axis it is, or a
+multiple such as `4*S`, which is masked in groups of 4 positions.  Rows are padded at their ends, as
+batches are.
 """
 
 from __future__ import annotations
@@ -23,11 +24,18 @@ Inputs = dict[str, Tensor]
 
 def mask_inputs(graph: Graph) -> dict[str, list[str]]:
     """Return each time axis that has a mask, with the inputs that mask it."""
-    known, found = time_axes(graph.spec.axes), dict[str, list[str]]()
+    times, found = time_axes(graph.spec.axes), dict[str, list[str]]()
     for name, type_ in graph.inputs.items():
-        if type_.kind == "mask" and type_.axes and type_.axes[-1] in known:
-            found.setdefault(str(type_.axes[-1]), []).append(name)
+        axis, _ = _masked(type_)
+        if axis in times:
+            found.setdefault(axis, []).append(name)
     return found
+
+
+def _masked(type_: ValueType) -> tuple[str, int]:
+    """Return the axis that a mask is of, and how many of its positions each position has."""
+    last = type_.axes[-1] if type_.kind == "mask" and type_.axes else 0
+    return multiple(last) or ("", 1)
 
 
 def draw(
@@ -47,10 +55,12 @@ def draw(
     for name, type_ in graph.inputs.items():
         if made[name].is_floating_point():
             made[name] = made[name].to(torch.get_default_dtype())
-        if type_.kind == "mask" and type_.axes and type_.axes[-1] in padded:
-            if type_.axes not in drawn:
-                drawn[type_.axes] = prefixes(made[name].shape, generator)
-            made[name] = drawn[type_.axes]
+        axis, factor = _masked(type_)
+        if axis in padded:
+            axes = (*type_.axes[:-1], axis)
+            if axes not in drawn:
+                drawn[axes] = prefixes(made[name][..., ::factor].shape, generator)
+            made[name] = drawn[axes].repeat_interleave(factor, -1)
     return made
 
 
@@ -71,10 +81,13 @@ def prefixes(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 def masks_of(graph: Graph, inputs: Mapping[str, Tensor]) -> Masks:
     """Return the masks of the padding of each time axis that has any."""
-    return {
-        axis: [(graph.inputs[name].axes, inputs[name]) for name in names]
-        for axis, names in mask_inputs(graph).items()
-    }
+    found: dict[str, list[tuple[tuple[Axis, ...], Tensor]]] = {}
+    for axis, names in mask_inputs(graph).items():
+        for name in names:
+            type_ = graph.inputs[name]
+            mask = inputs[name][..., :: _masked(type_)[1]]
+            found.setdefault(axis, []).append(((*type_.axes[:-1], axis), mask))
+    return found
 
 
 def comparable(type_: ValueType, masks: Collection[str]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...data.symbols import Vocabulary
+from ...data.symbols import Vocabulary, lacking
 from ...data.treebank.linearization import WORD
 from ...data.treebank.reader import source_text
 from ...data.treebank.trees import Leaf, Tree
@@ -92,5 +92,7 @@ def by_length(
             continue
         if len(ids) > most and warn is not None:
             warn(start + place + 1, f"truncated from {len(ids)} to {most} tokens")
+        if warn is not None and (problem := lacking(source, texts[place], ids, "the sentence")):
+            warn(start + place + 1, problem)
         found.append((place, ids[:most]))
     return sorted(found, key=lambda one: -len(one[1]))

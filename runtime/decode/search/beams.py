@@ -12,11 +12,12 @@ The model and the search loop are in `search.py`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from ..settings import Hypothesis, SearchSettings
+from ..settings import Hypothesis, SearchSettings, TextOf, different
 from .constraints import Inclusion
 from .penalty import length_penalty
 
@@ -35,6 +36,7 @@ class Beams:
         *,
         eos: int,
         include: Inclusion | None = None,
+        text_of: TextOf | None = None,
     ) -> None:
         """Begin with one live hypothesis per sentence, in its first beam position.
 
@@ -43,10 +45,12 @@ class Beams:
             settings: `beam` over `groups` is the number K of beam positions.
             eos: the token that ends a sentence.
             include: phrases that every output must contain.
+            text_of: the text of tokens; of ended hypotheses with the same text only the best stays.
         """
         sentences, device = len(max_lengths_N), max_lengths_N.device
         beam = settings.beam // settings.groups
         self.settings, self.eos, self.include = settings, eos, include
+        self.text_of = text_of
         self.nbest = min(settings.nbest, beam)
         self.limit_N = max_lengths_N
         self.ceiling_N = self._penalty(max_lengths_N)
@@ -61,6 +65,8 @@ class Beams:
         self.score_NK, self.log_p_NK = dead_NK.clone(), dead_NK.clone()
         self.ended_at_NK = torch.zeros_like(self.own_place_NK)
         self.ended_from_NK = torch.zeros_like(self.own_place_NK)
+        self.texts: list[list[str]] = [[""] * beam for _ in range(sentences)]
+        """Texts of the ended hypotheses, if they must differ; meaningless without a score."""
         self.tokens: list[Tensor] = []
         self.parents: list[Tensor] = []
 
@@ -78,7 +84,8 @@ class Beams:
         Args:
             log_p_RV: log probabilities of the next token of every row.
             taken_NV: how often earlier groups took each token at this step.
-            written_RL: tokens that every row has written; used if phrases must be included.
+            written_RL: tokens that every row has written; used if phrases must be included, or if
+                texts must differ.
 
         Returns:
             For each live beam position its new token and the position that it continues.
@@ -94,38 +101,48 @@ class Beams:
             choice_NC = self._shared_out(
                 log_p_NC, token_NC, parent_NC, written_RL, include=self.include
             )
-        return self._extend(choice_NC, log_p_NC, token_NC, parent_NC)
+        return self._extend(choice_NC, log_p_NC, token_NC, parent_NC, written_RL)
 
     def looked_at(self, vocabulary: int) -> int:
         """Return how many of the best continuations of each row can be selected."""
         # The 2 K best of a sentence are among the 2 K best of each of its rows.
         return min(2 * self.live_NK.size(1), vocabulary)
 
-    def extend_by(self, best_RC: Tensor, token_RC: Tensor) -> tuple[Tensor, Tensor]:
+    def extend_by(
+        self, best_RC: Tensor, token_RC: Tensor, written_RL: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Take one step, as `extend` does, given only the best continuations.
 
         Args:
             best_RC: log probabilities of the best continuations, `looked_at` of them per row.
             token_RC: their tokens.
+            written_RL: as for `extend`.
         """
         log_p_NC, token_NC, parent_NC = self._of_sentences(best_RC, token_RC)
-        return self._extend(log_p_NC, log_p_NC, token_NC, parent_NC)
+        return self._extend(log_p_NC, log_p_NC, token_NC, parent_NC, written_RL)
 
     def _extend(
-        self, choice_NC: Tensor, log_p_NC: Tensor, token_NC: Tensor, parent_NC: Tensor
+        self,
+        choice_NC: Tensor,
+        log_p_NC: Tensor,
+        token_NC: Tensor,
+        parent_NC: Tensor,
+        written_RL: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Continue the best candidates by `choice_NC`; ended candidates compete for the results."""
         self.length += 1
-        beam, was_open_N1 = self.live_NK.size(1), self.open_N[:, None]
+        beam = self.live_NK.size(1)
         ends_NC = token_NC == self.eos
         may_end_NC = ends_NC
         if self.settings.ends == "best":
             may_end_NC = ends_NC & (torch.arange(ends_NC.size(1), device=ends_NC.device) < beam)
 
-        self._finish(log_p_NC.masked_fill(~may_end_NC, -torch.inf), parent_NC)
+        self._finish(log_p_NC.masked_fill(~may_end_NC, -torch.inf), parent_NC, written_RL)
         index_NK = choice_NC.masked_fill(ends_NC, -torch.inf).topk(beam).indices
         live_NK = log_p_NC.masked_fill(ends_NC, -torch.inf).gather(1, index_NK)
-        self.live_NK = live_NK.where(was_open_N1, self.live_NK)
+        # Where every token is banned, the hypotheses stop before it.
+        self.open_N = self.open_N & (live_NK.amax(1) > -torch.inf)
+        self.live_NK = live_NK.where(self.open_N[:, None], self.live_NK)
         self.live_length_N = self.live_length_N + self.open_N
         token_NK, parent_NK = token_NC.gather(1, index_NK), parent_NC.gather(1, index_NK)
         self.tokens.append(token_NK)
@@ -212,13 +229,16 @@ class Beams:
         # The best candidate of each coverage comes first, then each second best, and so on.
         return (open_NC / (1.0 - open_NC) - rank_NC).where(open_NC > -torch.inf, -torch.inf)
 
-    def _finish(self, log_p_NC: Tensor, parent_NC: Tensor) -> None:
+    def _finish(self, log_p_NC: Tensor, parent_NC: Tensor, written_RL: Tensor | None) -> None:
         """Let the candidates that end compete with the hypotheses that ended before.
 
         A sentence that has stopped keeps its own hypotheses in their order: `topk` may swap
         ties, and a result must not depend on how long other sentences take.
         """
         score_NC = log_p_NC / self._penalty(self.length)
+        texts: list[dict[int, str]] = []
+        if self.text_of is not None and written_RL is not None:
+            score_NC, texts = self._of_new_texts(score_NC, parent_NC, written_RL, self.text_of)
         best_NK, index_NK = torch.cat((self.score_NK, score_NC), 1).topk(self.score_NK.size(1))
         open_N1 = self.open_N[:, None]
 
@@ -230,6 +250,39 @@ class Beams:
         self.log_p_NK = chosen(self.log_p_NK, log_p_NC)
         self.ended_from_NK = chosen(self.ended_from_NK, parent_NC)
         self.ended_at_NK = chosen(self.ended_at_NK, torch.full_like(parent_NC, self.length))
+        for sentence, by_place in enumerate(texts):
+            if by_place:
+                old = dict(enumerate(self.texts[sentence])) | by_place
+                self.texts[sentence] = [old.get(at, "") for at in index_NK[sentence].tolist()]
+
+    def _of_new_texts(
+        self, score_NC: Tensor, parent_NC: Tensor, written_RL: Tensor, text_of: TextOf
+    ) -> tuple[Tensor, list[dict[int, str]]]:
+        """Return the scores of candidates that end, minus infinity where their text is not new.
+
+        Where a candidate is better than the ended hypothesis with its text, it replaces that.
+
+        Returns:
+            The scores, and for each sentence the texts of the other candidates, by their places
+            after the K ended hypotheses.
+        """
+        beam = self.score_NK.size(1)
+        possible_NC = (score_NC > self.score_NK[:, -1:]) & self.open_N[:, None]
+        written = written_RL.unflatten(0, (-1, beam))
+        score_NC = score_NC.masked_fill(~possible_NC, -torch.inf)
+        texts: list[dict[int, str]] = [{} for _ in self.texts]
+        for sentence, place in possible_NC.nonzero().tolist():
+            text = text_of(written[sentence, parent_NC[sentence, place]].tolist())
+            scores = self.score_NK[sentence]
+            same = [at for at in range(beam) if self.texts[sentence][at] == text]
+            if text in texts[sentence].values() or any(
+                scores[at] >= score_NC[sentence, place] for at in same
+            ):
+                score_NC[sentence, place] = -torch.inf
+                continue
+            scores[same] = -torch.inf
+            texts[sentence][beam + place] = text
+        return score_NC, texts
 
     def results(self) -> list[list[Hypothesis]]:
         """Return the hypotheses, best first: the finished ones, or else the unfinished ones.
@@ -241,7 +294,7 @@ class Beams:
         # `eos`, the last token of finished hypotheses, is not stored in the links.
         ended = (self.score_NK, self.log_p_NK, self.ended_at_NK - 1, self.ended_from_NK)
         live = (
-            self.live_NK / self._penalty(self.live_length_N)[:, None],
+            self.live_NK / self._penalty(self.live_length_N.clamp(min=1))[:, None],
             self.live_NK,
             self.live_length_N[:, None].expand_as(self.live_NK),
             self.own_place_NK,
@@ -263,18 +316,24 @@ class Beams:
                 together = sorted((*finished, *unfinished), key=lambda one: -one[0])
             else:
                 together = finished or unfinished
-            found.append(
-                [
-                    Hypothesis(
-                        tokens=_spelled(links, sentence, length, place),
-                        log_probability=log_p,
-                        score=score,
-                        finished=ended,
-                    )
-                    for score, log_p, length, place, ended in together[:beam]
-                ]
-            )
+            hypotheses = [
+                Hypothesis(
+                    tokens=_spelled(links, sentence, length, place),
+                    log_probability=log_p,
+                    score=score,
+                    finished=ended,
+                )
+                for score, log_p, length, place, ended in together
+            ]
+            found.append(of_different_texts(hypotheses, self.text_of)[:beam])
         return found
+
+
+def of_different_texts(
+    hypotheses: Iterable[Hypothesis], text_of: TextOf | None
+) -> list[Hypothesis]:
+    """Return the first hypothesis of each text; without texts, of each sequence of tokens."""
+    return different(hypotheses, lambda one: text_of(one.tokens) if text_of else one.tokens)
 
 
 def _spelled(

@@ -64,14 +64,40 @@ class Avoidance:
         self._next: dict[tuple[int, _State, int], _State] = {}
         self._banned: dict[tuple[int, _State, bool], Tensor] = {}
 
-    def processor(self, limits_R: Tensor) -> LogitsProcessor:
-        """Return a logits processor for rows that end at their limits at the latest."""
+    def required(self, texts: Iterable[Sequence[int]]) -> list[str]:
+        """Return the phrases that one of some texts contains, given their tokens."""
+        spelled = ["".join(self._texts[token] or "" for token in text) + " " for text in texts]
+        return [self._phrases[which] for which in self._within(spelled)]
+
+    def _within(self, texts: Iterable[str]) -> frozenset[int]:
+        """Return which phrases one of some texts contains."""
+        start = _State(frozenset(), in_word=False)
+        return frozenset(
+            which
+            for text in texts
+            for which in range(len(self._phrases))
+            if self._read(which, start, text)[1]
+        )
+
+    def processor(
+        self, limits_R: Tensor, required: Sequence[Sequence[Sequence[int]]] = ()
+    ) -> LogitsProcessor:
+        """Return a logits processor for rows that end at their limits at the latest.
+
+        Args:
+            limits_R: maximum tokens of every row.
+            required: tokens of the texts that every row must contain; phrases in them are not
+                banned in that row.
+        """
         limits = limits_R.tolist()
+        permitted = [self.required(texts) for texts in required] or [[]] * len(limits)
 
         def processor(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
             last = written_RL.size(1) + 1
             for row, tokens in enumerate(written_RL.tolist()):
-                for which in range(len(self._phrases)):
+                for which, phrase in enumerate(self._phrases):
+                    if phrase in permitted[row]:
+                        continue
                     state = _State(frozenset(), in_word=False)
                     for token in tokens:
                         state = self._after(which, state, token)
@@ -127,6 +153,8 @@ class Standing(NamedTuple):
 
     met: int
     """Phrase tokens in the sequence, including those of a phrase begun at its end."""
+    begun: int
+    """Tokens at its end that begin a phrase."""
     missing: int
     """Tokens of the phrases that the sequence does not contain completely."""
     next: frozenset[int]
@@ -137,7 +165,7 @@ def standing(tokens: Sequence[int], phrases: Sequence[Sequence[int]]) -> Standin
     """Return the progress of a token sequence.
 
     >>> standing([7, 1, 2, 3], [[1, 2], [3, 4]])
-    Standing(met=3, missing=2, next=frozenset({4}))
+    Standing(met=3, begun=1, missing=2, next=frozenset({4}))
     """
     left, met = [], 0
     for phrase in phrases:
@@ -147,7 +175,7 @@ def standing(tokens: Sequence[int], phrases: Sequence[Sequence[int]]) -> Standin
             left.append(phrase)
     begun = max((_begun(tokens, phrase) for phrase in left), default=0)
     following = {p[begun] for p in left if _begun(tokens, p) == begun}
-    return Standing(met + begun, sum(map(len, left)), frozenset(following))
+    return Standing(met + begun, begun, sum(map(len, left)), frozenset(following))
 
 
 def _holds(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
@@ -184,6 +212,8 @@ class Inclusion:
     limits: Sequence[int]
     """Maximum tokens of each sentence's outputs, including the end token."""
     eos: int
+    no_repeat: int = 0
+    """Length of n-grams that may not occur twice, except in the phrases; 0 for no limit."""
     _known: dict[tuple[int, tuple[int, ...]], Standing] = field(default_factory=dict)
 
     @property
@@ -198,8 +228,19 @@ class Inclusion:
             self._known[key] = standing(tokens, self.phrases[sentence])
         return self._known[key]
 
-    def __call__(self, log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
-        """Ban an early end, and tokens that leave too little length for the phrases."""
+    def next(self, row: int, tokens: Sequence[int]) -> frozenset[int]:
+        """Return the tokens with which a row continues a phrase, or begins another."""
+        return self.of(row // self.rows_each, tokens).next
+
+    def __call__(
+        self, log_p_RV: Tensor, written_RL: Tensor, free_RV: Tensor | None = None
+    ) -> Tensor:
+        """Ban an early end, and tokens that leave too little length for the phrases.
+
+        A phrase that repeats an n-gram must be completed once it is begun, so that nothing else
+        repeats one.  The arguments are those of a `Requirement`.
+        """
+        free_RV = log_p_RV if free_RV is None else free_RV
         position = written_RL.size(1)
         for row, tokens in enumerate(written_RL.tolist()):
             sentence = row // self.rows_each
@@ -208,9 +249,22 @@ class Inclusion:
                 continue
             log_p_RV[row, self.eos] = NEVER
             # Any other token could break off a begun phrase, which must then be written again.
-            if self.limits[sentence] - 1 - position <= now.missing:
-                wanted = list(now.next)
-                kept = log_p_RV[row, wanted].clone()
+            is_last_chance = self.limits[sentence] - 1 - position <= now.missing
+            if is_last_chance or _repeats(tokens, now.begun, self.no_repeat):
+                forced = list(now.next)
+                log_p_M = free_RV[row, forced].clone()
                 log_p_RV[row] = NEVER
-                log_p_RV[row, wanted] = kept
+                log_p_RV[row, forced] = log_p_M
         return log_p_RV
+
+
+def _repeats(tokens: Sequence[int], last: int, size: int) -> bool:
+    """Return whether one of the last tokens ends an n-gram of a size that occurred before.
+
+    >>> _repeats([5, 6, 5], last=1, size=1), _repeats([5, 6, 7], last=1, size=1)
+    (True, False)
+    """
+    if not size:
+        return False
+    runs = [tuple(tokens[start : start + size]) for start in range(len(tokens) - size + 1)]
+    return any(run in runs[:place] for place, run in list(enumerate(runs))[-last:] if last)

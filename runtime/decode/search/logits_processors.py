@@ -1,5 +1,7 @@
 """Logits processors: restrict the next tokens, given the tokens that each row has written.
 
+What an output must contain wins over all other restrictions (`winning`).
+
 A processor is a function of log probabilities and of the tokens written so far.  It bans a
 token by setting its log probability to minus infinity and leaves the others unchanged, so
 the score of an output equals its score under forced decoding.  It has no state between
@@ -13,7 +15,8 @@ Axes in this file, also used as suffixes of tensor names:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -37,8 +40,41 @@ def chained(processors: Sequence[LogitsProcessor]) -> LogitsProcessor | None:
     return processor
 
 
-def no_repeat(size: int) -> LogitsProcessor:
+class Requirement(Protocol):
+    """Forces tokens of an output."""
+
+    def __call__(
+        self, log_p_RV: Tensor, written_RL: Tensor, free_RV: Tensor | None = None, /
+    ) -> Tensor:
+        """Ban all tokens but forced ones, whose log probabilities are those of `free_RV`.
+
+        Args:
+            log_p_RV: log probabilities, which other processors may have changed.
+            written_RL: tokens written.
+            free_RV: log probabilities before the other processors; None is `log_p_RV`.
+        """
+
+
+def winning(bans: LogitsProcessor | None, required: Requirement) -> LogitsProcessor:
+    """Return a processor that applies bans, and then a requirement that wins over them."""
+    if bans is None:
+        return required
+
+    def processor(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        free_RV = log_p_RV.clone()  # processors may change it
+        return required(bans(log_p_RV, written_RL), written_RL, free_RV)
+
+    return processor
+
+
+def no_repeat(
+    size: int, required: Callable[[int, Sequence[int]], Collection[int]] | None = None
+) -> LogitsProcessor:
     """Ban every token that would repeat an n-gram of length `size`.
+
+    Args:
+        size: length of the n-grams.
+        required: returns the tokens that are not banned, given a row and its tokens.
 
     Source: Paulus et al. 2017, section 2.5.
     """
@@ -50,7 +86,12 @@ def no_repeat(size: int) -> LogitsProcessor:
         last_Rn = written_RL[:, written_RL.size(1) - size + 1 :]
         same_RL = (runs_RLn[:, :, :-1] == last_Rn[:, None]).all(-1)
         rows_M, places_M = same_RL.nonzero(as_tuple=True)
+        free_RV = None if required is None else log_p_RV.clone()
         log_p_RV[rows_M, runs_RLn[rows_M, places_M, -1]] = NEVER
+        if required is not None and free_RV is not None:
+            for row in set(rows_M.tolist()):
+                exempt = list(required(row, written_RL[row].tolist()))
+                log_p_RV[row, exempt] = free_RV[row, exempt]
         return log_p_RV
 
     return processor
@@ -85,17 +126,20 @@ class Beginning:
         self.until = max((len(prefix) for prefix in prefixes), default=0)
         """Number of tokens after which nothing is banned any more."""
 
-    def __call__(self, log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
-        """Ban all tokens except the forced one, within the prefix."""
+    def __call__(
+        self, log_p_RV: Tensor, written_RL: Tensor, free_RV: Tensor | None = None
+    ) -> Tensor:
+        """Ban all tokens except the forced one, within the prefix; see `Requirement`."""
+        free_RV = log_p_RV if free_RV is None else free_RV
         position = written_RL.size(1)
         if position >= self.until:
             return log_p_RV
         for sentence, prefix in enumerate(self._prefixes):
             if position < len(prefix):
                 rows = slice(sentence * self._rows_each, (sentence + 1) * self._rows_each)
-                wanted = log_p_RV[rows, prefix[position]].clone()
+                forced = free_RV[rows, prefix[position]].clone()
                 log_p_RV[rows] = NEVER
-                log_p_RV[rows, prefix[position]] = wanted
+                log_p_RV[rows, prefix[position]] = forced
         return log_p_RV
 
 

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from ..active_rows import ActiveRows, Cancelled, Stepper
-from ..settings import Hypothesis, Penalty, SearchSettings
-from .beams import Beams
+from ..settings import Hypothesis, Penalty, SearchSettings, TextOf
+from .beams import Beams, of_different_texts
 from .constraints import Inclusion
-from .logits_processors import LogitsProcessor, chained, still
+from .logits_processors import LogitsProcessor, still
 from .penalty import length_penalty
 from .sampling import Sampler
 from .top_k import BannedTokens
@@ -94,8 +94,11 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
     processor: LogitsProcessor | None = None,
     never: Collection[int] = (),
     cancelled: Cancelled | None = None,
+    text_of: TextOf | None = None,
 ) -> list[list[Hypothesis]]:
     """Sample `beam` outputs of each sentence, and return the `nbest` with the best scores.
+
+    They have different texts, so there may be fewer.
 
     Args:
         stepper: a stepper with `settings.beam` rows per sentence.
@@ -108,6 +111,7 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
         processor: logits processor; the remaining probabilities are renormalized before a draw.
         never: other tokens that are never chosen.
         cancelled: as in `greedy`.
+        text_of: the text of tokens; by default, other tokens are another text.
     """
     limit, beam = _longest(stepper, max_lengths_N), settings.beam
     found = _written(
@@ -124,7 +128,10 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
         cancelled=cancelled,
     )
     rows = [found[start : start + beam] for start in range(0, len(found), beam)]
-    return [sorted(row, key=lambda one: -one.score)[: settings.nbest] for row in rows]
+    return [
+        of_different_texts(sorted(row, key=lambda one: -one.score), text_of)[: settings.nbest]
+        for row in rows
+    ]
 
 
 def _written(  # noqa: PLR0913 - all by name but three
@@ -147,7 +154,7 @@ def _written(  # noqa: PLR0913 - all by name but three
     active, sentences = ActiveRows(stepper, len(limits_R), cancelled), stepper.rows
     token_R = torch.full_like(limits_R, first)
     ended_R = torch.zeros_like(limits_R, dtype=torch.bool)
-    open_R = ~ended_R
+    stuck_R, open_R = ended_R, ~ended_R
     log_p_R = torch.zeros_like(limits_R, dtype=torch.float32)
     length_R = torch.zeros_like(limits_R)
     written_RL = limits_R.new_empty((len(limits_R), 0))
@@ -164,19 +171,22 @@ def _written(  # noqa: PLR0913 - all by name but three
             token_R1 = (log_p_RV.argmax(-1) if choose is None else choose(log_p_RV))[:, None]
             gain_R1 = log_p_RV.gather(1, token_R1)
         token_R = token_R1[:, 0]
+        # Where every token is banned, the output stops before it.
+        stuck_R = stuck_R | (open_R & (gain_R1[:, 0] == -torch.inf))
+        open_R = open_R & ~stuck_R
         log_p_R = torch.where(open_R, log_p_R + gain_R1[:, 0], log_p_R)
         length_R = length_R + open_R
         ended_R = ended_R | (open_R & (token_R == banned.eos))
         token_R = token_R.masked_fill(~open_R, pad)
         written_RL = torch.cat((written_RL, token_R[:, None]), 1)
-        open_NK = (~ended_R & (length_R < limits_R)).view(sentences, -1)
+        open_NK = (~ended_R & ~stuck_R & (length_R < limits_R)).view(sentences, -1)
         wanted_N = active.wanted(open_NK.any(1))
         open_R = (open_NK & wanted_N[:, None]).flatten()
         left = int(wanted_N.sum())
         if not left:
             break
         active.narrow(wanted_N, left)
-    score_R = log_p_R / penalty_of(length_R)
+    score_R = log_p_R / penalty_of(length_R.clamp(min=1))
     return [
         Hypothesis(
             tokens=tuple(tokens[: length - ended]),
@@ -208,6 +218,7 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     include: Inclusion | None = None,
     never: Collection[int] = (),
     cancelled: Cancelled | None = None,
+    text_of: TextOf | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the best hypotheses of each sentence until no other can become the best.
 
@@ -228,15 +239,18 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
         eos: the token that ends a sentence.
         pad: fed to sentences that have stopped; never chosen, unless it is `eos`.
         max_lengths_N: maximum tokens of each output, including `eos`; on the stepper's device.
-        processor: logits processor.
+        processor: logits processor, which also applies `include`.
         include: phrases that every output must contain; beam positions are divided accordingly.
         never: other tokens that are never chosen.
         cancelled: returns the sentences that need not be continued; the hypotheses returned for
             them are meaningless.
+        text_of: the text of tokens.  Where several hypotheses are wanted, the best one of each text
+            counts; the search goes on until there are enough, or the maximum length is reached.
 
     Returns:
-        For each sentence between one and `nbest` hypotheses, best first: the finished ones, or the
-        unfinished ones if none finished within the maximum length.
+        For each sentence between one and `nbest` hypotheses with different texts, best first: the
+        finished ones, or the unfinished ones if none finished within the maximum length, or before
+        every token was banned.
 
     Source: Vaswani et al. 2017, section 6.1; tensor2tensor `beam_search.py`; groups:
     Vijayakumar et al. 2016, section 3; required phrases: Post & Vilar 2018, section 3.
@@ -251,16 +265,19 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
             alpha=settings.alpha,
             penalty=settings.penalty,
             min_length=settings.min_length,
-            processor=_both(processor, include),
+            processor=processor,
             never=never,
             cancelled=cancelled,
         )
         return [[hypothesis] for hypothesis in found]
     limit = _longest(stepper, max_lengths_N)
-    processor = _both(processor, include)
     sentences, groups = len(max_lengths_N), settings.groups
     each = settings.beam // groups
-    beams = [Beams(max_lengths_N, settings, eos=eos, include=include) for _ in range(groups)]
+    text_of = text_of if settings.nbest > 1 else None
+    beams = [
+        Beams(max_lengths_N, settings, eos=eos, include=include, text_of=text_of)
+        for _ in range(groups)
+    ]
     own_NK = torch.arange(sentences * settings.beam, device=max_lengths_N.device).view(
         sentences, settings.beam
     )
@@ -276,7 +293,8 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
         if now is None and groups == 1:
             count = beams[0].looked_at(logits_MV.size(1))
             best = banned.best(logits_MV, position, count, active.rows_M)
-            token_NK, place_NK = beams[0].extend_by(*map(active.spread, best))
+            best_RC, token_RC = map(active.spread, best)
+            token_NK, place_NK = beams[0].extend_by(best_RC, token_RC, written_RL)
         else:
             log_p_RV = active.spread(banned.log_probabilities(logits_MV, position, active.rows_M))
             if now is not None:
@@ -295,14 +313,9 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
             active.reorder(row_NK.flatten())
         active.narrow(open_N, left)
         token_R = token_NK.masked_fill(~open_NK, pad).flatten()
-        if processor is not None:
+        if processor is not None or text_of is not None:
             written_RL = torch.cat((written_RL[row_NK.flatten()], token_R[:, None]), 1)
-    return _merged([one.results() for one in beams], settings)
-
-
-def _both(processor: LogitsProcessor | None, include: Inclusion | None) -> LogitsProcessor | None:
-    """Return one processor that applies both, `include` last."""
-    return chained([one for one in (processor, include) if one is not None])
+    return _merged([one.results() for one in beams], settings, text_of)
 
 
 def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple[Tensor, Tensor]:
@@ -328,9 +341,9 @@ def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple
 
 
 def _merged(
-    groups: list[list[list[Hypothesis]]], settings: SearchSettings
+    groups: list[list[list[Hypothesis]]], settings: SearchSettings, text_of: TextOf | None
 ) -> list[list[Hypothesis]]:
-    """Return the best hypotheses of each sentence, without duplicates.
+    """Return the best hypotheses of each sentence, with different texts.
 
     Only finished hypotheses if there are any, unless truncated ones count as finished.
     """
@@ -339,7 +352,7 @@ def _merged(
     for parts in zip(*groups, strict=True):
         together = [one for part in parts for one in part]
         together.sort(key=lambda one: (apart and not one.finished, -one.score))
-        once = list({one.tokens: one for one in reversed(together)}.values())[::-1]
+        once = of_different_texts(together, text_of)
         if apart and once[0].finished:
             once = [one for one in once if one.finished]
         found.append(once[: settings.nbest])

@@ -23,7 +23,7 @@ from ...codegen.generated import program_of
 from ...compile.decoder import passes_of
 from ..active_rows import rows_of
 from ..search.logits_processors import NEVER, LogitsProcessor
-from ..settings import Hypothesis
+from ..settings import Hypothesis, TextOf
 
 if TYPE_CHECKING:
     from ..forced_prefix import Reading
@@ -55,6 +55,11 @@ class Reduced:
             return processor(log_p_RV, self.ids[written_RL])[:, self.ids]
 
         return narrowed
+
+    def text_of(self, text_of: TextOf) -> TextOf:
+        """Return the text of places in the reduced vocabulary, given that of ids."""
+        ids: list[int] = self.ids.tolist()
+        return lambda places: text_of([ids[place] for place in places])
 
     def hypotheses(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[Hypothesis]]:
         """Return hypotheses with the ids of the vocabulary."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 from weft.runtime import api
 from weft.runtime.decode import translate as translate_module
-from weft.runtime.decode.settings import Hypothesis
-from weft.runtime.decode.translate import Translator, recurring
+from weft.runtime.decode.settings import Hypothesis, search_settings
+from weft.runtime.decode.translate import TranslationRequest, Translator, recurring
 from weft.runtime.system.arriving import Arriving
 from weft.specs.findings import InputError
 
@@ -122,6 +123,138 @@ def test_too_long_a_line_is_cut_with_a_warning(
     assert [line for line, _ in warnings] == [2]
     assert "truncated to 6" in warnings[0][1]
     assert found[0] == model.translate(["sun"])[0]
+
+
+def test_scoring_truncates_a_source_as_translating_does(
+    model: api.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says so, with the line."""
+    length = len(model.translator.source.encode("moon moon"))
+    monkeypatch.setattr(translate_module, "LONGEST_SOURCE", length)
+    warnings: list[tuple[int, str]] = []
+
+    short, long = model.score(
+        [("moon moon", "sun"), ("moon " * 30, "sun")],
+        warn=lambda line, text: warnings.append((line, text)),
+    )
+
+    assert long.score == pytest.approx(short.score, abs=1e-4)
+    assert [line for line, _ in warnings] == [2]
+    assert f"truncated to {length}" in warnings[0][1]
+
+
+@pytest.mark.parametrize(
+    ("request_", "what"),
+    [
+        (TranslationRequest("sun 日本 sun"), "the source"),
+        (TranslationRequest("sun", begin="日本 sun"), "the prefix"),
+        (TranslationRequest("sun", include=["日本"]), "a required phrase"),
+    ],
+)
+def test_what_the_vocabulary_lacks_is_named(
+    model: api.Model, request_: TranslationRequest, what: str
+) -> None:
+    """Once for each text, with the line."""
+    warnings: list[tuple[int, str]] = []
+
+    model.translate(["moon", request_], warn=lambda line, text: warnings.append((line, text)))
+
+    assert [line for line, _ in warnings] == [2]
+    assert "日" in warnings[0][1]
+    assert f"of {what}" in warnings[0][1]
+
+
+def test_a_phrase_to_avoid_that_no_output_can_contain_is_named(model: api.Model) -> None:
+    """The setting has no effect."""
+    search = model.translator.search.model_copy(update={"avoid": ("日本",)})
+    warnings: list[str] = []
+
+    list(
+        replace(model.translator, search=search, _avoidance=[]).translate(
+            ["sun", "moon"], warn=lambda _, text: warnings.append(text)
+        )
+    )
+
+    assert len(warnings) == 1
+    assert "'avoid'" in warnings[0]
+
+
+REQUIRED = [
+    TranslationRequest("sun moon tree", begin="moon moon moon"),
+    TranslationRequest("sun moon tree", include=["moon moon moon"]),
+    TranslationRequest("sun moon tree", begin="moon", include=["moon sun moon"]),
+    TranslationRequest("sun", begin="moon sun " * 10),
+]
+FORBIDDING: dict[str, dict[str, Any]] = {
+    "no_repeat": {"no_repeat": 1},
+    "avoid": {"avoid": ("moon",)},
+    "both": {"no_repeat": 1, "avoid": ("moon moon", "sun moon")},
+    "max_length": {"max_length": 1},
+    "no length": {"max_factor": 0.0, "max_extra": 0},
+    "min_length": {"min_length": 30, "no_repeat": 1, "max_length": 40},
+}
+
+
+@pytest.mark.parametrize("ways", [{"beam": 1}, {"beam": 4}, {"beam": 3, "sample": {}}])
+@pytest.mark.parametrize("forbidding", FORBIDDING)
+def test_required_text_wins_over_every_setting(
+    model: api.Model, forbidding: str, ways: dict[str, Any]
+) -> None:
+    """Every output has it, and a finite score."""
+    search = search_settings({**FORBIDDING[forbidding], **ways, "nbest": ways["beam"]})
+    translator = replace(model.translator, search=search, _avoidance=[])
+
+    for request, found in zip(REQUIRED, translator.hypotheses(REQUIRED), strict=True):
+        for one in found:
+            text = translator.target.decode(one.tokens)
+            assert text.startswith(request.begin.strip())
+            assert all(phrase in text for phrase in request.include)
+            assert math.isfinite(one.log_probability)
+
+
+def test_only_the_required_text_may_repeat(model: api.Model) -> None:
+    """The other words of the output occur once."""
+    search = search_settings({"beam": 4, "no_repeat": 1})
+    translator = replace(model.translator, search=search)
+    request = TranslationRequest("sun moon tree river", include=["moon moon"])
+
+    [[best]] = translator.hypotheses([request])
+
+    words = translator.target.decode(best.tokens).split()
+    at = " ".join(words).index("moon moon")
+    others = " ".join(words)[:at].split() + " ".join(words)[at + len("moon moon") :].split()
+    assert len(set(others)) == len(others)
+
+
+def test_a_ban_that_the_required_text_breaks_is_named(model: api.Model) -> None:
+    """The ban holds in the other lines."""
+    search = search_settings({"beam": 4, "avoid": ("moon",)})
+    translator = replace(model.translator, search=search, _avoidance=[])
+    warnings: list[tuple[int, str]] = []
+
+    found = list(
+        translator.translate(
+            ["moon moon", TranslationRequest("sun", begin="moon")],
+            warn=lambda line, text: warnings.append((line, text)),
+        )
+    )
+
+    assert "moon" not in found[0]
+    assert found[1].startswith("moon")
+    assert warnings == [(2, "'avoid' bans 'moon', but the required text has it, and wins")]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_where_every_token_is_banned_the_output_stops(model: api.Model, beam: int) -> None:
+    """All words once, and then nothing is left: the score stays finite."""
+    search = search_settings({"beam": beam, "no_repeat": 1, "min_length": 60, "max_length": 90})
+    translator = replace(model.translator, search=search)
+
+    [found] = translator.hypotheses(["sun moon"])
+
+    assert not found[0].finished
+    assert len(set(found[0].tokens)) == len(found[0].tokens)
+    assert math.isfinite(found[0].score)
 
 
 def test_output_is_bounded_by_input_plus_extra(model: api.Model) -> None:

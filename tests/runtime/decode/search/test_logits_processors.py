@@ -189,7 +189,9 @@ def test_outputs_contain_the_required_phrases(
     limits = [sum(map(len, each)) + 1 + seed % 4 for each in wanted]
     include = Inclusion(wanted, beam, limits, EOS)
 
-    found = searched(model, limits, SearchSettings(beam=beam, nbest=beam), include=include)
+    found = searched(
+        model, limits, SearchSettings(beam=beam, nbest=beam), processor=include, include=include
+    )
 
     for sentence, hypotheses in enumerate(found):
         for one in hypotheses:
@@ -206,7 +208,7 @@ def test_dividing_the_beam_finds_a_better_place_for_a_phrase() -> None:
         model = Chance(1, 6, seed)
         include = Inclusion([[[5, 6]]], 6, [5], EOS)
         search = SearchSettings(beam=6, penalty="none")
-        [[found]] = searched(model, [5], search, include=include)
+        [[found]] = searched(model, [5], search, processor=include, include=include)
         outputs = _all_with([5, 6], 4)
         scores = {one: model.log_probability(0, one, ended=True) for one in outputs}
         finished = max(scores.values())
@@ -282,10 +284,10 @@ def test_a_banned_phrase_matches_complete_words_only() -> None:
 
 def test_the_progress_of_phrases_by_hand() -> None:
     """Complete phrases, the longest begun phrase at the end, and the next tokens."""
-    assert standing([], [[1, 2], [3]]) == (0, 3, {1, 3})
-    assert standing([1], [[1, 2], [3]]) == (1, 3, {2})
-    assert standing([1, 1], [[1, 1, 2]]) == (2, 3, {2})
-    assert standing([1, 3, 1, 2], [[1, 2], [3]]) == (3, 0, frozenset())
+    assert standing([], [[1, 2], [3]]) == (0, 0, 3, {1, 3})
+    assert standing([1], [[1, 2], [3]]) == (1, 1, 3, {2})
+    assert standing([1, 1], [[1, 1, 2]]) == (2, 2, 3, {2})
+    assert standing([1, 3, 1, 2], [[1, 2], [3]]) == (3, 0, 0, frozenset())
 
 
 def test_a_repetition_is_penalized_by_the_setting() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import weft
 from weft.runtime.train.check_run import check_run
-from weft.runtime.train.run import load_run
+from weft.runtime.train.loading import load_run
 
 from ...conftest import write_toy
 
