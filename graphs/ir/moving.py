@@ -7,7 +7,7 @@ values: a template may return moving and fixed values, and a repeat may carry bo
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Collection, Set
 
 from .graph import BlockNode, Graph, Node, RepeatNode, Scope, TemplateNode
 from .traverse import model_of
@@ -79,10 +79,18 @@ def root_moving(graph: Graph) -> frozenset[str]:
     return frozenset(n for n, t in graph.inputs.items() if graph.step_axis in t.axes)
 
 
-def written_ids(graph: Graph) -> str | None:
-    """Return the input of ids that decoding writes: the only one with the step axis, or None."""
+def written_ids(graph: Graph, answered: Collection[str] = ()) -> str | None:
+    """Return the input of ids that decoding writes: the only one with the step axis, or None.
+
+    Args:
+        graph: graph of a model.
+        answered: inputs that the answers fill, of which one is written if several have the axis.
+    """
+    if graph.step_axis is None:
+        return None
     ids = [name for name in root_moving(graph) if graph.inputs[name].kind == "ids"]
-    return ids[0] if graph.step_axis is not None and len(ids) == 1 else None
+    ids = ids if len(ids) == 1 else [name for name in ids if name in answered]
+    return ids[0] if len(ids) == 1 else None
 
 
 def late_values(scope: Scope, moving: frozenset[str]) -> frozenset[str]:

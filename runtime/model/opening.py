@@ -161,9 +161,16 @@ def ensemble(first: Model, others: Sequence[Model]) -> Model:
     Its graph, weights and settings are those of the first model.
 
     Raises:
-        InputError: the models have different tokenizers or classes.
+        InputError: the models have different inputs, tokenizers or classes.
     """
     for other in others:
+        if (reads := _kinds(other)) != (wanted := _kinds(first)):
+            differ = ", ".join(f"'{name}'" for name, _ in sorted(reads ^ wanted))
+            raise InputError(
+                f"the inputs differ from those of the ensemble's first model: {differ}",
+                place=str(other.checkpoint.folder),
+                help="average models with the same inputs, or use one of the two",
+            )
         if other.checkpoint.tokenizers != first.checkpoint.tokenizers:
             raise InputError(
                 "the tokenizer differs from that of the ensemble's first model",
@@ -177,3 +184,8 @@ def ensemble(first: Model, others: Sequence[Model]) -> Model:
                 help="train the models with the same 'classes' of the column",
             )
     return replace(first, others=tuple(other.module for other in others))
+
+
+def _kinds(model: Model) -> set[tuple[str, str]]:
+    """Return the name and the kind of each input."""
+    return {(name, type_.kind) for name, type_ in model.graph.inputs.items()}

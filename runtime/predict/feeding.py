@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.registry import registry
-from ...graphs.ir.moving import root_moving
+from ...graphs.ir.moving import root_moving, written_ids
 from ...graphs.passes.feeding import feeding_by_name, feeding_graph
 from ...graphs.passes.objective import source_among
 from ...specs.findings import InputError
@@ -118,18 +118,20 @@ class Sources:
         later = {*(root_moving(graph) if steps and graph.step_axis is not None else ())}
         if not steps:
             later |= {n for n in graph.inputs if context.answers in _graph(context, [n]).inputs}
-        written = [name for name in later if graph.inputs[name].kind == "ids"]
-        if len(written) != 1:
+        answered = [name for name, column in filled.items() if column == context.answers]
+        ids = [name for name in later if graph.inputs[name].kind == "ids"]
+        written = written_ids(graph, answered) if steps else ids[0] if len(ids) == 1 else None
+        if written is None:
             raise InputError(
                 "this predictor needs a model with one input of ids "
                 + ("of the step axis" if steps else f"that the column '{context.answers}' fills")
-                + f", which it writes; '{graph.name}' has {len(written)}",
+                + f", which it writes; '{graph.name}' has {len(ids)}",
                 place=graph.source,
                 help="use a predictor that fits the model, or declare the input"
                 + (" and set 'step'" if steps else ""),
             )
         masks = tuple(sorted(name for name in later if graph.inputs[name].kind == "mask"))
-        if others := sorted(later.difference(written, masks)):
+        if others := sorted(later.difference([written], masks)):
             raise InputError(
                 f"this predictor cannot fill the input '{others[0]}' of '{graph.name}', because it"
                 " has a value for each token that is written",
@@ -145,7 +147,7 @@ class Sources:
             and isinstance(context.columns[column], TextColumn)
         }
         place, texts_ = graph.source, tuple(sorted(texts))
-        return cls(feeding, context.columns, source_among(texts), texts_, written[0], masks, place)
+        return cls(feeding, context.columns, source_among(texts), texts_, written, masks, place)
 
     @property
     def further(self) -> tuple[str, ...]:
@@ -183,7 +185,7 @@ class Sources:
             InputError: it does.
         """
         if self.further or self.source is None:
-            read = ", ".join(f"'{name}'" for name in self.feeding.columns)
+            read = ", ".join(f"'{name}'" for name in sorted(self.feeding.columns))
             raise InputError(
                 f"the model reads the columns {read}, but {what} have one text each",
                 place=self.place,

@@ -14,6 +14,7 @@ from ....graphs.passes.freeze import trained_weights
 from ....graphs.passes.fuse import is_fusible
 from ....graphs.passes.objective import (
     deployed_graph,
+    feeds_of,
     read_texts,
     source_among,
     trained_models,
@@ -283,7 +284,10 @@ def _predicts(run: Run, graph: Graph) -> Iterator[Finding]:
     ports = set(model.inputs)
     if settings.reads == "fixed":
         ports -= moving
-        for port in sorted(moving - {written_ids(model)}):
+        written = written_ids(
+            model, [p for p, name in feeds_of(graph).items() if name == run.answers]
+        )
+        for port in sorted(moving - {written}):
             if model.inputs[port].kind != "mask":
                 yield Finding(
                     code="R04",

@@ -14,9 +14,12 @@ import weft
 from torch import Tensor
 from weft.graphs.passes.objective import deployed_graph
 from weft.runtime.cli.main import main
+from weft.runtime.model.opening import ensemble
 from weft.runtime.predict.predictor import Context
 from weft.runtime.predict.registry import PREDICTORS
 from weft.runtime.spec.check import graph_of
+from weft.runtime.train.check_run import check_run
+from weft.runtime.train.loading import load_run
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError, SpecError
 
@@ -319,6 +322,43 @@ def test_an_image_is_a_further_column(tmp_path: Path, way: str) -> None:
 
     assert found[0] != pytest.approx(found[1], abs=1e-3)
     assert [answer.score for answer in predictor.answers(rows[::-1])] == pytest.approx(found[::-1])
+
+
+def test_a_text_of_the_positions_that_are_written_is_refused(
+    toy_run_module: Callable[..., Run], tmp_path: Path
+) -> None:
+    """The finding names that input alone, not the one that is written."""
+    written(
+        tmp_path,
+        {"tags": "ids:vocab[B T]"},
+        {
+            "tag_embedding": {
+                "use": "embedding@1",
+                "in": {"ids": "tags"},
+                "params": {"d_model": "=d_model"},
+            },
+            "tagged": {"use": "add@1", "in": {"x": "decoder.x", "z": "tag_embedding.y"}},
+            "both": {"use": "detach@1", "in": {"x": "encoder.x"}},
+        },
+        {"draft": "ids:vocab[B T]"},
+        {},
+        {"tags": "draft"},
+    )
+    model = json.loads((tmp_path / "two-readers.json").read_text())
+    model["patch"].append({"select": "head", "set": {"in.x": "tagged.y"}})
+    (tmp_path / "two-readers.json").write_text(json.dumps(model))
+
+    run, source = load_run(run_with(toy_run_module(), tmp_path, TEXT, draft_of))
+
+    [finding] = check_run(run, source)
+    assert finding.at == "/predict"
+    assert "cannot fill the input 'tags' of 'two-readers'" in finding.problem
+
+
+def test_models_with_other_inputs_are_not_averaged(model: weft.Model, toy_checkpoint: Path) -> None:
+    """The inputs that only one of them has are named."""
+    with pytest.raises(InputError, match="first model: 'notes', 'notes_mask'"):
+        ensemble(model, [weft.open(toy_checkpoint)])
 
 
 def test_an_input_that_only_training_has_is_refused_before_training(
