@@ -27,7 +27,7 @@ class ParquetReader(FilesReader):
         parquet = required("pyarrow.parquet", "parquet", str(path))
         try:
             file: Any = parquet.ParquetFile(path)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # pyarrow raises many types
             problem = f"not a Parquet file: {str(error).partition(chr(10))[0]:.200}"
             raise InputError(problem, place=str(path), help="copy the file again") from error
         with file:
@@ -40,19 +40,20 @@ class ParquetReader(FilesReader):
             number = 0
             batches = file.iter_batches(batch_size=ROWS, columns=list(dict.fromkeys(fields)))
             while (batch := _next(batches, f"{path}, row {number + 1}")) is not None:
-                for values in batch.to_pylist():
+                for values in batch:
                     number += 1
                     yield Record(values, f"{path}, row {number}")
 
 
-def _next(batches: Iterator[Any], place: str) -> Any:
+def _next(batches: Iterator[Any], place: str) -> list[dict[str, Any]] | None:
     """Return the next batch of rows, or None after the last one.
 
     Raises:
         InputError: the file is damaged.
     """
     try:
-        return next(batches, None)
-    except (OSError, ValueError) as error:
+        batch = next(batches, None)
+        return None if batch is None else list(batch.to_pylist())
+    except Exception as error:  # pyarrow raises many types; a text may not be UTF-8
         problem = f"the file is damaged: {str(error).partition(chr(10))[0]:.200}"
         raise InputError(problem, place=place, help="copy the file again") from error

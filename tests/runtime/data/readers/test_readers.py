@@ -273,6 +273,32 @@ def test_parquet_rows_are_records(tmp_path: Path) -> None:
         read(tmp_path, split, "text")
 
 
+def test_two_columns_of_parquet_with_one_name_are_refused(tmp_path: Path) -> None:
+    """A row would have the value of the last one."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrays = [pyarrow.array(["a"]), pyarrow.array(["b"])]
+    parquet.write_table(pyarrow.Table.from_arrays(arrays, ["text"] * 2), tmp_path / "a.parquet")
+
+    with pytest.raises(InputError, match="2 fields have the name 'text'"):
+        read(tmp_path, {"parquet": {"files": ["a.parquet"]}}, "text")
+
+
+def test_a_damaged_text_of_parquet_is_refused(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 are read, and cannot be a text."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"text": ["abcdefgh"]})
+    path = tmp_path / "a.parquet"
+    parquet.write_table(table, path, compression="none", write_statistics=False)
+    path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"abc\xffefgh"))
+
+    with pytest.raises(InputError, match="the file is damaged") as caught:
+        read(tmp_path, {"parquet": {"files": ["a.parquet"]}}, "text")
+
+    assert caught.value.place == f"{path}, row 1"
+
+
 @pytest.mark.parametrize(
     ("split", "module", "extra"),
     [
