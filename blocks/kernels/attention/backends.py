@@ -177,9 +177,14 @@ def plain_weights(
 
 
 def flex_serves(query_BHTK: Tensor, *, dropout: float) -> bool:
-    """Return whether FlexAttention applies: no dropout, and on the CPU no gradients."""
+    """Return whether FlexAttention applies: no dropout, and on the CPU no gradients.
+
+    Code that is compiled for the CPU does not contain it either: that needs AVX2.
+    """
+    if query_BHTK.device.type != "cpu":
+        return dropout == 0.0
     needs_grad = torch.is_grad_enabled() and query_BHTK.requires_grad
-    return dropout == 0.0 and not (needs_grad and query_BHTK.device.type == "cpu")
+    return dropout == 0.0 and not (needs_grad or torch.compiler.is_compiling())
 
 
 def flex_attend(  # noqa: PLR0913 - the parts of one formula

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -134,6 +135,27 @@ def test_flex_gives_zeros_for_fully_masked_rows() -> None:
     nothing = torch.zeros(2, 4, dtype=torch.bool)
 
     assert not attend(*drawn(), nothing, cores=FLEX).any()
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("own_compiler")
+def test_code_compiled_for_the_cpu_does_not_need_flex() -> None:
+    """Torch compiles FlexAttention only on processors with AVX2."""
+    graphs = list[torch.fx.GraphModule]()
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    parts = drawn()
+    compiled = torch.compile(attend, backend=backend, dynamic=True)
+    with torch.no_grad():
+        found, expected = compiled(*parts, MASK, cores=FLEX), attend(*parts, MASK)
+
+    torch.testing.assert_close(found, expected)
+    assert not [
+        node for graph in graphs for node in graph.graph.nodes if "flex" in str(node.target)
+    ]
 
 
 def test_unsupported_cases_of_flex_use_another_backend() -> None:
