@@ -183,7 +183,9 @@ def test_alignment_and_attention_agree_with_forced_decoding(
             ids = [target.bos, *(pieces_of(target).index(piece) for piece in one["tokens"])]
             given = pad_rows([source.encode(record["source"])], source.pad, source.eos)
             with recording(model.module) as maps:
-                model.module(given, given != source.pad, torch.tensor([ids]))
+                model.module(
+                    source=given, source_mask=given != source.pad, target=torch.tensor([ids])
+                )
             assert one["attention"].keys() == maps.keys()
             for path, heads in one["attention"].items():
                 torch.testing.assert_close(torch.tensor(heads), maps[path][0], atol=1e-4, rtol=0)
@@ -253,7 +255,8 @@ def test_a_score_by_hand(folders: Path) -> None:
     total = 0.0
     for place, token in enumerate([*wanted, target.eos]):
         read = torch.tensor([[target.bos, *wanted[:place]]])
-        logits = model.module(given, given != source.pad, read)["logits"][0, -1]
+        outputs = model.module(source=given, source_mask=given != source.pad, target=read)
+        logits = outputs["logits"][0, -1]
         total += logits.double().log_softmax(-1)[token].item()
 
     [found, empty] = model.score([("sun moon", "moon"), ("tree", "")])
