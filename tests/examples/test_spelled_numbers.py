@@ -140,6 +140,7 @@ def test_one_is_not_counted_in_german(lines: dict[str, list[Line]]) -> None:
     assert not [t for t in texts if t.startswith(("Sie zahlte", "Es kostet")) and " ein Cent" in t]
 
 
+@pytest.mark.integration
 def test_splits_share_no_value_and_no_sentence(lines: dict[str, list[Line]]) -> None:
     """A number in a training line occurs in no test line of its kind, whatever the phrase."""
     values = {s: {v for line in made for v in line.values} for s, made in lines.items()}

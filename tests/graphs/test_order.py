@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import networkx as nx
+import pytest
 from weft.graphs.order import cycles, digraph, ordered, reached
 
 
@@ -44,6 +45,7 @@ def test_cycles_are_the_components_that_reach_themselves() -> None:
     assert cycles({"a": ["a"]}) == [{"a"}]
 
 
+@pytest.mark.integration
 def test_checking_a_spec_does_not_import_networkx() -> None:
     """Importing it takes longer than checking, and a valid spec has no cycles."""
     code = (

@@ -56,6 +56,7 @@ def test_every_figure_is_of_today_and_is_shown() -> None:
     assert set(re.findall(rf'src="{FIGURES}/(.*?)\.svg"', text)) == set(wanted)
 
 
+@pytest.mark.integration
 def test_every_link_of_the_page_leads_somewhere() -> None:
     """Each link points to an existing picture, folder or heading."""
     text = page()

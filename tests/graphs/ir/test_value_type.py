@@ -221,6 +221,7 @@ def test_every_kind_can_be_written(kind: str) -> None:
     assert str(parse_type(text, {})[0]) == text
 
 
+@pytest.mark.integration
 @given(st.text(max_size=20))
 def test_any_text_is_a_type_or_a_type_error(text: str) -> None:
     """The parser of types raises no other exception."""

@@ -45,6 +45,7 @@ def test_a_page_holds_the_weights_of_every_head(folder: Path, tmp_path: Path) ->
             assert sum(row) == pytest.approx(1.0, abs=0.01)
 
 
+@pytest.mark.integration
 def test_a_page_loads_nothing_and_escapes_words(folder: Path, tmp_path: Path) -> None:
     """Not even for a sentence that contains a script."""
     out = tmp_path / "heads.html"

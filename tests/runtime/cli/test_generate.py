@@ -64,6 +64,7 @@ def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
     return run
 
 
+@pytest.mark.integration
 def test_text_and_ids_give_the_same_continuation(generate: Generate, folder: Path) -> None:
     """Text and ids give the same output, also for an empty line; JSON contains the plain lines."""
     model = weft.open(folder)

@@ -65,6 +65,7 @@ def test_the_kernels_of_a_run_are_those_that_it_names(capsys: Capture) -> None:
     assert "use_kernels" not in printed(capsys, "multi30k-en-de", "--code", "--train")
 
 
+@pytest.mark.integration
 def test_a_pass_is_shown_by_what_it_changes_in_the_code(capsys: Capture) -> None:
     """Lines after it and not before; a pass of decoding needs --decode."""
     unpadded = printed(capsys, "multi30k-en-de", "--after", "unpad").splitlines()
@@ -85,6 +86,7 @@ def test_a_pass_is_shown_by_what_it_changes_in_the_code(capsys: Capture) -> None
     assert "add --decode" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_the_code_is_that_of_training_or_of_evaluation(capsys: Capture) -> None:
     """Each pass can be seen in the Python that it makes, and left out."""
     plain = printed(capsys, "multi30k-en-de", "--code")

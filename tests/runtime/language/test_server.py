@@ -251,6 +251,7 @@ def test_a_parent_that_changes_on_disk_changes_the_findings(editor: Editor) -> N
     assert again["params"]["diagnostics"] == []
 
 
+@pytest.mark.integration
 def test_other_json_files_have_no_findings(editor: Editor) -> None:
     """An editor may start the server for every JSON file."""
     assert editor.write('{"name": "an-extension", "version": "1.0.0"}') == []

@@ -101,6 +101,7 @@ def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model
     assert sentences / batches > 8
 
 
+@pytest.mark.integration
 def test_settings_of_a_request(served: Served, model: api.Model) -> None:
     """They override the server's settings; forced prefixes and required phrases are applied."""
     request = TranslationRequest("sun moon", "moon", ["stone"])

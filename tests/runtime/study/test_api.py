@@ -28,6 +28,7 @@ def test_a_plan_has_costs_and_changes_of_each_row(toy_study: Writer, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.integration
 def test_changes_of_the_model_hide_none_of_the_objective(toy_study: Writer) -> None:
     """A param of the objective, another objective, and a spec that has the same graph."""
     rows = {
@@ -57,6 +58,7 @@ def test_changes_of_the_model_hide_none_of_the_objective(toy_study: Writer) -> N
     assert not any("None" in line for line in (*both, *objective, *same, *alone))
 
 
+@pytest.mark.integration
 def test_changes_of_other_models_of_an_objective_are_told(toy_study: Writer) -> None:
     """A teacher is not deployed."""
     model = {"spec": "transformer-tiny", "params": SMALL}

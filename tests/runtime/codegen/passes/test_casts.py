@@ -154,6 +154,7 @@ def test_only_the_order_of_a_sum_differs_where_a_tied_weight_has_two_gradients()
         torch.testing.assert_close(gradients[0][name], gradients[1][name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.integration
 def test_every_weight_is_cast_once_an_update() -> None:
     """Also with two micro-batches and activation checkpointing; without the pass it is not."""
     graph = objective("translation")
@@ -229,6 +230,7 @@ def test_a_copy_that_is_out_of_date_is_not_used() -> None:
     assert torch.equal(after_, before * 2)
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_compiled_layers_evaluate_the_weights_of_the_last_update() -> None:
     """Copies are written again only in training, and compiled code cannot see that they are old."""

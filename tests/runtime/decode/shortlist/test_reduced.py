@@ -160,6 +160,7 @@ def test_a_list_of_all_tokens_changes_nothing(model: nn.Module, search: dict[str
     assert found_in([model], requests(), settings) == plain
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 4}, {"sample": SampleSettings()}])
 def test_tokens_that_a_request_forces_are_in_its_list(
     model: nn.Module, search: dict[str, Any]
@@ -182,6 +183,7 @@ def test_tokens_that_a_request_forces_are_in_its_list(
     assert {33, 6, 34} <= {*found[1][1][0].tokens}
 
 
+@pytest.mark.integration
 def test_models_of_an_ensemble_share_a_list(model: nn.Module) -> None:
     """Each model's probabilities are normalized over the list, and then averaged."""
     other = build(check(load("transformer-tiny").form, registry(), SMALL), seed=2).eval()
