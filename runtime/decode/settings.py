@@ -79,7 +79,7 @@ class SearchSettings(BaseModel):
     """Minimum tokens of an output, not counting the end token; the maximum length takes precedence.
     """
     nbest: int = Field(default=1, ge=1, le=1000)
-    """Hypotheses returned for each sentence, with different texts; at most `beam`."""
+    """Hypotheses returned for each sentence; at most `beam`."""
     groups: int = Field(default=1, ge=1, le=1000)
     """Number of equal groups in diverse beam search; must divide `beam`."""
     diversity: float = Field(default=0.5, ge=0)
