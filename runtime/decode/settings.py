@@ -101,6 +101,9 @@ class SearchSettings(BaseModel):
 
     @model_validator(mode="after")
     def _has_room(self) -> SearchSettings:
+        if not all(phrase.strip() for phrase in self.avoid):
+            msg = "'avoid' has a phrase of white space alone"
+            raise SettingError(msg, "avoid", help_="remove the phrase")
         if self.nbest > self.beam:
             msg = f"'nbest' {self.nbest} is greater than 'beam' {self.beam}"
             raise SettingError(msg, "nbest", help_="set it to at most 'beam'")

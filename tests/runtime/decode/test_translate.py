@@ -258,6 +258,12 @@ def test_where_every_token_is_banned_the_output_stops(model: api.Model, beam: in
     assert math.isfinite(found[0].score)
 
 
+def test_a_phrase_of_spaces_is_no_phrase_to_avoid() -> None:
+    """It would be found everywhere or nowhere."""
+    with pytest.raises(InputError, match="'avoid' has a phrase of white space alone"):
+        search_settings({"avoid": (" ",)})
+
+
 def test_output_is_bounded_by_input_plus_extra(model: api.Model) -> None:
     """The paper's bound: at most input + max_extra tokens, counting end tokens on both sides."""
     search = model.translator.search.model_copy(update={"max_extra": 1})
