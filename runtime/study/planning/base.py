@@ -21,6 +21,7 @@ from ...train.loading import run_of
 from ...train.objective.context import objective_file
 from ...train.objective.planned import graph_of_run
 from ...train.run import Run, set_dotted
+from ...train.run import read_run as recovered
 from ..document.change import Change
 from ..document.rows import Row
 from ..document.settings import StudySettings
@@ -130,7 +131,10 @@ def held_model(value: dict[str, Any], base: Base, row: Row) -> tuple[str, dict[s
         InputError: there is no such objective.
         SpecError: the objective takes its model from no param.
     """
-    run = read_run(value, base.source)
+    read = recovered(copy.deepcopy(value), base.source)  # mistakes elsewhere do not matter here
+    if read.form is None:
+        raise SpecError(read.findings)
+    run = read.form
     form = load(objective_file(run, base.source), kind="objectives").form
     node = form.nodes.get(form.deploy or "")
     name = node.use.removeprefix("=").strip() if isinstance(node, UseNode) else ""

@@ -97,16 +97,21 @@ def plan_study(
         found = tuple(findings)
         return Plan(study=study, source=source, base=None, rows=(), findings=found)
 
+    rows, base, wrong = None, None, list[Finding]()
     try:
         rows = rows_of(study, source)
+    except InputError as error:
+        wrong += _findings(error, source)
+    try:
         base = base_of(study, source)
     except InputError as error:
-        return failed(_findings(error, source))
+        wrong += _findings(error, source)
+    if rows is None or base is None:
+        return failed(wrong)
     first = next(row for row in rows if row.name == study.compare.baseline)
-    wrong: list[Finding] = []
     baseline = planned_row(study, base, first, None, wrong)
     if baseline is None:
-        return failed(wrong)
+        return failed([*wrong, *_of_other_rows(study, base, rows, first, wrong)])
     found = []
     for row in rows:
         made = baseline if row is first else planned_row(study, base, row, baseline, wrong)
@@ -119,6 +124,26 @@ def plan_study(
         found = [with_keys(study, one, digests) for one in found]
         wrong += copies(found, base.study)
     return Plan(study=study, source=source, base=base, rows=tuple(found), findings=_once(wrong))
+
+
+def _of_other_rows(
+    study: StudySettings, base: Base, rows: Iterable[Row], first: Row, known: Iterable[Finding]
+) -> list[Finding]:
+    """Return what is wrong with the rows besides the mistakes of the baseline.
+
+    Args:
+        study: the study.
+        base: its base run.
+        rows: all rows.
+        first: the baseline, which is wrong.
+        known: its findings.
+    """
+    wrong: list[Finding] = []
+    for row in rows:
+        if row is not first:
+            planned_row(study, base, row, None, wrong)
+    told = {(finding.code, finding.problem) for finding in known}
+    return [one for one in _once(wrong) if (one.code, one.problem) not in told]
 
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:

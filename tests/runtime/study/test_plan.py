@@ -323,6 +323,21 @@ def test_a_spec_that_changes_the_size_of_a_row_is_warned_of(toy_study: Writer) -
     assert not [one for one in again.findings if one.code == "Y09"]
 
 
+def test_rows_are_checked_beside_a_base_run_with_mistakes(toy_study: Writer) -> None:
+    """The mistakes of the base are told once, and those of each row at the row."""
+    rows = {"a": {"extends": "gpt33"}, "b": {"params": {"hedas": 2}}, "c": {"set": {"updats": 3}}}
+
+    errors = plan(toy_study(settings={"accumulate": 0, "answers": "no"}, rows=rows)).errors
+
+    assert [one.at.removeprefix("/run") for one in errors] == [
+        "/accumulate",
+        "/answers",
+        "/rows/a/extends",
+        "/rows/b/params/hedas",
+        "/rows/c/set/updats",
+    ]
+
+
 def test_keys_depend_on_what_is_trained_and_on_nothing_else(
     toy_study: Writer, tmp_path: Path
 ) -> None:
