@@ -155,24 +155,24 @@ def test_an_update_without_items_of_the_first_loss_trains_the_others(
     context = context_of(objective_run(TWO_LOSSES, params={"model": STILL, "reader": READER}))
     update, losses = first_update(context), context.losses
     for _, batch in update.batches:
-        batch.inputs["target"].zero_()
+        batch.inputs["source"].zero_()
     model = build(context.graph, seed=1)
     found = gradients(context, model, update)
 
-    assert losses.losses[0] == "translation"
-    assert found["values"]["translation"] == 0.0
-    assert not any(g.any() for name, g in found["gradients"].items() if name.startswith("model."))
+    assert losses.losses[0] == "reading"
+    assert found["values"]["reading"] == 0.0
+    assert not any(g.any() for name, g in found["gradients"].items() if name.startswith("reader."))
     model.zero_grad(set_to_none=True)
-    _, reading = by_hand(model, [batch.inputs for _, batch in update.batches])
-    (0.25 * reading).backward()
-    assert found["values"]["reading"] == value(reading)
+    translation, _ = by_hand(model, [batch.inputs for _, batch in update.batches])
+    translation.backward()
+    assert found["values"]["translation"] == value(translation)
     for name, parameter in model.named_parameters():
-        if name.startswith("reader."):
+        if name.startswith("model."):
             wanted = parameter.grad
             torch.testing.assert_close(found["gradients"][name], wanted, atol=1e-6, rtol=1e-4)
     counts = torch.tensor([0.0, 8.0], dtype=torch.float64).unbind()
     losses._set_ratios(counts, torch.ones((), dtype=torch.float64))
-    assert float(losses._ratios["reading"]) == 1 / 8
+    assert float(losses._ratios["translation"]) == 1 / 8
 
 
 def test_a_score_and_a_loss_of_weight_0_do_not_train(objective_run: Writer) -> None:
@@ -183,7 +183,7 @@ def test_a_score_and_a_loss_of_weight_0_do_not_train(objective_run: Writer) -> N
 
     found = gradients(context, model, update)
 
-    assert context.losses.reported == ("translation", "reading", "reading_nll")
+    assert context.losses.reported == ("reading", "translation", "reading_nll")
     assert found["values"]["loss"] == found["values"]["translation"]
     assert found["values"]["reading"] > 1.0
     # Without label smoothing a loss is its negative log-likelihood.
