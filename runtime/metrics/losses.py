@@ -48,7 +48,9 @@ class Perplexity(LossMetric):
 
 class Loss(LossMetric):
     """Mean of a loss or score by its name: `"loss:NAME"`, or `"loss"` for the sum of all losses.
-    One of several losses that is called `loss` or `nll` has the name of its node."""
+
+    One of several losses that is called `loss` or `nll` has the name of its node.
+    """
 
     type: Literal["loss"] = "loss"
 
