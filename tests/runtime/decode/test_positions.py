@@ -54,11 +54,11 @@ def test_a_long_source_is_cut_with_a_warning(beam: int, checkpoint: Path) -> Non
 
 
 def test_a_long_pair_is_refused_by_everything_that_reads_it(checkpoint: Path) -> None:
-    """Cutting it would measure another pair."""
+    """Cutting its target would measure another pair."""
     model = weft.open(checkpoint)
 
     for use in (
-        lambda: list(model.score([("sun", "moon"), (LONG, "sun")])),
+        lambda: list(model.score([("sun", "moon"), ("sun", LONG)])),
         lambda: model.attention([LONG], ["sun"]),
         lambda: model.align(["sun"], [LONG]),
     ):
@@ -82,14 +82,14 @@ def test_the_commands_print_a_message(
 def test_predictions_warn_of_the_rows_that_are_cut(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rows are numbered from the first of the file, whatever is read ahead."""
+    """Lines are numbered from the first of the file, whatever is read ahead."""
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"source": "{text}"}}\n' for text in ("sun", LONG, "sun", LONG)))
 
     assert main(["predict", str(checkpoint), str(rows), "-q", "--buffer", "3"]) == 0
 
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[2].partition(":")[0] for line in lines] == [" row 2", " row 4"]
+    assert [line.split(": ")[1] for line in lines] == [f"{rows}:{n}" for n in (2, 4)]
     assert all(line.endswith(f"truncated to {MOST - 1}") for line in lines)
 
 
