@@ -217,6 +217,16 @@ def assert_described_alike(name: str, folder: Path) -> None:
         assert_equal(weft.example_inputs(form), inputs)
 
 
+def test_every_example_is_compared() -> None:
+    """All but runs and objectives, which other tests train."""
+    values = {path.stem: json.loads(path.read_text("utf-8")) for path in EXAMPLES.glob("*.json")}
+    models = {
+        name for name, value in values.items() if "deploy" not in value and "objective" not in value
+    }
+
+    assert models == set(PUBLISHED)
+
+
 @pytest.mark.integration
 @EVERY
 def test_every_form_has_one_fingerprint_and_one_drawing(name: str, tmp_path: Path) -> None:
