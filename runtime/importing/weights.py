@@ -56,7 +56,7 @@ def converted(
         _check_names(table, source, origins, [p for p in without if p in shapes], stored, theirs)
     weights: dict[str, Tensor] = {}
     sources: dict[str, str] = {}
-    read = {name for path in shapes for each in names.get(path, ()) for name in each}
+    read = {name for path in shapes for tensors in names.get(path, ()) for name in tensors}
     for path, origin in plan.items():
         first, present = stored.get(path, path), reader.present(names[path])
         if path in stored and (not present or (present in read and first in sources)):
@@ -100,7 +100,8 @@ class _Reader:
 
     def present(self, names: Sequence[tuple[str, ...]]) -> str:
         """Return the first of the names that the folder has; empty if it has none."""
-        return next((name for each in names for name in each if name in self.theirs), "")
+        every = (name for alternatives in names for name in alternatives)
+        return next((name for name in every if name in self.theirs), "")
 
     def report_difference(self, origin: Origin, name: str, other: str, path: str) -> None:
         """Add a finding about two tensors of one weight that differ."""

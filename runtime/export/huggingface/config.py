@@ -58,15 +58,15 @@ class Inverse:
             if isinstance(value, int):
                 labels = {str(number): f"LABEL_{number}" for number in range(value)}
                 usual = self._usual(written["count"])
-                counted = [one for one in usual if isinstance(one, dict | list)]
-                same = (one for one in counted if len(one) == value)
+                counted = [entries for entries in usual if isinstance(entries, dict | list)]
+                same = (entries for entries in counted if len(entries) == value)
                 self.values.setdefault(written["count"], next(same, labels))
         elif isinstance(written, dict) and isinstance(value, dict):
             for key in written.keys() & value.keys():
                 self.want(written[key], value[key])
 
     def _choose(self, by: Any, cases: Mapping[str, Any], value: Any) -> None:
-        """Choose the first case that is, or can give, a value."""
+        """Choose a case that is, or can give, a value: a usual one if it fits, or the first."""
         if not isinstance(by, str) or is_expression(by):
             for each in cases.values():
                 if is_expression(each):
@@ -116,9 +116,9 @@ class Inverse:
 
     def _meet(self, key: str, among: tuple[Any, ...]) -> None:
         """Choose the value of a required key: a usual one if that is allowed, or the first."""
-        known = self.configuration()
+        config = self.configuration()
         try:
-            allowed = [known.value_of(entry) for entry in among]
+            allowed = [config.value_of(entry) for entry in among]
         except ExpressionError:
             return
         usual = [v for v in self._usual(key) if any(_same(v, entry) for entry in allowed)]
@@ -139,8 +139,8 @@ class Inverse:
             ids: whether the model reads ids.
             decodes: whether the model is an encoder-decoder.
         """
-        known = self.configuration()
-        constant = {key: known.value_of(written) for key, written in self.table.config.items()}
+        config = self.configuration()
+        constant = {key: config.value_of(written) for key, written in self.table.config.items()}
         extra: dict[str, Any] = dict(self.original)
         if not extra:
             if ids:

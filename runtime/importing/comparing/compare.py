@@ -126,16 +126,16 @@ def compare(
     differ, compared = "", list[Compared]()
     for batch in _batches(made.graph, theirs):
         with watched(made.graph, ours, theirs) as layers, torch.no_grad():
-            outputs = ours(**batch.ours)
+            parallel = ours(**batch.ours)
             expected = theirs(**batch.theirs)
         stepped = outputs_by_steps(made.graph, ours, batch.ours)
         by_steps = {f"{name} by steps": (name, value) for name, value in stepped.items()}
-        for title, (name, value) in ({n: (n, v) for n, v in outputs.items()} | by_steps).items():
-            wanted = _field(expected, name)
-            if wanted is not None:
-                one = _compared(title, value, wanted, batch)
-                compared.append(one)
-                if not one.equal and not differ and title == name:
+        for title, (name, value) in ({n: (n, v) for n, v in parallel.items()} | by_steps).items():
+            other = _field(expected, name)
+            if other is not None:
+                result = _compared(title, value, other, batch)
+                compared.append(result)
+                if not result.equal and not differ and title == name:
                     differ = layers.first(batch.real)
     if not compared:
         raise InputError(
@@ -143,8 +143,8 @@ def compare(
             place="--compare",
             help="name the outputs of the spec as that class does, such as 'logits'",
         )
-    known = {one.output for one in compared}
-    skipped = [name for name in made.graph.outputs if name not in known]
+    outputs = {result.output for result in compared}
+    skipped = [name for name in made.graph.outputs if name not in outputs]
     if skipped:
         notes.append(
             f"not compared, because {type(theirs).__name__} lacks it: {', '.join(skipped)}"

@@ -64,7 +64,7 @@ class Comparison:
     def __str__(self) -> str:
         """Return the class, the largest difference and, if they differ, where."""
         values = sum(one.values for one in self.compared)
-        batches = len({tuple(one.sizes.items()) for one in self.compared})
+        batches = len({tuple(result.sizes.items()) for result in self.compared})
         head = f"compared {values:,} values in {batches} batches with {self.name}"
         lines = [head, f"  {self.worst}, tolerance {TOLERANCE:.0e}"]
         if not self.equal:
