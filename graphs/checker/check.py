@@ -211,7 +211,7 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
     if not findings:
         check_segments(spec, graph, report)
     if graph.step_axis is not None and not holds_models(root):
-        _check_step(graph, spec, checker, complete=not findings)
+        _check_step(graph, spec, checker, complete=not (findings or lost.places))
     check_budgets(spec, graph, checker, findings, small=small)
     return graph
 
