@@ -14,6 +14,9 @@ EOLE := eole==0.6.4 torch-optimi pyonmttok
 FUZZ_FILES ?= 20000
 TESTS := not slow and not gpu and not rehearsal and not studio
 FAST := $(TESTS) and not integration and not parity
+# Other tests compute nothing, or only what these do.
+CAPPED := tests/blocks tests/runtime \
+  $(patsubst %,--ignore=tests/runtime/%,data importing language metrics spec studio study)
 # CI does not run these, so mypy looks for calls and attributes that no longer exist.
 RARELY_RUN := benchmarks examples tests/gpu tests/rehearsal tools
 UNTYPED := arg-type import-not-found import-untyped misc no-any-return no-untyped-call no-untyped-def \
@@ -27,7 +30,7 @@ export PIP_ARGS PYTHON
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo studio page vsix test fast test-all test-gpu measure-gpu test-parity test-rehearsal test-studio rehearsal-budgets test-export test-lowest test-docs docs docs-serve fuzz fuzz-files fuzz-readers dist test-dist lint check golden catalogue setup clean
+.PHONY: help demo studio page vsix test fast test-capped test-all test-gpu measure-gpu test-parity test-rehearsal test-studio rehearsal-budgets test-export test-lowest test-docs docs docs-serve fuzz fuzz-files fuzz-readers dist test-dist lint check golden catalogue setup clean
 
 help: ## print this help
 	@echo "usage: make TARGET"
@@ -58,6 +61,12 @@ test: lint ## linters, all tests but the slow ones, and branch coverage of specs
 
 fast: $(READY) ## the fast tests alone, without coverage: about a minute on two quiet cores
 	@$(BIN)/pytest -n 2 --dist worksteal -m "$(FAST)" $(PYTEST_ARGS)
+
+test-capped: $(READY) ## run what computes as on a processor with AVX2 alone, and without AVX: 4 minutes
+	@ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 \
+	  $(BIN)/pytest -n 2 --dist worksteal -m "$(TESTS) and not parity" $(CAPPED) $(PYTEST_ARGS)
+	@ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default \
+	  $(BIN)/pytest -n 2 --dist worksteal -m "$(FAST)" $(CAPPED) $(PYTEST_ARGS)
 
 test-all: lint ## run the linters and all tests that need no GPU: minutes
 	@$(BIN)/pytest -n 2 --dist worksteal -m "not gpu and not rehearsal and not studio" --hypothesis-profile=thorough $(PYTEST_ARGS)
