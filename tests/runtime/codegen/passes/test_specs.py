@@ -176,10 +176,11 @@ def test_kernels_give_the_results_of_plain_products(
 ) -> None:
     """Of `plain` attention and torch's products, in float32, whose unit roundoff is 6e-8.
 
-    A sum of some hundred terms and a few layers allow 200 units relative to the largest number of a
+    A sum of some hundred terms and a few layers allow 300 units relative to the largest number of a
     value.  Gradients that are zero in exact arithmetic (of key biases) have rounding errors of the
     other gradients, so each value may differ by 17 units of the largest gradient besides.
-    Measured: 8e-6 of a value (T5 1.1, whose scores have no scale), otherwise 2e-6.
+    Measured: 8e-6 of a value (T5 1.1, whose scores have no scale), 1.2e-5 without AVX, where
+    sums have another order; otherwise 2e-6.
     """
     kernel = kernels[0] if kernels[1] == "plain" else kernels[1]
     found = with_kernels(name, *kernels)
@@ -193,7 +194,7 @@ def test_kernels_give_the_results_of_plain_products(
     for path, value in expected.items():
         size = float(value[value.isfinite()].abs().max())
         torch.testing.assert_close(
-            found[path], value, rtol=0, atol=1.2e-5 * size + 1e-6 * largest, msg=path
+            found[path], value, rtol=0, atol=1.8e-5 * size + 1e-6 * largest, msg=path
         )
 
 
