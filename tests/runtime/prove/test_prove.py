@@ -134,6 +134,21 @@ def test_an_axis_without_a_mask_is_reported() -> None:
     assert "padding of S" in found.detail
 
 
+@pytest.mark.parametrize(("wired", "outcome"), [(False, "failed"), (True, "passed")])
+def test_a_mask_of_twice_an_axis_masks_it(tmp_path: Path, *, wired: bool, outcome: str) -> None:
+    """An input `[B 2*T]` is padded by two positions for each of `T`."""
+    spec = json.loads(json.dumps(UNMASKED).replace("[B T", "[B 2*T"))
+    if wired:
+        spec["nodes"]["attention"]["in"]["mask"] = "mask"
+    path = tmp_path / "twice.json"
+    path.write_text(json.dumps(spec))
+
+    found = prove(weft.load(path), skip=["compiled", "unpadded", "gradients"])
+
+    [padding] = [one for one in found.properties if one.name == "padding"]
+    assert padding.outcome == outcome
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_compiler")
 def test_without_a_compiler_nothing_can_be_compiled() -> None:
