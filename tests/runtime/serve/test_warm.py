@@ -42,9 +42,9 @@ def test_compiled_steps_are_measured_apart_from_requests(
         return Measured(1.0, 1.0 / gain, 60.0, rows[-1])
 
     def compiled(function: Any, **_: Any) -> Any:
-        def call(layer: Any, x: Tensor, *given: Any, **named: Any) -> Any:
+        def call(layer: Any, *, x: Tensor, **inputs: Any) -> Any:
             rows.append(x.size(0))
-            return function(layer, x, *given, **named)
+            return function(layer, x=x, **inputs)
 
         return call
 
