@@ -324,7 +324,7 @@ def test_a_spec_that_changes_the_size_of_a_row_is_warned_of(toy_study: Writer) -
 
 
 def test_rows_are_checked_beside_a_base_run_with_mistakes(toy_study: Writer) -> None:
-    """The mistakes of the base are told once, and those of each row at the row."""
+    """The mistakes of the base are reported once, and those of each row at the row."""
     rows = {"a": {"extends": "gpt33"}, "b": {"params": {"hedas": 2}}, "c": {"set": {"updats": 3}}}
 
     errors = plan(toy_study(settings={"accumulate": 0, "answers": "no"}, rows=rows)).errors
