@@ -164,7 +164,7 @@ def _step(
             length=LENGTH,
             moving=moving,
             output=output,
-            mask=masks[0] if masks else None,
+            masks=masks,
             sentences=BATCH,
         )
         tokens = torch.ones(BATCH * beams, dtype=torch.int64, device="cuda")
