@@ -27,7 +27,7 @@ from .findings import (
     nearest_shipped,
     pointer,
 )
-from .form import Spec, describes_study
+from .form import Spec, describes_run, describes_study
 from .text.places import Source, line_and_column
 from .text.scan import DEEPEST, without_comments
 from .upgrade import SPECS, Upgrader, upgrade_format
@@ -270,6 +270,17 @@ def _records(value: Any) -> dict[int, str]:
         elif isinstance(here, list):
             waiting += [(at + pointer(index), inner) for index, inner in enumerate(here)]
     return found
+
+
+def run_file(name: str | Path) -> Path | None:
+    """Return the file of a run, given its path or shipped name; None if that is another file.
+
+    Raises:
+        InputError: the file cannot be read.
+        SpecError: the text is not valid JSON.
+    """
+    path = shipped_names("runs").get(str(name), Path(name))
+    return path if path.is_file() and describes_run(read_file(path)[0]) else None
 
 
 def parse(

@@ -9,12 +9,11 @@ from typing import Any
 
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.value_type import sizes_of_inputs
-from ...specs.form import describes_run
-from ...specs.reader import read_file, shipped_names
+from ...specs.reader import run_file
 from ..data.columns.objective import with_defaults
 from ..spec.check import with_blocks
 from .check_run import check_run
-from .loading import FOLDER, load_run, run_of
+from .loading import load_run, run_of
 from .objective.context import objective_file
 from .objective.planned import planned_inputs
 from .run import Run
@@ -33,12 +32,8 @@ def run_at(spec: object, overrides: dict[str, Any] | None = None) -> tuple[Run, 
     Raises:
         SpecError: the run has mistakes.
     """
-    if not isinstance(spec, str | Path):
-        return None
-    path = shipped_names(FOLDER).get(str(spec), Path(spec))
-    if not path.is_file() or not describes_run(read_file(path)[0]):
-        return None
-    return load_run(path, overrides)
+    path = run_file(spec) if isinstance(spec, str | Path) else None
+    return None if path is None else load_run(path, overrides)
 
 
 def complete(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> dict[str, Any]:

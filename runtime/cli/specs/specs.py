@@ -21,7 +21,7 @@ from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.canonical import canonical
 from ....specs.findings import InputError
 from ....specs.load import load
-from ....specs.reader import read_file, shipped_names
+from ....specs.reader import read_file, run_file, shipped_names
 from ...prove.report import Name
 from ...spec.check import graph_of
 from ...spec.provenance import provenance
@@ -157,15 +157,16 @@ def expand(
     json_: Json = False,
 ) -> None:
     """Print a spec or a run with all defaults and inherited values filled in."""
-    from ...train.completion import complete, run_at
+    if (path := run_file(spec)) is not None:
+        from ...train.completion import complete
+        from ...train.loading import load_run
 
-    run = run_at(spec, overridden(overrides))
-    if run is not None:
+        run, source = load_run(path, overridden(overrides))
         if origins:
             raise wrong(
                 "--provenance", "a run inherits nothing; give it its objective or its model"
             )
-        print(json.dumps(complete(*run), indent=2, ensure_ascii=False))
+        print(json.dumps(complete(run, source), indent=2, ensure_ascii=False))
         return
     loaded = load(spec, overridden(overrides))
     graph = graph_of(loaded)
