@@ -122,7 +122,7 @@ def test_of_two_mistakes_in_one_spec_both_are_reported_and_nothing_else(
             formal.append(both[-1])
 
     assert len(both) == count
-    assert len(formal) >= count // 5
+    assert len(formal) >= count // 6
     least = 0.98 if count > 1_000 else 0.96
     assert sum(formal) >= least * len(formal)
     assert sum(both) >= least * len(both)
