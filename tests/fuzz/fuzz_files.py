@@ -9,11 +9,8 @@ in each of three attempts, is written to `--out`, and the exit code is 1.  The s
 same files, whatever the number of processes.
 """
 
-# ruff: noqa: T201 - a program that prints its progress
-
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -21,60 +18,43 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import harness
 import mutate
 from weft.blocks.registry import registry
 from weft.graphs.advice.advise import advise
 from weft.graphs.checker.check import analyse
 from weft.runtime.spec.fixing import fixed
-from weft.runtime.train.check_run import check_run
-from weft.runtime.train.loading import run_of
+from weft.runtime.train.check_run import checked_value
 from weft.specs.findings import Finding, InputError, SpecError
+from weft.specs.form import describes_run
 from weft.specs.load import load_as
 from weft.specs.reader import SHIPPED, read_json
 from weft.specs.text.places import Source
 
-CHUNK = 500
-"""Number of files that one task of a process checks."""
 LARGEST = 40_000
 """Maximum number of characters of a seed, so that most files are checked quickly."""
 
 
 def main() -> int:
-    """Check the files in several processes, and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--files", type=int, default=100_000, help="number of files")
-    parser.add_argument("--processes", type=int, default=2, help="number of processes")
-    parser.add_argument("--seed", type=int, default=1, help="random seed")
-    parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of one file")
-    parser.add_argument("--out", type=Path, default=Path("outputs/fuzz/files"))
-    options = parser.parse_args()
-    tasks = [(options.seed, chunk, options.seconds) for chunk in range(options.files // CHUNK)]
-    codes, slowest, wrong, done = Counter[str](), 0.0, 0, 0
-    begin = time.monotonic()
-    with ProcessPoolExecutor(options.processes) as pool:
-        for found, seconds, failures in pool.map(checked, tasks):
-            codes += found
-            slowest, done = max(slowest, seconds), done + CHUNK
-            for name, text, why in failures:
-                wrong += 1
-                options.out.mkdir(parents=True, exist_ok=True)
-                (options.out / f"{name}.json").write_text(text, encoding="utf-8")
-                (options.out / f"{name}.txt").write_text(why, encoding="utf-8")
-            print(
-                f"\r{done:,} files, {wrong} wrong, slowest {slowest:.2f} s,"
-                f" {time.monotonic() - begin:.0f} s",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-    print(file=sys.stderr)
-    report = {"files": done, "wrong": wrong, "slowest": round(slowest, 2), "seed": options.seed}
-    print(json.dumps(report | {"codes": dict(sorted(codes.items()))}))
-    return int(wrong > 0)
+    """Check the files, and return the exit code."""
+    return harness.run(
+        __doc__,
+        check=checked,
+        write=written,
+        counted="codes",
+        files=100_000,
+        out="outputs/fuzz/files",
+    )
+
+
+def written(out: Path, _: int, failure: tuple[str, str, str]) -> None:
+    """Write a wrong file, and why it is wrong beside it."""
+    name, text, why = failure
+    (out / f"{name}.json").write_text(text, encoding="utf-8")
+    (out / f"{name}.txt").write_text(why, encoding="utf-8")
 
 
 def checked(task: tuple[int, int, float]) -> tuple[Counter[str], float, list[tuple[str, str, str]]]:
@@ -92,7 +72,7 @@ def checked(task: tuple[int, int, float]) -> tuple[Counter[str], float, list[tup
     seeds = _seeds()
     codes, slowest, failures = Counter[str](), 0.0, list[tuple[str, str, str]]()
     with tempfile.TemporaryDirectory() as folder:
-        for index in range(CHUNK):
+        for index in range(harness.CHUNK):
             text = _mutated(rng.choice(seeds), rng)
             source = Source(str(Path(folder) / "file.json"), text)
             name = f"{seed}-{chunk}-{index}"
@@ -122,8 +102,8 @@ def findings_in(source: Source) -> list[Finding]:
     """Return everything that `weft check` finds in a text."""
     try:
         value = read_json(source.text, source)
-        if isinstance(value, dict) and isinstance(value.get("spec"), str) and "data" in value:
-            return check_run(run_of(value, source), source)
+        if describes_run(value):
+            return list(checked_value(value, source).findings)
         loaded = load_as(value, source)
         graph, found = analyse(
             loaded.recovered, registry(), loaded.overrides, source=source, lost=loaded.lost

@@ -18,11 +18,8 @@ Wrong files go to `--out`, and the exit code is 1.  The same seed gives the same
 number of processes.
 """
 
-# ruff: noqa: T201 - a program that prints its progress
-
 from __future__ import annotations
 
-import argparse
 import bz2
 import codecs
 import csv
@@ -38,11 +35,11 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import harness
 import numpy as np
 from weft.runtime.cli.predicting import _rows
 from weft.runtime.data.columns.values import class_of, number_of, text_of
@@ -51,8 +48,6 @@ from weft.runtime.data.readers.settings import Split
 from weft.runtime.data.text_files import count_lines, read_lines
 from weft.specs.findings import InputError
 
-CHUNK = 500
-"""Number of files that one task of a process reads."""
 WORDS = (
     *(
         "the",
@@ -466,7 +461,7 @@ def checked(task: tuple[int, int, float]) -> tuple[Counter[str], float, list[tup
     rng = random.Random(f"{seed} {chunk}")
     counts, slowest, failures = Counter[str](), 0.0, list[tuple[File, str]]()
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(CHUNK):
+        for _ in range(harness.CHUNK):
             file = made(rng)
             try:
                 seconds = permitted
@@ -486,38 +481,24 @@ def checked(task: tuple[int, int, float]) -> tuple[Counter[str], float, list[tup
 
 
 def main() -> int:
-    """Read the files in several processes, and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--files", type=int, default=20_000, help="number of files")
-    parser.add_argument("--processes", type=int, default=2, help="number of processes")
-    parser.add_argument("--seed", type=int, default=1, help="random seed")
-    parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of one file")
-    parser.add_argument("--out", type=Path, default=Path("outputs/fuzz/readers"))
-    options = parser.parse_args()
-    tasks = [(options.seed, chunk, options.seconds) for chunk in range(options.files // CHUNK)]
-    counts, slowest, wrong, done = Counter[str](), 0.0, 0, 0
-    begin = time.monotonic()
-    with ProcessPoolExecutor(options.processes) as pool:
-        for found, seconds, failures in pool.map(checked, tasks):
-            counts += found
-            slowest, done = max(slowest, seconds), done + CHUNK
-            for file, why in failures:
-                wrong += 1
-                folder = options.out / str(wrong)
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / file.name).write_bytes(file.content)
-                (folder / "why.txt").write_text(why, encoding="utf-8", errors="replace")
-            print(
-                f"\r{done:,} files, {wrong} wrong, slowest {slowest:.2f} s,"
-                f" {time.monotonic() - begin:.0f} s",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-    print(file=sys.stderr)
-    report = {"files": done, "wrong": wrong, "slowest": round(slowest, 2), "seed": options.seed}
-    print(json.dumps(report | {"counts": dict(sorted(counts.items()))}))
-    return int(wrong > 0)
+    """Read the files, and return the exit code."""
+    return harness.run(
+        __doc__,
+        check=checked,
+        write=written,
+        counted="counts",
+        files=20_000,
+        out="outputs/fuzz/readers",
+    )
+
+
+def written(out: Path, number: int, failure: tuple[Any, str]) -> None:
+    """Write a wrong file, and why it is wrong beside it."""
+    file, why = failure
+    folder = out / str(number)
+    folder.mkdir(exist_ok=True)
+    (folder / file.name).write_bytes(file.content)
+    (folder / "why.txt").write_text(why, encoding="utf-8", errors="replace")
 
 
 if __name__ == "__main__":

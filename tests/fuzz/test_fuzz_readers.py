@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import fuzz_readers as fuzz
 import pytest
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
 FILES = 500
-
-
-def _module() -> ModuleType:
-    """Return `fuzz_readers.py`, which `make fuzz-readers` runs."""
-    path = Path(__file__).parent / "fuzz_readers.py"
-    spec = importlib.util.spec_from_file_location("weft_fuzz_readers", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-fuzz = _module()
 
 
 @pytest.mark.integration

@@ -311,7 +311,8 @@ def _searched_source(run: Run, graph: Graph) -> Iterator[Finding]:
     if graph.deploy is None or not isinstance(run.predict, Searching | MaskPredict):
         return
     columns = run.data.columns
-    texts = [one for one in read_texts(graph).values() if isinstance(columns[one], TextSettings)]
+    read = read_texts(graph).values()
+    texts = [name for name in read if isinstance(columns.get(name), TextSettings)]
     texts = [name for name in texts if name != run.answers] or texts
     name = source_among(texts)
     source = columns.get(str(name))

@@ -14,13 +14,13 @@ from weft.runtime.cli.main import main
 from weft.runtime.data.readers.settings import Split
 from weft.runtime.data.settings import FilterSettings
 from weft.runtime.spec.check import graph_of
-from weft.runtime.train.check_run import check_run
+from weft.runtime.train.check_run import check_run, checked_value
 from weft.runtime.train.checks.model import objective_fits
 from weft.runtime.train.loading import load_run
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load
-from weft.specs.reader import shipped_names
+from weft.specs.reader import SHIPPED, shipped_names
 
 from ..conftest import SMALL
 
@@ -322,3 +322,16 @@ def test_ports_that_the_objective_does_not_use_are_reported(tmp_path: Path) -> N
 
     assert found["W01"] == "port 'extra' of model is not wired"
     assert "2,565 parameters do not train" in found["O04"]
+
+
+def test_a_search_may_lack_the_column_of_its_source() -> None:
+    """The settings of a column in place of the columns: both are reported as wrong columns."""
+    value = json.loads((SHIPPED / "runs/multi30k-en-de.json").read_text(encoding="utf-8"))
+    value["data"]["columns"] = {"type": "text", "tokenizer": "tokenizer"}
+
+    findings = checked_value(value, "run.json").findings
+
+    assert {each.at for each in findings if each.at != "/data/root"} == {
+        "/data/columns/type",
+        "/data/columns/tokenizer",
+    }
