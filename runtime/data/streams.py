@@ -159,7 +159,7 @@ class _Converted(_Source):
         """Return the next bytes.
 
         Raises:
-            UnicodeDecodeError: the file is cut off, or has bytes that are no character; what
+            UnicodeDecodeError: the file is cut off, or has bytes that are not a character; what
                 precedes them was returned before.
         """
         text = ""

@@ -75,7 +75,7 @@ def predictions(run: Run | None, objective: Graph, seed: int) -> Property:
     """
     predict = None if run is None else run.predict
     if run is None or predict is None or objective.deploy is None:
-        reason = "it is no run" if run is None else "the run does not say how its model predicts"
+        reason = "it is not a run" if run is None else "the run does not say how its model predicts"
         return not_applicable("predictions", reason)
     for name, settings in run.data.columns.items():
         if not isinstance(settings, _RANDOM):

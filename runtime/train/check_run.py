@@ -69,7 +69,7 @@ def checked_value(
         blocks: block types that its objective may use besides the installed ones.
 
     Raises:
-        SpecError: it is no run, or of an unknown format.
+        SpecError: it is not a run, or of an unknown format.
     """
     read = read_run(copy.deepcopy(value), source, overrides)
     if read.form is None:

@@ -325,7 +325,7 @@ def read_run(
         overrides: values by dotted path, in the current format.
 
     Raises:
-        SpecError: it is no run, or of an unknown format.
+        SpecError: it is not a run, or of an unknown format.
     """
     refuse_study(value, source, "run")
     if isinstance(value, dict):
