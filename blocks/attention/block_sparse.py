@@ -131,6 +131,7 @@ BLOCK_SPARSE_ATTENTION = BlockType(
     flops=_flops,
     hops=_hops,
     module=".attention.block_sparse_module:BlockSparseAttention",
+    dropout=("dropout",),
     example={"heads": 2, "block": 4, "global_tokens": 1, "random_blocks": 1},
     example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

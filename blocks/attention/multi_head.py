@@ -282,6 +282,7 @@ ATTENTION = BlockType(
         rows={"query": "heads", "key": "kv_heads", "value": "kv_heads"}, columns=("out.weight",)
     ),
     module=".attention.multi_head_module:Attention",
+    dropout=("dropout",),
     steps=True,
     unpads=True,
     state=_state,

@@ -136,6 +136,7 @@ FEED_FORWARD = BlockType(
     flops=_flops,
     division=_division,
     module=".feed_forward.feed_forward_module:FeedForward",
+    dropout=("dropout",),
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},
 )
@@ -156,6 +157,7 @@ GATED_FEED_FORWARD = BlockType(
     flops=_gated_flops,
     division=_gated_division,
     module=".feed_forward.feed_forward_module:GatedFeedForward",
+    dropout=("dropout",),
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},
 )

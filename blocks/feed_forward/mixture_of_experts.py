@@ -96,6 +96,7 @@ MIXTURE_OF_EXPERTS = BlockType(
     weights=_weights,
     flops=_flops,
     module=".feed_forward.mixture_of_experts_module:MixtureOfExperts",
+    dropout=("dropout",),
     example={"experts": 4, "d_ff": 16},
     example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

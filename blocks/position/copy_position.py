@@ -62,6 +62,7 @@ COUNTED_POSITION = BlockType(
     arguments=_arguments,
     hops=never,
     module=".position.copy_position_module:CountedPosition",
+    dropout=("dropout",),
     steps=True,
     state=lambda _, sizes, __: {"count": StateTensor((sizes["b"], 1), "int64")},
     example={"first": 2, "below": 7},

@@ -104,6 +104,7 @@ class Contract:
         bound = self._bound(signature)
         self._unbound_names(signature, bound)
         self._weighs(signature)
+        self._dropout()
         refuse_wrong_formulas(self.block, Sample(params, signature, bound), self.wrong)
 
     def _header(self) -> None:
@@ -148,6 +149,14 @@ class Contract:
         if ports and first.type.kind != "loss":
             problem = f"the first output, '{first.name}', is not of the kind loss"
             raise self.wrong("weighs", problem, "only a loss counts its items; leave 'weighs' out")
+
+    def _dropout(self) -> None:
+        """Refuse probabilities of dropout that are not params."""
+        names: Any = self.block.dropout
+        fields = self.block.params.model_fields
+        if not isinstance(names, tuple) or not all(name in fields for name in names):
+            problem = f"{names!r:.60} is not a tuple of names of params"
+            raise self.wrong("dropout", problem, "write such as dropout=('dropout',)")
 
     def _adapts(self, adapts: Any) -> None:
         """Refuse anything but a pair of kinds of values."""

@@ -284,6 +284,9 @@ class BlockType:
     """Non-padding positions of its output: the `same` as of `ids`, or those `shifted` right."""
     unpads: bool = False
     """Whether its module takes unpadded values, with `batched` and `places` as of `Attention`."""
+    dropout: tuple[str, ...] = ()
+    """Params that are probabilities of dropping values in training.  The module keeps each as an
+    attribute of the same name: a float, or a dropout layer."""
     draws: bool = False
     """Whether it draws random numbers in evaluation too, which depend on the shape of its batch."""
     example: Mapping[str, Any] = field(default_factory=dict)

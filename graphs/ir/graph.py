@@ -65,6 +65,14 @@ class Part:
         """Return the number of parameters, slots included."""
         return sum(map(prod, self.weights().values()))
 
+    @property
+    def drops(self) -> bool:
+        """Whether it drops values at random in training, slots included."""
+        inner = (part for part in self.fill.values() if isinstance(part, Part))
+        return any(self.arguments.get(name) for name in self.block.dropout) or any(
+            part.drops for part in inner
+        )
+
     def slot_ports(self, slot: str) -> tuple[str, ...]:
         """Return the wired ports that a slot's block receives, besides the slot's own input."""
         entries = self.signature.slot(slot).entries

@@ -103,7 +103,7 @@ def divided_blocks(graph: Graph, processes: int) -> Divided:
         elif any(weight.startswith(begin) for begin in maps for weight in tied):
             found.whole[path] = "a weight is tied"
         else:
-            found.blocks[path] = division
+            found.blocks[path] = replace(division, drops=part.drops)
     return found
 
 

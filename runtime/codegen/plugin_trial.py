@@ -59,6 +59,7 @@ def created(graph: Graph, create: Callable[[], nn.Module]) -> nn.Module:
     for path, _, part in owned_parts(graph.root):
         if part.key in blocks:
             _compare_weights(part, model.get_submodule(path))
+            _refuse_lost_dropout(part.block, model.get_submodule(path))
     return model
 
 
@@ -95,6 +96,14 @@ def _compare_weights(part: Part, module: nn.Module) -> None:
     text = f"its parameters differ from 'weights': {'; '.join(problems[:4])}"
     help_ = "let 'weights' return the name and shape of every nn.Parameter of the module"
     raise wrong(part.block, "__init__", text, help_)
+
+
+def _refuse_lost_dropout(block: BlockType, module: nn.Module) -> None:
+    """Refuse a module that does not keep a probability of dropout where training looks for it."""
+    for name in block.dropout:
+        if not isinstance(getattr(module, name, None), float | nn.Module):
+            problem = f"'{name}' is in 'dropout', but no attribute of this name is a float or layer"
+            raise wrong(block, "__init__", problem, f"set self.{name}, or leave 'dropout' out")
 
 
 def try_out(graph: Graph, model: nn.Module) -> None:

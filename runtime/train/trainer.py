@@ -76,7 +76,7 @@ class Trainer:
         self.state = state_in(checkpoint)
         graph = planned_graph(context, self._kernels())
         self.model = build(graph, seed=run.seed, device=context.place.device)
-        self._dropouts = Dropouts(self.model)
+        self._dropouts = Dropouts(self.model, graph)
         restored = restore(self.model, context, checkpoint)
         self.state.data = context.data
         freeze(self.model, context)

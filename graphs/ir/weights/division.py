@@ -23,6 +23,8 @@ class Division:
     """Linear maps of the module whose outputs are divided."""
     leave: tuple[str, ...]
     """Linear maps of the module whose inputs are divided."""
+    drops: bool = False
+    """Whether its use drops values at random in training; the plan of a partition sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

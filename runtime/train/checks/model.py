@@ -173,7 +173,8 @@ def _model_settings(run: Run, graph: Graph) -> Iterator[Finding]:
         yield unused("/auxiliary", problem, "remove it")
     if run.padding == "unpadded" and (why := _stays_padded(graph)):
         yield Finding(code="R04", at="/padding", problem=why, help="set it to 'auto', or remove it")
-    if run.dropout_from > 1 and not any(_drops(visit.part) for visit in visits(graph.root)):
+    parts = (visit.part for visit in visits(graph.root))
+    if run.dropout_from > 1 and not any(isinstance(part, Part) and part.drops for part in parts):
         problem = f"'{graph.name}' has no dropout with these params"
         yield unused("/dropout_from", problem, "remove it, or set the params of dropout")
     try:
@@ -222,14 +223,6 @@ def _left_out(run: Run, graph: Graph) -> Iterator[Finding]:
         if missing and changed(run.kernels, key):
             problem = f"the pass '{missing[0]}', which uses it, is left out"
             yield unused(pointer("kernels", key), problem, f"remove it, or leave '{missing[0]}' in")
-
-
-def _drops(part: object) -> bool:
-    """Return whether a block has a probability of dropout above 0, or might have one."""
-    if not isinstance(part, Part):
-        return False
-    found = [value for name, value in part.arguments.items() if "drop" in name]
-    return any(not isinstance(value, int | float) or value > 0 for value in found)
 
 
 def _segments(run: Run, graph: Graph) -> Iterator[Finding]:

@@ -46,13 +46,8 @@ def divide(model: nn.Module, blocks: Mapping[str, Division], mesh: DeviceMesh) -
         block = model.get_submodule(path)
         for name in division.counted:
             setattr(block, name, division.parts[name] // mesh.size())
-        if any(_drops(module) for module in block.modules()):
+        if division.drops:
             _drop_apart(block, number * mesh.size() + mesh.get_local_rank())
-
-
-def _drops(module: nn.Module) -> bool:
-    probability = getattr(module, "dropout", 0.0)
-    return isinstance(probability, float) and probability > 0.0
 
 
 def _drop_apart(block: nn.Module, number: int) -> None:

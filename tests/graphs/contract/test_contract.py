@@ -116,6 +116,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "('labels', 'mask')",
     ),
     "weighs without a loss": ({"weighs": ("x",)}, "weighs", "'y', is not of the kind", "leave"),
+    "dropout is no param": (
+        {"dropout": ("x",)},
+        "dropout",
+        "('x',) is not a tuple",
+        "('dropout',)",
+    ),
     "module": ({"module": 3}, "module", "3 is neither", "'package.file:Class'"),
     "ONNX form": ({"onnx_form": "forward"}, "onnx_form", "'forward'", "file:function"),
     "params are no class": (

@@ -308,6 +308,22 @@ def test_a_loss_counts_its_items(tmp_path: Path) -> None:
     assert "returns the number of items" in caught.value.help
 
 
+class Renamed(Right):
+    """A probability under another name."""
+
+    def __init__(self, d_model: int, scale: float) -> None:
+        super().__init__(d_model, scale)
+        self.rate, self.scale = self.scale, None  # type: ignore[assignment]
+
+
+def test_dropout_is_kept_where_training_looks_for_it(tmp_path: Path) -> None:
+    """Otherwise a run could not switch it off."""
+    with pytest.raises(InputError, match="no attribute of this name") as caught:
+        weft.build(spec_of(tmp_path, OWN), blocks=[declared(Renamed, dropout=("scale",))])
+
+    assert "self.scale" in caught.value.help
+
+
 def test_a_module_that_cannot_be_imported_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
