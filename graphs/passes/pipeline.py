@@ -44,6 +44,22 @@ NAMES: Mapping[Purpose, tuple[PassName, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DecodePasses:
+    """What the passes of decoding change; by default, nothing."""
+
+    unpad: bool = False
+    """Whether decoding begins without the padding of its inputs."""
+    shortlisted: bool = False
+    """Whether its steps compute only the logits that a batch may need."""
+    quantized: Prepacked | None = None
+    """Dtype of the outputs of linear maps if the large ones multiply in int8."""
+    prepacked: Prepacked | None = None
+    """Dtype of the products of linear maps if their matrices are prepacked."""
+    compiled: bool = False
+    """Whether its steps can be compiled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Settings of the passes."""
 
@@ -51,7 +67,7 @@ class Settings:
     """What the graph is computed for."""
 
     unpad: bool = True
-    """Whether models that can be unpadded are: in training, or where decoding begins."""
+    """Whether models that can be unpadded are, in training."""
     strict: bool = False
     """Whether a model that cannot be unpadded is an error."""
     activation_checkpointing: tuple[str, ...] = ()
@@ -66,14 +82,8 @@ class Settings:
     """Number of processes in a group, which partitions blocks."""
     precision: Precision = "float32"
     """Dtype of the products of a training; below float32, weights are cast once an update."""
-    prepacked: Prepacked | None = None
-    """Dtype of the products of linear maps if decoding prepacks their matrices."""
-    quantized: Prepacked | None = None
-    """Dtype of the outputs of linear maps if the large ones multiply in int8."""
-    shortlisted: bool = False
-    """Whether decoding computes only the logits that a batch may need."""
-    compiled: bool = False
-    """Whether the steps of decoding are compiled."""
+    decode: DecodePasses = DecodePasses()
+    """What the passes of decoding change."""
     without: Collection[PassName] = ()
     """Passes to leave out."""
 
@@ -124,8 +134,8 @@ def after(graph: Graph, settings: Settings, last: PassName | None = None) -> Gra
 
 
 def _unpad(graph: Graph, settings: Settings) -> Graph:
-    if settings.unpad and settings.purpose == "decode":
-        return unpad_decoding(graph)
+    if settings.purpose == "decode":
+        return unpad_decoding(graph) if settings.decode.unpad else graph
     return unpad(graph, strict=settings.strict) if settings.unpad else graph
 
 
@@ -266,22 +276,22 @@ _PASSES: Mapping[PassName, _Pass] = {
     ),
     "shortlist": _Pass(
         "compute the logits of likely pieces only",
-        lambda graph, settings: shortlist(graph) if settings.shortlisted else graph,
+        lambda graph, settings: shortlist(graph) if settings.decode.shortlisted else graph,
         _shortlisted,
     ),
     "quantize": _Pass(
         "round the matrices and the inputs of large linear maps to int8",
-        lambda graph, settings: quantize(graph, settings.quantized),
+        lambda graph, settings: quantize(graph, settings.decode.quantized),
         _quantized,
     ),
     "prepack": _Pass(
         "reorder the matrices of linear maps once, before the first step",
-        lambda graph, settings: prepack(graph, settings.prepacked),
+        lambda graph, settings: prepack(graph, settings.decode.prepacked),
         _prepacked,
     ),
     "compile": _Pass(
         "compile the steps of repeated layers, where a measurement shows that it pays",
-        lambda graph, settings: compile_steps(graph) if settings.compiled else graph,
+        lambda graph, settings: compile_steps(graph) if settings.decode.compiled else graph,
         _compiled,
     ),
     "forms": _Pass(

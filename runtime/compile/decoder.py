@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import torch
@@ -20,7 +20,7 @@ from ...blocks.kernels.decoding.quantized import can_quantize
 from ...blocks.kernels.precision.weight_changes import steps_made, version_of
 from ...graphs.ir.execution import PLAIN, Prepacked
 from ...graphs.passes.output_projection import head_of
-from ...graphs.passes.pipeline import Settings, after
+from ...graphs.passes.pipeline import DecodePasses, Settings, after
 from ...specs.findings import InputError
 from ..codegen.build import build_sharing, share
 from ..codegen.generated import program_of
@@ -64,24 +64,8 @@ class Passes:
     """Which logits are computed; None for all."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What a decoding module depends on, besides the model."""
-
-    prepacked: Prepacked | None
-    """Dtype of the products of linear maps with prepacked matrices."""
-    quantized: Prepacked | None
-    """Dtype of the outputs of linear maps that multiply in int8."""
-    compiled: bool
-    """Whether its steps can be compiled."""
-    unpadded: bool
-    """Whether decoding begins without the padding of its inputs."""
-    shortlisted: bool
-    """Whether its steps compute only the logits that a batch may need."""
-
-
 @dataclass(slots=True)
-class _Made:
+class _Decoding:
     """A decoding module, and the weights and modules of its model."""
 
     module: nn.Module
@@ -105,7 +89,7 @@ class Decoder:
         """How the steps are run."""
         self.passes = Passes()
         """Which passes are used, on the CPU."""
-        self._made: dict[_Wanted, _Made] = {}
+        self._modules: dict[DecodePasses, _Decoding] = {}
 
     def __reduce__(self) -> tuple[Callable[[], Decoder], tuple[()]]:
         """Return how to make a new one."""
@@ -127,26 +111,25 @@ class Decoder:
         skipped = self.passes.without
         quantizes = self.passes.quantize == "int8" and not model.training
         selects = self.passes.shortlist is not None and not model.training
-        wanted = _Wanted(
-            None if "prepack" in skipped else _prepacked(model, dtype),
-            _quantized(model, dtype) if quantizes else None,
-            self.steps.choice not in {"off", "graphs"},
-            "unpad" not in skipped and _on_cpu(model),
-            selects,
+        passes = DecodePasses(
+            unpad="unpad" not in skipped and _on_cpu(model),
+            shortlisted=selects,
+            quantized=_quantized(model, dtype) if quantizes else None,
+            prepacked=None if "prepack" in skipped else _prepacked(model, dtype),
+            compiled=self.steps.choice not in {"off", "graphs"},
         )
-        plain = _Wanted(None, None, compiled=False, unpadded=False, shortlisted=False)
-        if model.training or wanted == plain:
+        if model.training or passes == DecodePasses():
             return model
         if selects and not _on_cpu(model):
             raise no_shortlist("the model is not on the CPU", "choose the device cpu")
         weights = _weights(model)
         modules = tuple(model.modules())
-        made = self._made.get(wanted)
-        if made is not None and not made.belongs_to(modules):
-            made = None
-        if made is None:
-            self._made.pop(wanted, None)
-            module = decoding_module(model, **asdict(wanted))
+        decoding = self._modules.get(passes)
+        if decoding is not None and not decoding.belongs_to(modules):
+            decoding = None
+        if decoding is None:
+            self._modules.pop(passes, None)
+            module = decoding_module(model, passes)
             if module is None:
                 foreign = "Weft did not build this model, or its modules were replaced"
                 if quantizes:
@@ -154,14 +137,14 @@ class Decoder:
                 if selects:
                     raise no_shortlist(foreign)
                 return model
-            made = self._made[wanted] = _Made(module, weights, modules)
-        elif made.weights != weights:
-            share(made.module, model)
-            for one in made.module.modules():
-                if isinstance(one, InferenceLinear):
-                    one.repack()
-            made.weights = weights
-        return made.module
+            decoding = self._modules[passes] = _Decoding(module, weights, modules)
+        elif decoding.weights != weights:
+            share(decoding.module, model)
+            for linear in decoding.module.modules():
+                if isinstance(linear, InferenceLinear):
+                    linear.repack()
+            decoding.weights = weights
+        return decoding.module
 
 
 def decoder_of(model: nn.Module) -> Decoder:
@@ -251,24 +234,12 @@ def no_shortlist(why: str, help_: str = "leave 'shortlist' out") -> InputError:
     return InputError(f"no shortlist: {why}", place="shortlist", help=help_)
 
 
-def decoding_module(
-    model: nn.Module,
-    *,
-    prepacked: Prepacked | None,
-    compiled: bool,
-    unpadded: bool,
-    quantized: Prepacked | None = None,
-    shortlisted: bool = False,
-) -> nn.Module | None:
+def decoding_module(model: nn.Module, passes: DecodePasses) -> nn.Module | None:
     """Return a module with the weights of a model whose graph went through the passes of decoding.
 
     Args:
         model: the model.
-        prepacked: dtype of the products of linear maps with prepacked matrices.
-        compiled: whether its steps can be compiled.
-        unpadded: whether decoding begins without the padding of its inputs.
-        quantized: dtype of the outputs of linear maps that multiply in int8.
-        shortlisted: whether its steps compute only the logits that a batch may need.
+        passes: what the passes of decoding change.
 
     Returns:
         The module; None if the model was not built by Weft, or its modules were replaced since.
@@ -278,15 +249,7 @@ def decoding_module(
     except InputError:
         return None
     plain = replace(graph, execution=replace(PLAIN, kernels=graph.execution.kernels))
-    settings = Settings(
-        purpose="decode",
-        kernels=graph.execution.kernels,
-        prepacked=prepacked,
-        quantized=quantized,
-        shortlisted=shortlisted,
-        compiled=compiled,
-        unpad=unpadded,
-    )
+    settings = Settings(purpose="decode", kernels=graph.execution.kernels, decode=passes)
     try:
         made = build_sharing(after(plain, settings), model)
     except AttributeError:

@@ -19,7 +19,7 @@ from generated_code import DECODING, MODEL, PAGE, RUN, TRAINING, Call, lines_of,
 from weft.blocks.kernels.decode_state import Capacity
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.pipeline import Settings, after
+from weft.graphs.passes.pipeline import DecodePasses, Settings, after
 from weft.runtime.codegen.build import build_sharing
 from weft.runtime.spec.check import graph_of
 
@@ -65,7 +65,8 @@ def test_decoding_goes_from_the_lines_to_the_kernels() -> None:
     """The lines and functions of the page, in a step of a small model."""
     owner = weft.build(weft.load("transformer-base", **SMALL)).eval()
     graph = graph_of(weft.load("transformer-base", **SMALL))
-    settings = Settings(purpose="decode", unpad=True, prepacked="float32", compiled=True)
+    passes = DecodePasses(unpad=True, prepacked="float32", compiled=True)
+    settings = Settings(purpose="decode", decode=passes)
     source = torch.randint(4, 50, (2, LENGTH))
     capacity = Capacity(2, 1, LENGTH, torch.float32, torch.device("cpu"))
 

@@ -18,7 +18,15 @@ from ....graphs.draw.outline import as_json, render, render_weights, weights_of
 from ....graphs.ir.execution import Prepacked
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import deployed_graph
-from ....graphs.passes.pipeline import NAMES, PassName, Purpose, Settings, Step, pipeline
+from ....graphs.passes.pipeline import (
+    NAMES,
+    DecodePasses,
+    PassName,
+    Purpose,
+    Settings,
+    Step,
+    pipeline,
+)
 from ....specs.findings import InputError, SpecError, did_you_mean
 from ....specs.form import describes_run
 from ....specs.load import FOLDERS, load
@@ -206,13 +214,10 @@ def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool, shortlisted:
             help="use --train, or a model with a 'step', such as transformer-base",
         )
     quantized: Prepacked | None = "float32" if quantize else None
-    return Settings(
-        purpose=purpose,
-        prepacked="float32",
-        quantized=quantized,
-        shortlisted=shortlisted,
-        compiled=True,
+    passes = DecodePasses(
+        unpad=True, shortlisted=shortlisted, quantized=quantized, prepacked="float32", compiled=True
     )
+    return Settings(purpose=purpose, decode=passes)
 
 
 def _steps(

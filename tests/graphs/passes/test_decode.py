@@ -10,7 +10,7 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.decode import compile_steps, prepack, quantize, shortlist
 from weft.graphs.passes.forms import onnx_forms
-from weft.graphs.passes.pipeline import NAMES, Settings, after, pipeline
+from weft.graphs.passes.pipeline import NAMES, DecodePasses, Settings, after, pipeline
 from weft.specs.load import load
 
 
@@ -71,7 +71,9 @@ def test_a_step_with_a_shortlist_is_not_compiled_as_a_whole() -> None:
 def test_the_pipeline_of_decoding() -> None:
     """Padding is left out of the encoder, which runs once."""
     made = graph("transformer-base", layers=2)
-    settings = Settings(purpose="decode", prepacked="float32", compiled=True)
+    settings = Settings(
+        purpose="decode", decode=DecodePasses(unpad=True, prepacked="float32", compiled=True)
+    )
 
     steps = pipeline(made, settings)
 
@@ -81,7 +83,7 @@ def test_the_pipeline_of_decoding() -> None:
     assert last.unpad is not None
     assert last.unpad.masks == {"S": "source_mask"}
     assert (last.prepacked, last.compiled) == ("float32", {"decoder.0", "decoder.1"})
-    assert not after(made, replace(settings, unpad=False)).execution.decoding
+    assert not after(made, Settings(purpose="decode")).execution.decoding
 
 
 def test_blocks_with_a_loop_over_positions_have_another_form_in_onnx() -> None:

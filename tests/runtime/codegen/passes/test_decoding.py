@@ -12,8 +12,9 @@ from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.kernels.decoding import quantized
 from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack, is_plain
 from weft.blocks.kernels.decoding.quantized import Int8Linear
+from weft.graphs.ir.execution import Prepacked
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.pipeline import Settings, after
+from weft.graphs.passes.pipeline import DecodePasses, Settings, after
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.compile.decoder import decoder_of, decoding_module
@@ -42,8 +43,8 @@ def steps(model: Any, made: Graph, inputs: dict[str, Tensor]) -> list[dict[str, 
 
 def assert_decodes_alike(model: nn.Module, name: str, made: Graph) -> nn.Module:
     """Compare a model with the module that decodes for it; return the latter."""
-    packs = "float32" if can_pack(torch.float32) else None
-    decoding = decoding_module(model, prepacked=packs, compiled=True, unpadded=True)
+    packs: Prepacked | None = "float32" if can_pack(torch.float32) else None
+    decoding = decoding_module(model, DecodePasses(unpad=True, prepacked=packs, compiled=True))
     inputs = inputs_of(name, made)
 
     assert decoding is not None
@@ -81,9 +82,7 @@ def test_every_shipped_model_decodes_in_int8(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(quantized, "LEAST", dict.fromkeys(quantized.LEAST, 1))
     made = small(name)
     model, inputs = perturbed(build(made)), inputs_of(name, made)
-    decoding = decoding_module(
-        model, prepacked=None, compiled=False, unpadded=False, quantized="float32"
-    )
+    decoding = decoding_module(model, DecodePasses(quantized="float32"))
     assert decoding is not None
     multiply, checked = Int8Linear.multiply, set[nn.Module]()
 
