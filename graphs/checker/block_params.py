@@ -19,8 +19,7 @@ from ...specs.wording import converted, describe
 from ..ir.block_type import BlockType, Slot
 from ..ir.graph import Filling, Part
 from ..ir.stand_ins import StandIn, fitting, stand_in
-from .params import MISSING, holds_missing
-from .ports import Checker
+from .records import MISSING, Checker, Context, Findings, holds_missing
 
 _CHOICE_KEYS = ("use", "params")
 
@@ -42,17 +41,21 @@ class Written:
 
 def read_use(checker: Checker, use: Use, at: str) -> Written | None:
     """Return the block that a use names, directly or by a block choice, and its params."""
-    unread = checker.lost.covers(at + pointer("params"))
-    params = checker.values.resolve(use.params, at + pointer("params"))
+    unread = checker.context.lost.covers(at + pointer("params"))
+    params = checker.context.values.resolve(use.params, at + pointer("params"))
     if params is MISSING:
         params, unread = {}, True
     places = {name: at + pointer("params", name) for name in use.params}
     key, key_at = use.use, at + pointer("use")
     if is_expression(key):
-        choice = checker.values.resolve(key, key_at)
+        choice = checker.context.values.resolve(key, key_at)
         name = key[1:].strip()
-        home = checker.values.place_of(name) if name in checker.values.written else key_at
-        if choice is MISSING or not _is_choice(checker, key, choice, key_at, home):
+        home = (
+            checker.context.values.place_of(name)
+            if name in checker.context.values.written
+            else key_at
+        )
+        if choice is MISSING or not _is_choice(checker.findings, key, choice, key_at, home):
             return None
         key, key_at = choice["use"], home + pointer("use")
         chosen = choice.get("params", {})
@@ -60,34 +63,34 @@ def read_use(checker: Checker, use: Use, at: str) -> Written | None:
             chosen, unread = {}, True
         params |= chosen
         places |= {name: home + pointer("params", name) for name in chosen}
-    block = checker.registry.get(key)
+    block = checker.context.registry.get(key)
     if block is None:
         _report_unknown_block(checker, key, key_at)
-        block = checker.registry.get(meant_block(checker, key))
+        block = checker.context.registry.get(meant_block(checker.context, key))
     if block is None:
         return None
     texts = {name: text for name, text in use.params.items() if places[name].startswith(at)}
     return Written(block, texts, params, places, is_expression(use.use), unread)
 
 
-def template_named(checker: Checker, use: Use) -> str:
+def template_named(context: Context, use: Use) -> str:
     """Return the template that a use names, directly or by a block choice, or ``""``."""
-    if use.use in checker.templates:
+    if use.use in context.spec.blocks:
         return use.use
     name = use.use[1:].strip() if is_expression(use.use) else ""
-    choice = checker.values.known.get(name)
+    choice = context.values.known.get(name)
     used = choice.get("use") if isinstance(choice, dict) else None
-    if isinstance(used, str) and used in checker.templates:
-        checker.values.read.add(name)
+    if isinstance(used, str) and used in context.spec.blocks:
+        context.values.read.add(name)
         return used
     return ""
 
 
-def refuse_params(checker: Checker, use: Use, name: str, at: str) -> None:
+def refuse_params(findings: Findings, use: Use, name: str, at: str) -> None:
     """Report params or slots of a use of a template, which takes none."""
     if use.params or use.fill:
         what = "params" if use.params else "fill"
-        checker.report(
+        findings.report(
             code="N04",
             at=at + pointer(what),
             problem=f"template '{name}' takes no {what}",
@@ -95,11 +98,11 @@ def refuse_params(checker: Checker, use: Use, name: str, at: str) -> None:
         )
 
 
-def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> bool:
+def _is_choice(findings: Findings, key: str, choice: Any, at: str, home: str) -> bool:
     """Return whether the value of a param is a block choice, and report it if it is not.
 
     Args:
-        checker: the state that the scopes share.
+        findings: receives what is wrong.
         key: the expression that reads the param.
         choice: its value.
         at: JSON Pointer of the expression.
@@ -107,11 +110,11 @@ def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> b
     """
     example = 'give the param a value such as {"use": "relu@1"}'
     if not isinstance(choice, dict) or "use" not in choice:
-        checker.report(code="P03", at=at, problem=f"'{key}' is not a block choice", help=example)
+        findings.report(code="P03", at=at, problem=f"'{key}' is not a block choice", help=example)
         return False
     for name in choice:
         if name not in _CHOICE_KEYS:
-            checker.report(
+            findings.report(
                 code="P03",
                 at=home + pointer(name),
                 problem=f"a block choice has no key '{name}'",
@@ -124,7 +127,7 @@ def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> b
         return True
     for name, form, what in (("use", str, "a block's name"), ("params", dict, "an object")):
         if name in choice and not isinstance(choice[name], form):
-            checker.report(
+            findings.report(
                 code="P03",
                 at=home + pointer(name),
                 problem=f"'{name}' of a block choice is not {what}",
@@ -133,34 +136,36 @@ def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> b
     return isinstance(choice["use"], str)
 
 
-def meant_block(checker: Checker, key: str) -> str:
+def meant_block(context: Context, key: str) -> str:
     """Return the block that an unknown name most likely means, or ``""``.
 
     A template may have a more similar name.
     """
-    if key in checker.lost.entries("/blocks"):
+    if key in context.lost.entries("/blocks"):
         return ""
-    near = checker.registry.suggest(key)
+    near = context.registry.suggest(key)
     if near.partition("@")[0] == key.partition("@")[0]:
         return near
-    names = [*checker.registry.keys(), *checker.templates, *checker.lost.entries("/blocks")]
+    names = [*context.registry.keys(), *context.spec.blocks, *context.lost.entries("/blocks")]
     return near if nearest(key, names) == near and certainly_meant(key, names) else ""
 
 
 def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
     """Report an unknown block, and mark the template that it most likely meant as used."""
-    if key in checker.lost.entries("/blocks"):
+    if key in checker.context.lost.entries("/blocks"):
         return
-    near = checker.registry.suggest(key)
+    near = checker.context.registry.suggest(key)
     if near.partition("@")[0] == key.partition("@")[0]:
         help_ = f"did you mean '{near}'?"
         fix: Fix | None = replacing(at, near, certain=True)
     else:
-        known = [*checker.registry.keys(), *checker.templates]
-        checker.excused.add(nearest(key, checker.templates))
+        known = [*checker.context.registry.keys(), *checker.context.spec.blocks]
+        checker.doubts.excused.add(nearest(key, checker.context.spec.blocks))
         help_ = did_you_mean(key, known) if nearest(key, known) else "see 'weft list blocks'"
         fix = respelled(at, key, known)
-    checker.report(code="N01", at=at, problem=f"unknown block '{key}'", help=help_, fix=fix)
+    checker.findings.report(
+        code="N01", at=at, problem=f"unknown block '{key}'", help=help_, fix=fix
+    )
 
 
 def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
@@ -175,9 +180,9 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
     values = {name: value for name, value in written.params.items() if name in fields}
     unknown = [name for name in written.params if name not in fields]
     for name in unknown:
-        slot = _as_slot(checker, block, name)
+        slot = _as_slot(checker.context, block, name)
         near = "" if slot else nearest(name, fields)
-        checker.report(
+        checker.findings.report(
             code="N04",
             at=places[name],
             problem=f"{block.key} has no param '{name}'",
@@ -201,34 +206,35 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
             wrong.add(str(error["loc"][0]) if error["loc"] else "")
             absent = error["type"] == "missing"
             if not absent or not (lost or missing.intersection(map(str, error["loc"]))):
-                _report_param(checker, written, error, known, places, at)
+                _report_param(checker.context, checker.findings, written, error, known, places, at)
         made = None
     if made is not None and not wrong:
         return StandIn(made)
-    checker.doubts += 1
+    checker.doubts.doubts += 1
     sound = {name: value for name, value in known.items() if name not in wrong}
     key = block.key, json.dumps(sound, sort_keys=True, default=str), frozenset(wrong)
-    if key not in checker.guesses:
-        guess = stand_in(block, sound, key[2], checker.variants_left)
-        checker.variants_left -= len(guess.others) if guess else 0
-        checker.guesses[key] = guess
-    return checker.guesses[key]
+    if key not in checker.memo.guesses:
+        guess = stand_in(block, sound, key[2], checker.memo.variants_left)
+        checker.memo.variants_left -= len(guess.others) if guess else 0
+        checker.memo.guesses[key] = guess
+    return checker.memo.guesses[key]
 
 
 def check_choice(checker: Checker, name: str) -> None:
     """Check a block choice that no node reads: the nodes that read it may be lost."""
-    at, unread = pointer("params", name), checker.values.read
-    if template_named(checker, Use(use=f"={name}")):
+    at, unread = pointer("params", name), checker.context.values.read
+    if template_named(checker.context, Use(use=f"={name}")):
         return
-    checker.values.read = {*unread}
+    checker.context.values.read = {*unread}
     written = read_use(checker, Use(use=f"={name}"), at)
     if written is not None:
         validated(checker, written, at)
-    checker.values.read = unread
+    checker.context.values.read = unread
 
 
 def _report_param(
-    checker: Checker,
+    context: Context,
+    findings: Findings,
     written: Written,
     error: ErrorDetails,
     known: Mapping[str, Any],
@@ -241,34 +247,34 @@ def _report_param(
     if error["type"] == "missing" and len(error["loc"]) == 1:
         numbers = fitting(block, known, name)
         listed = ", ".join(map(str, numbers[:-1])) + f" or {numbers[-1]}" if numbers[1:] else ""
-        checker.report(
+        findings.report(
             code="W07",
             at=at,
             problem=f"param '{name}' of {block.key} is missing",
             help=f"add '{name}' to 'params'" + (f": {listed}" if listed else ""),
         )
         return
-    where = checker.values.blame(texts.get(name), places.get(name, at))
+    where = context.values.blame(texts.get(name), places.get(name, at))
     if where is None:
         return
     field = block.params.model_fields.get(name)
     meaning = (field.description or "") if field else ""
     read = () if where == places.get(name, at) else (f"read at {places[name]}",)
-    checker.report(
+    findings.report(
         code="P01",
         at=where,
         problem=f"param '{name}' of {block.key} {describe(error)}",
         evidence=(f"given  {json.dumps(error['input'], default=str)}", *read),
         help=f"'{name}' is: {meaning.partition('. ')[0].rstrip('.')}" if meaning else "",
-        fix=_corrected(checker, error, where),
+        fix=_corrected(context, error, where),
     )
 
 
-def _corrected(checker: Checker, error: ErrorDetails, at: str) -> Fix | None:
+def _corrected(context: Context, error: ErrorDetails, at: str) -> Fix | None:
     """Return the fix of a param's value that was written in another type, or without a `=`."""
     given, (wanted, _, _) = error["input"], str(error["type"]).partition("_")
     number = wanted in ("int", "float", "bool")
-    if number and isinstance(given, str) and given in checker.values.written:
+    if number and isinstance(given, str) and given in context.values.written:
         return replacing(at, f"={given}", certain=True)
     if error["type"] == "literal_error" and isinstance(given, str):
         options = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
@@ -276,7 +282,7 @@ def _corrected(checker: Checker, error: ErrorDetails, at: str) -> Fix | None:
     return converted(at, wanted, given)
 
 
-def _as_slot(checker: Checker, block: BlockType, name: str) -> str:
+def _as_slot(context: Context, block: BlockType, name: str) -> str:
     """Return how to fill a slot, if an unknown param has the name of a slot or of its block."""
     try:
         params = block.params.model_validate({**block.example})
@@ -284,7 +290,7 @@ def _as_slot(checker: Checker, block: BlockType, name: str) -> str:
     except ValueError:
         return ""
     for slot in slots:
-        fitting = [one for one in checker.registry if slot.takes and one.fills == slot.takes]
+        fitting = [one for one in context.registry if slot.takes and one.fills == slot.takes]
         named = [one.key for one in fitting if name in (one.name, one.key)]
         if not named and name != slot.name:
             continue
@@ -295,15 +301,20 @@ def _as_slot(checker: Checker, block: BlockType, name: str) -> str:
 
 
 def report_other_kind(
-    checker: Checker, slot: Slot, part: Filling | BlockType, block: BlockType, at: str
+    context: Context,
+    findings: Findings,
+    slot: Slot,
+    part: Filling | BlockType,
+    block: BlockType,
+    at: str,
 ) -> bool:
     """Report a block whose kind of part does not fit the slot; return whether it does not."""
     filler = part.block if isinstance(part, Part) else part
     kind = filler.fills if isinstance(filler, BlockType) else ""
     if kind == slot.takes:
         return False
-    fitting = [one.key for one in checker.registry if slot.takes and one.fills == slot.takes]
-    checker.report(
+    fitting = [one.key for one in context.registry if slot.takes and one.fills == slot.takes]
+    findings.report(
         code="W15",
         at=at,
         problem=f"{part.key} does not fit the slot '{slot.name}' of {block.key}",

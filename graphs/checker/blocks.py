@@ -18,7 +18,6 @@ from ..ir.weights.defaults import no_weights
 from ..order import leading
 from .block_params import read_use, refuse_params, report_other_kind, template_named, validated
 from .ports import (
-    Checker,
     Given,
     NoOutput,
     Reads,
@@ -29,6 +28,7 @@ from .ports import (
     report_unknown_ports,
     report_unwired,
 )
+from .records import Checker, Context, Doubts, Findings
 from .uses.idle_params import note_params
 
 
@@ -70,25 +70,25 @@ def infer_part(
     note_params(checker, written, made, own & meant.keys())
     inner = {name: read for name, read in given.items() if name not in own}
     mine = frozenset(inner) if takes else passed
-    report_unknown_ports(checker, own, given, block.key, wires_at, mine)
-    before = checker.misfits
+    report_unknown_ports(checker.findings, checker.doubts, own, given, block.key, wires_at, mine)
+    before = checker.doubts.misfits
     fitted = fit_ports(checker, signature.inputs, meant, signature.same, block.key, wires_at)
-    certain = fitted.certain(checker.misfits - before)
+    certain = fitted.certain(checker.doubts.misfits - before)
     several = frozenset(inner) if len(signature.slots) > 1 else passed
     sizes = widths(signature, certain)
     inside = {**block.slot_sizes(made.params, sizes), **certain} if signature.slots else certain
     fill = _infer_fill(checker, use, block, signature.slots, inside, inner, at, wires_at, several)
     if any(slot.name not in fill for slot in _required(signature, use)):
-        checker.unnamed.add(at)
+        checker.doubts.unnamed.add(at)
         # A wire for the empty slot may also be a misspelled one of the block itself.
         wrong = {name: given[name] for name in inner if name in _misspelled(own, given)}
-        report_unknown_ports(checker, own, wrong, block.key, wires_at)
+        report_unknown_ports(checker.findings, checker.doubts, own, wrong, block.key, wires_at)
     elif takes and len(signature.slots) > 1:
-        _report_untaken(checker, block, fill, inner, wires_at, passed)
+        _report_untaken(checker.findings, checker.doubts, block, fill, inner, wires_at, passed)
     report_unwired(checker, signature.inputs, given, block.key, wires_at.removesuffix("/in"))
-    certain = fitted.certain(checker.misfits - before)
+    certain = fitted.certain(checker.doubts.misfits - before)
     if any(certain.get(name) == UNKNOWN for name in widths(signature, fitted.bound)):
-        checker.unsized.add(at)
+        checker.doubts.unsized.add(at)
     block, arguments = _sized(checker, use, block, made, signature, fitted.bound, at, wires_at)
     names = set().union(*(free_names(port_.type) for port_ in signature.inputs))
     inside_ports = (name for filling in fill.values() for name in filling.inputs)
@@ -153,24 +153,24 @@ def _sized(
             arguments = block.arguments(params, sizes)
             tried.append((arguments, block.weights(arguments)))
         except KeyError as error:
-            _report_unsized(checker, block, str(error.args[0]), bound, wires_at)
+            _report_unsized(checker.findings, block, str(error.args[0]), bound, wires_at)
             sizes |= dict.fromkeys(unknown, _GUESSED_SIZE)
-            checker.unsized.add(at)
+            checker.doubts.unsized.add(at)
             break
         except ValueError as error:
             errors.append(error)
-    if at in checker.unsized:
+    if at in checker.doubts.unsized:
         tried = _with_guesses(block, made, sizes)
     elif errors and not tried:
-        _report_clash(checker, use, block.key, errors, at)
+        _report_clash(checker.context, checker.findings, use, block.key, errors, at)
     if not tried:
-        checker.unnamed.add(at)
+        checker.doubts.unnamed.add(at)
         return replace(block, weights=no_weights), {}
     weights = [shapes for _, shapes in tried]
     if not made.complete or any(shapes.keys() != weights[0].keys() for shapes in weights):
-        checker.unnamed.add(at)
+        checker.doubts.unnamed.add(at)
     if not made.complete or any(shapes != weights[0] for shapes in weights):
-        checker.unsized.add(at)
+        checker.doubts.unsized.add(at)
     return block, tried[0][0]
 
 
@@ -186,22 +186,24 @@ def _with_guesses(block: BlockType, made: StandIn, sizes: Mapping[str, int]) -> 
     return tried
 
 
-def _report_clash(checker: Checker, use: Use, key: str, errors: list[ValueError], at: str) -> None:
+def _report_clash(
+    context: Context, findings: Findings, use: Use, key: str, errors: list[ValueError], at: str
+) -> None:
     """Report params that do not fit the sizes, unless a mistake in a param explains it."""
     error = errors[0]
     texts = {name: text for name, text in use.params.items() if is_expression(text)}
     reads = {word for text in texts.values() for word in words_in(text)}
-    if len({str(each) for each in errors}) > 1 or reads & checker.values.doubtful:
+    if len({str(each) for each in errors}) > 1 or reads & context.values.doubtful:
         return
     if reads:
-        if (key, str(error)) in checker.clashes:
+        if (key, str(error)) in findings.clashes:
             return
-        checker.clashes.add((key, str(error)))
+        findings.clashes.add((key, str(error)))
     problem, *help_ = error.args or ("the params do not fit the sizes",)
     # The param that the message is about: a patch may have written it into another file's node.
     words = words_in(" ".join(map(str, (problem, *help_))))
     named = [name for name in use.params if name in words][:1]
-    checker.report(
+    findings.report(
         code="P02",
         at=at + pointer("params", *named) if use.params else at,
         problem=f"{key}: {problem}",
@@ -209,11 +211,11 @@ def _report_clash(checker: Checker, use: Use, key: str, errors: list[ValueError]
     )
 
 
-def _report_unsized(checker: Checker, block: BlockType, name: str, bound: Bound, at: str) -> None:
+def _report_unsized(findings: Findings, block: BlockType, name: str, bound: Bound, at: str) -> None:
     """Report a graph axis where a block needs a number; unbound names are not reported."""
     axis = bound.get(name)
     if isinstance(axis, str) and axis[:1].isupper():
-        checker.report(
+        findings.report(
             code="T03",
             at=at,
             problem=f"axis '{name}' of {block.key} is {axis}, and must be a number",
@@ -252,7 +254,7 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
     for slot in slots:
         if slot.name not in written:
             if not slot.optional and len(use.fill) < len(required):
-                checker.report(
+                checker.findings.report(
                     code="W05",
                     at=at,
                     problem=f"slot '{slot.name}' of {block.key} is empty",
@@ -262,9 +264,11 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
             continue
         key = written[slot.name]
         here = at + pointer("fill", key)
-        direct = use.fill[key].use not in checker.templates
-        named = checker.registry.get(use.fill[key].use) if direct else None
-        if named is not None and report_other_kind(checker, slot, named, block, here):
+        direct = use.fill[key].use not in checker.context.spec.blocks
+        named = checker.context.registry.get(use.fill[key].use) if direct else None
+        if named is not None and report_other_kind(
+            checker.context, checker.findings, slot, named, block, here
+        ):
             continue
         what = f"slot {slot.name} of {block.key}"
         entries: dict[str, Given | NoOutput | None] = {
@@ -272,22 +276,26 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
             for port_ in (slot.input, *slot.others)
         }
         optional = passed.union(slot.entries if slot.takes else slot.entries[1:])
-        misfits = checker.misfits
+        misfits = checker.doubts.misfits
         part = _infer_filling(
             checker, use.fill[key], {**entries, **inner}, here, wires_at, optional
         )
         if part is None:
             continue
-        if named is None and report_other_kind(checker, slot, part, block, here):
+        if named is None and report_other_kind(
+            checker.context, checker.findings, slot, part, block, here
+        ):
             continue
         fill[slot.name] = part
         if slot.output.name not in part.outputs:
-            known = _outputs_of(checker, part)
+            known = _outputs_of(checker.context, part)
             if slot.output.name not in known:
-                report_no_output(checker, NoOutput(part.key, slot.output.name, known), here)
+                report_no_output(
+                    checker.findings, NoOutput(part.key, slot.output.name, known), here
+                )
             continue
         back = fit(slot.output.type, part.outputs[slot.output.name], bound, {})
-        if isinstance(back, Misfit) and checker.misfits == misfits:
+        if isinstance(back, Misfit) and checker.doubts.misfits == misfits:
             name = f"{part.key}, port {slot.output.name}"
             given = Given(part.outputs[slot.output.name], name, slot=here)
             wanted = settled(substitute(slot.output.type, bound))
@@ -297,10 +305,10 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
     return fill
 
 
-def _outputs_of(checker: Checker, part: Filling) -> tuple[str, ...]:
+def _outputs_of(context: Context, part: Filling) -> tuple[str, ...]:
     """Return the names of the outputs of a block or template, whether or not they are typed."""
     if isinstance(part, TemplatePart):
-        return tuple(checker.templates[part.key].outputs)
+        return tuple(context.spec.blocks[part.key].outputs)
     return tuple(part.outputs)
 
 
@@ -312,7 +320,7 @@ def _slots_as_meant(
     for name in use.fill:
         if name in names:
             continue
-        checker.report(
+        checker.findings.report(
             code="W05",
             at=at + pointer("fill", name),
             problem=f"{block.key} has no slot '{name}'",
@@ -337,7 +345,8 @@ def _taken(part: Filling) -> frozenset[str]:
 
 
 def _report_untaken(
-    checker: Checker,
+    findings: Findings,
+    doubts: Doubts,
     block: BlockType,
     fill: dict[str, Filling],
     inner: Reads,
@@ -348,8 +357,8 @@ def _report_untaken(
     known = frozenset[str]().union(*map(_taken, fill.values()))
     for name in inner:
         if name not in known and name not in passed:
-            checker.unknown_wires.add(wires_at + pointer(name))
-            checker.report(
+            doubts.unknown_wires.add(wires_at + pointer(name))
+            findings.report(
                 code="N03",
                 at=wires_at + pointer(name),
                 problem=f"no slot of {block.key} has a port '{name}'",
@@ -362,31 +371,33 @@ def _infer_filling(
     checker: Checker, use: Use, given: Reads, at: str, wires_at: str, passed: frozenset[str]
 ) -> Filling | None:
     """Type the registered block or the template in a slot."""
-    name = template_named(checker, use)
+    name = template_named(checker.context, use)
     if not name:
         part = infer_part(checker, use, given, at, wires_at, passed)
         if part is not None:
-            _check_one_output(checker, part.key, tuple(part.outputs), at)
+            _check_one_output(checker.findings, part.key, tuple(part.outputs), at)
         return part
-    refuse_params(checker, use, name, at)
-    ports = checker.templates[name].inputs
+    refuse_params(checker.findings, use, name, at)
+    ports = checker.context.spec.blocks[name].inputs
     given = {key: read for key, read in given.items() if key in ports or key not in passed}
-    body = checker.infer_template(checker, name, given, wires_at.removesuffix("/in"))
+    body = checker.context.infer_template(checker, name, given, wires_at.removesuffix("/in"))
     if body is None:
         return None
-    _check_one_output(checker, f"template '{name}'", tuple(checker.templates[name].outputs), at)
+    _check_one_output(
+        checker.findings, f"template '{name}'", tuple(checker.context.spec.blocks[name].outputs), at
+    )
     inputs = {port_: read.type for port_, read in given.items() if isinstance(read, Given)}
     return TemplatePart(body=body, inputs=inputs)
 
 
-def _check_one_output(checker: Checker, what: str, ports: tuple[str, ...], at: str) -> None:
+def _check_one_output(findings: Findings, what: str, ports: tuple[str, ...], at: str) -> None:
     """Report a block in a slot that has more than one output."""
     if len(ports) <= 1:
         return
     help_ = "remove outputs until one is left, or use the template as a node"
     if not what.startswith("template"):
         help_ = f"use {what} as a node, and write out the path around it: dropout@1, add@1, a norm"
-    checker.report(
+    findings.report(
         code="W11",
         at=at,
         problem=f"{what} has {len(ports)} outputs, and a slot takes one",

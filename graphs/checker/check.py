@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -37,13 +38,9 @@ from .objectives.objective import (
     ties_of_models,
 )
 from .objectives.segments import check_segments, segments_of
-from .params import (
-    Report,
-    TooManyFindingsError,
-    check_requirements,
-    evaluate_params,
-)
-from .ports import Checker, Given
+from .params import check_requirements, evaluate_params
+from .ports import Given
+from .records import Checker, Context, Doubts, Findings, Memo, TooManyFindingsError
 from .reserved_names import check_names, names_read
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
 from .ties import check_ties, ties_fit, united, written_out
@@ -105,10 +102,10 @@ def analyse(
 
     Findings that may be consequences of `lost` parts of the spec are left out.
     """
-    found = explore(
+    explored = explore(
         spec, registry, overrides, source=source, checked=checked, lost=lost, outer=outer
     )
-    return (None if found.findings else found.graph), found.findings
+    return (None if explored.findings else explored.graph), explored.findings
 
 
 def explore(
@@ -126,76 +123,72 @@ def explore(
     Only a graph without findings can be built, drawn or measured: this one lacks the nodes whose
     blocks are unknown, and its wires are those that were written.
     """
-    findings: list[Finding] = []
-    insides: dict[str, Scope] = {}
     spec, overrides = in_order(spec), in_order(overrides or {})
-    try:
-        state = _State(registry, source, findings, insides, lost, outer, checked)
-        graph: Graph | None = _analyse(spec, overrides or {}, state)
-    except TooManyFindingsError:
-        graph = None
-    return Explored(graph, insides, findings)
+    findings, insides = Findings(source, lost), dict[str, Scope]()
+    graph: Graph | None = None
+    with suppress(TooManyFindingsError):
+        checker = _checker(spec, registry, overrides, findings, outer)
+        graph = _analyse(checker, insides, checked=checked)
+    return Explored(graph, insides, findings.all)
 
 
-class _State(NamedTuple):
-    """What a check receives besides the spec and its overrides; see `analyse`."""
-
-    registry: Registry
-    source: str
-    findings: list[Finding]
-    insides: dict[str, Scope]
-    """Receives the inside of each template."""
-    lost: Lost
-    outer: tuple[str, ...]
-    checked: bool
-
-
-def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph | None:
-    """Return the graph, which is incomplete if there are findings."""
-    registry, source, findings, insides, lost, outer, checked = state
-    report = Report(findings, source, lost)
-    check_names(spec, report)
-    params, values = evaluate_params(spec, overrides, report)
-    check_requirements(spec, values, report)
-    small = within_limits(spec, values, report)
-    checker = Checker(
-        registry,
-        values,
-        spec.axes,
-        spec.blocks,
-        report,
-        infer_template,
-        stand_ins=stand_ins(spec),
-        nodes=spec.nodes,
-        inputs=spec.inputs,
-        lost=lost,
-        small=small,
-        source=source,
+def _checker(
+    spec: Spec,
+    registry: Registry,
+    overrides: Mapping[str, Any],
+    findings: Findings,
+    outer: tuple[str, ...],
+) -> Checker:
+    """Return the records of a check, after that of names, params, requirements and limits."""
+    check_names(spec, findings)
+    values = evaluate_params(spec, overrides, findings)
+    check_requirements(spec, values, findings)
+    context = Context(
+        spec=spec,
+        registry=registry,
+        values=values,
         analyse=analyse,
-        adopt=findings.append,
+        infer_template=infer_template,
+        stand_ins=stand_ins(spec),
+        lost=findings.lost,
+        small=within_limits(spec, values, findings),
+        source=findings.source,
         outer=outer,
     )
-    inputs = _inputs(checker, spec)
+    return Checker(context, findings, Memo(), Doubts())
+
+
+def _analyse(checker: Checker, insides: dict[str, Scope], *, checked: bool) -> Graph:
+    """Return the graph, which is incomplete if there are findings.
+
+    Args:
+        checker: the records of the check.
+        insides: receives the inside of each template.
+        checked: as of `check`.
+    """
+    context, findings, memo, doubts = checker
+    spec, values = context.spec, context.values
+    inputs = _inputs(context, findings)
     root = infer_scope(checker, spec.name, spec.nodes, spec.outputs, inputs, "", doc=spec.doc)
     root = replace(root, init=resolved_rules(checker, spec.init, root, ""))
-    _check_output_types(checker, spec, root)
-    _check_unused(checker, spec)
-    for body in checker.typed.values():
+    _check_output_types(context, findings, root)
+    _check_unused(checker)
+    for body in memo.typed.values():
         if body is not None:
             insides.setdefault(body.name, body)
     if not checked:
-        report_idle(checker)
-    small = small and ties_fit(spec, root, report)
-    check_ties(spec, root, checker, expand=small)
+        report_idle(findings)
+    small = context.small and ties_fit(spec, root, findings)
+    check_ties(checker, root, expand=small)
     written = spec.model_copy(update={"params": {**spec.params, **values.written}})
     ties = (*written_out(spec, root, expand=small), *(ties_of_models(root) if small else ()))
     graph = Graph(
         name=spec.name,
         doc=spec.doc,
         # After a mistake, a spec that holds itself could be written out without end.
-        spec=written if findings else self_contained(written, checker),
-        source=source,
-        params=params,
+        spec=written if findings.all else self_contained(written, context, memo),
+        source=context.source,
+        params=values.known,
         root=root,
         ties=united(ties),
         written_ties=ties,
@@ -203,27 +196,27 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
         inputs=root.inputs,
         outputs=root.gives(),
         deploy=deployed(spec, root),
-        losses=loss_weights(spec, values, root, report),
-        segments=segments_of(spec, values, report),
-        blocks=registry.added,
+        losses=loss_weights(spec, values, root, findings),
+        segments=segments_of(spec, values, findings),
+        blocks=context.registry.added,
     )
-    check_objective(spec, graph, report)
-    if not findings:
-        check_segments(spec, graph, report)
+    check_objective(spec, graph, findings)
+    if not findings.all:
+        check_segments(spec, graph, findings)
     if graph.step_axis is not None and not holds_models(root):
-        _check_step(graph, spec, checker, complete=not (findings or lost.places))
-    check_budgets(spec, graph, checker, findings, small=small)
+        _check_step(graph, checker, complete=not (findings.all or context.lost.places))
+    check_budgets(graph, context, findings, doubts, small=small)
     return graph
 
 
-def _check_step(graph: Graph, spec: Spec, checker: Checker, *, complete: bool) -> None:
+def _check_step(graph: Graph, checker: Checker, *, complete: bool) -> None:
     """Report why a graph cannot be decoded along its step axis.
 
     If that axis is wrong, the graph is checked along the only time axis of its outputs.
     """
-    axis, report = graph.step_axis, checker.report
+    axis, report, spec = graph.step_axis, checker.findings.report, checker.context.spec
     obstacles: list[Obstacle] = []
-    if checker.lost.covers(pointer("axes", str(axis))):
+    if checker.context.lost.covers(pointer("axes", str(axis))):
         return
     if axis not in spec.axes:
         report(
@@ -251,7 +244,7 @@ def _check_step(graph: Graph, spec: Spec, checker: Checker, *, complete: bool) -
     meant = _step_of_outputs(graph, spec) if wrong else ""
     if meant and meant != axis:
         obstacles += find_obstacles(replace(graph, step_axis=meant))
-    crossed = tuple(pointer("blocks", name, "") for name in checker.crossed)
+    crossed = tuple(pointer("blocks", name, "") for name in checker.doubts.crossed)
     for obstacle in obstacles:
         # An input whose type cannot be parsed may be the one with the step axis, unless no type
         # mentions that axis; and it is not known what an input of a template with crossed wires is.
@@ -275,32 +268,32 @@ def _step_of_outputs(graph: Graph, spec: Spec) -> str:
     return shared[0] if len(shared) == 1 else ""
 
 
-def _check_unused(checker: Checker, spec: Spec) -> None:
+def _check_unused(checker: Checker) -> None:
     """Report templates and params that nothing uses, and check the inside of those templates."""
+    context, findings = checker.context, checker.findings
+    spec, values = context.spec, context.values
     # A template that a param chooses in the file counts as used, even if an override replaces it.
     choices = [value.get("use") for value in spec.params.values() if isinstance(value, dict)]
-    for name in unused_templates(spec, checker.values.known):
-        given = {
-            port.name: Given(port.type, f"input {port.name}")
-            for port in template_ports(checker, name)
-        }
+    for name in unused_templates(spec, values.known):
+        ports = template_ports(context, findings, name)
+        reads = {port.name: Given(port.type, f"input {port.name}") for port in ports}
         at = pointer("blocks", name)
-        infer_template(checker, name, given, at)
-        if name not in checker.excused and name not in choices:
-            checker.report(
+        infer_template(checker, name, reads, at)
+        if name not in checker.doubts.excused and name not in choices:
+            findings.report(
                 code="W03",
                 at=at,
                 problem=f"nothing uses template '{name}'",
                 help="use it in a node, or remove it",
             )
-    if checker.lost.places:  # the nodes that read a block choice may be lost
+    if context.lost.places:  # the nodes that read a block choice may be lost
         for name, value in spec.params.items():
-            if isinstance(value, dict) and name not in checker.values.read:
+            if isinstance(value, dict) and name not in values.read:
                 check_choice(checker, name)
-    read = checker.values.read | names_read(spec)
+    read = values.read | names_read(spec)
     for name in spec.params:
-        if name not in read and not checker.values.unclear:
-            checker.report(
+        if name not in read and not values.unclear:
+            findings.report(
                 code="W08",
                 at=pointer("params", name),
                 problem=f"nothing reads param '{name}'",
@@ -309,12 +302,13 @@ def _check_unused(checker: Checker, spec: Spec) -> None:
             )
 
 
-def _check_output_types(checker: Checker, spec: Spec, root: Scope) -> None:
+def _check_output_types(context: Context, findings: Findings, root: Scope) -> None:
     """Report every output whose type is not the declared one."""
+    spec = context.spec
     for name, text in spec.output_types.items():
         at = pointer("output_types", name)
         if name not in spec.outputs:
-            checker.report(
+            findings.report(
                 code="N03",
                 at=at,
                 problem=f"the spec has no output '{name}'",
@@ -322,32 +316,36 @@ def _check_output_types(checker: Checker, spec: Spec, root: Scope) -> None:
                 fix=renamed(at, name, spec.outputs, spec.output_types),
             )
             continue
-        wanted, value = read_type(checker, text, at, f"output '{name}'"), spec.outputs[name]
-        given = root.type_of(value) if name in root.outputs else None
-        if wanted is None or given is None or same_type(wanted, given):
+        value = spec.outputs[name]
+        declared = read_type(context, findings, text, at, f"output '{name}'")
+        type_ = root.type_of(value) if name in root.outputs else None
+        if declared is None or type_ is None or same_type(declared, type_):
             continue
-        checker.report(
+        findings.report(
             code="T08",
             at=at,
             problem=f"output '{name}' does not have the declared type",
-            evidence=(f"given  {given}  by {value}", f"wanted {wanted}"),
+            evidence=(f"given  {type_}  by {value}", f"wanted {declared}"),
             help="wire another value to the output, or declare its type",
         )
 
 
-def _inputs(checker: Checker, spec: Spec) -> dict[str, ValueType | None]:
+def _inputs(context: Context, findings: Findings) -> dict[str, ValueType | None]:
     """Return the types of a spec's inputs, which may not contain free names."""
     return {
-        name: read_type(checker, text, pointer("inputs", name), f"input '{name}'")
-        for name, text in spec.inputs.items()
+        name: read_type(context, findings, text, pointer("inputs", name), f"input '{name}'")
+        for name, text in context.spec.inputs.items()
     }
 
 
-def read_type(checker: Checker, text: str, at: str, what: str) -> ValueType | None:
+def read_type(
+    context: Context, findings: Findings, text: str, at: str, what: str
+) -> ValueType | None:
     """Return the type of an input or output of a spec, or report why it is not one.
 
     Args:
-        checker: the state that the scopes share.
+        context: what the check reads.
+        findings: receives what is wrong.
         text: the type as written.
         at: its JSON Pointer.
         what: what has the type, for messages.
@@ -355,21 +353,21 @@ def read_type(checker: Checker, text: str, at: str, what: str) -> ValueType | No
     Returns:
         The type, with unknown axes where it is wrong; None if even the kind is unknown.
     """
-    read = type_of_text(checker, text, at)
+    read = type_of_text(context, findings, text, at)
     if read is None:
         return None
     if read.optional:
-        checker.report(
+        findings.report(
             code="T01",
             at=at,
             problem=f"{what} of the spec cannot be optional",
             help="remove the '?'",
             fix=replacing(at, text.rstrip().removesuffix("?"), certain=True),
         )
-    params = checker.values.written
+    params = context.values.written
     for word in sorted(free_names(read.type)) if read.sound else ():
         if word == "...":
-            checker.report(
+            findings.report(
                 code="T01",
                 at=at,
                 problem=f"{what} of the spec must name its axes",
@@ -377,9 +375,9 @@ def read_type(checker: Checker, text: str, at: str, what: str) -> ValueType | No
             )
         else:
             near = nearest(word, params)
-            checker.values.read.add(near)
-            checker.values.unclear |= not near
-            checker.report(
+            context.values.read.add(near)
+            context.values.unclear |= not near
+            findings.report(
                 code="E02",
                 at=at,
                 problem=f"size '{word}' is not a param of the spec",

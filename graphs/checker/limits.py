@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ...specs.expressions import is_expression, words_in
-from ...specs.findings import Finding, pointer
+from ...specs.findings import pointer
 from ...specs.form import BUDGETS, AnyNode, RepeatNode, ShareNode, Spec, Use
 from ...specs.text.copies import number_of_copies, selected_copies
 from ..cost.budgets import Measure, measured_flops, measured_state
 from ..cost.decode_state import blocks_without_formula
 from ..ir.graph import Graph
 from ..order import cycles, ordered, reached, unread
-from .params import Report, Values, check_budget
-from .ports import Checker
+from .params import check_budget
+from .records import Context, Doubts, Findings, Values
 from .ties import least_size
 
 MOST_NODES = 100_000
@@ -46,7 +46,7 @@ def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
     return sorted(min(part) for part in unread(read))
 
 
-def within_limits(spec: Spec, values: Values, report: Report) -> bool:
+def within_limits(spec: Spec, values: Values, findings: Findings) -> bool:
     """Return whether a spec may be expanded, and report what is too large or too deep."""
     uses = templates_used(spec, values.known)
     for cycle in cycles(uses):
@@ -84,7 +84,7 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
     total = sum(size for size, _ in measured.values())
     if total > MOST_NODES:
         largest = max(measured, key=lambda key: measured[key][0])
-        report(
+        findings.report(
             code="P06",
             at=pointer("nodes", largest),
             problem=f"the expanded spec has {_shown(total)} nodes, more than {MOST_NODES:,}",
@@ -96,7 +96,7 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
     deepest = max(places, key=lambda at: places[at], default="")
     too_deep = bool(deepest) and places[deepest] > DEEPEST
     if too_deep:
-        report(
+        findings.report(
             code="W06",
             at=deepest,
             problem=f"templates are nested {places[deepest]} levels deep",
@@ -136,7 +136,7 @@ def _shown(count: int) -> str:
 
 
 def check_budgets(
-    spec: Spec, graph: Graph, checker: Checker, findings: Sequence[Finding], *, small: bool
+    graph: Graph, context: Context, findings: Findings, doubts: Doubts, *, small: bool
 ) -> None:
     """Report every requirement on the size of a graph that does not hold or cannot be checked.
 
@@ -144,28 +144,31 @@ def check_budgets(
     of them exceeds it.
 
     Args:
-        spec: the spec as written.
-        graph: its graph, which is incomplete if there are findings.
-        checker: the state of the check.
-        findings: the findings so far.
+        graph: the graph of the spec, which is incomplete if there are findings.
+        context: what the check reads.
+        findings: receives what is wrong; those so far decide what can be checked.
+        doubts: what mistakes leave unknown.
         small: whether the spec is within the limits of size.
     """
-    wrong = bool(findings or checker.lost.places)
-    decodes = all(found.code not in ("D01", "N05") for found in findings)
-    known: dict[str, Measure] = {}
+    spec = context.spec
+    wrong = bool(findings.all or context.lost.places)
+    decodes = all(finding.code not in ("D01", "N05") for finding in findings.all)
+    measures: dict[str, Measure] = {}
     for index, text in enumerate(spec.require):
         reads = words_in(text) & BUDGETS.keys()
         if not reads or reads & spec.params.keys():  # a param with that name is reported
             continue
-        if "decode_state" in reads and not (decodes and _keeps(graph, checker, text, index)):
+        if "decode_state" in reads and not (
+            decodes and _keeps(graph, context, findings, text, index)
+        ):
             continue
-        for name in reads - known.keys():
-            known[name] = _measured(name, graph, checker, wrong=wrong, small=small)
-        sizes = {name: known[name] for name in reads}
-        check_budget(text, index, checker.values, checker.report, sizes)
+        for name in reads - measures.keys():
+            measures[name] = _measured(name, graph, context, doubts, wrong=wrong, small=small)
+        sizes = {name: measures[name] for name in reads}
+        check_budget(text, index, context.values, findings, sizes)
 
 
-def _keeps(graph: Graph, checker: Checker, text: str, index: int) -> bool:
+def _keeps(graph: Graph, context: Context, findings: Findings, text: str, index: int) -> bool:
     """Return whether the decoding state of a graph is known, or report why it is not."""
     unknown = blocks_without_formula(graph)
     if graph.step_axis is None:
@@ -176,20 +179,22 @@ def _keeps(graph: Graph, checker: Checker, text: str, index: int) -> bool:
         help_ = f"declare 'state' in the BlockType of {unknown[0]}, or remove this budget"
     else:
         return True
-    if not checker.lost.covers("/step"):
+    if not context.lost.covers("/step"):
         problem = f"cannot evaluate '{text}': {why}"
-        checker.report(code="E01", at=pointer("require", index), problem=problem, help=help_)
+        findings.report(code="E01", at=pointer("require", index), problem=problem, help=help_)
     return False
 
 
-def _measured(name: str, graph: Graph, checker: Checker, *, wrong: bool, small: bool) -> Measure:
+def _measured(
+    name: str, graph: Graph, context: Context, doubts: Doubts, *, wrong: bool, small: bool
+) -> Measure:
     """Return a size of a graph, or the size that it has at least whatever the mistakes."""
     if not small:
         return Measure(0, exact=False)
     if name == "parameters":
-        least = least_size(checker, graph)
+        least = least_size(context, doubts, graph)
         return Measure(graph.parameters() if least is None else least, exact=least is None)
-    doubtful = checker.unsized | checker.unnamed
+    doubtful = doubts.unsized | doubts.unnamed
     certain = (lambda at: at not in doubtful) if wrong else None
     measure = measured_flops if name == "flops" else measured_state
     return measure(graph, certain)

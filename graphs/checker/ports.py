@@ -2,111 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from ...specs.findings import Finding, did_you_mean, nearest, pointer, renamed, respelled
-from ...specs.form import Template
-from ...specs.load import LoadedSpec
-from ...specs.recovery.lost import NOTHING, Lost
+from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.text.edits import replacing
-from ..ir.block_type import Port, Registry
+from ..ir.block_type import Port
 from ..ir.dims import UNKNOWN
-from ..ir.graph import Graph, Scope
-from ..ir.stand_ins import MOST_VARIANTS, StandIn
 from ..ir.value_type import Bound, Misfit, ValueType, fit, free_names
-from .params import Report, Values
+from .records import Checker, Context, Doubts, Findings
 
 NO_ADAPTER = {
     ("bias", "mask"): "wire the mask from which the bias was made",
     ("f", "mask"): "a mask cannot be made from activations: wire a mask input",
 }
 """(given kind, wanted kind) to the help where no block converts one into the other."""
-
-
-def _no_models(*_: Any, **__: Any) -> tuple[Graph | None, list[Finding]]:
-    """Return no graph: this checker cannot check models."""
-    return None, []
-
-
-def _ignore(_: Finding) -> None:
-    """Do nothing."""
-
-
-@dataclass(slots=True)
-class Checker:
-    """State that all scopes of a spec share while they are typed."""
-
-    registry: Registry
-    values: Values
-    axes: Mapping[str, str]
-    templates: Mapping[str, Template]
-    report: Report
-    infer_template: Callable[..., Scope | None]
-    """Types the inside of a template for the values wired to it: (checker, name, given, at)."""
-    stand_ins: frozenset[str] = frozenset()
-    """Templates that replace single copies of a repeat."""
-    excused: set[str] = field(default_factory=set)
-    """Templates that a misspelled name most likely meant."""
-    wanted: list[ValueType] = field(default_factory=list)
-    """Types of the ports in the current scope whose wires are missing or do not fit."""
-    clashes: set[tuple[str, str]] = field(default_factory=set)
-    """Blocks and reported errors of params that several uses read from the spec's params."""
-    nodes: Mapping[str, Any] = field(default_factory=dict)
-    """Nodes of the spec itself, as written."""
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-    """Inputs of the spec itself, as written."""
-    nodes_typed: int = 0
-    """Number of nodes of templates that have been typed."""
-    inside: list[str] = field(default_factory=list)
-    """Templates that are being typed, the outermost first."""
-    typed: dict[Any, Any] = field(default_factory=dict)
-    """Template, types of its ports and unwired ports, to the resulting scope."""
-    unknown_wires: set[str] = field(default_factory=set)
-    """Pointers of wires to ports that do not exist."""
-    absent_wires: dict[str, str] = field(default_factory=dict)
-    """Pointers of wires that read an optional input which is not wired, to its name."""
-    unsized: set[str] = field(default_factory=set)
-    """Pointers of uses of blocks whose parameters have unknown shapes."""
-    unnamed: set[str] = field(default_factory=set)
-    """Pointers of uses of blocks of which some parameters are unknown."""
-    uncounted: set[str] = field(default_factory=set)
-    """Pointers of repeats whose number of copies is unknown."""
-    unplaced: set[str] = field(default_factory=set)
-    """Pointers of nodes whose blocks are unknown."""
-    crossed: set[str] = field(default_factory=set)
-    """Templates in which a carried value changes an axis: a wire inside reads the wrong value."""
-    misfits: int = 0
-    """Number of wires that do not fit."""
-    doubts: int = 0
-    """Number of uses of blocks with params that are wrong or have no effect."""
-    variants_left: int = MOST_VARIANTS
-    """Number of params that may still be tried in place of wrong ones."""
-    guesses: dict[tuple[str, str, frozenset[str]], StandIn | None] = field(default_factory=dict)
-    """Block, valid params as JSON and wrong params, to the guesses for the wrong ones."""
-    lost: Lost = NOTHING
-    """The parts of the spec that could not be read."""
-    idle_params: dict[str, dict[str, object]] = field(default_factory=dict)
-    """Pointers of params that have no effect in one use of their scope, to the finding."""
-    small: bool = True
-    """Whether the spec has few enough nodes to list all copies."""
-    source: str = ""
-    """File of the spec, next to which held specs are searched."""
-    analyse: Callable[..., tuple[Graph | None, list[Finding]]] = field(default=_no_models)
-    """Checks the model that a param holds."""
-    adopt: Callable[[Finding], None] = field(default=_ignore)
-    """Reports a finding that has its file."""
-    outer: tuple[str, ...] = ()
-    """Files of the specs that contain this one as a model."""
-    held: dict[Any, Any] = field(default_factory=dict)
-    """Graphs of held models and their insides, by what they depend on: each is made once."""
-    held_nodes: int = 0
-    """Number of nodes of all held models, with those inside them."""
-    models: dict[str, LoadedSpec | None] = field(default_factory=dict)
-    """Param to the spec that it holds; None if it cannot be read."""
-    active_params: set[str] = field(default_factory=set)
-    """Pointers of params that have an effect in at least one use of their scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +47,11 @@ Reads = Mapping[str, Given | NoOutput | None]
 """What each port reads: a value, None if its type is unknown, or an output that does not exist."""
 
 
-def report_no_output(checker: Checker, missing: NoOutput, at: str) -> None:
+def report_no_output(findings: Findings, missing: NoOutput, at: str) -> None:
     """Report a wire to an output that its node does not have."""
     known = [f"{missing.node}.{port_}" for port_ in missing.known]
     near = nearest(missing.port, missing.known)
-    checker.report(
+    findings.report(
         code="N03",
         at=at,
         problem=f"node '{missing.node}' has no output '{missing.port}'",
@@ -177,7 +87,8 @@ def as_meant(ports: Iterable[Port], given: Reads, *, slots: bool = False) -> Rea
 
 
 def report_unknown_ports(
-    checker: Checker,
+    findings: Findings,
+    doubts: Doubts,
     names: Iterable[str],
     given: Reads,
     block: str,
@@ -187,7 +98,8 @@ def report_unknown_ports(
     """Report wires to ports that do not exist, and wires to outputs that do not exist.
 
     Args:
-        checker: the state that the scopes share.
+        findings: receives what is wrong.
+        doubts: what mistakes leave unknown.
         names: the names of the ports.
         given: port to the value that it reads, as written.
         block: the block's name, for messages.
@@ -197,8 +109,8 @@ def report_unknown_ports(
     names = {*names}
     for name, read in given.items():
         if name not in names and name not in passed:
-            checker.unknown_wires.add(at + pointer(name))
-            checker.report(
+            doubts.unknown_wires.add(at + pointer(name))
+            findings.report(
                 code="N03",
                 at=at + pointer(name),
                 problem=f"{block} has no port '{name}'",
@@ -206,7 +118,7 @@ def report_unknown_ports(
                 fix=renamed(at + pointer(name), name, names, given),
             )
         if isinstance(read, NoOutput):
-            report_no_output(checker, read, at + pointer(name))
+            report_no_output(findings, read, at + pointer(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,27 +217,27 @@ def report_unwired(
     """
     ports = tuple(ports)
     wires = at + pointer("in")
-    misspelled = [name for name in given if wires + pointer(name) in checker.unknown_wires]
+    misspelled = [name for name in given if wires + pointer(name) in checker.doubts.unknown_wires]
     meant = {nearest(name, [port_.name for port_ in ports]) for name in misspelled}
     for port_ in ports:
         if port_.optional or port_.name in given or port_.name in meant or "" in meant:
             continue
-        checker.wanted.append(port_.type)
+        checker.doubts.wanted.append(port_.type)
         here = wires + pointer(port_.name)
-        if here in checker.absent_wires:
-            name = checker.absent_wires[here]
-            checker.report(
+        if here in checker.doubts.absent_wires:
+            name = checker.doubts.absent_wires[here]
+            checker.findings.report(
                 code="W01",
                 at=here,
                 problem=f"port '{port_.name}' of {block} reads input '{name}', which is not wired",
                 evidence=(
                     f"wanted {port_.type}",
-                    f"template '{checker.inside[-1]}' makes it optional",
+                    f"template '{checker.memo.inside[-1]}' makes it optional",
                 ),
                 help=f"wire '{name}' wherever the template is used, and remove its '?'",
             )
             continue
-        checker.report(
+        checker.findings.report(
             code="W01",
             at=at,
             problem=f"port '{port_.name}' of {block} is not wired",
@@ -354,18 +266,18 @@ def report_misfit(
         at: JSON Pointer of the wire, or of the block in a slot.
         way_out: how to fix it; by default a way that follows from the types.
     """
-    checker.wanted.append(port_.type)
-    checker.misfits += 1
-    help_ = way_out or _adapter(checker, read.type.kind, port_.type.kind)
+    checker.doubts.wanted.append(port_.type)
+    checker.doubts.misfits += 1
+    help_ = way_out or _adapter(checker.context, read.type.kind, port_.type.kind)
     if read.slot and not way_out:
         help_ = f"fill the slot with a block for {read.type}, or with a template around this one"
     elif not help_ and port_.optional:
         help_ = f"remove '{port_.name}', or wire a value of the wanted type"
     elif not help_ and misfit.code == "T03" and read.type.kind == "f":
-        adapter = _adapting(checker, "f", "f") if misfit.width else ""
+        adapter = _adapting(checker.context, "f", "f") if misfit.width else ""
         help_ = "wire a value of the wanted type"
         help_ += f", or put {adapter} on this wire to change a width" if adapter else ""
-    checker.report(
+    checker.findings.report(
         code=misfit.code,
         at=at,
         problem=f"{misfit.problem} at port '{port_.name}'",
@@ -377,20 +289,20 @@ def report_misfit(
     )
 
 
-def _adapter(checker: Checker, given: str, wanted: str) -> str:
+def _adapter(context: Context, given: str, wanted: str) -> str:
     """Return how to convert a value to the kind that the port takes; empty if unknown."""
     if (given, wanted) in NO_ADAPTER:
         return NO_ADAPTER[given, wanted]
-    block = _adapting(checker, given, wanted) if given != wanted else ""
+    block = _adapting(context, given, wanted) if given != wanted else ""
     if not block:
         return ""
     other = f", or wire it to a port of kind {given}" if given == "mask" else ""
     return f"put {block} on this wire{other}"
 
 
-def _adapting(checker: Checker, given: str, wanted: str) -> str:
+def _adapting(context: Context, given: str, wanted: str) -> str:
     """Return the block that converts one kind into another, with an article; empty if none."""
-    for block in checker.registry:
+    for block in context.registry:
         if block.adapts == (given, wanted):
             return f"{'an' if block.name[0] in 'aeiou' else 'a'} '{block.key}'"
     return ""

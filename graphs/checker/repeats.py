@@ -20,48 +20,52 @@ from ..ir.dims import UNKNOWN
 from ..ir.graph import RepeatNode, Scope
 from ..ir.value_type import ValueType, same_type
 from ..order import leading
-from .params import MISSING
-from .ports import Checker
+from .records import MISSING, Checker, Context, Doubts, Findings
 
 
-def read_count(checker: Checker, node: form.RepeatNode, at: str) -> Any:
+def read_count(context: Context, findings: Findings, node: form.RepeatNode, at: str) -> Any:
     """Return the number of copies of a repeat, or `MISSING` if it is wrong and reported."""
     here = at + pointer("repeat")
-    count = checker.values.resolve(node.repeat, here)
+    count = context.values.resolve(node.repeat, here)
     if count is MISSING:
         return MISSING
     if (number := number_of_copies(count)) is not None:
         return number
     if isinstance(count, str):
-        checker.values.read.add(count)  # most likely meant with a `=`
-    where = checker.values.blame(node.repeat, here)
+        context.values.read.add(count)  # most likely meant with a `=`
+    where = context.values.blame(node.repeat, here)
     if where is not None:
-        checker.report(
+        findings.report(
             code="P05",
             at=where,
             problem=f"'repeat' is {json.dumps(count, default=str)},"
             f" not a whole number from 1 to {MOST_COPIES:,}",
             evidence=(f"read at {here}",),
             help="write the number of copies, such as 6 or '=layers'",
-            fix=_written_count(checker, count, where),
+            fix=_written_count(context, count, where),
         )
     return MISSING
 
 
-def _written_count(checker: Checker, count: Any, at: str) -> Fix | None:
+def _written_count(context: Context, count: Any, at: str) -> Fix | None:
     """Return the fix of a number of copies that was written as text, or without a `=`."""
-    if isinstance(count, str) and count in checker.values.written:
+    if isinstance(count, str) and count in context.values.written:
         return replacing(at, f"={count}", certain=True)
     return converted(at, "int", count)
 
 
 def copies_selected(
-    checker: Checker, node: form.RepeatNode, key: str, count: Any, taken: Mapping[int, str], at: str
+    findings: Findings,
+    node: form.RepeatNode,
+    key: str,
+    count: Any,
+    taken: Mapping[int, str],
+    at: str,
 ) -> Sequence[int]:
     """Return the separate copies that a key of `instead` selects, and report if it cannot.
 
     Args:
-        checker: the state that the scopes share.
+        findings: receives what is wrong.
         node: the repeat as written.
         key: a number or a slice.
         count: number of copies, or `MISSING`: then a slice selects none.
@@ -69,7 +73,7 @@ def copies_selected(
         at: JSON Pointer of the key.
     """
     if node.share:
-        checker.report(
+        findings.report(
             code="P07",
             at=at,
             problem=f"copy {key} cannot use another template: all copies share their weights",
@@ -81,7 +85,7 @@ def copies_selected(
     found = selected_copies(key, count)
     evidence = (f"repeat {count}  at {at.rpartition('/instead/')[0]}/repeat",)
     if not found:
-        checker.report(
+        findings.report(
             code="P07",
             at=at,
             problem=f"the slice '{key}' selects none of the {count} copies",
@@ -89,7 +93,7 @@ def copies_selected(
             help="write start:stop:step, such as '2::3' for the copies 2, 5, 8 and so on",
         )
     elif not 0 <= found[0] <= found[-1] < count:
-        checker.report(
+        findings.report(
             code="P07",
             at=at,
             problem=f"there is no copy {key}: the copies are 0 to {count - 1}",
@@ -99,7 +103,7 @@ def copies_selected(
         return ()
     both = [index for index in found if index in taken]
     if both:
-        checker.report(
+        findings.report(
             code="P07",
             at=at,
             problem=f"both '{taken[both[0]]}' and '{key}' select copy {both[0]}",
@@ -134,7 +138,9 @@ def fit_repeat(
     check_outputs(checker, node, body, at)
     types = body.gives()
     for key_, other in {taken[index]: other for index, other in others.items()}.items():
-        _check_same(checker, node, body, other, at + pointer("instead", key_))
+        _check_same(
+            checker.context, checker.findings, node, body, other, at + pointer("instead", key_)
+        )
     if len(others) == count:
         body = others[0]
     others = {index: other for index, other in others.items() if other is not body}
@@ -169,14 +175,15 @@ def check_outputs(checker: Checker, node: form.RepeatNode, body: Scope | None, a
         body: the inside of its template; None if a mistake in it leaves the types unknown.
         at: JSON Pointer of the node.
     """
-    template = checker.templates.get(node.block)
-    if template is not None and node.block not in checker.inside:
-        _check_carry(checker, node, body, template.outputs, at)
-        _check_collect(checker, node, template.outputs, at)
+    template = checker.context.spec.blocks.get(node.block)
+    if template is not None and node.block not in checker.memo.inside:
+        _check_carry(checker.findings, checker.doubts, node, body, template.outputs, at)
+        _check_collect(checker.findings, node, template.outputs, at)
 
 
 def _check_carry(
-    checker: Checker,
+    findings: Findings,
+    doubts: Doubts,
     node: form.RepeatNode,
     body: Scope | None,
     outputs: Mapping[str, str],
@@ -189,7 +196,7 @@ def _check_carry(
         here = at + pointer("carry", index)
         if port not in outputs or port not in node.in_:
             side = "an output" if port not in outputs else "a wired input"
-            checker.report(
+            findings.report(
                 code="N03",
                 at=here,
                 problem=f"carry '{port}' is not {side} of '{name}'",
@@ -202,8 +209,8 @@ def _check_carry(
             and port in body.inputs
             and not same_type(types[port], body.inputs[port])
         ):
-            checker.crossed |= {name} if types[port].axes != body.inputs[port].axes else set()
-            checker.report(
+            doubts.crossed |= {name} if types[port].axes != body.inputs[port].axes else set()
+            findings.report(
                 code="T05",
                 at=here,
                 problem=f"carry '{port}' changes its type from copy to copy",
@@ -214,7 +221,7 @@ def _check_carry(
                 help=f"make '{name}' return the type that it takes",
             )
     if not node.carry and not node.collect:
-        checker.report(
+        findings.report(
             code="W10",
             at=at,
             problem="the repeat has no outputs: both 'carry' and 'collect' are empty",
@@ -223,13 +230,13 @@ def _check_carry(
 
 
 def _check_collect(
-    checker: Checker, node: form.RepeatNode, outputs: Mapping[str, str], at: str
+    findings: Findings, node: form.RepeatNode, outputs: Mapping[str, str], at: str
 ) -> None:
     """Report collected ports that are not valid."""
     for index, port in enumerate(node.collect):
         here = at + pointer("collect", index)
         if port not in outputs:
-            checker.report(
+            findings.report(
                 code="N03",
                 at=here,
                 problem=f"collect '{port}' is not an output of '{node.block}'",
@@ -237,7 +244,7 @@ def _check_collect(
                 fix=respelled(here, port, set(outputs) - {*node.carry, *node.collect}),
             )
         elif port in node.carry:
-            checker.report(
+            findings.report(
                 code="W10",
                 at=here,
                 problem=f"'{port}' is both carried and collected, so it would have two values",
@@ -246,18 +253,18 @@ def _check_collect(
 
 
 def _check_same(
-    checker: Checker, node: form.RepeatNode, body: Scope, other: Scope, at: str
+    context: Context, findings: Findings, node: form.RepeatNode, body: Scope, other: Scope, at: str
 ) -> None:
     """Report outputs in which a copy's own template differs from the other copies."""
     types, given = body.gives(), other.gives()
     for port in (*node.carry, *node.collect):
-        unknown = port in checker.templates[other.name].outputs and port not in given
+        unknown = port in context.spec.blocks[other.name].outputs and port not in given
         wanted = types.get(port) or (body.inputs.get(port) if port in node.carry else None)
         if wanted is None or unknown:
             continue
         if port not in given or not same_type(given[port], wanted):
             leaves = f"given  {given[port]}" if port in given else f"'{other.name}' has no '{port}'"
-            checker.report(
+            findings.report(
                 code="T07",
                 at=at,
                 problem=f"output '{port}' of this copy differs from that of the other copies",

@@ -14,7 +14,7 @@ from typing import Any
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import pointer
 from ...specs.form import BUDGETS, AnyNode, RepeatNode, Spec, Use, UseNode, own_part
-from .params import Report
+from .records import Findings
 
 MODULE_WORDS = frozenset(
     """
@@ -42,31 +42,31 @@ _CONSTANTS = frozenset({"none", "true", "false"})
 """Names whose class would be named like a constant of Python."""
 
 
-def check_names(spec: Spec, report: Report) -> None:
+def check_names(spec: Spec, findings: Findings) -> None:
     """Report every name that generated code could not use."""
     scopes = [("", spec.nodes, spec.inputs, spec.outputs)]
     for name, template in spec.blocks.items():
         at = pointer("blocks", name)
         scopes.append((at, template.nodes, template.inputs, template.outputs))
         if name.lower() in _CONSTANTS:
-            _refuse(report, "template", name, at)
+            _refuse(findings, "template", name, at)
     if spec.name.lower() in _CONSTANTS:
-        _refuse(report, "spec", spec.name, "/name")
+        _refuse(findings, "spec", spec.name, "/name")
     for at, nodes, inputs, outputs in scopes:
         for name in nodes:
             if keyword.iskeyword(name) or name in NODE_WORDS:
-                _refuse(report, "node", name, at + pointer("nodes", name))
+                _refuse(findings, "node", name, at + pointer("nodes", name))
         for side, ports in (("inputs", inputs), ("outputs", outputs)):
             for name in ports:
                 if keyword.iskeyword(name) or name in ARGUMENT_WORDS:
-                    _refuse(report, "port", name, at + pointer(side, name))
+                    _refuse(findings, "port", name, at + pointer(side, name))
 
     for name in spec.params.keys() & BUDGETS.keys():
-        _refuse(report, "param", name, pointer("params", name))
+        _refuse(findings, "param", name, pointer("params", name))
 
 
-def _refuse(report: Report, what: str, name: str, at: str) -> None:
-    report(
+def _refuse(findings: Findings, what: str, name: str, at: str) -> None:
+    findings.report(
         code="N09",
         at=at,
         problem=f"{what} '{name}' has a reserved name",

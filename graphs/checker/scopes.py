@@ -31,9 +31,7 @@ from .limits import DEEPEST
 from .objectives.initial import resolved_rules
 from .objectives.models import infer_model, model_named
 from .objectives.sharing import check_shared, with_shared
-from .params import MISSING
 from .ports import (
-    Checker,
     Given,
     NoOutput,
     Reads,
@@ -43,6 +41,7 @@ from .ports import (
     report_unknown_ports,
     report_unwired,
 )
+from .records import MISSING, Checker, Context, Doubts, Findings, Memo
 from .repeats import check_outputs, copies_selected, fit_repeat, read_count
 from .uses.known_parts import part_of
 from .wiring import order_nodes, report_unknown, report_unused
@@ -61,25 +60,25 @@ class TypeRead(NamedTuple):
     """Whether all of it could be parsed; otherwise some axes are unknown."""
 
 
-def type_of_text(checker: Checker, text: str, at: str) -> TypeRead | None:
+def type_of_text(context: Context, findings: Findings, text: str, at: str) -> TypeRead | None:
     """Parse a type of the spec, or report why it cannot be parsed.
 
     Returns:
         The type, with unknown axes where it is wrong or reads a param with a mistake; None if even
         the kind is unknown.
     """
-    values = checker.values.known
+    values = context.values.known
     if not any(values.get(name) is MISSING for name in words_in(text)):
         try:
-            return TypeRead(*parse_type(text, values, checker.axes))
+            return TypeRead(*parse_type(text, values, context.spec.axes))
         except TypeTextError as error:
             word, choices = error.word, error.known
             help_, fix = TYPE_HELP, None
             if word:
                 help_ = did_you_mean(word, choices)
                 fix = respelled(at, word, choices, with_gap(text, word))
-            checker.report(code=error.code, at=at, problem=str(error), help=help_, fix=fix)
-    known = parse_known(text, values, checker.axes)
+            findings.report(code=error.code, at=at, problem=str(error), help=help_, fix=fix)
+    known = parse_known(text, values, context.spec.axes)
     return None if known is None else TypeRead(*known, sound=False)
 
 
@@ -110,10 +109,10 @@ def infer_scope(
     """
     absent = frozenset(absent)
     shares = {key: node.share for key, node in nodes.items() if isinstance(node, ShareNode)}
-    nodes = with_shared(checker, nodes, at)
-    live = {key: _without(checker, absent, key, node, at) for key, node in nodes.items()}
-    wanted, checker.wanted = checker.wanted, []
-    order, live, guessed, cyclic = order_nodes(checker, live, inputs, at)
+    nodes = with_shared(checker.findings, nodes, at)
+    live = {key: _without(checker.doubts, absent, key, node, at) for key, node in nodes.items()}
+    wanted, checker.doubts.wanted = checker.doubts.wanted, []
+    order, live, guessed, cyclic = order_nodes(checker.context, checker.findings, live, inputs, at)
     values: dict[str, Given | None] = {
         port: None if type_ is None else Given(type_, f"input {port}")
         for port, type_ in inputs.items()
@@ -131,7 +130,7 @@ def infer_scope(
         if key in shares and typed.node is not None:
             typed = replace(typed, node=replace(typed.node, shares=shares[key]))
         if typed.node is None:
-            checker.unplaced.add(at + pointer("nodes", key))
+            checker.doubts.unplaced.add(at + pointer("nodes", key))
         else:
             placed.append(typed.node)
         if typed.ports is None:
@@ -144,19 +143,21 @@ def infer_scope(
     for port, value in outputs.items():
         where = at + pointer("outputs", port)
         if value in absent:
-            checker.report(
+            checker.findings.report(
                 code="W01",
                 at=where,
                 problem=f"output '{port}' returns input '{value}', which is not wired",
                 help=f"wire '{value}' wherever the template is used, and remove its '?'",
             )
-        elif _resolves(checker, value, nodes, inputs, values, gives, where):
+        elif _resolves(
+            checker.context, checker.findings, value, nodes, inputs, values, gives, where
+        ):
             ends[port] = value
-    if not cyclic and not _lacks_wires(checker, nodes, at):
+    if not cyclic and not _lacks_wires(checker.doubts, nodes, at):
         names = {**dict.fromkeys(absent), **inputs}
         report_unused(checker, nodes, outputs, names, values, at)
-    checker.wanted = wanted
-    check_shared(checker, placed, at)
+    checker.doubts.wanted = wanted
+    check_shared(checker.findings, placed, at)
     known = {port: type_ for port, type_ in inputs.items() if type_ is not None}
     read = (value for made in placed for value in made.wires.values())
     known = leading(known, read)
@@ -170,10 +171,10 @@ def _made_by(nodes: Iterable[Node]) -> Iterator[str]:
     return (f"{node.name}.{port}" for node in nodes for port in node.outputs)
 
 
-def _lacks_wires(checker: Checker, nodes: Mapping[str, UseNode | RepeatNode], at: str) -> bool:
+def _lacks_wires(doubts: Doubts, nodes: Mapping[str, UseNode | RepeatNode], at: str) -> bool:
     """Return whether an unknown block has no wires, and may be meant to read any value."""
     places = (at + pointer("nodes", key) for key, node in nodes.items() if not node.in_)
-    return not checker.unplaced.isdisjoint(places)
+    return not doubts.unplaced.isdisjoint(places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +186,12 @@ class _Typed:
 
 
 def _without(
-    checker: Checker, absent: frozenset[str], key: str, node: UseNode | RepeatNode, at: str
+    doubts: Doubts, absent: frozenset[str], key: str, node: UseNode | RepeatNode, at: str
 ) -> UseNode | RepeatNode:
     """Return a node without the wires that read an absent input."""
     cut = {port: value for port, value in node.in_.items() if value in absent}
     for port, value in cut.items():
-        checker.absent_wires[at + pointer("nodes", key, "in", port)] = value
+        doubts.absent_wires[at + pointer("nodes", key, "in", port)] = value
     wires = {port: value for port, value in node.in_.items() if port not in cut}
     return node.model_copy(update={"in_": wires}) if cut else node
 
@@ -225,7 +226,8 @@ def _reads(
 
 
 def _resolves(
-    checker: Checker,
+    context: Context,
+    findings: Findings,
     value: str,
     nodes: Mapping[str, Any],
     inputs: Mapping[str, Any],
@@ -238,24 +240,24 @@ def _resolves(
         return values[value] is not None
     source, dot, out = value.partition(".")
     if not dot or source not in nodes:
-        report_unknown(checker, value, nodes, inputs, at)
+        report_unknown(context, findings, value, nodes, inputs, at)
     elif source in gives:
-        report_no_output(checker, NoOutput(source, out, gives[source]), at)
+        report_no_output(findings, NoOutput(source, out, gives[source]), at)
     return False
 
 
 def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str) -> _Typed:
-    if model_named(checker, node):
+    if model_named(checker.context, node):
         made_model, outputs_of = infer_model(checker, key, node, given, at)
         frozen = made_model and replace(made_model, frozen=node.frozen)
         return _Typed(frozen, outputs_of)
-    name = template_named(checker, node)
+    name = template_named(checker.context, node)
     if name:
-        refuse_params(checker, node, name, at)
+        refuse_params(checker.findings, node, name, at)
         body = infer_template(checker, name, given, at)
         if body is None:
             return _Typed(None, None)
-        ports = tuple(checker.templates[name].outputs)
+        ports = tuple(checker.context.spec.blocks[name].outputs)
         outputs = body.gives()
         return _Typed(
             TemplateNode(
@@ -274,7 +276,7 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
     if part.block.fills:
         help_ = f"use it in a slot for parts of kind '{part.block.fills}'"
         problem = f"{part.key} is a part of another block, and not a node"
-        checker.report(code="W15", at=at + pointer("use"), problem=problem, help=help_)
+        checker.findings.report(code="W15", at=at + pointer("use"), problem=problem, help=help_)
     made = BlockNode(
         name=key,
         at=at,
@@ -287,26 +289,26 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
 
 
 def _infer_repeat(checker: Checker, key: str, node: RepeatNode, given: Reads, at: str) -> _Typed:
-    count = read_count(checker, node, at)
+    count = read_count(checker.context, checker.findings, node, at)
     if count is MISSING:
-        checker.uncounted.add(at)
+        checker.doubts.uncounted.add(at)
     body = infer_template(checker, node.block, given, at, where=at + pointer("block"))
     others: dict[int, Scope] = {}
     taken: dict[int, str] = {}
     for written, name in node.instead.items():
         where = at + pointer("instead", written)
         other = infer_template(checker, name, given, at, where=where)
-        if name in checker.templates:
-            found = copies_selected(checker, node, written, count, taken, where)
+        if name in checker.context.spec.blocks:
+            found = copies_selected(checker.findings, node, written, count, taken, where)
             taken |= dict.fromkeys(found, written)
             others |= {} if other is None else dict.fromkeys(found, other)
-    meant = meant_template(checker, node.block)
+    meant = meant_template(checker.context, node.block)
     if meant is None:
         check_outputs(checker, node, None, at)
         return _Typed(None, None)
     node = node.model_copy(update={"block": meant})
     ports = (*node.carry, *node.collect)
-    known = ports if {*ports} <= checker.templates[meant].outputs.keys() else None
+    known = ports if {*ports} <= checker.context.spec.blocks[meant].outputs.keys() else None
     if body is None:
         check_outputs(checker, node, body, at)
         return _Typed(None, known)
@@ -321,38 +323,43 @@ def infer_template(
     where: str = "",
 ) -> Scope | None:
     """Type the inside of a template for the values that one node wires to it."""
-    if name in checker.lost.entries("/blocks"):
+    if name in checker.context.lost.entries("/blocks"):
         return None
-    if name not in checker.templates:
-        near = nearest(name, checker.templates)
-        checker.excused |= {near} if near else checker.templates.keys()
-        help_ = did_you_mean(name, checker.templates) or "add it to 'blocks'"
-        checker.report(
+    if name not in checker.context.spec.blocks:
+        near = nearest(name, checker.context.spec.blocks)
+        checker.doubts.excused |= {near} if near else checker.context.spec.blocks.keys()
+        help_ = did_you_mean(name, checker.context.spec.blocks) or "add it to 'blocks'"
+        checker.findings.report(
             code="N01",
             at=where,
             problem=f"unknown template '{name}'",
             help=help_,
-            fix=respelled(where, name, checker.templates),
+            fix=respelled(where, name, checker.context.spec.blocks),
         )
-        name = meant_template(checker, name) or ""
+        name = meant_template(checker.context, name) or ""
         if not name:
             return None
-    if name in checker.inside:
-        chain = [*checker.inside[checker.inside.index(name) :], name]
-        checker.report(
+    if name in checker.memo.inside:
+        chain = [*checker.memo.inside[checker.memo.inside.index(name) :], name]
+        checker.findings.report(
             code="W06",
             at=at,
             problem=f"template '{name}' contains itself: {' -> '.join(chain)}",
             help="use 'repeat' for copies in a row",
         )
-    if name in checker.inside or len(checker.inside) > DEEPEST:
+    if name in checker.memo.inside or len(checker.memo.inside) > DEEPEST:
         return None
-    template, ports = checker.templates[name], template_ports(checker, name)
+    template, ports = (
+        checker.context.spec.blocks[name],
+        template_ports(checker.context, checker.findings, name),
+    )
     meant = as_meant(ports, given)
-    report_unknown_ports(checker, template.inputs, given, name, at + pointer("in"))
-    before = checker.misfits
+    report_unknown_ports(
+        checker.findings, checker.doubts, template.inputs, given, name, at + pointer("in")
+    )
+    before = checker.doubts.misfits
     fitted = fit_ports(checker, ports, meant, {}, name, at + pointer("in"))
-    certain = fitted.certain(checker.misfits - before)
+    certain = fitted.certain(checker.doubts.misfits - before)
     report_unwired(checker, ports, given, name, at)
     types: dict[str, ValueType | None] = dict.fromkeys(template.inputs)
     types |= {port_.name: settled(substitute(port_.type, certain)) for port_ in ports}
@@ -361,38 +368,38 @@ def infer_template(
     return _typed_template(checker, name, types, absent)
 
 
-def meant_template(checker: Checker, name: str) -> str | None:
+def meant_template(context: Context, name: str) -> str | None:
     """Return a template, or the template that a misspelled name most likely means."""
-    if name in checker.templates:
+    if name in context.spec.blocks:
         return name
-    lost = checker.lost.entries("/blocks")
-    near = nearest(name, [*checker.templates, *lost])
-    return near if near in checker.templates else None
+    lost = context.lost.entries("/blocks")
+    near = nearest(name, [*context.spec.blocks, *lost])
+    return near if near in context.spec.blocks else None
 
 
-def template_ports(checker: Checker, name: str) -> list[Port]:
+def template_ports(context: Context, findings: Findings, name: str) -> list[Port]:
     """Return the ports of a template, without those whose kind is unknown."""
     at = pointer("blocks", name, "inputs")
     ports = []
-    for key, text in checker.templates[name].inputs.items():
-        read = type_of_text(checker, text, at + pointer(key))
+    for key, text in context.spec.blocks[name].inputs.items():
+        read = type_of_text(context, findings, text, at + pointer(key))
         if read is not None:
             ports.append(Port(key, read.type, read.optional))
     return ports
 
 
-def _few_enough(checker: Checker, name: str, count: int) -> bool:
+def _few_enough(findings: Findings, memo: Memo, name: str, count: int) -> bool:
     """Return whether `count` more nodes may be typed, and report when the limit is passed."""
-    if checker.nodes_typed <= MOST_TYPED < checker.nodes_typed + count:
-        checker.report(
+    if memo.nodes_typed <= MOST_TYPED < memo.nodes_typed + count:
+        findings.report(
             code="P06",
             at=pointer("blocks", name),
             problem=f"templates are used with so many types that more than {MOST_TYPED:,} nodes"
             " would have to be typed",
             help="use generic templates with fewer types",
         )
-    checker.nodes_typed += count
-    return checker.nodes_typed <= MOST_TYPED
+    memo.nodes_typed += count
+    return memo.nodes_typed <= MOST_TYPED
 
 
 def _typed_template(
@@ -400,15 +407,15 @@ def _typed_template(
 ) -> Scope | None:
     """Return the inside of a template for the given port types, which are typed only once."""
     key = (name, tuple(sorted(types.items(), key=itemgetter(0))), absent)
-    if key in checker.typed:
-        return cast("Scope | None", checker.typed[key])
-    template, own = checker.templates[name], pointer("blocks", name)
-    if not _few_enough(checker, name, len(template.nodes)):
+    if key in checker.memo.typed:
+        return cast("Scope | None", checker.memo.typed[key])
+    template, own = checker.context.spec.blocks[name], pointer("blocks", name)
+    if not _few_enough(checker.findings, checker.memo, name, len(template.nodes)):
         return None
-    checker.inside.append(name)
+    checker.memo.inside.append(name)
     nodes, outputs, doc = template.nodes, template.outputs, template.doc
     body = infer_scope(checker, name, nodes, outputs, types, own, doc=doc, absent=absent)
-    checker.inside.pop()
+    checker.memo.inside.pop()
     init = resolved_rules(checker, template.init, body, own)
-    checker.typed[key] = body = replace(body, ties=template.tie, init=init)
+    checker.memo.typed[key] = body = replace(body, ties=template.tie, init=init)
     return body

@@ -9,11 +9,10 @@ from math import prod
 
 from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import Spec
-from ...specs.recovery.lost import scope_of
+from ...specs.recovery.lost import Lost, scope_of
 from ..ir.graph import BlockNode, Graph, RepeatNode, Scope
 from ..ir.traverse import in_model, scopes, uses, visits
-from .params import Report
-from .ports import Checker
+from .records import Checker, Context, Doubts, Findings
 
 _SUGGESTED = 2_000
 """Maximum number of nodes for which all parameters are searched for a suggestion."""
@@ -75,14 +74,14 @@ def united(groups: Groups) -> Groups:
     return tuple(tuple(group) for group in joined if len(group) > 1)
 
 
-def ties_fit(spec: Spec, root: Scope, report: Report) -> bool:
+def ties_fit(spec: Spec, root: Scope, findings: Findings) -> bool:
     """Return whether the ties of a spec may be expanded, and report if they name too much."""
     count = 0
     for index, group in enumerate(spec.tie):
         for path in group:
             count += sum(1 for _ in itertools.islice(_copies(root, path), MOST_TIED + 1 - count))
         if count > MOST_TIED:
-            report(
+            findings.report(
                 code="P06",
                 at=pointer("tie", index),
                 problem=f"the ties of the spec name more than {MOST_TIED:,} parameters",
@@ -92,7 +91,7 @@ def ties_fit(spec: Spec, root: Scope, report: Report) -> bool:
     for name, group in _of_templates(root):
         count += len(group)
         if count > MOST_TIED:
-            report(
+            findings.report(
                 code="P06",
                 at=pointer("blocks", name, "tie"),
                 problem=f"the ties of the spec name more than {MOST_TIED:,} parameters",
@@ -117,26 +116,28 @@ def _copies(scope: Scope, path: str) -> Iterator[str]:
                 yield from (f"{name}.{index}.{inner}" for inner in _copies(body, rest))
 
 
-def check_ties(spec: Spec, root: Scope, checker: Checker, *, expand: bool = True) -> None:
+def check_ties(checker: Checker, root: Scope, *, expand: bool = True) -> None:
     """Report tied paths that do not exist, occur twice, or have different shapes.
 
     Args:
-        spec: the spec as written.
-        root: its scope; paths into parts that are unknown are not checked.
-        checker: the state of the check.
+        checker: the records of the check.
+        root: the scope of the spec; paths into parts that are unknown are not checked.
         expand: whether to check paths with `*`; there may be too many copies.
     """
-    _check_groups(spec.tie, root, checker, "", expand=expand)
-    for (name, *_), body in list(checker.typed.items()):
+    context, findings, memo, doubts = checker
+    unclear = _Unclear.of(context, doubts)
+    _check_groups(context.spec.tie, root, findings, unclear, "", expand=expand)
+    for (name, *_), body in list(memo.typed.items()):
         if body is not None and body.ties:
-            _check_groups(body.ties, body, checker, pointer("blocks", name), expand=expand)
+            at = pointer("blocks", name)
+            _check_groups(body.ties, body, findings, unclear, at, expand=expand)
 
 
 def _check_groups(
-    groups: Groups, root: Scope, checker: Checker, home: str, *, expand: bool
+    groups: Groups, root: Scope, findings: Findings, unclear: _Unclear, home: str, *, expand: bool
 ) -> None:
     """Check the ties of one scope, of which `home` is the JSON Pointer."""
-    report, doubts = checker.report, _Doubts.of(checker)
+    report = findings.report
     seen: set[str] = set()
     known: Mapping[str, object] | None = None
     for index, group in enumerate(groups):
@@ -171,13 +172,13 @@ def _check_groups(
         for place, path in members:
             here = at + pointer(place)
             shape = root.shape_of(path)
-            certain = _is_certain(root, path, doubts, home)
+            certain = _is_certain(root, path, unclear, home)
             if shape is not None:
                 shapes |= {path: shape} if certain else {}
             elif certain and place not in unknown:
                 unknown.add(place)
                 known = _suggested(root, expand=expand) if known is None else known
-                _report_unknown(known, path, here, report)
+                _report_unknown(known, path, here, findings)
         if len(set(shapes.values())) > 1:
             report(
                 code="T06",
@@ -199,25 +200,30 @@ def _differing(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, tup
 
 
 @dataclass(frozen=True, slots=True)
-class _Doubts:
+class _Unclear:
     """Places of parts whose parameters are not certain, because of other mistakes."""
 
     unsized: Mapping[str, frozenset[str]]
     """Pointers of nodes to the uses of blocks in them whose parameters have unknown shapes."""
     unnamed: Mapping[str, frozenset[str]]
     """The same for blocks of which some parameters are unknown."""
-    checker: Checker
+    doubts: Doubts
+    lost: Lost
 
     @classmethod
-    def of(cls, checker: Checker) -> _Doubts:
-        """Return the doubts of a check."""
-        return cls(_by_node(checker.unsized), _by_node(checker.unnamed), checker)
+    def of(cls, context: Context, doubts: Doubts) -> _Unclear:
+        """Return what is unclear in a check."""
+        return cls(_by_node(doubts.unsized), _by_node(doubts.unnamed), doubts, context.lost)
 
     def __bool__(self) -> bool:
         """Return whether anything is not certain."""
-        checker = self.checker
-        places = checker.unsized or checker.unnamed or checker.unplaced or checker.uncounted
-        return bool(places or checker.lost.places)
+        return bool(self.in_graph or self.lost.places)
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether anything of the nodes that could be read is not certain."""
+        doubts = self.doubts
+        return bool(doubts.unsized or doubts.unnamed or doubts.unplaced or doubts.uncounted)
 
     def uses(self, at: str) -> frozenset[str]:
         """Return the uses in a node of which some parameters are not certain."""
@@ -233,29 +239,28 @@ def _by_node(uses: Iterable[str]) -> dict[str, frozenset[str]]:
     return {node: frozenset(inside) for node, inside in nodes.items()}
 
 
-def _is_certain(scope: Scope, path: str, doubts: _Doubts, at: str = "") -> bool:
+def _is_certain(scope: Scope, path: str, unclear: _Unclear, at: str = "") -> bool:
     """Return whether a parameter, or the lack of one, is not the consequence of a mistake."""
-    checker = doubts.checker
-    if not doubts:
+    if not unclear:
         return True
     name, _, rest = path.partition(".")
     node = next((node for node in scope.nodes if node.name == name), None)
     if node is None:
         nodes = f"{at}/nodes"
-        lost = checker.lost.entries(nodes)
-        return nodes + pointer(name) not in checker.unplaced and not nearest(name, lost)
+        lost = unclear.lost.entries(nodes)
+        return nodes + pointer(name) not in unclear.doubts.unplaced and not nearest(name, lost)
     if isinstance(node, BlockNode):
         known = rest in node.part.weights()
-        return not (doubts.uses(node.at) if known else node.at in doubts.unnamed)
+        return not (unclear.uses(node.at) if known else node.at in unclear.unnamed)
     body = node.body
     if isinstance(node, RepeatNode) and not node.share:
         number, _, rest = rest.partition(".")
-        if node.at in checker.uncounted:
+        if node.at in unclear.doubts.uncounted:
             return False
         if not number.isdecimal() or int(number[:6]) >= node.repeat:
             return True
         body = node.instead.get(int(number), node.body)
-    return _is_certain(body, rest, doubts, pointer("blocks", body.name))
+    return _is_certain(body, rest, unclear, pointer("blocks", body.name))
 
 
 def _suggested(root: Scope, *, expand: bool) -> Mapping[str, object]:
@@ -264,9 +269,9 @@ def _suggested(root: Scope, *, expand: bool) -> Mapping[str, object]:
     return root.weights() if expand and copies <= _SUGGESTED else {}
 
 
-def _report_unknown(known: Mapping[str, object], path: str, at: str, report: Report) -> None:
+def _report_unknown(known: Mapping[str, object], path: str, at: str, findings: Findings) -> None:
     """Report an unknown path."""
-    report(
+    findings.report(
         code="N07",
         at=at,
         problem=f"unknown parameter '{path}'",
@@ -275,26 +280,26 @@ def _report_unknown(known: Mapping[str, object], path: str, at: str, report: Rep
     )
 
 
-def least_size(checker: Checker, graph: Graph) -> int | None:
+def least_size(context: Context, doubts: Doubts, graph: Graph) -> int | None:
     """Return how many parameters a graph has at least, whatever the mistakes in its spec.
 
     Returns:
         The number of parameters of which the shape is certain; None if all are certain.
     """
-    doubts = _Doubts.of(checker)
-    sound = not any(at.startswith("/tie") for at in checker.lost.places)
+    unclear = _Unclear.of(context, doubts)
+    sound = not any(at.startswith("/tie") for at in context.lost.places)
     ties = [[(path, graph.root.shape_of(path)) for path in group] for group in graph.ties]
     sound = sound and all(shape is not None for group in ties for _, shape in group)
-    if sound and not (checker.unplaced or doubts.unsized or doubts.unnamed or checker.uncounted):
+    if sound and not unclear.in_graph:
         return None
-    if any(at == "/tie" for at in checker.lost.places):
+    if any(at == "/tie" for at in context.lost.places):
         return 0
-    total = graph.root.parameters() - _uncertain(graph.root, doubts)
+    total = graph.root.parameters() - _uncertain(graph.root, unclear)
     for group in ties:
         sizes = [
             prod(shape)
             for path, shape in group
-            if shape is not None and _is_certain(graph.root, path, doubts)
+            if shape is not None and _is_certain(graph.root, path, unclear)
         ]
         # A path that is wrong may have been meant to tie another parameter.
         wrong = sum(shape is None for _, shape in group)
@@ -302,14 +307,14 @@ def least_size(checker: Checker, graph: Graph) -> int | None:
     return max(0, total)
 
 
-def _uncertain(scope: Scope, doubts: _Doubts) -> int:
+def _uncertain(scope: Scope, unclear: _Unclear) -> int:
     """Return the number of parameters in a scope and below that are not certain."""
     sizes: dict[int, int] = {}
 
     def measured(here: Scope) -> int:
         if id(here) not in sizes:
             sizes[id(here)] = sum(
-                _in_node(node, doubts.uses(node.at))
+                _in_node(node, unclear.uses(node.at))
                 if isinstance(node, BlockNode)
                 else sum(measured(body) * count for _, body, count in node.insides())
                 for node in here.nodes

@@ -9,7 +9,8 @@ from ...specs.form import RepeatNode, UseNode
 from ...specs.text.edits import Fix, removing, replacing
 from ..ir.value_type import Misfit, ValueType, fit
 from ..order import circle_in, cycles, ordered, reached
-from .ports import Checker, Given
+from .ports import Given
+from .records import Checker, Context, Doubts, Findings
 
 _Wiring = dict[str, list[str]]
 """Each node and the nodes that it reads."""
@@ -19,14 +20,19 @@ _Nodes = Mapping[str, UseNode | RepeatNode]
 
 
 def order_nodes(
-    checker: Checker, nodes: _Nodes, inputs: Mapping[str, ValueType | None], at: str
+    context: Context,
+    findings: Findings,
+    nodes: _Nodes,
+    inputs: Mapping[str, ValueType | None],
+    at: str,
 ) -> tuple[list[str], dict[str, UseNode | RepeatNode], dict[str, frozenset[str]], bool]:
     """Return the nodes of a scope in topological order, and report wires that have no source.
 
     A misspelled wire is replaced by the value that it most likely meant, and a cycle is cut.
 
     Args:
-        checker: the state that the scopes share.
+        context: what the check reads.
+        findings: receives what is wrong.
         nodes: the nodes as written.
         inputs: the inputs of the scope.
         at: JSON Pointer of the scope.
@@ -44,7 +50,7 @@ def order_nodes(
                 wiring[key].append(source)
             elif dot or value not in inputs:
                 report_unknown(
-                    checker, value, nodes, inputs, at + pointer("nodes", key, "in", port)
+                    context, findings, value, nodes, inputs, at + pointer("nodes", key, "in", port)
                 )
                 guesses.setdefault(key, {})[port] = value
     for key, wires in guesses.items():
@@ -58,7 +64,7 @@ def order_nodes(
     found = cycles(wiring)
     for cycle in found:
         names = ", ".join(f"'{name}'" for name in sorted(cycle))
-        checker.report(
+        findings.report(
             code="W02",
             at=at + pointer("nodes", min(cycle)),
             problem=f"nodes read each other in a cycle: {names}",
@@ -96,12 +102,17 @@ def _cut(wiring: _Wiring, cycle: set[str]) -> None:
 
 
 def report_unknown(
-    checker: Checker, value: str, nodes: Collection[str], inputs: Collection[str], at: str
+    context: Context,
+    findings: Findings,
+    value: str,
+    nodes: Collection[str],
+    inputs: Collection[str],
+    at: str,
 ) -> None:
     """Report a wire to a value that no node or input of a scope provides."""
     source, dot, _ = value.partition(".")
     scope = at.rpartition("/nodes/" if "/nodes/" in at else "/outputs/")[0]
-    lost = checker.lost.entries(f"{scope}/nodes") | checker.lost.entries(f"{scope}/inputs")
+    lost = context.lost.entries(f"{scope}/nodes") | context.lost.entries(f"{scope}/inputs")
     if nearest(source, lost):
         return
     kind, near = _meant(value, nodes, inputs)
@@ -120,8 +131,8 @@ def report_unknown(
     template = scope.removeprefix("/blocks/")
     if (
         fix is None
-        and template in checker.templates
-        and (ports := _carried(checker, template, value))
+        and template in context.spec.blocks
+        and (ports := _carried(context, template, value))
     ):
         if len(ports) == 1 and "" not in ports:
             (name,) = ports
@@ -130,7 +141,7 @@ def report_unknown(
         else:
             help_ = f"template '{template}' reads only its own inputs, {', '.join(sorted(inputs))}:"
             help_ += f" give it one more, and wire '{value}' to it wherever it is used"
-    checker.report(
+    findings.report(
         code="N02",
         at=at,
         problem=problem,
@@ -139,11 +150,11 @@ def report_unknown(
     )
 
 
-def _carried(checker: Checker, template: str, value: str) -> set[str]:
+def _carried(context: Context, template: str, value: str) -> set[str]:
     """Return the inputs of a template to which its uses wire a value from outside.
 
     Args:
-        checker: the state that the scopes share.
+        context: what the check reads.
         template: name of the template.
         value: the value as its node or input is called outside.
 
@@ -153,8 +164,8 @@ def _carried(checker: Checker, template: str, value: str) -> set[str]:
     """
     source = value.partition(".")[0]
     ports = set[str]()
-    scopes = [(checker.nodes, checker.inputs)]
-    scopes += [(one.nodes, one.inputs) for one in checker.templates.values()]
+    scopes = [(context.spec.nodes, context.spec.inputs)]
+    scopes += [(one.nodes, one.inputs) for one in context.spec.blocks.values()]
     for nodes, inputs in scopes:
         for node in nodes.values():
             name = node.block if isinstance(node, RepeatNode) else getattr(node, "use", "")
@@ -217,13 +228,13 @@ def report_unused(
     if ("", "") in read:
         return
     by_source: dict[str, list[str]] = {}
-    for name in given if checker.wanted else ():
+    for name in given if checker.doubts.wanted else ():
         by_source.setdefault(name.partition(".")[0], []).append(name)
     for key, node in nodes.items():
         if isinstance(node, RepeatNode) and not (node.carry or node.collect):
             continue  # it has no outputs, which W10 reports
-        if ("node", key) not in read and not _suits(checker, by_source.get(key, []), given):
-            checker.report(
+        if ("node", key) not in read and not _suits(checker.doubts, by_source.get(key, []), given):
+            checker.findings.report(
                 code="W03",
                 at=at + pointer("nodes", key),
                 problem=f"nothing reads node '{key}'",
@@ -231,9 +242,13 @@ def report_unused(
                 fix=removing(at + pointer("nodes", key)),
             )
     # A template that replaces a single copy gets the wires of all copies, and may ignore some.
-    for key in () if checker.inside and checker.inside[-1] in checker.stand_ins else inputs:
-        if ("input", key) not in read and not _suits(checker, [key], given):
-            checker.report(
+    for key in (
+        ()
+        if checker.memo.inside and checker.memo.inside[-1] in checker.context.stand_ins
+        else inputs
+    ):
+        if ("input", key) not in read and not _suits(checker.doubts, [key], given):
+            checker.findings.report(
                 code="W04",
                 at=at + pointer("inputs", key),
                 problem=f"nothing reads input '{key}'",
@@ -241,13 +256,13 @@ def report_unused(
             )
 
 
-def _suits(checker: Checker, names: Iterable[str], given: Mapping[str, Given | None]) -> bool:
+def _suits(doubts: Doubts, names: Iterable[str], given: Mapping[str, Given | None]) -> bool:
     """Return whether one of some values may fit a port in this scope without a valid wire."""
     types = [value.type for name in names if (value := given.get(name)) is not None]
     if not types:
-        return bool(checker.wanted)
+        return bool(doubts.wanted)
     return any(
         not isinstance(fit(wanted, type_, {}, {}), Misfit)
-        for wanted in checker.wanted
+        for wanted in doubts.wanted
         for type_ in types
     )

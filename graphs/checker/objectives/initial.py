@@ -13,8 +13,7 @@ from ...ir.graph import Node, Scope
 from ...ir.selection import chosen_in
 from ...ir.traverse import scopes
 from ...ir.weights.init_rule import InitRule
-from ..params import MISSING
-from ..ports import Checker
+from ..records import MISSING, Checker, Context, Findings
 
 _NOT_NEGATIVE = ("normal", "uniform")
 
@@ -33,7 +32,7 @@ def resolved_rules(
     found = []
     for index, rule in enumerate(rules):
         at = home + pointer("init", index)
-        value = _value(checker, rule, at)
+        value = _value(checker.context, checker.findings, rule, at)
         paths = _paths(checker, rule, scope, home, at)
         if value is not None and paths:
             action = _action(rule)
@@ -55,18 +54,18 @@ def _action(rule: Init) -> str:
     return actions[0] if len(actions) == 1 else ""
 
 
-def _value(checker: Checker, rule: Init, at: str) -> float | None:
+def _value(context: Context, findings: Findings, rule: Init, at: str) -> float | None:
     """Return the number of a rule's action, or report why there is none."""
     action = _action(rule)
     if not action:
-        checker.report(
+        findings.report(
             code="W14",
             at=at,
             problem="a rule of 'init' has exactly one action",
             help=f"write one of {', '.join(INIT_ACTIONS)}",
         )
         return None
-    value = checker.values.resolve(getattr(rule, action), at + pointer(action))
+    value = context.values.resolve(getattr(rule, action), at + pointer(action))
     if value is MISSING:
         return None
     if action == "zeros":
@@ -77,7 +76,7 @@ def _value(checker: Checker, rule: Init, at: str) -> float | None:
         wanted = "a number, 0 or more" if action in _NOT_NEGATIVE else "a number"
     if right:
         return float(value)
-    checker.report(
+    findings.report(
         code="W14",
         at=at + pointer(action),
         problem=f"'{action}' of a rule of 'init' is not {wanted}",
@@ -88,16 +87,21 @@ def _value(checker: Checker, rule: Init, at: str) -> float | None:
 
 def _paths(checker: Checker, rule: Init, scope: Scope, home: str, at: str) -> tuple[str, ...]:
     """Return the parameters that a rule selects, or report that there are none."""
-    if not checker.small:
+    if not checker.context.small:
         return ()
-    unknown = checker.unplaced | checker.uncounted | checker.unnamed | _lost(checker)
+    unknown = (
+        checker.doubts.unplaced
+        | checker.doubts.uncounted
+        | checker.doubts.unnamed
+        | _lost(checker.context)
+    )
     if "[" in rule.select:  # predicates read params, which are a guess there
-        unknown |= checker.unsized
+        unknown |= checker.doubts.unsized
     try:
         modules = chosen_in(scope, rule.select)
     except InputError as error:
         if not _may_reach(rule.select, scope, home, unknown):
-            checker.report(
+            checker.findings.report(
                 code="W14",
                 at=at + pointer("select"),
                 problem=error.problem,
@@ -109,7 +113,7 @@ def _paths(checker: Checker, rule: Init, scope: Scope, home: str, at: str) -> tu
     found = tuple(path for path in names if _named(rule.weights, path))
     if not found and not _may_reach(rule.select, scope, home, unknown):
         known = sorted({path.rpartition(".")[2] for path in names})
-        checker.report(
+        checker.findings.report(
             code="W14",
             at=at + pointer("weights" if names else "select"),
             problem=f"'{rule.select}' has no parameter '{rule.weights}'"
@@ -120,9 +124,9 @@ def _paths(checker: Checker, rule: Init, scope: Scope, home: str, at: str) -> tu
     return found
 
 
-def _lost(checker: Checker) -> set[str]:
+def _lost(context: Context) -> set[str]:
     """Return the parts that could not be read and may have had nodes or parameters."""
-    ways = {place: scope_of(place)[1] for place in checker.lost.places - checker.lost.extra}
+    ways = {place: scope_of(place)[1] for place in context.lost.places - context.lost.extra}
     return {
         place
         for place, way in ways.items()

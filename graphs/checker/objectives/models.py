@@ -30,16 +30,8 @@ from ...ir.dims import UNKNOWN
 from ...ir.graph import Graph, Scope, TemplateNode
 from ...ir.value_type import sizes_of_inputs, substitute
 from ...order import leading
-from ..params import holds_missing
-from ..ports import (
-    Checker,
-    Given,
-    Reads,
-    as_meant,
-    fit_ports,
-    report_unknown_ports,
-    report_unwired,
-)
+from ..ports import Given, Reads, as_meant, fit_ports, report_unknown_ports, report_unwired
+from ..records import Checker, Context, Findings, holds_missing
 from .renamed import in_axes
 
 MOST_NESTED = 4
@@ -48,10 +40,10 @@ MOST_HELD = 10_000
 """Maximum number of nodes of all models that a spec holds; copies of a repeat count once."""
 
 
-def model_named(checker: Checker, use: Use) -> str:
+def model_named(context: Context, use: Use) -> str:
     """Return the param that holds the model which a node uses, or ``""``."""
     name = use.use[1:].strip() if is_expression(use.use) else ""
-    return name if holds_spec(checker.values.known.get(name)) else ""
+    return name if holds_spec(context.values.known.get(name)) else ""
 
 
 def infer_model(
@@ -69,12 +61,12 @@ def infer_model(
     Returns:
         The node, or None after a mistake; and the names of its outputs, if they are known.
     """
-    name = model_named(checker, node)
-    checker.values.read.add(name)
-    home, value = checker.values.place_of(name), checker.values.known[name]
+    name = model_named(checker.context, node)
+    checker.context.values.read.add(name)
+    home, value = checker.context.values.place_of(name), checker.context.values.known[name]
     if node.params or node.fill:
         what = "params" if node.params else "fill"
-        checker.report(
+        checker.findings.report(
             code="N04",
             at=at + pointer(what),
             problem=f"a node with the model '{name}' takes no {what}",
@@ -89,15 +81,20 @@ def infer_model(
         return None, ports
     names = {axis: f"axis_{axis.lower()}" for axis in graph.spec.axes}
     takes = [Port(port, substitute(type_, dict(names))) for port, type_ in graph.inputs.items()]
-    report_unknown_ports(checker, graph.inputs, given, name, at + pointer("in"))
-    before = checker.misfits
+    report_unknown_ports(
+        checker.findings, checker.doubts, graph.inputs, given, name, at + pointer("in")
+    )
+    before = checker.doubts.misfits
     fitted = fit_ports(checker, takes, as_meant(takes, given), {}, name, at + pointer("in"))
     report_unwired(checker, takes, given, name, at)
-    certain = fitted.certain(checker.misfits - before)
-    before, checker.held_nodes = checker.held_nodes, checker.held_nodes + nodes_of(graph.root)
-    if checker.held_nodes > MOST_HELD:
+    certain = fitted.certain(checker.doubts.misfits - before)
+    before, checker.memo.held_nodes = (
+        checker.memo.held_nodes,
+        checker.memo.held_nodes + nodes_of(graph.root),
+    )
+    if checker.memo.held_nodes > MOST_HELD:
         if before <= MOST_HELD:
-            checker.report(
+            checker.findings.report(
                 code="P06",
                 at=at,
                 problem=f"the models that params hold have more than {MOST_HELD:,} nodes",
@@ -106,9 +103,9 @@ def infer_model(
         return None, ports
     axes = {axis: certain.get(free, UNKNOWN) for axis, free in names.items()}
     same = ("body", id(graph), tuple(axes.items()))
-    if same not in checker.held:
-        checker.held[same] = in_axes(graph.root, axes)
-    body = checker.held[same]
+    if same not in checker.memo.held:
+        checker.memo.held[same] = in_axes(graph.root, axes)
+    body = checker.memo.held[same]
     made = TemplateNode(
         name=key,
         at=at,
@@ -122,20 +119,20 @@ def infer_model(
 
 def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) -> LoadedSpec | None:
     """Load the spec of a model once, and report why it cannot be loaded."""
-    if name in checker.models:
-        return checker.models[name]
-    checker.models[name] = None
+    if name in checker.memo.models:
+        return checker.memo.models[name]
+    checker.memo.models[name] = None
     found: LoadedSpec | None = None
     for extra in (word for word in value if word not in KEYS):
-        checker.report(
+        checker.findings.report(
             code="P03",
             at=home + pointer(extra),
             problem=f"a param that holds a spec has no key '{extra}'",
             help=did_you_mean(extra, KEYS),
             fix=renamed(home + pointer(extra), extra, KEYS, value),
         )
-    if len(checker.outer) >= MOST_NESTED:
-        checker.report(
+    if len(checker.context.outer) >= MOST_NESTED:
+        checker.findings.report(
             code="W06",
             at=home,
             problem=f"models are nested more than {MOST_NESTED} levels deep",
@@ -144,7 +141,7 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
         return None
     is_object = isinstance(value.get("params", {}), dict)
     if not is_object:
-        checker.report(
+        checker.findings.report(
             code="S04",
             at=home + "/params",
             problem="'params' must be an object",
@@ -153,26 +150,26 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
     if holds_missing(value) or not is_object:
         return None
     try:
-        found = load_held(value, checker.source)
+        found = load_held(value, checker.context.source)
     except SpecError as error:
         for finding in error.findings:
-            _adopt(checker, finding, None, home)
+            _adopt(checker.context, checker.findings, finding, None, home)
         return None
     except InputError as error:
-        checker.report(code="N08", at=home + pointer("spec"), problem=str(error)[:200])
+        checker.findings.report(code="N08", at=home + pointer("spec"), problem=str(error)[:200])
         return None
     if found is None:
         named = str(value["spec"])
         # A path is not a valid name, but its last part may be one.
-        word, known = named.rpartition("/")[2], spec_names(checker.source)
-        checker.report(
+        word, known = named.rpartition("/")[2], spec_names(checker.context.source)
+        checker.findings.report(
             code="N08",
             at=home + pointer("spec"),
             problem=f"unknown spec '{named}'",
             help=nearest_shipped(word, known),
             fix=respelled(home + pointer("spec"), word, known),
         )
-    checker.models[name] = found
+    checker.memo.models[name] = found
     return found
 
 
@@ -188,7 +185,7 @@ def _graph(
     for key in [key for key in params if key not in spec.params]:
         del params[key]
         where = home + pointer("params", key)
-        checker.report(
+        checker.findings.report(
             code="P04",
             at=where,
             problem=f"'{key}' is not a param of '{spec.name}'",
@@ -198,37 +195,39 @@ def _graph(
     wired = {port: read.type for port, read in given.items() if isinstance(read, Given)}
     params |= sizes_of_inputs(spec.inputs, spec.params.keys() - params.keys(), wired)
     same = ("model", home, json.dumps(params, sort_keys=True, default=str))
-    if same in checker.held:
-        return cast("Graph | None", checker.held[same])
+    if same in checker.memo.held:
+        return cast("Graph | None", checker.memo.held[same])
     own = replace(loaded, overrides=params)
-    graph, findings = checker.analyse(
+    graph, findings = checker.context.analyse(
         spec,
-        checker.registry,
+        checker.context.registry,
         params,
         source=loaded.source,
         lost=loaded.lost,
-        outer=(*checker.outer, checker.source),
+        outer=(*checker.context.outer, checker.context.source),
     )
     for finding in [*loaded.mistakes, *(own.place(each) for each in findings)]:
-        _adopt(checker, finding, own, home)
-    checker.held[same] = None if loaded.mistakes else graph
-    return cast("Graph | None", checker.held[same])
+        _adopt(checker.context, checker.findings, finding, own, home)
+    checker.memo.held[same] = None if loaded.mistakes else graph
+    return cast("Graph | None", checker.memo.held[same])
 
 
-def _adopt(checker: Checker, finding: Finding, model: LoadedSpec | None, home: str) -> None:
+def _adopt(
+    context: Context, findings: Findings, finding: Finding, model: LoadedSpec | None, home: str
+) -> None:
     """Report a finding about a model: in its file, or at the param that sets a wrong value."""
     _, name, *_ = [*finding.at.split("/", 2)[1:], "", ""]
-    patched = finding.source == checker.source and finding.at.startswith("/patch/")
+    patched = finding.source == context.source and finding.at.startswith("/patch/")
     overridden = model and finding.source != model.source and name in model.overrides
     if patched or overridden:
-        _report_at(checker, finding, home)
+        _report_at(findings, finding, home)
     else:
-        checker.adopt(replace(finding, placed=True))
+        findings.all.append(replace(finding, placed=True))
 
 
-def _report_at(checker: Checker, finding: Finding, home: str) -> None:
+def _report_at(findings: Findings, finding: Finding, home: str) -> None:
     """Report a finding about a part of the param that holds a model."""
-    checker.report(
+    findings.report(
         code=finding.code,
         at=home + finding.at,
         problem=finding.problem,

@@ -10,17 +10,16 @@ from ....specs.form import Spec
 from ....specs.held import inlined
 from ...ir.graph import Graph, Node, RepeatNode, Scope
 from ...ir.traverse import model_of, scopes
-from ..params import MISSING, Report, Values
-from ..ports import Checker
+from ..records import MISSING, Context, Findings, Memo, Values
 
 _NO_MODEL = "add a node that uses a param with a spec and is not frozen, or remove 'deploy'"
 
 
-def self_contained(spec: Spec, checker: Checker) -> Spec:
+def self_contained(spec: Spec, context: Context, memo: Memo) -> Spec:
     """Return a spec in which complete specs replace the names of the specs that params hold."""
     params = {
-        name: inlined(spec.params[name], checker.source)
-        for name, loaded in checker.models.items()
+        name: inlined(spec.params[name], context.source)
+        for name, loaded in memo.models.items()
         if loaded is not None and not loaded.mistakes and isinstance(spec.params.get(name), dict)
     }
     return spec.model_copy(update={"params": {**spec.params, **params}}) if params else spec
@@ -75,7 +74,7 @@ def _trained(root: Scope) -> Iterator[Node]:
             yield node
 
 
-def loss_weights(spec: Spec, values: Values, root: Scope, report: Report) -> dict[str, float]:
+def loss_weights(spec: Spec, values: Values, root: Scope, findings: Findings) -> dict[str, float]:
     """Return the weight of every loss, and report weights that are not numbers."""
     losses = [name for name, type_ in root.gives().items() if type_.kind == "loss"]
     weights = dict.fromkeys(losses, 1.0)
@@ -83,7 +82,7 @@ def loss_weights(spec: Spec, values: Values, root: Scope, report: Report) -> dic
         at = pointer("losses", name)
         value = values.resolve(text, at)
         if name not in spec.outputs or (name in root.outputs and name not in weights):
-            report(
+            findings.report(
                 code="O02",
                 at=at,
                 problem=f"'{name}' is not a loss: no output of kind 'loss' has this name",
@@ -93,7 +92,7 @@ def loss_weights(spec: Spec, values: Values, root: Scope, report: Report) -> dic
             )
         elif value is not MISSING and name in weights:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                report(
+                findings.report(
                     code="O02",
                     at=at,
                     problem=f"the weight of loss '{name}' is not a number",
@@ -104,20 +103,20 @@ def loss_weights(spec: Spec, values: Values, root: Scope, report: Report) -> dic
     return weights
 
 
-def check_objective(spec: Spec, graph: Graph, report: Report) -> None:
+def check_objective(spec: Spec, graph: Graph, findings: Findings) -> None:
     """Report what is wrong with the losses and the models of an objective."""
     trained = [node.name for node in _trained(graph.root)]
     if spec.deploy is not None and spec.deploy not in trained and spec.deploy in spec.nodes:
         placed = any(node.name == spec.deploy for node in graph.root.nodes)
         if placed:
-            report(
+            findings.report(
                 code="O01",
                 at="/deploy",
                 problem=f"node '{spec.deploy}' has no model that trains",
                 help=did_you_mean(spec.deploy, trained) or _NO_MODEL,
             )
     elif spec.deploy is not None and spec.deploy not in spec.nodes:
-        report(
+        findings.report(
             code="O01",
             at="/deploy",
             problem=f"there is no node '{spec.deploy}' to deploy",
@@ -126,14 +125,14 @@ def check_objective(spec: Spec, graph: Graph, report: Report) -> None:
         )
     complete = graph.outputs.keys() == spec.outputs.keys()
     if graph.step_axis is not None and holds_models(graph.root):
-        report(
+        findings.report(
             code="O05",
             at="/step",
             problem="a spec that decodes step by step cannot hold a model in a param",
             help="import it as a template, with 'spec' in 'blocks', or remove 'step'",
         )
     elif trained and complete and not graph.losses and (spec.deploy or spec.losses):
-        report(
+        findings.report(
             code="O03",
             at="/outputs",
             problem="none of the outputs of this objective is a loss",
@@ -141,10 +140,10 @@ def check_objective(spec: Spec, graph: Graph, report: Report) -> None:
         )
     if graph.losses:
         for node in _trained(graph.root):
-            _check_outputs(spec, graph.root, node, report)
+            _check_outputs(spec, graph.root, node, findings)
 
 
-def _check_outputs(spec: Spec, root: Scope, node: Node, report: Report) -> None:
+def _check_outputs(spec: Spec, root: Scope, node: Node, findings: Findings) -> None:
     """Report outputs of a model that nothing reads although they have parameters of their own."""
     model = model_of(node)
     if model is None:
@@ -168,7 +167,7 @@ def _check_outputs(spec: Spec, root: Scope, node: Node, report: Report) -> None:
             for shape in inner.weights().values()
         )
         if size:
-            report(
+            findings.report(
                 code="O04",
                 at=node.at,
                 problem=f"nothing reads output '{port}' of '{node.name}', so that its"

@@ -18,10 +18,10 @@ from ...ir.moving import moving_ports, moving_values, root_moving
 from ...ir.state_tensor import Segments
 from ...ir.traverse import holds_model, model_of
 from ..decodability import Obstacle, find_obstacles
-from ..params import MISSING, Report, Values
+from ..records import MISSING, Findings, Values
 
 
-def segments_of(spec: Spec, values: Values, report: Report) -> Segments | None:
+def segments_of(spec: Spec, values: Values, findings: Findings) -> Segments | None:
     """Return the segments of a spec, or None; report a memory that is not a positive integer."""
     if spec.segments is None:
         return None
@@ -30,7 +30,7 @@ def segments_of(spec: Spec, values: Values, report: Report) -> Segments | None:
     if memory is MISSING:
         return None
     if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
-        report(
+        findings.report(
             code="O06",
             at=at,
             problem=f"the memory of segments is {memory!r:.40}, not a positive integer",
@@ -40,14 +40,14 @@ def segments_of(spec: Spec, values: Values, report: Report) -> Segments | None:
     return Segments(spec.segments.axis, memory)
 
 
-def check_segments(spec: Spec, graph: Graph, report: Report) -> None:
+def check_segments(spec: Spec, graph: Graph, findings: Findings) -> None:
     """Report why an objective cannot be computed segment by segment."""
     if graph.segments is None:
         return
     axis = graph.segments.axis
     times = [name for name, kind in spec.axes.items() if kind == "time"]
     if axis not in times:
-        report(
+        findings.report(
             code="O06",
             at="/segments/axis",
             problem=f"'{axis}' is not a time axis of the spec",
@@ -56,7 +56,7 @@ def check_segments(spec: Spec, graph: Graph, report: Report) -> None:
         )
         return
     if not graph.losses or graph.step_axis is not None:
-        report(
+        findings.report(
             code="O06",
             at="/segments",
             problem="only an objective is computed in segments, and this spec has no loss"
@@ -69,7 +69,7 @@ def check_segments(spec: Spec, graph: Graph, report: Report) -> None:
     obstacles = list(find_obstacles(along)) or [*_models(along), *_states(along)]
     for obstacle in obstacles:
         at = "/segments/axis" if obstacle.at == "/step/axis" else obstacle.at
-        report(
+        findings.report(
             code="O06",
             at=at,
             problem=f"the objective cannot be computed in segments of {axis}: {obstacle.problem}",

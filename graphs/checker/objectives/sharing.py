@@ -8,14 +8,14 @@ from dataclasses import replace
 from ....specs.findings import did_you_mean, nearest, pointer, respelled
 from ....specs.form import AnyNode, RepeatNode, ShareNode, UseNode
 from ...ir.graph import Node
-from ..ports import Checker
+from ..records import Findings
 
 _SHAPES_SHOWN = 8
 """Maximum number of weights that a finding about their shapes lists."""
 
 
 def with_shared(
-    checker: Checker, nodes: Mapping[str, AnyNode], at: str
+    findings: Findings, nodes: Mapping[str, AnyNode], at: str
 ) -> dict[str, UseNode | RepeatNode]:
     """Return the nodes of a scope, those that share a module as uses of its block."""
     found: dict[str, UseNode | RepeatNode] = {}
@@ -27,7 +27,7 @@ def with_shared(
         name, where = node.share, at + pointer("nodes", key, "share")
         if name not in owners:
             also = f"'{name}' shares the module of another node" if name in nodes else ""
-            checker.report(
+            findings.report(
                 code="N02",
                 at=where,
                 problem=also or f"there is no node '{name}' whose module could be shared",
@@ -40,7 +40,7 @@ def with_shared(
     return found
 
 
-def check_shared(checker: Checker, nodes: Collection[Node], at: str) -> None:
+def check_shared(findings: Findings, nodes: Collection[Node], at: str) -> None:
     """Report nodes that share a module whose weights have other shapes than they need."""
     owners = {node.name: node for node in nodes if not node.shares}
     for node in nodes:
@@ -49,7 +49,7 @@ def check_shared(checker: Checker, nodes: Collection[Node], at: str) -> None:
         needed, known = replace(node, shares="").weights(), owners[node.shares].weights()
         if needed != known:
             differ = [name for name in {**known, **needed} if known.get(name) != needed.get(name)]
-            checker.report(
+            findings.report(
                 code="W13",
                 at=at + pointer("nodes", node.name, "share"),
                 problem=f"'{node.name}' shares the module of '{node.shares}', but for its wires the"

@@ -11,7 +11,7 @@ from ....specs.expressions import is_expression, words_in
 from ...ir.needs import Idle, Needs, idle_params
 from ...ir.stand_ins import StandIn
 from ..block_params import Written
-from ..ports import Checker
+from ..records import Checker, Context, Findings
 
 
 def note_params(checker: Checker, written: Written, made: StandIn, wired: Collection[str]) -> None:
@@ -28,24 +28,24 @@ def note_params(checker: Checker, written: Written, made: StandIn, wired: Collec
     """
     params = made.params
     idle = {each.param: each for each in idle_params(params, wired)}
-    checker.doubts += bool(idle)
+    checker.doubts.doubts += bool(idle)
     for name in written.params:
         at = written.places[name]
         if (
             name not in idle
             or _doubtful(idle[name], made.doubtful)
-            or _by_override(checker, written, idle[name])
+            or _by_override(checker.context, written, idle[name])
         ):
-            checker.active_params.add(at)
+            checker.findings.active_params.add(at)
         else:
-            checker.idle_params.setdefault(at, _fields(written, params, idle[name]))
+            checker.findings.idle_params.setdefault(at, _fields(written, params, idle[name]))
 
 
-def report_idle(checker: Checker) -> None:
+def report_idle(findings: Findings) -> None:
     """Report the params that have no effect anywhere."""
-    for at, fields in checker.idle_params.items():
-        if at not in checker.active_params:
-            checker.report(code="P08", at=at, **fields)
+    for at, fields in findings.idle_params.items():
+        if at not in findings.active_params:
+            findings.report(code="P08", at=at, **fields)
 
 
 def _doubtful(idle: Idle, doubtful: Collection[str]) -> bool:
@@ -54,22 +54,22 @@ def _doubtful(idle: Idle, doubtful: Collection[str]) -> bool:
     return not reads.isdisjoint(doubtful)
 
 
-def _by_override(checker: Checker, written: Written, idle: Idle) -> bool:
+def _by_override(context: Context, written: Written, idle: Idle) -> bool:
     """Return whether only an override makes a param idle: the spec itself is then correct.
 
     A run or a study that sets `norm` to `none` need not reset the params of the norm.
     """
     if not isinstance(idle.because, Needs):
         return False
-    return _overridden(checker, written, idle.because.param) and not _overridden(
-        checker, written, idle.param
+    return _overridden(context, written, idle.because.param) and not _overridden(
+        context, written, idle.param
     )
 
 
-def _overridden(checker: Checker, written: Written, name: str) -> bool:
+def _overridden(context: Context, written: Written, name: str) -> bool:
     """Return whether the value of a param depends on an override."""
     text = written.texts.get(name, "")
-    return is_expression(text) and bool(checker.values.overriding(words_in(text)))
+    return is_expression(text) and bool(context.values.overriding(words_in(text)))
 
 
 def _fields(written: Written, params: BaseModel, idle: Idle) -> dict[str, object]:

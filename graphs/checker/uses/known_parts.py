@@ -15,7 +15,8 @@ from ....specs.expressions import ExpressionError, is_expression, names_in
 from ....specs.findings import pointer
 from ....specs.form import Use
 from ...ir.graph import Part
-from ..ports import Checker, Given, Reads
+from ..ports import Given, Reads
+from ..records import Checker, Context, Doubts, Findings
 
 Infer = Callable[[Checker, Use, Reads, str, str], Part | None]
 """Types a block: (checker, use, given, at, pointer of the wires)."""
@@ -33,17 +34,23 @@ def part_of(checker: Checker, use: Use, given: Reads, at: str, infer: Infer) -> 
         at: JSON Pointer of the node.
         infer: `infer_part`, called if no part of a node that is alike is known.
     """
-    key, reads = _key(checker, use, given, at)
+    key, reads = _key(checker.context, use, given, at)
     place = _place(key) if key is not None else []
     if place:
-        checker.values.read.update(reads)
+        checker.context.values.read.update(reads)
         for inner, below in _uses(use, at):
-            checker.active_params.update(below + pointer("params", name) for name in inner.params)
+            checker.findings.active_params.update(
+                below + pointer("params", name) for name in inner.params
+            )
         return place[0]
-    before = _mistakes(checker)
+    before = _mistakes(checker.findings, checker.doubts)
     part = infer(checker, use, given, at, at + pointer("in"))
-    if key is not None and part is not None and before == _mistakes(checker):
-        unclear = checker.unsized | checker.unnamed
+    if (
+        key is not None
+        and part is not None
+        and before == _mistakes(checker.findings, checker.doubts)
+    ):
+        unclear = checker.doubts.unsized | checker.doubts.unnamed
         if not any(below in unclear for _, below in _uses(use, at)):
             place.append(part)
     return part
@@ -56,24 +63,23 @@ def _place(key: tuple[Any, ...]) -> list[Part]:
     return []
 
 
-def _mistakes(checker: Checker) -> tuple[int, ...]:
+def _mistakes(findings: Findings, doubts: Doubts) -> tuple[int, ...]:
     """Return numbers that grow with each mistake that concerns a part."""
-    report = checker.report
-    return report.calls, checker.misfits, checker.doubts, len(checker.wanted)
+    return findings.calls, doubts.misfits, doubts.doubts, len(doubts.wanted)
 
 
 def _key(
-    checker: Checker, use: Use, given: Reads, at: str
+    context: Context, use: Use, given: Reads, at: str
 ) -> tuple[tuple[Any, ...] | None, frozenset[str]]:
     """Return everything that the part of a node depends on, and the params that it reads.
 
     The key is None if the part also depends on something else: on a mistake, a template, or a
     param that chooses a block or holds a model.
     """
-    key = [*_types(given), *_blocks(checker, use, at)]
+    key = [*_types(given), *_blocks(context, use, at)]
     names = frozenset(name for inner, _ in _uses(use, at) for name in _reads(inner))
     for name in sorted(names):
-        value = checker.values.known.get(name)
+        value = context.values.known.get(name)
         key += (name, repr(value) if isinstance(value, bool | int | float | str) else None)
     return None if None in key else tuple(key), names
 
@@ -85,14 +91,14 @@ def _types(given: Reads) -> Iterator[Any]:
         yield read.type if isinstance(read, Given) and not read.guessed else None
 
 
-def _blocks(checker: Checker, use: Use, at: str) -> Iterator[Any]:
+def _blocks(context: Context, use: Use, at: str) -> Iterator[Any]:
     """Yield the blocks and params of a use and of those in its slots; None if they are unclear."""
     for inner, below in _uses(use, at):
-        block = checker.registry.get(inner.use)
+        block = context.registry.get(inner.use)
         nested = any(isinstance(value, dict | list) for value in inner.params.values())
-        unclear = block is None or inner.use in checker.templates or nested
+        unclear = block is None or inner.use in context.spec.blocks or nested
         # The part that is kept holds the block, so that no other block gets its identity.
-        yield None if unclear or checker.lost.covers(below + pointer("params")) else id(block)
+        yield None if unclear or context.lost.covers(below + pointer("params")) else id(block)
         yield from inner.fill
         yield repr(inner.params)
 

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.graphs.checker.params import (
+from weft.graphs.checker.params import check_requirements, evaluate_params
+from weft.graphs.checker.records import (
     MISSING,
-    Report,
+    Findings,
     TooManyFindingsError,
     Values,
-    check_requirements,
-    evaluate_params,
     holds_missing,
 )
 from weft.specs.findings import MOST, Finding
@@ -35,9 +34,9 @@ def evaluated(
     params: Mapping[str, Any], overrides: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the values of params, and the findings."""
-    findings: list[Finding] = []
-    report = Report(findings, "")
-    return evaluate_params(spec_with(params), overrides or {}, report)[0], findings
+    findings = Findings()
+    values = evaluate_params(spec_with(params), overrides or {}, findings)
+    return values.known, findings.all
 
 
 @pytest.mark.parametrize(
@@ -127,27 +126,25 @@ def test_any_params_have_values_or_findings(params: dict[str, str]) -> None:
 def test_requirements(require: str, found: list[str]) -> None:
     """A comparison that holds, or one finding; none if a param has no value."""
     spec = spec_with({"a": 1, "b": 2, "word": "x", "none": "=1/0"}, (require,))
-    findings: list[Finding] = []
-    report = Report(findings, "")
-    _, values = evaluate_params(spec, {}, report)
-    findings.clear()
+    findings = Findings()
+    values = evaluate_params(spec, {}, findings)
+    findings.all.clear()
 
-    check_requirements(spec, values, report)
+    check_requirements(spec, values, findings)
 
-    assert [f.code for f in findings] == found
-    assert {f.at for f in findings} <= {"/require/0"}
-    assert all(f"'{require}'" in f.problem for f in findings)
+    assert [f.code for f in findings.all] == found
+    assert {f.at for f in findings.all} <= {"/require/0"}
+    assert all(f"'{require}'" in f.problem for f in findings.all)
 
 
 def test_a_requirement_without_params_can_only_be_removed() -> None:
     """It has no params to change."""
-    findings: list[Finding] = []
-    report = Report(findings, "")
+    findings = Findings()
     spec = spec_with({}, ("1 > 2",))
 
-    check_requirements(spec, evaluate_params(spec, {}, report)[1], report)
+    check_requirements(spec, evaluate_params(spec, {}, findings), findings)
 
-    assert [(f.help, f.evidence) for f in findings] == [("remove it: it reads no param", ())]
+    assert [(f.help, f.evidence) for f in findings.all] == [("remove it: it reads no param", ())]
 
 
 def test_a_param_is_blamed_once_and_where_it_is_written() -> None:
@@ -168,15 +165,14 @@ def test_a_missing_value_shows_as_unknown() -> None:
 
 def test_a_finding_is_given_once_and_findings_end() -> None:
     """Duplicates are removed, and a long list ends with a finding that says so."""
-    findings: list[Finding] = []
-    report = Report(findings, "mine.json")
+    findings = Findings("mine.json")
     for _ in range(2):
         for index in range(MOST):
-            report(code="P01", at=f"/{index}", problem="wrong")
+            findings.report(code="P01", at=f"/{index}", problem="wrong")
 
     with pytest.raises(TooManyFindingsError):
-        report(code="P01", at="/more", problem="wrong")
+        findings.report(code="P01", at="/more", problem="wrong")
 
-    assert len(findings) == MOST + 1
-    assert {f.source for f in findings} == {"mine.json"}
-    assert findings[-1].code == "S08"
+    assert len(findings.all) == MOST + 1
+    assert {f.source for f in findings.all} == {"mine.json"}
+    assert findings.all[-1].code == "S08"

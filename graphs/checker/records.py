@@ -1,0 +1,324 @@
+"""Records: what one check of a spec reads, reports, remembers, and leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...specs.bounds import LARGEST_VALUE, larger
+from ...specs.expressions import (
+    ExpressionError,
+    evaluate,
+    is_expression,
+    names_in,
+    words_in,
+)
+from ...specs.findings import (
+    MOST,
+    Finding,
+    did_you_mean,
+    nearest,
+    pointer,
+    respelled,
+    too_many,
+    with_gap,
+)
+from ...specs.form import Spec, own_part
+from ...specs.load import LoadedSpec
+from ...specs.recovery.lost import NOTHING, Lost
+from ..ir.block_type import Registry
+from ..ir.graph import Graph, Scope
+from ..ir.stand_ins import MOST_VARIANTS, StandIn
+from ..ir.value_type import ValueType
+
+
+class TooManyFindingsError(Exception):
+    """Stops the check after too many findings."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is wrong with a spec, each mistake once."""
+
+    source: str = ""
+    """File of the spec."""
+    lost: Lost = NOTHING
+    """Parts of the spec that could not be read; what may be their consequence is not reported."""
+    all: list[Finding] = field(default_factory=list)
+    calls: int = 0
+    """Number of calls of `report`, also of those that add nothing."""
+    clashes: set[tuple[str, str]] = field(default_factory=set)
+    """Blocks and reported errors of params that several uses read from the spec's params."""
+    idle_params: dict[str, dict[str, object]] = field(default_factory=dict)
+    """Pointers of params that have no effect in one use of their scope, to the finding."""
+    active_params: set[str] = field(default_factory=set)
+    """Pointers of params that have an effect in at least one use of their scope."""
+    _reported: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def report(self, **fields: Any) -> None:
+        """Add a finding with these fields; the source is filled in.
+
+        Raises:
+            TooManyFindingsError: there were `MOST` findings; the last one now states this.
+        """
+        self.calls += 1
+        finding = Finding(source=self.source, **fields)
+        if self.lost.hides(finding.code, finding.at):
+            return
+        # A template that is used with several types is checked for each: report a mistake once.
+        mistake = (finding.code, finding.at, finding.problem)
+        if mistake in self._reported:
+            return
+        self._reported.add(mistake)
+        self.all.append(finding)
+        if len(self.all) > MOST:
+            self.all[-1] = too_many(self.source)
+            raise TooManyFindingsError
+
+
+class Values:
+    """The values of a spec's params, and which of them are read."""
+
+    def __init__(
+        self, written: Mapping[str, Any], findings: Findings, overridden: Iterable[str] = ()
+    ) -> None:
+        """Start with every param unknown; `findings` receives what is wrong."""
+        self.written, self.known = written, dict.fromkeys(written, MISSING)
+        self.overridden = frozenset(overridden)
+        """Params whose value an override replaces."""
+        self.read = set[str]()
+        """Params that something reads, or was likely meant to read."""
+        self.unclear = False
+        """Whether something reads a name that is not similar to any param."""
+        self.doubtful = set[str]()
+        """Params that occur in a requirement that was reported."""
+        self.blamed = set[str]()
+        """Pointers of params whose value has already been reported."""
+        self._findings = findings
+
+    def resolve(self, value: Any, at: str, shown: str = "") -> Any:
+        """Return a JSON value with every expression inside it evaluated.
+
+        A value that cannot be evaluated is reported and becomes `MISSING`.  A float that is a
+        whole number becomes an int.
+
+        Args:
+            value: any JSON value.
+            at: its JSON Pointer.
+            shown: text that stands for the value in findings; by default, the value itself.
+        """
+        if isinstance(value, dict):
+            own = {key: self.resolve(v, at + pointer(key)) for key, v in own_part(value).items()}
+            own = self._bounded(own, at)
+            return own if own is MISSING else {key: own.get(key, v) for key, v in value.items()}
+        if isinstance(value, list | tuple):
+            return self._bounded(
+                [self.resolve(v, at + pointer(i)) for i, v in enumerate(value)], at
+            )
+        return self._evaluated(value, at, shown) if is_expression(value) else _plain(value)
+
+    def _evaluated(self, value: str, at: str, shown: str) -> Any:
+        """Return the value of an expression; arguments as of `resolve`."""
+        try:
+            names = names_in(value[1:])
+            self.read.update(names)
+            unknown = [name for name in names if name not in self.known]
+            for name in unknown:
+                self._unknown(name, shown or value, at)
+            if unknown or any(self.known[name] is MISSING for name in names):
+                return MISSING
+            return _plain(evaluate(value[1:], self.known))
+        except ExpressionError as error:
+            self.read.update(words_in(value))
+            self._findings.report(
+                code="E01",
+                at=at,
+                problem=f"cannot evaluate '{shown or value}': {error}",
+                help="use numbers, params, + - * / // % ** and parentheses",
+            )
+        return MISSING
+
+    def _bounded(self, value: Any, at: str) -> Any:
+        """Return an evaluated value, or report it if it has become too large."""
+        if not larger(value, LARGEST_VALUE):
+            return value
+        self._findings.report(
+            code="S11",
+            at=at,
+            problem=f"the value is larger than {LARGEST_VALUE:,} characters and values",
+            help="write a number, a boolean, a string or a block choice",
+        )
+        return MISSING
+
+    def blame(self, value: Any, at: str) -> str | None:
+        """Return where to report a wrong value, or None if that was already reported.
+
+        Args:
+            value: the value as written; for `=name`, the pointer is that of the param.
+            at: its JSON Pointer.
+        """
+        name = value[1:].strip() if is_expression(value) else ""
+        if name not in self.written:
+            return at
+        home = self.place_of(name)
+        if home in self.blamed:
+            return None
+        self.blamed.add(home)
+        return home
+
+    def place_of(self, name: str) -> str:
+        """Return the pointer of the param that determines another's value, following `=name`."""
+        for _ in self.written:
+            text = self.written[name]
+            if not is_expression(text) or text[1:].strip() not in self.written:
+                break
+            name = text[1:].strip()
+        return pointer("params", name)
+
+    def overriding(self, names: Iterable[str]) -> set[str]:
+        """Return the overridden params that the values of some params depend on."""
+        waiting, seen = [*names], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in self.written and name not in seen:
+                seen.add(name)
+                waiting += _names_inside(self.written[name])
+        return seen & self.overridden
+
+    def with_(self, more: Mapping[str, Any]) -> Values:
+        """Return a copy with more values, which shares the records of reads and reports."""
+        wider = copy(self)
+        wider.known = {**self.known, **more}
+        return wider
+
+    def _unknown(self, name: str, text: str, at: str) -> None:
+        near = nearest(name, self.known)
+        self.read.add(near)
+        self.unclear |= not near
+        self._findings.report(
+            code="E02",
+            at=at,
+            problem=f"'{text}' reads '{name}', which is not a param of the spec",
+            help=did_you_mean(name, self.known) or f"add '{name}' to 'params'",
+            fix=respelled(at, name, self.known, with_gap(text, name)),
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Return a float that is a whole number as an int, and any other value unchanged."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class _Missing:
+    """Marks a value that could not be evaluated and was reported."""
+
+    def __repr__(self) -> str:
+        return "?"
+
+
+MISSING: Any = _Missing()
+
+
+def holds_missing(value: Any) -> bool:
+    """Return whether a value, or anything inside it, could not be evaluated."""
+    if isinstance(value, dict):
+        return any(map(holds_missing, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(holds_missing, value))
+    return value is MISSING
+
+
+def _names_inside(value: Any) -> Iterator[str]:
+    """Yield the names that the expressions inside a JSON value read."""
+    if isinstance(value, dict):
+        value = [*own_part(value).values()]
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _names_inside(inner)
+    elif is_expression(value):
+        yield from words_in(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a check reads."""
+
+    spec: Spec
+    registry: Registry
+    values: Values
+    """The values of the spec's params."""
+    analyse: Callable[..., tuple[Graph | None, list[Finding]]]
+    """Checks the model that a param holds."""
+    infer_template: Callable[..., Scope | None]
+    """Types the inside of a template for the values wired to it: (checker, name, reads, at)."""
+    stand_ins: frozenset[str]
+    """Templates that replace single copies of a repeat."""
+    lost: Lost
+    """The parts of the spec that could not be read."""
+    small: bool
+    """Whether the spec has few enough nodes to list all copies."""
+    source: str
+    """File of the spec, next to which the specs that params name are searched."""
+    outer: tuple[str, ...]
+    """Files of the specs that contain this one as a model."""
+
+
+@dataclass(slots=True)
+class Memo:
+    """What a check has computed, so that each part is typed only once."""
+
+    typed: dict[Any, Any] = field(default_factory=dict)
+    """Template, types of its ports and unwired ports, to the resulting scope."""
+    nodes_typed: int = 0
+    """Number of nodes of templates that have been typed."""
+    inside: list[str] = field(default_factory=list)
+    """Templates that are being typed, the outermost first."""
+    guesses: dict[tuple[str, str, frozenset[str]], StandIn | None] = field(default_factory=dict)
+    """Block, valid params as JSON and wrong params, to the guesses for the wrong ones."""
+    variants_left: int = MOST_VARIANTS
+    """Number of params that may still be tried in place of wrong ones."""
+    models: dict[str, LoadedSpec | None] = field(default_factory=dict)
+    """Param to the spec that it holds; None if it cannot be read."""
+    held: dict[Any, Any] = field(default_factory=dict)
+    """Graphs of held models and their insides, by what they depend on: each is made once."""
+    held_nodes: int = 0
+    """Number of nodes of all held models, with those inside them."""
+
+
+@dataclass(slots=True)
+class Doubts:
+    """What mistakes leave unknown, so that their consequences are not reported."""
+
+    wanted: list[ValueType] = field(default_factory=list)
+    """Types of the ports in the current scope whose wires are missing or do not fit."""
+    excused: set[str] = field(default_factory=set)
+    """Templates that a misspelled name most likely meant."""
+    unknown_wires: set[str] = field(default_factory=set)
+    """Pointers of wires to ports that do not exist."""
+    absent_wires: dict[str, str] = field(default_factory=dict)
+    """Pointers of wires that read an optional input which is not wired, to its name."""
+    unsized: set[str] = field(default_factory=set)
+    """Pointers of uses of blocks whose parameters have unknown shapes."""
+    unnamed: set[str] = field(default_factory=set)
+    """Pointers of uses of blocks of which some parameters are unknown."""
+    uncounted: set[str] = field(default_factory=set)
+    """Pointers of repeats whose number of copies is unknown."""
+    unplaced: set[str] = field(default_factory=set)
+    """Pointers of nodes whose blocks are unknown."""
+    crossed: set[str] = field(default_factory=set)
+    """Templates in which a carried value changes an axis: a wire inside reads the wrong value."""
+    misfits: int = 0
+    """Number of wires that do not fit."""
+    doubts: int = 0
+    """Number of uses of blocks with params that are wrong or have no effect."""
+
+
+class Checker(NamedTuple):
+    """The four records of one check, for functions that need nearly all of them."""
+
+    context: Context
+    findings: Findings
+    memo: Memo
+    doubts: Doubts
