@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from ...graphs.ir.block_type import BlockType, Signature, port
-from ...graphs.ir.needs import Needs
+from ...graphs.ir.block_type import BlockType, Needs, Signature, port
 from ..params import Count, Flag, Params, Probability, Several
 from .projections import head_widths, linear_weights, projections
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from ...graphs.ir.block_type import BlockType, Signature, port
-from ...graphs.ir.needs import Needs, Unwired
+from ...graphs.ir.block_type import BlockType, Needs, Signature, Unwired, port
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Epsilon, Flag, Params
 from .projections import head_widths, linear_weights, projections

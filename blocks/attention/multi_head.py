@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ...graphs.ir.block_type import BlockType, Port, Signature, Slot, port
+from ...graphs.ir.block_type import (
+    BlockType,
+    Division,
+    Needs,
+    Port,
+    Prunable,
+    Signature,
+    Slot,
+    port,
+)
 from ...graphs.ir.graph import Part
-from ...graphs.ir.needs import Needs
 from ...graphs.ir.state_tensor import StateTensor
-from ...graphs.ir.weights.division import Division, Prunable
 from ..params import (
     LATER,
     Base,

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Annotated, Any
 
-from ...graphs.ir.block_type import Behavior, BlockType, Signature, port
-from ...graphs.ir.needs import Needs
+from ...graphs.ir.block_type import Behavior, BlockType, Needs, Signature, port
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Flag, Params
 

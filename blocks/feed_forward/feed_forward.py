@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from ...graphs.ir.block_type import BlockType, Signature, port
-from ...graphs.ir.needs import Needs
-from ...graphs.ir.weights.division import Division
+from ...graphs.ir.block_type import BlockType, Division, Needs, Signature, port
 from ..params import (
     LATER,
     Activation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...graphs.ir.drawn.inside import Inside, Step
+from ...graphs.ir.block_type import Inside, Step
 
 
 def feed_forward(part: Any) -> Inside:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ...graphs.ir.block_type import BlockType, NoParams, Signature, port
-from ...graphs.ir.weights.defaults import no_state
+from ...graphs.ir.block_type import BlockType, NoParams, Signature, no_state, port
 from ..params import LATER, Count, Params, Probability, Several
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ...graphs.ir.block_type import BlockType, NoParams, Signature, port
-from ...graphs.ir.needs import Needs
-from ...graphs.ir.weights.division import Prunable
+from ...graphs.ir.block_type import BlockType, Needs, NoParams, Prunable, Signature, port
 from ..params import Count, Epsilon, Flag, Params
 
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ...graphs.ir.block_type import BlockType, Signature, port
-from ...graphs.ir.needs import Needs
+from ...graphs.ir.block_type import BlockType, Needs, Signature, port
 from ..params import Base, Count, Params
 
 _SCALED = ("linear", "dynamic", "yarn", "llama3")

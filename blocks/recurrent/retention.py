@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ...graphs.ir.block_type import BlockType, Signature, port
-from ...graphs.ir.needs import Needs
+from ...graphs.ir.block_type import BlockType, Needs, Signature, port
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import Base, Count, Epsilon, Params
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ...graphs.ir.block_type import BlockType, Port, Signature, Slot, port
-from ...graphs.ir.needs import Needs
+from ...graphs.ir.block_type import BlockType, Needs, Port, Signature, Slot, port
 from ...graphs.ir.value_type import parse_type
 from ..params import (
     LATER,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ...specs.findings import pointer
 from ...specs.text.edits import removing
-from ..ir.dims import time_axes
 from ..ir.graph import Graph, Part
+from ..ir.value_type import time_axes
 from .remark import Remark, behaviors, blocks, scores_in, vocabularies
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...specs.text.edits import Fix
-from ..ir.dims import Axis
 from ..ir.graph import BlockNode, Graph, Part, Scope
 from ..ir.traverse import scopes, uses
-from ..ir.value_type import ValueType
+from ..ir.value_type import Axis, ValueType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

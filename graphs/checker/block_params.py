@@ -1,22 +1,22 @@
-"""Uses: resolve the block that a use names, and validate its params."""
+"""Params of blocks: resolve the block of a use, validate its params, and report idle ones."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ...specs.expressions import is_expression
+from ...specs.expressions import is_expression, words_in
 from ...specs.findings import certainly_meant, did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import Use
 from ...specs.text.edits import Fix, replacing
 from ...specs.wording import converted, describe
-from ..ir.block_type import BlockType, Slot
+from ..ir.block_type import BlockType, Idle, Needs, Slot, idle_params
 from ..ir.graph import Filling, Part
 from ..ir.stand_ins import StandIn, fitting, stand_in
 from .records import MISSING, Checker, Context, Findings, holds_missing
@@ -326,3 +326,82 @@ def report_other_kind(
 
 def _kind_text(kind: str) -> str:
     return f"a part of kind '{kind}'" if kind else "a block"
+
+
+def note_params(checker: Checker, written: Written, made: StandIn, wired: Collection[str]) -> None:
+    """Note which params of one use of a block have an effect and which have none.
+
+    A template is typed once for each combination of port types: a param has no effect only if
+    it has none in any of them.
+
+    Args:
+        checker: the state that the scopes share.
+        written: the use as written.
+        made: its params, some of which may be guesses.
+        wired: the ports of the block that are wired.
+    """
+    params = made.params
+    idle = {each.param: each for each in idle_params(params, wired)}
+    checker.doubts.doubts += bool(idle)
+    for name in written.params:
+        at = written.places[name]
+        if (
+            name not in idle
+            or _doubtful(idle[name], made.doubtful)
+            or _by_override(checker.context, written, idle[name])
+        ):
+            checker.findings.active_params.add(at)
+        else:
+            checker.findings.idle_params.setdefault(at, _fields(written, params, idle[name]))
+
+
+def report_idle(findings: Findings) -> None:
+    """Report the params that have no effect anywhere."""
+    for at, fields in findings.idle_params.items():
+        if at not in findings.active_params:
+            findings.report(code="P08", at=at, **fields)
+
+
+def _doubtful(idle: Idle, doubtful: Collection[str]) -> bool:
+    """Return whether a param has no effect only because of a guess."""
+    reads = {idle.param, idle.because.param if isinstance(idle.because, Needs) else idle.param}
+    return not reads.isdisjoint(doubtful)
+
+
+def _by_override(context: Context, written: Written, idle: Idle) -> bool:
+    """Return whether only an override makes a param idle: the spec itself is then correct.
+
+    A run or a study that sets `norm` to `none` need not reset the params of the norm.
+    """
+    if not isinstance(idle.because, Needs):
+        return False
+    return _overridden(context, written, idle.because.param) and not _overridden(
+        context, written, idle.param
+    )
+
+
+def _overridden(context: Context, written: Written, name: str) -> bool:
+    """Return whether the value of a param depends on an override."""
+    text = written.texts.get(name, "")
+    return is_expression(text) and bool(context.values.overriding(words_in(text)))
+
+
+def _fields(written: Written, params: BaseModel, idle: Idle) -> dict[str, object]:
+    """Return problem, evidence and help of a finding."""
+    name, because, block = idle.param, idle.because, written.block.key
+    default = type(params).model_fields[name].default
+    if isinstance(because, Needs):
+        state = f"'{because.param}' is {_json(getattr(params, because.param))}"
+        options = " or ".join(map(_json, because.values)) or f"at least {because.least}"
+        other = f"set '{because.param}' to {options}"
+    else:
+        state, other = f"port '{because.port}' is wired", f"do not wire '{because.port}'"
+    return {
+        "problem": f"param '{name}' of {block} has no effect while {state}",
+        "evidence": (f"given  {_json(getattr(params, name))}", f"default {_json(default)}"),
+        "help": f"remove '{name}', or {other}",
+    }
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=str)

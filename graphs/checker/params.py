@@ -1,4 +1,7 @@
-"""Params: apply overrides, evaluate expressions, and check requirements."""
+"""Params: evaluate them, and check requirements, limits of size and budgets.
+
+Limits are checked before anything is expanded, budgets when the graph is complete.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,17 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...specs.expressions import (
-    ExpressionError,
-    evaluate,
-    names_in,
-    words_in,
-)
-from ...specs.findings import (
-    did_you_mean,
-    pointer,
-)
-from ...specs.form import BUDGETS, Spec
+from ...specs.expressions import ExpressionError, evaluate, is_expression, names_in, words_in
+from ...specs.findings import did_you_mean, pointer
+from ...specs.form import BUDGETS, AnyNode, RepeatNode, ShareNode, Spec, Use
 from ...specs.held import in_place_of
-from ..cost.budgets import Measure
-from ..order import cycles, ordered
-from .records import MISSING, Findings, Values, _names_inside
+from ...specs.text.copies import number_of_copies, selected_copies
+from ..cost.budgets import Measure, measured_flops, measured_state
+from ..cost.decode_state import blocks_without_formula
+from ..ir.graph import Graph
+from ..order import cycles, ordered, reached, unread
+from .records import MISSING, Context, Doubts, Findings, Values, _names_inside
+from .weights import least_size
 
 
 def evaluate_params(spec: Spec, overrides: Mapping[str, Any], findings: Findings) -> Values:
@@ -183,3 +182,186 @@ def _shown(value: Any) -> str:
 
 _LONG = 1_000_000
 """Smallest number that is shown with thousands separators."""
+
+
+MOST_NODES = 100_000
+"""Maximum number of nodes of a spec with its repeats expanded."""
+DEEPEST = 32
+"""Maximum nesting depth of templates."""
+
+
+def templates_used(spec: Spec, params: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return which templates each template uses; ``""`` is the spec itself.
+
+    Args:
+        spec: the spec as written.
+        params: values of its params, some of which may choose templates.
+    """
+    scopes = {"": spec.nodes, **{name: t.nodes for name, t in spec.blocks.items()}}
+    return {
+        name: spec.blocks.keys()
+        & {other for node in nodes.values() for other in _templates_of(node, params)}
+        for name, nodes in scopes.items()
+    }
+
+
+def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
+    """Return the templates that nothing uses, except those that only unused templates use."""
+    uses = templates_used(spec, params)
+    unused = uses.keys() - reached("", uses)
+    read = {name: uses[name] & unused for name in spec.blocks if name in unused}
+    return sorted(min(part) for part in unread(read))
+
+
+def within_limits(spec: Spec, values: Values, findings: Findings) -> bool:
+    """Return whether a spec may be expanded, and report what is too large or too deep."""
+    uses = templates_used(spec, values.known)
+    for cycle in cycles(uses):
+        # A template that contains itself has its own finding; here the cycle is cut.
+        for name in cycle:
+            uses[name] -= cycle
+    sizes: dict[str, int] = {}
+    depths: dict[str, int] = {}
+
+    def measure(node: AnyNode, at: str) -> tuple[int, int]:
+        if isinstance(node, ShareNode):
+            return 1, 0
+        if isinstance(node, RepeatNode):
+            written = values.resolve(node.repeat, at + pointer("repeat"))
+            count = number_of_copies(written) or 1
+            deep = max(depths.get(name, 0) for name in _templates_of(node, values.known))
+            others = sum(
+                sizes.get(name, 1) * max(1, len(selected_copies(key, count)))
+                for key, name in node.instead.items()
+            )
+            return count * sizes.get(node.block, 1) + others, deep
+        inside = [name for name in _templates_of(node, values.known) if name in spec.blocks]
+        size = _blocks_in(node) + sum(sizes.get(name, 1) for name in inside)
+        return size, max((depths.get(name, 0) for name in inside), default=0)
+
+    for name in ordered(uses):
+        if not name:
+            continue
+        at = pointer("blocks", name)
+        nodes = spec.blocks[name].nodes
+        found = [measure(node, at + pointer("nodes", key)) for key, node in nodes.items()]
+        sizes[name] = max(1, sum(size for size, _ in found))
+        depths[name] = 1 + max((depth for _, depth in found), default=0)
+    measured = {key: measure(node, pointer("nodes", key)) for key, node in spec.nodes.items()}
+    total = sum(size for size, _ in measured.values())
+    if total > MOST_NODES:
+        largest = max(measured, key=lambda key: measured[key][0])
+        findings.report(
+            code="P06",
+            at=pointer("nodes", largest),
+            problem=f"the expanded spec has {_rough(total)} nodes, more than {MOST_NODES:,}",
+            evidence=(f"'{largest}' has {_rough(measured[largest][0])} of them",),
+            help="repeat less often, or nest fewer repeats",
+        )
+    places = {pointer("nodes", key): depth for key, (_, depth) in measured.items()}
+    places |= {pointer("blocks", name): depth for name, depth in depths.items()}
+    deepest = max(places, key=lambda at: places[at], default="")
+    too_deep = bool(deepest) and places[deepest] > DEEPEST
+    if too_deep:
+        findings.report(
+            code="W06",
+            at=deepest,
+            problem=f"templates are nested {places[deepest]} levels deep",
+            evidence=(f"at most {DEEPEST}",),
+            help="use 'repeat' for copies in a row",
+        )
+    return total <= MOST_NODES and not too_deep
+
+
+def stand_ins(spec: Spec) -> frozenset[str]:
+    """Return the templates that only replace single copies of a repeat."""
+    scopes = [spec.nodes, *(template.nodes for template in spec.blocks.values())]
+    nodes = [node for scope in scopes for node in scope.values()]
+    repeats = [node for node in nodes if isinstance(node, RepeatNode)]
+    replacing = {name for node in repeats for name in node.instead.values()}
+    return frozenset(replacing - {node.block for node in repeats})
+
+
+def _templates_of(node: Use | RepeatNode | ShareNode, params: Mapping[str, Any]) -> list[str]:
+    """Return every name that a node uses, slots included."""
+    if isinstance(node, ShareNode):
+        return []
+    if isinstance(node, RepeatNode):
+        return [node.block, *node.instead.values()]
+    chosen = params.get(node.use[1:].strip()) if is_expression(node.use) else None
+    use = chosen.get("use") if isinstance(chosen, dict) else node.use
+    inside = (name for inner in node.fill.values() for name in _templates_of(inner, params))
+    return [use if isinstance(use, str) else "", *inside]
+
+
+def _blocks_in(use: Use) -> int:
+    return 1 + sum(map(_blocks_in, use.fill.values()))
+
+
+def _rough(count: int) -> str:
+    return f"{count:,}" if count < 10**15 else "over 10^15"
+
+
+def check_budgets(
+    graph: Graph, context: Context, findings: Findings, doubts: Doubts, *, small: bool
+) -> None:
+    """Report every requirement on the size of a graph that does not hold or cannot be checked.
+
+    Next to other mistakes, a budget is reported only if the part of the graph that depends on none
+    of them exceeds it.
+
+    Args:
+        graph: the graph of the spec, which is incomplete if there are findings.
+        context: what the check reads.
+        findings: receives what is wrong; those so far decide what can be checked.
+        doubts: what mistakes leave unknown.
+        small: whether the spec is within the limits of size.
+    """
+    spec = context.spec
+    wrong = bool(findings.all or context.lost.places)
+    decodes = all(finding.code not in ("D01", "N05") for finding in findings.all)
+    measures: dict[str, Measure] = {}
+    for index, text in enumerate(spec.require):
+        reads = words_in(text) & BUDGETS.keys()
+        if not reads or reads & spec.params.keys():  # a param with that name is reported
+            continue
+        if "decode_state" in reads and not (
+            decodes and _keeps(graph, context, findings, text, index)
+        ):
+            continue
+        for name in reads - measures.keys():
+            measures[name] = _measured(name, graph, context, doubts, wrong=wrong, small=small)
+        sizes = {name: measures[name] for name in reads}
+        check_budget(text, index, context.values, findings, sizes)
+
+
+def _keeps(graph: Graph, context: Context, findings: Findings, text: str, index: int) -> bool:
+    """Return whether the decoding state of a graph is known, or report why it is not."""
+    unknown = blocks_without_formula(graph)
+    if graph.step_axis is None:
+        why = "the spec has no 'step', so it does not decode"
+        help_ = "add 'step', or remove this budget"
+    elif unknown:
+        why = f"{unknown[0]} does not declare its decoding state"
+        help_ = f"declare 'state' in the BlockType of {unknown[0]}, or remove this budget"
+    else:
+        return True
+    if not context.lost.covers("/step"):
+        problem = f"cannot evaluate '{text}': {why}"
+        findings.report(code="E01", at=pointer("require", index), problem=problem, help=help_)
+    return False
+
+
+def _measured(
+    name: str, graph: Graph, context: Context, doubts: Doubts, *, wrong: bool, small: bool
+) -> Measure:
+    """Return a size of a graph, or the size that it has at least whatever the mistakes."""
+    if not small:
+        return Measure(0, exact=False)
+    if name == "parameters":
+        least = least_size(context, doubts, graph)
+        return Measure(graph.parameters() if least is None else least, exact=least is None)
+    doubtful = doubts.unsized | doubts.unnamed
+    certain = (lambda at: at not in doubtful) if wrong else None
+    measure = measured_flops if name == "flops" else measured_state
+    return measure(graph, certain)

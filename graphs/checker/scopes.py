@@ -16,35 +16,34 @@ from ...specs.findings import did_you_mean, nearest, pointer, respelled, with_ga
 from ...specs.form import AnyNode, RepeatNode, ShareNode, UseNode
 from ..ir.block_type import Port
 from ..ir.graph import BlockNode, Node, Scope, TemplateNode
-from ..ir.value_type import (
-    TypeTextError,
-    ValueType,
-    parse_known,
-    parse_type,
-    settled,
-    substitute,
-)
+from ..ir.value_type import TypeTextError, ValueType, parse_known, parse_type, settled, substitute
 from ..order import leading
 from .block_params import refuse_params, template_named
-from .blocks import infer_part
-from .limits import DEEPEST
-from .objectives.initial import resolved_rules
-from .objectives.models import infer_model, model_named
-from .objectives.sharing import check_shared, with_shared
-from .ports import (
+from .blocks import infer_part, part_of
+from .nesting import (
+    check_outputs,
+    copies_selected,
+    fit_repeat,
+    infer_model,
+    model_named,
+    read_count,
+)
+from .params import DEEPEST
+from .records import MISSING, Checker, Context, Doubts, Findings, Memo
+from .weights import resolved_rules
+from .wiring import (
     Given,
     NoOutput,
     Reads,
     as_meant,
     fit_ports,
+    order_nodes,
     report_no_output,
+    report_unknown,
     report_unknown_ports,
+    report_unused,
     report_unwired,
 )
-from .records import MISSING, Checker, Context, Doubts, Findings, Memo
-from .repeats import check_outputs, copies_selected, fit_repeat, read_count
-from .uses.known_parts import part_of
-from .wiring import order_nodes, report_unknown, report_unused
 
 MOST_TYPED = 4_000
 """Maximum number of typed nodes; a template counts once for each combination of port types."""
@@ -419,3 +418,55 @@ def _typed_template(
     init = resolved_rules(checker, template.init, body, own)
     checker.memo.typed[key] = body = replace(body, ties=template.tie, init=init)
     return body
+
+
+_SHAPES_SHOWN = 8
+"""Maximum number of weights that a finding about their shapes lists."""
+
+
+def with_shared(
+    findings: Findings, nodes: Mapping[str, AnyNode], at: str
+) -> dict[str, UseNode | RepeatNode]:
+    """Return the nodes of a scope, those that share a module as uses of its block."""
+    found: dict[str, UseNode | RepeatNode] = {}
+    owners = {key: node for key, node in nodes.items() if not isinstance(node, ShareNode)}
+    for key, node in nodes.items():
+        if not isinstance(node, ShareNode):
+            found[key] = node
+            continue
+        name, where = node.share, at + pointer("nodes", key, "share")
+        if name not in owners:
+            also = f"'{name}' shares the module of another node" if name in nodes else ""
+            findings.report(
+                code="N02",
+                at=where,
+                problem=also or f"there is no node '{name}' whose module could be shared",
+                help=did_you_mean(name, owners),
+                fix=respelled(where, name, owners),
+            )
+            name = nearest(name, owners) or next(iter(owners), "")
+        if name in owners:
+            found[key] = owners[name].model_copy(update={"in_": node.in_, "doc": node.doc})
+    return found
+
+
+def check_shared(findings: Findings, nodes: Collection[Node], at: str) -> None:
+    """Report nodes that share a module whose weights have other shapes than they need."""
+    owners = {node.name: node for node in nodes if not node.shares}
+    for node in nodes:
+        if node.shares not in owners:
+            continue
+        needed, known = replace(node, shares="").weights(), owners[node.shares].weights()
+        if needed != known:
+            differ = [name for name in {**known, **needed} if known.get(name) != needed.get(name)]
+            findings.report(
+                code="W13",
+                at=at + pointer("nodes", node.name, "share"),
+                problem=f"'{node.name}' shares the module of '{node.shares}', but for its wires the"
+                " weights would have other shapes",
+                evidence=tuple(
+                    f"{name}  {[*known.get(name, ())]} and {[*needed.get(name, ())]}"
+                    for name in differ[:_SHAPES_SHOWN]
+                ),
+                help="wire values of the same widths and sizes",
+            )

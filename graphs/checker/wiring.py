@@ -1,16 +1,316 @@
-"""Wires: report wires to unknown values, and nodes and inputs that nothing reads."""
+"""Wires: resolve their names, order the nodes, and match values with ports.
+
+Reports wires to unknown values or ports, types that do not fit, and what nothing reads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from ...specs.findings import did_you_mean, nearest, pointer, respelled
+from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import RepeatNode, UseNode
 from ...specs.text.edits import Fix, removing, replacing
-from ..ir.value_type import Misfit, ValueType, fit
+from ..ir.block_type import Port
+from ..ir.value_type import UNKNOWN, Bound, Misfit, ValueType, fit, free_names
 from ..order import circle_in, cycles, ordered, reached
-from .ports import Given
 from .records import Checker, Context, Doubts, Findings
+
+NO_ADAPTER = {
+    ("bias", "mask"): "wire the mask from which the bias was made",
+    ("f", "mask"): "a mask cannot be made from activations: wire a mask input",
+}
+"""(given kind, wanted kind) to the help where no block converts one into the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value on a wire: its type, and its description in findings."""
+
+    type: ValueType
+    name: str
+    guessed: bool = False
+    """Whether the wire has a mistake, and this is only the value that it most likely meant."""
+    slot: str = ""
+    """JSON Pointer of the block in a slot that receives the value without a wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoOutput:
+    """A wire to an output that its node does not have."""
+
+    node: str
+    port: str
+    known: tuple[str, ...]
+    """The outputs that the node has."""
+    meant: Given | None = None
+    """The output that was most likely meant."""
+
+
+Reads = Mapping[str, Given | NoOutput | None]
+"""What each port reads: a value, None if its type is unknown, or an output that does not exist."""
+
+
+def report_no_output(findings: Findings, missing: NoOutput, at: str) -> None:
+    """Report a wire to an output that its node does not have."""
+    known = [f"{missing.node}.{port_}" for port_ in missing.known]
+    near = nearest(missing.port, missing.known)
+    findings.report(
+        code="N03",
+        at=at,
+        problem=f"node '{missing.node}' has no output '{missing.port}'",
+        help=f"did you mean '{missing.node}.{near}'?" if near else did_you_mean("", known),
+        fix=replacing(at, known[0], certain=True)
+        if len(known) == 1
+        else respelled(at, missing.port, missing.known, f"{missing.node}.{{}}"),
+    )
+
+
+def as_meant(ports: Iterable[Port], given: Reads, *, slots: bool = False) -> Reads:
+    """Return what each port reads if misspelled ports mean the most similar ones.
+
+    Args:
+        ports: the ports of a block or template.
+        given: port, as written, to the value that it reads.
+        slots: whether the block passes unknown wires on to the blocks in its slots.
+    """
+    ports = tuple(ports)
+    known = {port_.name for port_ in ports}
+    free = [port_.name for port_ in ports if port_.name not in given]
+    needed = [port_.name for port_ in ports if port_.name in free and not port_.optional]
+    meant: dict[str, Given | NoOutput | None] = {}
+    for name, read in given.items():
+        if name in known or not free:
+            continue
+        near = nearest(name, needed if slots else free)
+        near = near or (needed[0] if len(needed) == 1 and not slots else "")
+        if near and near not in meant:
+            guess = read.meant if isinstance(read, NoOutput) else read
+            meant[near] = None if guess is None else replace(guess, guessed=True)
+    return {**given, **meant} if meant else given
+
+
+def report_unknown_ports(
+    findings: Findings,
+    doubts: Doubts,
+    names: Iterable[str],
+    given: Reads,
+    block: str,
+    at: str,
+    passed: frozenset[str] = frozenset(),
+) -> None:
+    """Report wires to ports that do not exist, and wires to outputs that do not exist.
+
+    Args:
+        findings: receives what is wrong.
+        doubts: what mistakes leave unknown.
+        names: the names of the ports.
+        given: port to the value that it reads, as written.
+        block: the block's name, for messages.
+        at: JSON Pointer of the wires.
+        passed: wires that another block of the node takes, which are not unknown here.
+    """
+    names = {*names}
+    for name, read in given.items():
+        if name not in names and name not in passed:
+            doubts.unknown_wires.add(at + pointer(name))
+            findings.report(
+                code="N03",
+                at=at + pointer(name),
+                problem=f"{block} has no port '{name}'",
+                help=did_you_mean(name, names),
+                fix=renamed(at + pointer(name), name, names, given),
+            )
+        if isinstance(read, NoOutput):
+            report_no_output(findings, read, at + pointer(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The bindings of the ports' names by the wires that fit."""
+
+    bound: Bound
+    support: Mapping[str, int]
+    """Name to the number of wires that it occurs in."""
+    disputed: frozenset[str] = frozenset()
+    """The names in the types of ports whose wires do not fit."""
+
+    def certain(self, misfits: int) -> Bound:
+        """Return the bindings that hold although some wires of the node do not fit.
+
+        It is not known which wire is wrong then, so an axis that only one wire gives is unknown,
+        and so is a size that two wires dispute.
+        """
+        if not misfits:
+            return self.bound
+        certain = dict(self.bound)
+        for name, axis in self.bound.items():
+            sized = isinstance(axis, int) and name not in self.disputed
+            if self.support.get(name, 0) <= 1 and not sized:
+                certain[name] = ("...",) if name == "..." else UNKNOWN
+        return certain
+
+
+def fit_ports(
+    checker: Checker,
+    ports: Iterable[Port],
+    given: Reads,
+    same: Mapping[str, str],
+    block: str,
+    at: str,
+) -> Fitted:
+    """Match every wire of a node against its ports, and report those that do not fit.
+
+    Args:
+        checker: the state that the scopes share.
+        ports: the ports of the block or template.
+        given: port to the value that it reads.
+        same: axis names that default to another.
+        block: the block's name, for messages.
+        at: JSON Pointer of the wires.
+    """
+    bound: Bound = {}
+    origin: dict[str, str] = {}
+    support: dict[str, int] = {}
+    disputed = set[str]()
+    reported = set[str]()
+    reads = [(port_, _value(given.get(port_.name))) for port_ in ports]
+    for port_, read in sorted(reads, key=lambda pair: pair[1] is not None and pair[1].guessed):
+        if read is None:
+            continue
+        fitted = fit(port_.type, read.type, bound, origin)
+        if isinstance(fitted, Misfit):
+            same_axis = fitted.problem.removesuffix(f"'{port_.name}'")
+            if not read.guessed and same_axis not in reported:
+                # Two wires that disagree alike with a third are one mistake.
+                reported.add(same_axis)
+                here = read.slot or at + pointer(port_.name)
+                report_misfit(checker, fitted, port_, read, block, here)
+                disputed |= free_names(port_.type)
+            continue
+        for name in free_names(port_.type):
+            support[name] = support.get(name, 0) + 1
+        for name in fitted.keys() - bound.keys():
+            origin[name] = port_.name
+        bound = fitted
+        for alias, target in same.items():
+            if target in bound and alias not in bound:
+                bound[alias] = bound[target]
+                origin[alias] = origin.get(target, target)
+    return Fitted(bound, support, frozenset(disputed))
+
+
+def _value(read: Given | NoOutput | None) -> Given | None:
+    """Return the value that a port reads, or most likely was meant to read."""
+    return read.meant if isinstance(read, NoOutput) else read
+
+
+def report_unwired(
+    checker: Checker, ports: Iterable[Port], given: Reads, block: str, at: str
+) -> None:
+    """Report the required ports of a node that are not wired.
+
+    A port is not reported if a wire to an unknown port most likely meant it.
+
+    Args:
+        checker: the state that the scopes share.
+        ports: the ports of the block or template.
+        given: port to the value that it reads.
+        block: the block's name, for messages.
+        at: JSON Pointer of the node.
+    """
+    ports = tuple(ports)
+    wires = at + pointer("in")
+    misspelled = [name for name in given if wires + pointer(name) in checker.doubts.unknown_wires]
+    meant = {nearest(name, [port_.name for port_ in ports]) for name in misspelled}
+    for port_ in ports:
+        if port_.optional or port_.name in given or port_.name in meant or "" in meant:
+            continue
+        checker.doubts.wanted.append(port_.type)
+        here = wires + pointer(port_.name)
+        if here in checker.doubts.absent_wires:
+            name = checker.doubts.absent_wires[here]
+            checker.findings.report(
+                code="W01",
+                at=here,
+                problem=f"port '{port_.name}' of {block} reads input '{name}', which is not wired",
+                evidence=(
+                    f"wanted {port_.type}",
+                    f"template '{checker.memo.inside[-1]}' makes it optional",
+                ),
+                help=f"wire '{name}' wherever the template is used, and remove its '?'",
+            )
+            continue
+        checker.findings.report(
+            code="W01",
+            at=at,
+            problem=f"port '{port_.name}' of {block} is not wired",
+            evidence=(f"wanted {port_.type}",),
+            help=f"add '{port_.name}' to 'in'",
+        )
+
+
+def report_misfit(
+    checker: Checker,
+    misfit: Misfit,
+    port_: Port,
+    read: Given,
+    block: str,
+    at: str,
+    way_out: str = "",
+) -> None:
+    """Report a wire that does not fit, with both types and how to fix it.
+
+    Args:
+        checker: the state that the scopes share.
+        misfit: how the types differ.
+        port_: the port.
+        read: the value.
+        block: the block's name, for messages.
+        at: JSON Pointer of the wire, or of the block in a slot.
+        way_out: how to fix it; by default a way that follows from the types.
+    """
+    checker.doubts.wanted.append(port_.type)
+    checker.doubts.misfits += 1
+    help_ = way_out or _adapter(checker.context, read.type.kind, port_.type.kind)
+    if read.slot and not way_out:
+        help_ = f"fill the slot with a block for {read.type}, or with a template around this one"
+    elif not help_ and port_.optional:
+        help_ = f"remove '{port_.name}', or wire a value of the wanted type"
+    elif not help_ and misfit.code == "T03" and read.type.kind == "f":
+        adapter = _adapting(checker.context, "f", "f") if misfit.width else ""
+        help_ = "wire a value of the wanted type"
+        help_ += f", or put {adapter} on this wire to change a width" if adapter else ""
+    checker.findings.report(
+        code=misfit.code,
+        at=at,
+        problem=f"{misfit.problem} at port '{port_.name}'",
+        evidence=(
+            f"given  {read.type}  by {read.name}",
+            f"wanted {misfit.detail}  by {block}, port {port_.name}",
+        ),
+        help=help_ or f"wire a value of kind {port_.type.kind}",
+    )
+
+
+def _adapter(context: Context, given: str, wanted: str) -> str:
+    """Return how to convert a value to the kind that the port takes; empty if unknown."""
+    if (given, wanted) in NO_ADAPTER:
+        return NO_ADAPTER[given, wanted]
+    block = _adapting(context, given, wanted) if given != wanted else ""
+    if not block:
+        return ""
+    other = f", or wire it to a port of kind {given}" if given == "mask" else ""
+    return f"put {block} on this wire{other}"
+
+
+def _adapting(context: Context, given: str, wanted: str) -> str:
+    """Return the block that converts one kind into another, with an article; empty if none."""
+    for block in context.registry:
+        if block.adapts == (given, wanted):
+            return f"{'an' if block.name[0] in 'aeiou' else 'a'} '{block.key}'"
+    return ""
+
 
 _Wiring = dict[str, list[str]]
 """Each node and the nodes that it reads."""

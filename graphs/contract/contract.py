@@ -21,7 +21,6 @@ from pydantic.errors import PydanticUserError
 from ...specs.findings import InputError, did_you_mean
 from ...specs.wording import describe
 from ..ir.block_type import Behavior, BlockType, Family, Port, Role, Signature, Slot, widths
-from ..ir.dims import names_of
 from ..ir.value_type import (
     KINDS,
     Bound,
@@ -30,6 +29,7 @@ from ..ir.value_type import (
     ValueType,
     fit,
     free_names,
+    names_of,
     parse_type,
     substitute,
 )

@@ -11,11 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...specs.findings import did_you_mean
-from ..ir.block_type import BlockType, Signature, widths
-from ..ir.dims import evaluate, names_of
+from ..ir.block_type import BlockType, Division, Prunable, Signature, widths
 from ..ir.state_tensor import StateTensor
-from ..ir.value_type import Bound, free_names
-from ..ir.weights.division import Division, Prunable
+from ..ir.value_type import Bound, evaluate, free_names, names_of
 
 _COSTS = ("flops", "sequential", "hops")
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)

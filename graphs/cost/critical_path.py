@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..ir.dims import Axis
-from ..ir.graph import BlockNode, Filling, Graph, Node, Part, RepeatNode, Scope, TemplatePart
+from ..ir.graph import BlockNode, Filling, Graph, Node, Part, RepeatNode, Scope, TemplatePart, kept
 from ..ir.traverse import placed
-from ..kept import kept
+from ..ir.value_type import Axis
 from .flops import check_sizes, sizes_in
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope, TemplatePart
-from ..ir.moving import (
+from ..ir.state_tensor import FULL_BYTES
+from ..ir.traverse import (
     begun_ports,
     moving_ports,
     moving_values,
@@ -18,7 +19,6 @@ from ..ir.moving import (
     saved_values,
     state_owner,
 )
-from ..ir.state_tensor import FULL_BYTES
 from ..ir.value_type import ValueType
 from .flops import check_sizes, sizes_in
 from .table import value_bytes

@@ -12,10 +12,9 @@ from math import prod
 from typing import Any
 
 from ...specs.findings import InputError
-from ..ir.dims import evaluate
-from ..ir.graph import Filling, Graph, Part, TemplatePart
+from ..ir.graph import Filling, Graph, Part, TemplatePart, kept
 from ..ir.traverse import placed
-from ..kept import kept
+from ..ir.value_type import evaluate
 
 DEFAULT_LENGTH = 32
 """Default length of every time axis."""

@@ -11,11 +11,9 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from ..ir.dims import evaluate
-from ..ir.graph import Graph, Part
+from ..ir.graph import Graph, Part, kept
 from ..ir.traverse import fillings, find_weight, placed
-from ..ir.value_type import SIZED, ValueType
-from ..kept import kept
+from ..ir.value_type import SIZED, ValueType, evaluate
 from .critical_path import part_sequential, paths, sequential, shortest_paths
 from .flops import check_sizes, part_flops
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ...specs.findings import InputError, did_you_mean
-from ..ir.drawn.inside import Inside, Step
+from ..ir.block_type import Inside, Step
 from ..ir.graph import Filling, Graph, Part, Scope
 from ..ir.traverse import Visit, model_of, visits
 from ..ir.value_type import ValueType

@@ -16,9 +16,8 @@ from typing import Any, Literal, get_origin
 
 import graphviz
 
-from ..ir.graph import BlockNode, Filling, Node, Part, RepeatNode, TemplatePart
+from ..ir.graph import BlockNode, Filling, Node, Part, RepeatNode, TemplatePart, kept
 from ..ir.traverse import holds_model, model_of
-from ..kept import kept
 
 LONGEST = 48
 """Maximum number of characters in a line of a picture; longer text is wrapped or cut."""

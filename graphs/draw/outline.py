@@ -10,10 +10,9 @@ from math import prod
 from typing import Any
 
 from ..cost.flops import default_sizes, flops, flops_by_node
-from ..ir.graph import Graph, Part, RepeatNode, Scope
+from ..ir.graph import Graph, Part, RepeatNode, Scope, kept
 from ..ir.traverse import Visit, find_weight, visits
 from ..ir.value_type import ValueType
-from ..kept import kept
 from ..passes.unpad import plan_unpad
 from .labels import number, salient
 

@@ -9,19 +9,182 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from ...specs.findings import nearest
-from .dims import names_of
-from .drawn.inside import Inside
 from .state_tensor import StateTensor
-from .value_type import ValueType, parse_type
-from .weights.defaults import merged, no_flops, no_sizes, no_weights, once, undivided, unlimited
-from .weights.division import Division, Prunable
+from .value_type import ValueType, names_of, parse_type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How processes can divide one block's work: each computes some of its heads, or of its width.
+
+    Each process computes its part of the outputs of the `enter` maps; the outputs of the `leave`
+    maps are summed over the processes.  Any dropout of the block must be between the two.
+    """
+
+    parts: Mapping[str, int]
+    """Divided dimensions and their sizes, such as `{"heads": 8}`; all sizes must be divisible."""
+    counted: tuple[str, ...] = ()
+    """The parts whose size the module stores as an attribute."""
+    enter: tuple[str, ...]
+    """Linear maps of the module whose outputs are divided."""
+    leave: tuple[str, ...]
+    """Linear maps of the module whose inputs are divided."""
+    drops: bool = False
+    """Whether its use drops values at random in training; the plan of a partition sets it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prunable:
+    """Which axes of a block's weights shrink when attention heads are removed.
+
+    The block has the params `heads`, `d_k` and `d_v`, and the constructor argument `kv_heads`.
+    """
+
+    rows: Mapping[str, Literal["heads", "kv_heads"]]
+    """Linear map to the heads among which its output rows are divided."""
+    columns: tuple[str, ...] = ()
+    """Weights whose input columns are divided among the heads."""
+    last_axis: tuple[str, ...] = ()
+    """Parameters whose last axis has one entry for each head."""
+
+
+def merged(params: BaseModel, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the default constructor arguments: inferred sizes, then params."""
+    return {**sizes, **params.model_dump()}
+
+
+def no_weights(_: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return no weights, for a block without parameters."""
+    return {}
+
+
+def no_state(
+    _: Mapping[str, Any], __: Mapping[str, int], ___: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return no tensors, for a block whose `step` needs only the position."""
+    return {}
+
+
+def no_flops(_: Mapping[str, Any], __: Mapping[str, int]) -> int:
+    """Return 0, the FLOPs of a block without matrix products."""
+    return 0
+
+
+def no_sizes(_: Any, __: Mapping[str, Any]) -> dict[str, int]:
+    """Return no sizes, for a block whose slots name only those of its ports."""
+    return {}
+
+
+def once(_: Mapping[str, Any], __: Mapping[str, int]) -> int:
+    """Return 1, for a block that needs one sequential operation or one application."""
+    return 1
+
+
+def unlimited(_: Mapping[str, Any]) -> int | None:
+    """Return None, the maximum sequence length of a block that takes any length."""
+    return None
+
+
+def undivided(_: Mapping[str, Any]) -> Division | None:
+    """Return None, for a block whose work cannot be divided."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Marks a param that has an effect only with some values of another param.
+
+    `Annotated[Base, Needs("position", ("rotary",))]` marks a param that only `rotary` positions
+    read.  The checker reports such a param (P08) if a spec sets it to another value than its
+    default where nothing reads it.
+    """
+
+    param: str
+    """The other param."""
+    values: tuple[Any, ...] = ()
+    """Its values with which the marked param has an effect."""
+    least: int = 0
+    """Instead of `values`: the smallest number with which the marked param has an effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unwired:
+    """Marks a param that has an effect only if a port of the block is not wired."""
+
+    port: str
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A param that was set and has no effect."""
+
+    param: str
+    because: Needs | Unwired
+
+
+def idle_params(params: BaseModel, wired: Collection[str]) -> Iterator[Idle]:
+    """Yield the params that differ from their defaults and have no effect.
+
+    Args:
+        params: the params of one use of a block.
+        wired: names of its wired ports.
+    """
+    for name, info in type(params).model_fields.items():
+        if info.is_required() or getattr(params, name) == info.default:
+            continue
+        for mark in info.metadata:
+            if isinstance(mark, Needs | Unwired) and not _holds(mark, params, wired):
+                yield Idle(name, mark)
+                break
+
+
+def _holds(mark: Needs | Unwired, params: BaseModel, wired: Collection[str]) -> bool:
+    if isinstance(mark, Unwired):
+        return mark.port not in wired
+    value = getattr(params, mark.param)
+    return value in mark.values if mark.values else value >= mark.least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One operation inside a block."""
+
+    name: str
+    reads: tuple[str, ...]
+    """What it reads: earlier steps, or wired ports of the block."""
+    title: str = ""
+    """Its name in a drawing; empty for the name of the block in `slot`."""
+    detail: str = ""
+    """Its params, on a smaller line; those of the block in `slot` follow."""
+    family: str = "other"
+    """Decides its color, as the family of a block."""
+    slot: str = ""
+    """The slot whose block computes it, or part of it."""
+    letter: str = ""
+    """The letter of its input in a figure, such as Q."""
+    frame: str = ""
+    """Name of the frame that contains it; empty for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """The operations of one use of a block, in order of computation."""
+
+    steps: tuple[Step, ...]
+    outputs: Mapping[str, str]
+    """Output of the block to the step that computes it."""
+    frames: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """Name of a frame to its title, and how often its steps run side by side."""
+    rows: tuple[tuple[str, ...], ...] = ()
+    """Steps that are drawn side by side, from left to right."""
+
 
 Behavior = Literal["pointwise", "causal", "full"]
 """How an output position depends on the input positions along an axis.

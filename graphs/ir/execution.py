@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .weights.division import Division
+from .block_type import Division
 
 Prepacked = Literal["float32", "bfloat16"]
 """Dtype of products with prepacked matrices."""

@@ -7,20 +7,60 @@ one vertex for each block, is in `flat.py`, and the walk over all nodes in `trav
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from ...specs.form import Spec
-from ..kept import kept
 from .block_type import BlockType, Signature
 from .execution import PLAIN, Execution
 from .state_tensor import Segments
 from .value_type import ValueType
-from .weights.init_rule import InitRule
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kept(function: F) -> F:
+    """Keep the last result of a function with its first argument.
+
+    Args:
+        function: its first argument has `results`; of any other, nothing is kept.  The others may
+            be anything that can be compared.  What it returns is not to be changed.
+    """
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @functools.wraps(function)
+    def answer(part: Any, *more: Any) -> Any:
+        results = getattr(part, "results", None)
+        if results is None:
+            return function(part, *more)
+        found = results.get(name)
+        if found is not None and found[0] == more:
+            return found[1]
+        result = function(part, *more)
+        given = tuple(dict(each) if isinstance(each, Mapping) else each for each in more)
+        results[name] = (given, result)
+        return result
+
+    return answer  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitRule:
+    """A rule for the initial weights of some parameters of a scope."""
+
+    select: str
+    weights: str
+    """Pattern of the names of the parameters."""
+    action: str
+    """`scale`, `normal`, `uniform`, `constant` or `zeros`."""
+    value: float
+    paths: tuple[str, ...] = field(repr=False)
+    """The selected parameters, by their paths in the scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +80,7 @@ class Part:
     fill: Mapping[str, Filling] = field(default_factory=dict)
     """The block or template in each slot."""
     results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Results of functions of the part; see `graphs/kept.py`."""
+    """Results of functions of the part; see `kept`."""
 
     @property
     def key(self) -> str:
@@ -287,7 +327,7 @@ class Scope:
     """Rules for the initial weights of its parameters, in order."""
     _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)
     results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Results of functions of the scope; see `graphs/kept.py`."""
+    """Results of functions of the scope; see `kept`."""
 
     def __post_init__(self) -> None:
         """Index the type of every value for `type_of`."""

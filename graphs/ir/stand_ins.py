@@ -15,8 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from .block_type import BlockType, Port, Signature
-from .dims import UNKNOWN
-from .value_type import ValueType
+from .value_type import UNKNOWN, ValueType
 
 MOST_VARIANTS = 400
 """Maximum number of params that one check tries in place of wrong ones."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..ir.execution import Prepacked
 from ..ir.graph import Graph, RepeatNode, Scope, TemplateNode
-from ..ir.moving import moving_ports, moving_values, root_moving
+from ..ir.traverse import moving_ports, moving_values, root_moving
 from .output_projection import head_of
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..ir.graph import BlockNode, Graph, TemplateNode
-from ..ir.moving import root_moving
+from ..ir.traverse import root_moving
 from ..ir.value_type import ValueType
 
 RESERVED = frozenset({"loss", "nll"})

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ...specs.findings import InputError
+from ..ir.block_type import Division
 from ..ir.execution import ParallelPlan
 from ..ir.graph import Filling, Graph, Part, RepeatNode
 from ..ir.traverse import owned_parts, visits
-from ..ir.weights.division import Division
 
 
 def parallelize(

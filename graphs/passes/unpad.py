@@ -16,12 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from ...specs.findings import InputError
 from ..ir.block_type import Port, Signature
-from ..ir.dims import names_of, time_axes
 from ..ir.execution import PLAIN, Around, Place, UnpadPlan
 from ..ir.graph import BlockNode, Graph, Part, Scope, TemplatePart
-from ..ir.moving import late_values, moving_ports, moving_values, root_moving
-from ..ir.traverse import Visit, visits
-from ..ir.value_type import ValueType
+from ..ir.traverse import Visit, late_values, moving_ports, moving_values, root_moving, visits
+from ..ir.value_type import ValueType, names_of, time_axes
 from .objective import trained_models
 
 PADDED = frozenset({"mask", "bias", "len"})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...graphs.cost.flops import flops
-from ...graphs.ir.dims import time_axes
+from ...graphs.ir.value_type import time_axes
 from ..compile.roofline import TRAINING
 from ..train.objective.planned import graph_of_run
 from ..train.run import Run

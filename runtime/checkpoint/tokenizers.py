@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from ...graphs.ir.moving import written_ids
+from ...graphs.ir.traverse import written_ids
 from ...graphs.passes.objective import feeds_of, source_among
 from ...specs.findings import InputError
 from ..data.columns.labels import CLASSES, opened_classes

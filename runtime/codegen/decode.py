@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ...graphs.ir.graph import Graph, Node, RepeatNode, Scope
-from ...graphs.ir.moving import (
+from ...graphs.ir.traverse import (
     begun_ports,
     fixed_outputs,
     late_values,

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ...graphs.ir.block_type import BlockType
-from ...graphs.ir.dims import evaluate
 from ...graphs.ir.graph import Graph
-from ...graphs.ir.value_type import ValueType
+from ...graphs.ir.value_type import ValueType, evaluate
 from ...specs.findings import InputError, did_you_mean
 from ..spec.check import Source, graph_of
 from .generated import program_of

@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from ...graphs.ir.dims import evaluate, terms_of
-from ...graphs.ir.value_type import ValueType, dtype_of
+from ...graphs.ir.value_type import ValueType, dtype_of, evaluate, terms_of
 from ...specs.findings import InputError, did_you_mean
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)

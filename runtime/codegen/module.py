@@ -26,8 +26,14 @@ from ...graphs.ir.graph import (
     TemplateNode,
     TemplatePart,
 )
-from ...graphs.ir.moving import begun_ports, moving_ports, moving_values, root_moving
-from ...graphs.ir.traverse import holds_model, model_of
+from ...graphs.ir.traverse import (
+    begun_ports,
+    holds_model,
+    model_of,
+    moving_ports,
+    moving_values,
+    root_moving,
+)
 from .constants import constants
 from .decode import Times, decoding_texts
 from .execution import (

@@ -19,11 +19,9 @@ from torch import Tensor, nn
 from ...blocks.kernels.decode_state import Capacity, State
 from ...blocks.registry import module_path, shipped
 from ...graphs.ir.block_type import BlockType
-from ...graphs.ir.dims import evaluate
 from ...graphs.ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
-from ...graphs.ir.moving import moving_ports, moving_values, root_moving
-from ...graphs.ir.traverse import fillings, owned_parts
-from ...graphs.ir.value_type import ValueType, dtype_of
+from ...graphs.ir.traverse import fillings, moving_ports, moving_values, owned_parts, root_moving
+from ...graphs.ir.value_type import ValueType, dtype_of, evaluate
 from ...specs.findings import InputError
 from .examples import example_value, sizes_for
 from .plugin_modules import plug_ins, wrong

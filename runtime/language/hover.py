@@ -12,9 +12,9 @@ from typing import Any
 
 from ...graphs.cost.flops import default_sizes, part_flops
 from ...graphs.ir.block_type import BlockType
-from ...graphs.ir.dims import evaluate as size_of
 from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
 from ...graphs.ir.value_type import ValueType
+from ...graphs.ir.value_type import evaluate as size_of
 from ...specs.composition.inherit import parent_of
 from ...specs.findings import InputError
 from ..spec.check import analysed

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.registry import registry
-from ...graphs.ir.moving import root_moving, written_ids
+from ...graphs.ir.traverse import root_moving, written_ids
 from ...graphs.passes.feeding import feeding_by_name, feeding_graph
 from ...graphs.passes.objective import source_among
 from ...specs.findings import InputError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...graphs.ir.dims import Axis
+from ...graphs.ir.value_type import Axis
 
 
 @dataclass(frozen=True, slots=True)

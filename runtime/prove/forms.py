@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.kernels.unpad import Rows, without_padding
-from ...graphs.ir.dims import evaluate
 from ...graphs.ir.execution import UnpadPlan
-from ...graphs.ir.value_type import ValueType
+from ...graphs.ir.value_type import ValueType, evaluate
 from ...graphs.passes.unpad import plan_unpad, unpad
 from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.saving import Contents, save, weights_of

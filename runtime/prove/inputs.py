@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ...graphs.ir.dims import Axis, evaluate, names_of, terms_of, time_axes
 from ...graphs.ir.graph import Graph
-from ...graphs.ir.value_type import ValueType
+from ...graphs.ir.value_type import Axis, ValueType, evaluate, names_of, terms_of, time_axes
 from ..codegen.examples import example_inputs
 
 Masks = Mapping[str, list[tuple[tuple[Axis, ...], Tensor]]]

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ...graphs.ir.dims import time_axes
 from ...graphs.ir.traverse import position_limits
-from ...graphs.ir.value_type import ValueType
+from ...graphs.ir.value_type import ValueType, time_axes
 from .compare import Difference, difference, largest
 from .inputs import (
     Inputs,

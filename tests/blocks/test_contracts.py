@@ -26,8 +26,8 @@ from weft.graphs.cost.critical_path import hops_of
 from weft.graphs.cost.decode_state import blocks_without_formula, state_by_node
 from weft.graphs.cost.flops import flops, sizes_in
 from weft.graphs.ir.block_type import BlockType
-from weft.graphs.ir.dims import evaluate
 from weft.graphs.ir.graph import Graph, Part
+from weft.graphs.ir.value_type import evaluate
 from weft.runtime.codegen.build import build, build_empty, initialize
 from weft.runtime.decode.stepper import reorder
 from weft.specs.findings import SpecError

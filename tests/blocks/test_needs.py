@@ -8,7 +8,7 @@ import pytest
 import torch
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.ir.needs import Needs, Unwired
+from weft.graphs.ir.block_type import Needs, Unwired
 from weft.runtime.codegen.build import build
 from weft.specs.load import loaded
 

@@ -29,9 +29,8 @@ from weft.graphs.cost.decode_state import state_by_node
 from weft.graphs.cost.flops import default_sizes, flops
 from weft.graphs.cost.table import cost_table
 from weft.graphs.draw.diagram import diagram
-from weft.graphs.ir.dims import evaluate, is_arithmetic, names_of
 from weft.graphs.ir.graph import Graph
-from weft.graphs.ir.value_type import ValueType
+from weft.graphs.ir.value_type import ValueType, evaluate, is_arithmetic, names_of
 from weft.runtime import api
 from weft.runtime.codegen.build import build
 from weft.specs.load import load

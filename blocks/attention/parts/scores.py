@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....graphs.ir.block_type import BlockType, NoParams, Signature, port
-from ....graphs.ir.weights.division import Prunable
+from ....graphs.ir.block_type import BlockType, NoParams, Prunable, Signature, port
 from ...params import Base, Number, Params
 
 

@@ -8,12 +8,10 @@ from typing import Any
 
 from ....specs.findings import pointer
 from ...cost.table import CostTable, cost_table
-from ...ir.dims import evaluate
-from ...ir.graph import BlockNode, Graph, Part, RepeatNode
+from ...ir.graph import BlockNode, Graph, Part, RepeatNode, kept
 from ...ir.stand_ins import choices
 from ...ir.traverse import Visit, holds_model, in_model, visits
-from ...ir.value_type import ValueType
-from ...kept import kept
+from ...ir.value_type import ValueType, evaluate
 from ..labels import number, words_of
 from ..outline import above, outline
 

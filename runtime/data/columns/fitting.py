@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ....graphs.ir.dims import terms_of
+from ....graphs.ir.value_type import terms_of
 from ....specs.findings import InputError
 from ..tokenizer import PAD
 from .column import BATCH

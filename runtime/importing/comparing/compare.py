@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....graphs.ir.dims import evaluate, time_axes
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import position_limits
+from ....graphs.ir.value_type import evaluate, time_axes
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ...checkpoint.saving import replace_folder

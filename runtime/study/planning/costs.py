@@ -8,8 +8,8 @@ from typing import Any
 from ....graphs.cost.decode_state import state_by_node
 from ....graphs.cost.flops import default_sizes, flops
 from ....graphs.cost.table import cost_table
-from ....graphs.ir.dims import time_axes
 from ....graphs.ir.graph import Graph
+from ....graphs.ir.value_type import time_axes
 from ....graphs.passes.objective import deployed_graph
 from ...analysis.estimate import LENGTH, Projection, project
 from ...train.checks.disk import MOMENTS

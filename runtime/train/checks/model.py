@@ -7,8 +7,7 @@ from typing import get_args
 
 from ....blocks.registry import registry
 from ....graphs.ir.graph import Graph, Part
-from ....graphs.ir.moving import root_moving, written_ids
-from ....graphs.ir.traverse import position_limits, visits
+from ....graphs.ir.traverse import position_limits, root_moving, visits, written_ids
 from ....graphs.passes.feeding import unfed
 from ....graphs.passes.freeze import trained_weights
 from ....graphs.passes.fuse import is_fusible

@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from ....graphs.ir.weights.division import Division
+from ....graphs.ir.block_type import Division
 from ....graphs.passes.parallel import maps_of
 
 _APART = 0x85EBCA6B

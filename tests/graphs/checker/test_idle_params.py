@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse, check
+from weft.graphs.ir.block_type import Needs, Unwired
 from weft.graphs.ir.canonical import canonical
-from weft.graphs.ir.needs import Needs, Unwired
 from weft.specs.load import loaded
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from weft.graphs.draw.inside import find, lay_out_block
 from weft.graphs.draw.layout import lay_out_graph
 from weft.graphs.draw.paper import restyle
 from weft.graphs.draw.picture import Picture
-from weft.graphs.ir.drawn.inside import Inside, Step
+from weft.graphs.ir.block_type import Inside, Step
 from weft.graphs.ir.graph import Graph, Part
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded

@@ -16,7 +16,7 @@ from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse, check
 from weft.graphs.ir.graph import Graph
-from weft.graphs.ir.moving import moving_ports
+from weft.graphs.ir.traverse import moving_ports
 from weft.graphs.passes.unpad import unpad_decoding
 from weft.runtime.codegen.build import build
 from weft.specs.load import loaded

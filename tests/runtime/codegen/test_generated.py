@@ -17,9 +17,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.canonical import canonical, fingerprint
-from weft.graphs.ir.dims import evaluate
 from weft.graphs.ir.graph import Graph
-from weft.graphs.ir.value_type import ValueType
+from weft.graphs.ir.value_type import ValueType, evaluate
 from weft.runtime.codegen.build import build_empty
 from weft.runtime.compile.torch_compile import compile_model
 from weft.specs.load import loaded

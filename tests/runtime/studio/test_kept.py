@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.graphs.checker.uses import known_parts
+from weft.graphs.checker import blocks
 from weft.graphs.draw.scene import placed
 from weft.runtime.language.document import forget
 from weft.runtime.language.tree import tree
@@ -25,7 +25,7 @@ SOME = ("transformer-base", "moe-transformer", "gru-attention", "t5")
 
 def _forget_everything() -> None:
     """Forget what was kept, as a new process has."""
-    for cache in (known_parts._place, known_parts._names, placed._dot, tree, parts):
+    for cache in (blocks._place, blocks._names, placed._dot, tree, parts):
         cache.cache_clear()
     forget()
 

@@ -24,10 +24,9 @@ from weft.blocks.kernels.unpad import (
     without_padding,
 )
 from weft.blocks.registry import registry
-from weft.graphs.ir.dims import evaluate
 from weft.graphs.ir.execution import KernelChoice, UnpadPlan
 from weft.graphs.ir.graph import Graph
-from weft.graphs.ir.value_type import ValueType
+from weft.graphs.ir.value_type import ValueType, evaluate
 from weft.graphs.passes.checkpoint import checkpoint_activations
 from weft.graphs.passes.objective import counted_inputs
 from weft.graphs.passes.pipeline import Settings, after

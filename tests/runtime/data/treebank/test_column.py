@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from weft.graphs.ir.dims import evaluate
-from weft.graphs.ir.value_type import dtype_of
+from weft.graphs.ir.value_type import dtype_of, evaluate
 from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.treebank.columns.column import TreeColumn
 from weft.runtime.data.treebank.reader import writer

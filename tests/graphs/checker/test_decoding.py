@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.graphs.checker.decodability import find_obstacles
-from weft.graphs.ir.moving import moving_ports, moving_values, root_moving
+from weft.graphs.checker.decoding import find_obstacles
+from weft.graphs.ir.traverse import moving_ports, moving_values, root_moving
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse, check
-from weft.graphs.ir.dims import AxisError, axis_of, evaluate, names_of, replaced, solve, terms_of
-from weft.graphs.ir.value_type import Misfit, TypeTextError, fit, parse_type, substitute
+from weft.graphs.ir.value_type import (
+    AxisError,
+    Misfit,
+    TypeTextError,
+    axis_of,
+    evaluate,
+    fit,
+    names_of,
+    parse_type,
+    replaced,
+    solve,
+    substitute,
+    terms_of,
+)
 from weft.specs.load import loaded
 
 TERMS = st.dictionaries(st.sampled_from(["", "S", "T", "U2"]), st.integers(-50, 50), max_size=4)

@@ -1,0 +1,300 @@
+"""Decoding: whether a graph can be computed step by step, or segment by segment.
+
+A node that reads moving values (`graphs/ir/traverse.py`) must not read later positions, so every
+block declares for each axis whether it is pointwise, causal or full.  A segment is a step of many
+positions, whose state is that of decoding.  So the nodes of an objective in segments must not read
+later positions either, and each state must stay right when its oldest positions are dropped, which
+the block declares (`BlockType.carries`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...specs.findings import did_you_mean, pointer, respelled
+from ...specs.form import Spec
+from ..cost.decode_state import keepers
+from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplatePart
+from ..ir.state_tensor import Segments
+from ..ir.traverse import holds_model, model_of, moving_ports, moving_values, root_moving
+from ..ir.value_type import UNKNOWN, ValueType, may_have, time_axes
+from .records import MISSING, Checker, Findings, Values
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A node that prevents decoding step by step, and the reason."""
+
+    at: str
+    problem: str
+    help: str
+
+
+def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
+    """Yield every node that reads later positions of the step axis, or drops the axis."""
+    axis = graph.step_axis
+    if axis is None:
+        return
+    starts = root_moving(graph)
+    if not starts and not any(may_have(type_, axis) for type_ in graph.inputs.values()):
+        yield Obstacle("/step/axis", "no input has that axis", f"give an input a type with {axis}")
+        return
+    yield from _in_scope(graph.root, starts, axis)[0]
+
+
+def _in_scope(
+    scope: Scope, starts: frozenset[str], axis: str
+) -> tuple[list[Obstacle], frozenset[str]]:
+    """Return the obstacles of a scope, and the values that move.
+
+    The outputs of an obstacle count as fixed, so that the nodes that read them are not reported.
+    """
+    results = scope.results.setdefault(f"{__name__}.in_scope", {})
+    if (starts, axis) not in results:
+        moving, obstacles = set(starts), list[Obstacle]()
+        known = {name for name, type_ in scope.inputs.items() if _is_known(type_)}
+        for node in scope.nodes:
+            known.update(f"{node.name}.{port}" for port, t in node.outputs.items() if _is_known(t))
+            ports = frozenset(
+                port
+                for port, value in node.wires.items()
+                if value in moving or (value not in known and _takes(node, port, axis))
+            )
+            if ports:
+                inside, outputs = _in_node(node, ports, axis)
+                obstacles += inside
+                moving.update(f"{node.name}.{port}" for port in outputs)
+        results[starts, axis] = obstacles, frozenset(moving)
+    known_results: tuple[list[Obstacle], frozenset[str]] = results[starts, axis]
+    return known_results
+
+
+def _in_node(node: Node, ports: frozenset[str], axis: str) -> tuple[list[Obstacle], frozenset[str]]:
+    """Return the obstacles of a node, and its outputs that move.
+
+    Args:
+        node: the node.
+        ports: its ports that move; of a repeat, in the first copy.
+        axis: the step axis.
+    """
+    outputs = frozenset(node.outputs)
+    if isinstance(node, BlockNode):
+        obstacles = list(_in_part(node.part, ports, axis, node.at))
+        obstacles = obstacles or list(_without_axis(node.part, axis, node.at))
+        return obstacles, frozenset() if obstacles else outputs
+    carry = node.carry if isinstance(node, RepeatNode) else ()
+    while True:
+        insides = [(body, *_in_scope(body, ports, axis)) for _, body, _ in node.insides()]
+        obstacles = [obstacle for _, inside, _ in insides for obstacle in inside]
+        if obstacles:
+            return obstacles, frozenset()
+        moving = frozenset(
+            port
+            for body, _, values in insides
+            for port, value in body.outputs.items()
+            if value in values
+        )
+        entering = ports | moving.intersection(carry)  # the next copy reads them
+        if entering == ports:
+            moving |= ports.intersection(carry)
+            return [], outputs if model_of(node) is not None else outputs & moving
+        ports = entering
+
+
+def _is_known(type_: ValueType) -> bool:
+    """Return whether all axes of a type are known."""
+    return UNKNOWN not in type_.axes and "..." not in type_.axes
+
+
+def _takes(node: Node, port: str, axis: str) -> bool:
+    """Return whether a port of a template has an axis, so that an unknown value there moves."""
+    type_ = None if isinstance(node, BlockNode) else node.body.inputs.get(port)
+    return type_ is not None and axis in type_.axes
+
+
+def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[Obstacle]:
+    key = part.block.key
+    own = list[Obstacle]()
+    for name, stands_for in part.axes.items():
+        if stands_for == axis and part.signature.behavior.get(name) == "full":
+            problem = f"{key} reads later positions of {axis}"
+            known = type(part.params).model_fields
+            fixes = {"direction": "'direction': \"forward\"", "causal": "'causal': true"}
+            fixes["choose"] = "'choose': \"threshold\""
+            fix = next((text for name, text in fixes.items() if name in known), "")
+            given = f"give {key} the param {fix}, or " if fix else ""
+            help_ = f"{given}wire it to values without {axis}"
+            own.append(Obstacle(at, problem, help_))
+    for port in sorted(ports):
+        type_ = part.inputs.get(port)
+        if type_ is not None and not may_have(type_, axis):
+            problem = f"port '{port}' of {key} depends on {axis} but no longer has that axis"
+            own.append(Obstacle(at, problem, f"keep {axis} until the output"))
+    yield from own
+    for slot, inner in () if own else part.fill.items():
+        others = ports.difference(part.signature.slot(slot).entries)
+        inside = frozenset(
+            port for port in inner.inputs if port in others or axis in inner.inputs[port].axes
+        )
+        if isinstance(inner, TemplatePart):
+            yield from _in_scope(inner.body, inside, axis)[0]
+            continue
+        yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
+
+
+def _without_axis(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
+    """Yield the outputs that do not have the step axis; losses and scores need not have it."""
+    for port, type_ in part.outputs.items():
+        if not may_have(type_, axis) and type_.kind not in ("loss", "score"):
+            problem = f"output '{port}' of {part.block.key} depends on {axis} but lacks that axis"
+            yield Obstacle(at, problem, f"keep {axis} until the output")
+
+
+def check_step(graph: Graph, checker: Checker, *, complete: bool) -> None:
+    """Report why a graph cannot be decoded along its step axis.
+
+    If that axis is wrong, the graph is checked along the only time axis of its outputs.
+    """
+    axis, report, spec = graph.step_axis, checker.findings.report, checker.context.spec
+    obstacles: list[Obstacle] = []
+    if checker.context.lost.covers(pointer("axes", str(axis))):
+        return
+    if axis not in spec.axes:
+        report(
+            code="N05",
+            at="/step/axis",
+            problem=f"unknown axis '{axis}'",
+            help=did_you_mean(str(axis), spec.axes),
+            fix=respelled("/step/axis", str(axis), spec.axes),
+        )
+    elif spec.axes[axis] != "time":
+        times = time_axes(spec.axes)
+        report(
+            code="D01",
+            at="/step/axis",
+            problem=f"axis '{axis}' is not a time axis, so the graph cannot be decoded along it",
+            help=f"name a time axis: {', '.join(times)}" if times else "remove 'step'",
+        )
+    else:
+        obstacles = list(find_obstacles(graph))
+        moving = moving_values(graph.root, root_moving(graph))
+        if complete and not obstacles and moving.isdisjoint(graph.root.outputs.values()):
+            help_ = f"give 'outputs' a value that depends on {axis}"
+            obstacles.append(Obstacle("/step/axis", "no output depends on that axis", help_))
+    wrong = spec.axes.get(str(axis)) != "time" or any(o.at == "/step/axis" for o in obstacles)
+    meant = _step_of_outputs(graph, spec) if wrong else ""
+    if meant and meant != axis:
+        obstacles += find_obstacles(replace(graph, step_axis=meant))
+    crossed = tuple(pointer("blocks", name, "") for name in checker.doubts.crossed)
+    for obstacle in obstacles:
+        # An input whose type cannot be parsed may be the one with the step axis, unless no type
+        # mentions that axis; and it is not known what an input of a template with crossed wires is.
+        start = obstacle.at == "/step/axis"
+        if not obstacle.at.startswith(crossed) and (
+            not start or graph.inputs.keys() == spec.inputs.keys()
+        ):
+            report(
+                code="D01",
+                at=obstacle.at,
+                problem=f"the graph cannot be decoded along {axis}: {obstacle.problem}",
+                help=obstacle.help,
+            )
+
+
+def _step_of_outputs(graph: Graph, spec: Spec) -> str:
+    """Return the only time axis that all outputs of a graph have, or ``""``."""
+    axes = [set(type_.axes) for type_ in graph.outputs.values()]
+    times = time_axes(spec.axes)
+    shared = [name for name in times if axes and all(name in each for each in axes)]
+    return shared[0] if len(shared) == 1 else ""
+
+
+def segments_of(spec: Spec, values: Values, findings: Findings) -> Segments | None:
+    """Return the segments of a spec, or None; report a memory that is not a positive integer."""
+    if spec.segments is None:
+        return None
+    at = "/segments/memory"
+    memory = values.resolve(spec.segments.memory, at)
+    if memory is MISSING:
+        return None
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
+        findings.report(
+            code="O06",
+            at=at,
+            problem=f"the memory of segments is {memory!r:.40}, not a positive integer",
+            help="write how many earlier positions are kept, such as 128",
+        )
+        return None
+    return Segments(spec.segments.axis, memory)
+
+
+def check_segments(spec: Spec, graph: Graph, findings: Findings) -> None:
+    """Report why an objective cannot be computed segment by segment."""
+    if graph.segments is None:
+        return
+    axis = graph.segments.axis
+    times = [name for name, kind in spec.axes.items() if kind == "time"]
+    if axis not in times:
+        findings.report(
+            code="O06",
+            at="/segments/axis",
+            problem=f"'{axis}' is not a time axis of the spec",
+            help=did_you_mean(axis, times) or "name the time axis of the text",
+            fix=respelled("/segments/axis", axis, times),
+        )
+        return
+    if not graph.losses or graph.step_axis is not None:
+        findings.report(
+            code="O06",
+            at="/segments",
+            problem="only an objective is computed in segments, and this spec has no loss"
+            if not graph.losses
+            else "an objective in segments cannot have 'step'",
+            help="remove 'segments'" if not graph.losses else "remove 'step'",
+        )
+        return
+    along = replace(graph, step_axis=axis)
+    obstacles = list(find_obstacles(along)) or [*_models(along), *_states(along)]
+    for obstacle in obstacles:
+        at = "/segments/axis" if obstacle.at == "/step/axis" else obstacle.at
+        findings.report(
+            code="O06",
+            at=at,
+            problem=f"the objective cannot be computed in segments of {axis}: {obstacle.problem}",
+            help=obstacle.help,
+        )
+
+
+def _models(graph: Graph) -> Iterator[Obstacle]:
+    """Yield an obstacle for each model that does not decode along the axis of the segments."""
+
+    def in_scope(scope: Scope, moving_in: frozenset[str]) -> Iterator[Obstacle]:
+        moving = moving_values(scope, moving_in)
+        for node in scope.nodes:
+            ports, model = moving_ports(node, moving), model_of(node)
+            if not ports or not holds_model(node) or model is None:
+                continue
+            steps = root_moving(model) if model.step_axis is not None else frozenset[str]()
+            if steps != ports:
+                problem = f"the model '{model.name}' does not decode along it"
+                help_ = f"give the model a 'step' along the axis of {', '.join(sorted(ports))}"
+                yield Obstacle(node.at, problem, help_)
+
+    yield from in_scope(graph.root, root_moving(graph))
+
+
+def _states(graph: Graph) -> Iterator[Obstacle]:
+    """Yield an obstacle for each block whose state cannot be carried."""
+    nodes = {node.name: node for node in graph.root.nodes}
+    for keeper in keepers(graph):
+        if not isinstance(keeper.kept, Part):
+            continue
+        part = keeper.kept
+        carries = part.block.carries
+        why = "its state cannot be carried" if carries is None else carries(part)
+        if why:
+            name = keeper.path.partition(".")[0]
+            problem = f"{part.key} at {keeper.path}: {why}"
+            help_ = "use a block whose state can be carried, such as attention@2 with relative"
+            yield Obstacle(nodes[name].at, problem, f"{help_} positions and 'cache': \"inputs\"")

@@ -1,1 +1,0 @@
-"""Objectives: held models, shared modules, initial weights and losses."""

@@ -1,1 +1,0 @@
-"""Uses of blocks: which params have no effect, and which uses are alike."""

@@ -1,1 +1,0 @@
-"""What blocks declare for drawings."""

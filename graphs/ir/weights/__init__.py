@@ -1,1 +1,0 @@
-"""What is known of weights: rules for their initial values, and how they are divided."""
