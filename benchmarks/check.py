@@ -64,7 +64,7 @@ def written_out(nodes: int) -> dict[str, Any]:
         for i in range(nodes)
     }
     return {
-        "format": 2,
+        "format": 1,
         "name": "chain",
         "params": {"d": 64},
         "axes": {"B": "batch", "T": "time"},

@@ -27,7 +27,7 @@ def write_run(folder: Path, updates: int) -> Path:
     }
     columns = {side: {"type": "text", "tokenizer": "text"} for side in ("source", "target")}
     run = {
-        "format": 3,
+        "format": 1,
         "objective": "translation",
         "params": {"model": {"spec": "transformer-tiny", "params": SMALL}},
         "data": {"root": str(folder), "columns": columns, **files},
@@ -43,7 +43,7 @@ def write_r_drop(folder: Path, corpus: Path, updates: int) -> Path:
     labels = {"labels": "target", "mask": "target_mask.y"}
     logits = {"logits": "model.logits", "target": "again.logits", "mask": "target_mask.y"}
     objective = {
-        "format": 2,
+        "format": 1,
         "name": "drill-r-drop",
         "doc": "Two passes with other dropout, and their divergence; Liang et al. 2021.",
         "params": {"model": {"spec": "transformer-tiny"}, "source_vocab": 1000, "vocab": 1000},
@@ -74,7 +74,7 @@ def write_r_drop(folder: Path, corpus: Path, updates: int) -> Path:
     (folder / "r_drop.json").write_text(json.dumps(objective))
     sides = {"source": "en", "target": "de"}
     run = {
-        "format": 3,
+        "format": 1,
         "objective": "r_drop.json",
         "params": {"model": {"spec": "transformer-tiny", "params": SMALL}},
         "data": {

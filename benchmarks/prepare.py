@@ -159,7 +159,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     began = time.perf_counter()
     write_text(folder, given.pairs)
     run = {
-        "format": 3,
+        "format": 1,
         "name": "drill",
         "objective": "translation",
         "params": {"model": {"spec": "transformer-base"}},

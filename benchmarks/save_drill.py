@@ -47,7 +47,7 @@ from weft.runtime.cli.main import main as run_command
 from weft.runtime.train.resuming.retention import checkpoints
 
 UPDATES = 8
-SWAP = ("swap", "transformer-tiny", "**[use=attention@2]", "--use", "linear_attention@1")
+SWAP = ("swap", "transformer-tiny", "**[use=attention@1]", "--use", "linear_attention@1")
 FINAL = (
     f"checkpoints/{UPDATES:06d}/weights.safetensors",
     f"checkpoints/{UPDATES:06d}/optimizer.safetensors",

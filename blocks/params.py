@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializationInfo,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field
 
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 """A positive integer."""
@@ -48,13 +41,6 @@ Activation = Literal[
 """An activation function.  `gelu_tanh` is the tanh approximation of gelu, `quick_gelu` is
 x * sigmoid(1.702 x), and `squared_relu` is max(0, x)^2; below 0, `leaky_relu` is 0.01 x.
 `silu` is also called swish; `identity` returns x."""
-
-LATER = "later"
-"""Marks a param added after the first release of a block, as in `Annotated[Flag, LATER]`.
-
-Its default reproduces the previous behavior.  The full form of a spec omits the param while
-it has its default, so that fingerprints do not change and old checkpoints still load.
-"""
 
 
 def lora_arguments(params: BaseModel, *names: str) -> dict[str, Any]:
@@ -99,18 +85,3 @@ class Params(BaseModel):
     def __repr_args__(self) -> Iterator[tuple[str, Any]]:
         """Yield the params that were set, for `repr`; the others have their defaults."""
         return ((name, getattr(self, name)) for name in sorted(self.model_fields_set))
-
-    @model_serializer(mode="wrap")
-    def _write(
-        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
-    ) -> dict[str, Any]:
-        """Return the params; in JSON mode, omit params marked `LATER` that have their default."""
-        values: dict[str, Any] = handler(self)
-        if info.mode != "json":
-            return values
-        fields = type(self).model_fields
-        return {
-            name: value
-            for name, value in values.items()
-            if LATER not in fields[name].metadata or getattr(self, name) != fields[name].default
-        }

@@ -25,7 +25,7 @@ STANDARD = {
     "learned_position@1": ".position.position:LEARNED_POSITION",
     "step_position@1": ".position.position:STEP_POSITION",
     "counted_position@1": ".position.copy_position:COUNTED_POSITION",
-    "attention@2": ".attention.multi_head:ATTENTION",
+    "attention@1": ".attention.multi_head:ATTENTION",
     "rotary@1": ".position.rotary:ROTARY",
     "alibi@1": ".position.relative:ALIBI",
     "relative_bias@1": ".position.relative:RELATIVE_BIAS",

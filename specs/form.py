@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Ta
 
 from .text.copies import PATTERN
 
-FORMAT = 2
+FORMAT = 1
 """The version of the spec language, and of run files, that this code writes."""
 
 USE, REPEAT, SHARE = "(use)", "(repeat)", "(share)"
@@ -203,7 +203,7 @@ class Segments(Record):
 class Spec(Record):
     """A complete model spec."""
 
-    format: Literal[2]
+    format: Literal[1]
     """Version of the spec language."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str = ""

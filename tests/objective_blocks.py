@@ -74,7 +74,7 @@ DROP = BlockType(
 BLOCKS = (ERROR, DROP)
 
 LINE: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "line",
     "params": {"width": 6, "inner": 4, "dropout": 0.5},
     "axes": {"N": "batch", "L": "time"},
@@ -89,7 +89,7 @@ LINE: dict[str, Any] = {
 """A model, in axes of its own."""
 
 PLAIN: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "fit",
     "params": {"model": {"spec": "line"}, "d": 8},
     "axes": {"B": "batch", "S": "time"},

@@ -62,7 +62,7 @@ class Wrong:
 
 WRONG = {
     "no such spec": Wrong(lambda: weft.load("transformer-bas"), "bas", "'transformer-base'"),
-    "not a name": Wrong(lambda: weft.load({"format": 2}), "dict is not the name", "path"),
+    "not a name": Wrong(lambda: weft.load({"format": 1}), "dict is not the name", "path"),
     "not a spec": Wrong(lambda: weft.build(3), "type int is not a spec", "weft.load"),
     "unknown param": Wrong(
         lambda: weft.build(weft.load("bert", layrs=2)), "layrs", "'layers'", weft.SpecError
@@ -145,7 +145,7 @@ def test_the_error_names_cause_and_way_out(
 def test_checking_reports_a_file_that_is_not_a_spec_as_findings(tmp_path: Path) -> None:
     """`weft.check` returns every error of a file; only a missing file is an exception."""
     file = tmp_path / "broken.json"
-    file.write_text(json.dumps({"format": 2, "nodez": {}}))
+    file.write_text(json.dumps({"format": 1, "nodez": {}}))
 
     assert {finding.source for finding in weft.check(file)} == {str(file)}
     with pytest.raises(weft.InputError):

@@ -28,7 +28,7 @@ ROOT = Path(weft.__file__).parent
 OK = 200
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf")
 JOURNEYS = {
-    "kernel": "from 'use: attention@2' to the attention kernel",
+    "kernel": "from 'use: attention@1' to the attention kernel",
     "message": "from a wrong wire to its message",
     "update": "one update of a training",
     "translate": "'weft translate' of one sentence",

@@ -54,7 +54,7 @@ class LayerType:
 
 
 def _attention(_: Sizes, __: int) -> dict[str, Any]:
-    return {"use": "attention@2", "params": {"heads": 1, "bias": False}}
+    return {"use": "attention@1", "params": {"heads": 1, "bias": False}}
 
 
 def _recurrent(sizes: Sizes, _: int) -> dict[str, Any]:
@@ -107,7 +107,7 @@ LAYERS = (
 def graph_of_layer(layer: LayerType, sizes: Sizes, index: int = 0) -> Graph:
     """Return a checked graph with only this layer."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "layer",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": f"f[B T {sizes.d}]"},

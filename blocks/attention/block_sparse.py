@@ -118,7 +118,7 @@ BLOCK_SPARSE_ATTENTION = BlockType(
     name="block_sparse_attention",
     family="attention",
     mixes="block sparse attention",
-    stands_in="attention@2",
+    stands_in="attention@1",
     doc="Sparse attention in blocks of positions; the softmax covers neighboring blocks, global "
     "tokens and random blocks.",
     source="Zaheer et al. 2020, section 2 and appendix D; window and global positions: Beltagy "

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Signature, port
 from ...graphs.ir.state_tensor import StateTensor
-from ..params import LATER, Count, Flag, Params
+from ..params import Count, Flag, Params
 from .projections import nearest
 
 
@@ -19,12 +19,12 @@ class DotAttentionParams(Params):
     gain: Literal["none", "sqrt_length"] = "none"
     """`sqrt_length` multiplies the output by sqrt(m), m being the number of unmasked positions:
     a mean over m independent values has 1/m of their variance."""
-    heads: Annotated[Count, LATER] = 1
+    heads: Count = 1
     """Number of heads; the vectors are split into heads, in order."""
-    kv_heads: Annotated[Count | None, LATER] = None
+    kv_heads: Count | None = None
     """Number of key and value heads, a divisor of `heads`, which is the default; with fewer, groups
     of heads share them, and values are as wide as keys."""
-    causal: Annotated[Flag, LATER] = False
+    causal: Flag = False
     """Whether positions attend only to keys of the same and earlier positions."""
 
     @property

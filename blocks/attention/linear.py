@@ -99,7 +99,7 @@ def _state(
 LINEAR_ATTENTION = BlockType(
     name="linear_attention",
     family="attention",
-    stands_in="attention@2 --set heads={heads}",
+    stands_in="attention@1 --set heads={heads}",
     doc="Linear attention, whose weights are products of feature maps; "
     "phi(q) (sum phi(k) v^T) / (phi(q) sum phi(k)), phi(z) = elu(z) + 1.",
     source="Katharopoulos et al. 2020, section 3",

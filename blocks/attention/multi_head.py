@@ -18,7 +18,6 @@ from ...graphs.ir.block_type import (
 from ...graphs.ir.graph import Part
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import (
-    LATER,
     Base,
     Count,
     Flag,
@@ -44,7 +43,7 @@ class AttentionParams(Params):
 
     heads: Count
     """Number of heads."""
-    kv_heads: Annotated[Count | None, LATER] = None
+    kv_heads: Count | None = None
     """Number of key and value heads, a divisor of `heads`, which is the default; with fewer, groups
     of heads share keys and values, and 1 is multi-query attention."""
     d_k: Count | None = None
@@ -56,30 +55,28 @@ class AttentionParams(Params):
     must be those of `x`."""
     bias: Flag = True
     """Whether the four projections have biases."""
-    query_bias: Annotated[Flag | None, LATER] = None
+    query_bias: Flag | None = None
     """Whether the query projection has a bias; `bias` by default."""
-    key_bias: Annotated[Flag | None, LATER] = None
+    key_bias: Flag | None = None
     """Whether the key projection has a bias; `bias` by default.  It shifts all scores of a query
     equally, so the softmax cancels it, except with rotary positions."""
-    value_bias: Annotated[Flag | None, LATER] = None
+    value_bias: Flag | None = None
     """Whether the value projection has a bias; `bias` by default."""
-    out_bias: Annotated[Flag | None, LATER] = None
+    out_bias: Flag | None = None
     """Whether the output projection has a bias; `bias` by default."""
-    scale: Annotated[Literal["sqrt", "none"] | Base, LATER] = "sqrt"
+    scale: Literal["sqrt", "none"] | Base = "sqrt"
     """Factor of the dot products: `sqrt` for 1 / sqrt(d_k), `none` for 1, or a number."""
     dropout: Probability = 0.0
     """Dropout probability of the attention weights."""
-    cache: Annotated[Literal["keys_values", "inputs"], LATER] = "keys_values"
+    cache: Literal["keys_values", "inputs"] = "keys_values"
     """What decoding stores for each position: its keys and values, or the vector of which they are
     projections.  With `inputs` each step projects the vectors of all positions again, as
     latent attention and Transformer-XL do; it needs `causal`."""
-    lora_rank: Annotated[Several, LATER] = 0
+    lora_rank: Several = 0
     """Rank of the low-rank matrices that are added to projections; 0 for none (LoRA)."""
-    lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
+    lora_alpha: Annotated[Base, Needs("lora_rank", least=1)] = 16.0
     """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
-    lora_maps: Annotated[Literal["query_value", "all"], LATER, Needs("lora_rank", least=1)] = (
-        "query_value"
-    )
+    lora_maps: Annotated[Literal["query_value", "all"], Needs("lora_rank", least=1)] = "query_value"
     """Projections with LoRA: those of queries and values, or all four."""
 
 
@@ -267,7 +264,6 @@ def _division(arguments: Mapping[str, Any]) -> Division | None:
 
 ATTENTION = BlockType(
     name="attention",
-    major=2,
     title="multi-head attention",
     family="attention",
     inside=inside,

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from ...graphs.ir.block_type import BlockType, Division, Needs, Signature, port
 from ..params import (
-    LATER,
     Activation,
     Base,
     Count,
@@ -33,9 +32,9 @@ class FeedForwardParams(Params):
     """Whether both linear maps have biases."""
     dropout: Probability = 0.0
     """Dropout probability after the activation."""
-    lora_rank: Annotated[Several, LATER] = 0
+    lora_rank: Several = 0
     """Rank of the low-rank matrices that are added to the weights; 0 for none (LoRA)."""
-    lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
+    lora_alpha: Annotated[Base, Needs("lora_rank", least=1)] = 16.0
     """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
 
 
@@ -50,9 +49,9 @@ class GatedFeedForwardParams(Params):
     """Whether the three linear maps have biases."""
     dropout: Probability = 0.0
     """Dropout probability of the gated hidden layer."""
-    lora_rank: Annotated[Several, LATER] = 0
+    lora_rank: Several = 0
     """Rank of the low-rank matrices that are added to the weights; 0 for none (LoRA)."""
-    lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
+    lora_alpha: Annotated[Base, Needs("lora_rank", least=1)] = 16.0
     """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
 
 

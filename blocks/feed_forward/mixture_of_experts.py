@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import LATER, Activation, Count, Flag, Params, Probability
+from ..params import Activation, Count, Flag, Params, Probability
 from .inside import mixture_of_experts
 
 
@@ -28,7 +28,7 @@ class MixtureOfExpertsParams(Params):
     """Activation between the two linear maps of an expert."""
     bias: Flag = True
     """Whether the linear maps have biases; the router has none."""
-    gated: Annotated[Flag, LATER] = False
+    gated: Flag = False
     """Whether the hidden layer is multiplied by an activated second linear map, the gate, as in
     `gated_feed_forward`; the hidden layer itself then has no activation."""
     dropout: Probability = 0.0

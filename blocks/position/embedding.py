@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import LATER, Count, Flag, Params
+from ..params import Count, Flag, Params
 
 
 class EmbeddingParams(Params):
@@ -16,7 +16,7 @@ class EmbeddingParams(Params):
     """Width of the vectors."""
     scale: Literal["none", "sqrt"] = "none"
     """`sqrt`: multiply every vector by sqrt(d_model)."""
-    frozen: Annotated[Flag, LATER] = False
+    frozen: Flag = False
     """Whether to freeze the table in training, including for weights tied to it."""
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from ...graphs.ir.block_type import BlockType, NoParams, Signature, no_state, port
-from ..params import LATER, Count, Params, Probability, Several
+from ..params import Count, Params, Probability, Several
 
 
 class SinusoidalPositionParams(Params):
@@ -18,7 +18,7 @@ class SinusoidalPositionParams(Params):
     """`interleaved`: sin, cos, sin, cos, as in the paper.  `concatenated`: all sines, then all
     cosines, with slightly different wavelengths, as in the released code.  `halves`: the paper's
     wavelengths, all sines first (Marian)."""
-    first: Annotated[Several, LATER] = 0
+    first: Several = 0
     """Number of the first position; fairseq counts from the id of padding + 1."""
 
 

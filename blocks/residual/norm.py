@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import LATER, Epsilon, Flag, Params
+from ..params import Epsilon, Flag, Params
 
 LAYER_NORM_EPS = 1e-6
 """Default value added to the variance, as in the released code of the paper."""
@@ -17,7 +17,7 @@ class LayerNormParams(Params):
 
     eps: Epsilon = LAYER_NORM_EPS
     """Added to the variance."""
-    bias: Annotated[Flag, LATER] = True
+    bias: Flag = True
     """Whether the vectors are shifted by a learned bias."""
 
 

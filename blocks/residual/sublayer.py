@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from ...graphs.ir.block_type import BlockType, Needs, Port, Signature, Slot, port
 from ...graphs.ir.value_type import parse_type
 from ..params import (
-    LATER,
     Base,
     Count,
     Epsilon,
@@ -33,16 +32,16 @@ class ResidualParams(Params):
     """Dropout probability of the sub-layer's output."""
     eps: Annotated[Epsilon, _NORMED] = LAYER_NORM_EPS
     """Term that the norm adds before it takes the square root."""
-    norm: Annotated[Literal["layer_norm", "rms_norm", "none"], LATER] = "layer_norm"
+    norm: Literal["layer_norm", "rms_norm", "none"] = "layer_norm"
     """Type of the norm; `none` omits it."""
-    norm_bias: Annotated[Flag, LATER, Needs("norm", ("layer_norm",))] = True
+    norm_bias: Annotated[Flag, Needs("norm", ("layer_norm",))] = True
     """Whether the layer norm has a bias."""
-    residual: Annotated[Literal["plain", "rezero", "layer_scale"], LATER] = "plain"
+    residual: Literal["plain", "rezero", "layer_scale"] = "plain"
     """Scale of the sub-layer's output.  `rezero` multiplies it by a learned scalar that starts at
     0, `layer_scale` by a learned vector whose elements start at `residual_start`."""
-    residual_start: Annotated[Number, LATER, Needs("residual", ("layer_scale",))] = 0.1
+    residual_start: Annotated[Number, Needs("residual", ("layer_scale",))] = 0.1
     """Initial value of `layer_scale`; 0.1 for up to 18 layers, 1e-5 for up to 24, then 1e-6."""
-    drop_path: Annotated[Probability, LATER] = 0.0
+    drop_path: Probability = 0.0
     """Probability, in training, of adding nothing to a row of the batch."""
 
 
@@ -69,9 +68,9 @@ class LinearParams(Params):
     """Width of the output."""
     bias: Flag = True
     """Whether to add a bias."""
-    lora_rank: Annotated[Several, LATER] = 0
+    lora_rank: Several = 0
     """Rank of the low-rank matrices that are added to the weight; 0 for none (LoRA)."""
-    lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
+    lora_alpha: Annotated[Base, Needs("lora_rank", least=1)] = 16.0
     """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
 
 
@@ -143,7 +142,7 @@ SUBLAYER = BlockType(
     dropout=("dropout", "drop_path"),
     example={"order": "post"},
     example_inputs={"x": "f[B T 8]"},
-    example_fill={"f": {"use": "attention@2", "params": {"heads": 2, "causal": True}}},
+    example_fill={"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}},
 )
 
 
@@ -173,7 +172,7 @@ PARALLEL_SUBLAYER = BlockType(
     example={},
     example_inputs={"x": "f[B T 8]"},
     example_fill={
-        "f": {"use": "attention@2", "params": {"heads": 2, "causal": True}},
+        "f": {"use": "attention@1", "params": {"heads": 2, "causal": True}},
         "g": {"use": "feed_forward@1", "params": {"d_ff": 16}},
     },
 )

@@ -296,5 +296,5 @@ def _states(graph: Graph) -> Iterator[Obstacle]:
         if why:
             name = keeper.path.partition(".")[0]
             problem = f"{part.key} at {keeper.path}: {why}"
-            help_ = "use a block whose state can be carried, such as attention@2 with relative"
+            help_ = "use a block whose state can be carried, such as attention@1 with relative"
             yield Obstacle(nodes[name].at, problem, f"{help_} positions and 'cache': \"inputs\"")

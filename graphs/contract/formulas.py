@@ -238,7 +238,7 @@ _FORMS = {
     "max_length": "write max_length=lambda arguments: arguments['max_length']",
     "division": "write division=lambda arguments: None, or leave it out",
     "bands": "write bands=lambda params: (('norm',), ('dropout',))",
-    "stands_in": "write 'attention@2 --set heads={heads}', with arguments in braces",
+    "stands_in": "write 'attention@1 --set heads={heads}', with arguments in braces",
 }
 """Member to the form that it must have."""
 

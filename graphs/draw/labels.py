@@ -66,6 +66,8 @@ _PHRASES: dict[str, str] = {
 
 _MOST_DIGITS = 1e9
 """Whole numbers from here on are written with an exponent."""
+_EXPECTED = frozenset({"none", "plain", "layer_norm", "keys_values", "query_value"})
+"""Choices that are shown only where they differ from the default."""
 _QUIET = frozenset({"dropout", "eps", "bias", "causal", "order", "scale"})
 """Params that a picture omits or shows in another way."""
 
@@ -184,20 +186,15 @@ def salient(part: Part) -> tuple[tuple[str, Any], ...]:
 def _salient(part: Part) -> Iterator[tuple[str, Any]]:
     width = part.arguments.get("d_model")
     heads = part.arguments.get("heads")
-    written: dict[str, Any] | None = None
     for name, info in type(part.params).model_fields.items():
         value = getattr(part.params, name)
-        choice = get_origin(info.annotation) is Literal
         if not isinstance(value, bool | int | float | str):
             continue
-        if value == "none" or not (info.is_required() or choice or value != info.default):
+        choice = get_origin(info.annotation) is Literal and value not in _EXPECTED
+        if value == "none" or not (choice or value != info.default):
             continue
         if name in ("d_k", "d_v") and isinstance(heads, int) and value * heads == width:
             continue
-        if choice and not info.is_required() and value == info.default:
-            written = part.params.model_dump(mode="json") if written is None else written
-            if name not in written:
-                continue  # a param that was added to the block later
         yield name, value
 
 

@@ -1,8 +1,8 @@
 """Canonical form: a graph written as a spec with all expressions and defaults resolved.
 
-Expressions are replaced by their values, defaults are written out (except those of params that
-were added to a block later), and keys are sorted.  Two specs with the same canonical form compute
-the same function of the same weights, so its hash is the fingerprint that checkpoints store.
+Expressions are replaced by their values, defaults are written out, and keys are sorted.  Two specs
+with the same canonical form compute the same function of the same weights, so its hash is the
+fingerprint that checkpoints store.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Part:
 
     @property
     def key(self) -> str:
-        """The name under which the spec uses it, such as `attention@2`."""
+        """The name under which the spec uses it, such as `attention@1`."""
         return self.block.key
 
     def bodies(self, below: str = "/") -> Iterator[tuple[str, Scope]]:

@@ -40,7 +40,7 @@ def chosen_in(scope: Scope, text: str, *, place: str = "") -> tuple[str, ...]:
 
     Args:
         scope: the root of a checked graph, or the inside of a template.
-        text: such as `encoder.*`, `decoder.0-2.feed_forward/f` or `**[use=attention@2]`.
+        text: such as `encoder.*`, `decoder.0-2.feed_forward/f` or `**[use=attention@1]`.
         place: where the selection is written, for the message.
 
     Raises:

@@ -14,7 +14,7 @@ def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
 
     Args:
         graph: a checked graph.
-        text: such as `encoder.*`, `decoder.0-2.feed_forward/f` or `**[use=attention@2]`.
+        text: such as `encoder.*`, `decoder.0-2.feed_forward/f` or `**[use=attention@1]`.
         place: where the selection is written, for the message.
 
     Raises:

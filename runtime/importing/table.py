@@ -86,7 +86,7 @@ class Weight(Record):
 class Table(Record):
     """An import table."""
 
-    format: Literal[3]
+    format: Literal[1]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str
     spec: Any

@@ -78,7 +78,7 @@ def checkpoint_activations(spec: Source | Graph, selections: Iterable[str]) -> G
 
     Args:
         spec: the result of `load`, a path, a shipped name, or a graph.
-        selections: as in patches, such as `encoder.*` or `**/f[use=attention@2]`.
+        selections: as in patches, such as `encoder.*` or `**/f[use=attention@1]`.
 
     Raises:
         InputError: a selection is invalid or selects nothing.

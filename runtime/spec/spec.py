@@ -79,7 +79,7 @@ class Spec(LoadedSpec):
             SpecError: the selection matches nothing, or the variant is invalid.
 
         >>> spec = load("transformer-base")
-        >>> gqa = spec.swap("decoder.**[use=attention@2]", "attention@2", kv_heads=2)
+        >>> gqa = spec.swap("decoder.**[use=attention@1]", "attention@1", kv_heads=2)
         >>> len(gqa.written["patch"])
         1
         """

@@ -111,7 +111,7 @@ class Evaluation(Settings):
 class Run(Settings):
     """Settings of a run."""
 
-    format: Literal[3]
+    format: Literal[1]
     """Version of the run file format."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     """Name of the run: letters, digits, `_`, `.` and `-`; its folder is `outputs/NAME`."""

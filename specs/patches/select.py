@@ -187,7 +187,7 @@ def glob(pattern: str, text: str) -> bool:
 def _is_later(key: str, value: Any) -> bool:
     """Return whether a value is the key of a later version of the block that a text names.
 
-    >>> _is_later("attention@1", "attention@2"), _is_later("attention@2", "attention@1")
+    >>> _is_later("linear@1", "linear@2"), _is_later("linear@2", "linear@1")
     (True, False)
     """
     name, at, major = key.partition("@")

@@ -68,7 +68,7 @@ def checked(block: BlockType, params: Mapping[str, Any], *, steps: bool) -> Grap
     signature = block.signature(block.params(**written), frozenset(wired))
     axes = sorted(set(re.findall(r"\b[A-Z]\w*", " ".join(wired.values()))))
     spec: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {axis: "batch" if axis == "B" else "time" for axis in axes},
         "inputs": wired,

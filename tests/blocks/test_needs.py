@@ -71,7 +71,7 @@ def output(key: str, params: dict[str, Any], *, crossed: bool) -> torch.Tensor:
     use = {"use": key, "params": params, "fill": dict(block.example_fill)}
     wired = {name: type_.replace("S", "T") for name, type_ in block.example_inputs.items()}
     if block.fills:
-        use = {"use": "attention@2", "params": {"heads": 2}, "fill": {block.fills: use}}
+        use = {"use": "attention@1", "params": {"heads": 2}, "fill": {block.fills: use}}
         wired = {"x": "f[B T 8]"}
     wired.pop("memory", None)
     if crossed:
@@ -79,7 +79,7 @@ def output(key: str, params: dict[str, Any], *, crossed: bool) -> torch.Tensor:
     node = {**use, "in": {name: name for name in wired}}
     form = loaded(
         {
-            "format": 2,
+            "format": 1,
             "name": "alone",
             "axes": {"B": "batch", "T": "time", "S": "time"},
             "inputs": wired,

@@ -46,7 +46,7 @@ def test_the_module_of_a_shipped_block_fits(
         "in": {name: name for name in inputs},
     }
     spec: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": f"validated {block.name}".replace(" ", "_"),
         "axes": {axis: "batch" if axis == "B" else "time" for axis in axes},
         "inputs": inputs,

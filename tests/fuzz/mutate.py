@@ -26,7 +26,7 @@ WORDS: tuple[Any, ...] = (
     *("f[B T d_model]", "mask[B S]?", "f[... d]", "ids:v[...]", "f[]", "f[", "ids:1e9[B]", "f[-1]"),
     *("head.y", "head", ".", "a.b.c", "x" * 999, "\u0000", "\ud800", "é\u202e", "__class__"),
     *("os.system", "../../etc/passwd", "/etc/passwd", "transformer-base", "spec", "encoder_layer"),
-    *("linear@1", "sublayer@1", "attention@2", "dropout@1", "liner@1", "@", "**", "**/f[use=x]"),
+    *("linear@1", "sublayer@1", "attention@1", "dropout@1", "liner@1", "@", "**", "**/f[use=x]"),
     *([], {}, [[]], {"": {}}, ["x"], {"x": "x"}, {"use": "linear@1"}, {"use": "=x", "params": {}}),
     *({"repeat": 2, "block": "encoder_layer"}, {"repeat": 10**9, "block": "x", "carry": ["x"]}),
     {"select": "**", "set": {"params.dropout": 0.5}},

@@ -27,9 +27,9 @@ ENCODER = "/blocks/encoder_layer/nodes"
 SHIPPED_SPECS = [
     path for folder in ("models", "variants") for path in SHIPPED.glob(f"{folder}/*.json")
 ]
-ONE = {"format": 2, "name": "one", "axes": {}, "inputs": {"x": "f[B T 8]"}, "outputs": {"y": "x"}}
+ONE = {"format": 1, "name": "one", "axes": {}, "inputs": {"x": "f[B T 8]"}, "outputs": {"y": "x"}}
 """A spec without nodes."""
-CHILD = {"format": 2, "extends": "transformer-base", "name": "child"}
+CHILD = {"format": 1, "extends": "transformer-base", "name": "child"}
 
 
 @functools.cache

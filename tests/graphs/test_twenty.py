@@ -39,7 +39,7 @@ MISTAKES: dict[str, tuple[str, Any]] = {
     "/nodes/masked": (
         "T02",
         {
-            "use": "attention@2",
+            "use": "attention@1",
             "in": {"x": "encoder.x", "mask": "encoder.x"},
             "params": {"heads": 8},
         },
@@ -47,7 +47,7 @@ MISTAKES: dict[str, tuple[str, Any]] = {
     "/nodes/crossed": (
         "T03",
         {
-            "use": "attention@2",
+            "use": "attention@1",
             "in": {"x": "decoder.x", "mask": "source_mask"},
             "params": {"heads": 8},
         },

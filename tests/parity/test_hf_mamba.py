@@ -28,7 +28,7 @@ def block(groups: int) -> Any:
     """Return a spec of one block."""
     params = {"heads": HEADS, "d_state": STATE, "groups": groups, "chunk": 4}
     return {
-        "format": 2,
+        "format": 1,
         "name": "mixer",
         "doc": "One state space block.",
         "axes": {"B": "batch", "T": "time"},

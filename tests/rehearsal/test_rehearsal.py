@@ -254,7 +254,7 @@ def test_the_loss_of_the_paper_runs_on_the_device() -> None:
         },
     }
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "loss-alone",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"states": "f[B T 512]", "labels": "ids:37000[B T]"},

@@ -68,7 +68,7 @@ def _maker(data: Path) -> Callable[..., Run]:
         lines = {n: {"lines": {"source": [f"{n}.src"], "target": [f"{n}.tgt"]}} for n in SPLITS}
         text = {"type": "text", "tokenizer": "tokenizer"}
         value: dict[str, Any] = {
-            "format": 3,
+            "format": 1,
             "name": "toy",
             "objective": "translation",
             "params": {"model": {"spec": spec, "params": dict(params)}},

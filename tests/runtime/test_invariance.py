@@ -122,7 +122,7 @@ def with_slots(
         **params: params of the block.
     """
     return {
-        "format": 2,
+        "format": 1,
         "name": "slots",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {wire: "f[B T 4]", "x": "f[B T 4]"},
@@ -182,7 +182,7 @@ def test_a_template_in_attention_reads_its_wires_by_name(
     slot: str, wire: str, tmp_path: Path
 ) -> None:
     """Causal attention of two heads, computed here from its weights."""
-    spec = with_slots("attention@2", [slot], wire, HEADS, heads=2, causal=True)
+    spec = with_slots("attention@1", [slot], wire, HEADS, heads=2, causal=True)
     inputs = vectors(wire)
     later = torch.ones(3, 3, dtype=torch.bool).triu(1)
     for value in (spec, shuffled(spec, random.Random(3))):

@@ -76,7 +76,7 @@ def make_runs(data: Path) -> Callable[..., Run]:
         )
         copies = linearization == "top_down"
         value: dict[str, Any] = {
-            "format": 3,
+            "format": 1,
             "name": "toy",
             "objective": "copy-parsing" if copies else "sequence-parsing",
             "params": {"model": {"spec": spec, "params": dict(params)}},

@@ -12,7 +12,7 @@ from weft.specs.load import loaded
 from weft.specs.reader import parse
 
 SMALL: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "small",
     "axes": {"B": "batch"},
     "inputs": {"x": "f[B 4]"},

@@ -22,7 +22,7 @@ from weft.specs.load import load, loaded
 from weft.specs.reader import read_value
 
 ENCODER: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "encoder",
     "doc": "A small encoder.",
     "params": {"d": 8, "wide": "=2*d", "layers": 2, "map": {"use": "wider"}},
@@ -36,7 +36,7 @@ ENCODER: dict[str, Any] = {
             "outputs": {"x": "map.y"},
             "nodes": {
                 "read": {
-                    "use": "attention@2",
+                    "use": "attention@1",
                     "in": {"x": "x", "mask": "mask"},
                     "params": {"heads": "=d//4"},
                 },
@@ -61,7 +61,7 @@ ENCODER: dict[str, Any] = {
     },
 }
 TWO = {
-    "format": 2,
+    "format": 1,
     "name": "two",
     "params": {"width": 12, "axis_t": 3},
     "axes": {"B": "batch", "S": "time", "T": "time"},
@@ -182,7 +182,7 @@ def test_a_mistake_inside_is_reported_in_the_imported_file(folder: Path) -> None
 def test_a_child_may_import_a_spec(folder: Path) -> None:
     """A child may import a spec and insert a node that uses it."""
     child = {
-        "format": 2,
+        "format": 1,
         "name": "child",
         "extends": "encoder",
         "blocks": {"more": {"spec": "encoder", "params": {"layers": 1}}},
@@ -300,7 +300,7 @@ def test_an_imported_copy_may_be_another_template(folder: Path) -> None:
         "/blocks/*er",
         "stack.*[use=layer]",
         "**[block=layer]",
-        "**[use=attention@2]",
+        "**[use=attention@1]",
         "**[use=*]",
     ],
 )
@@ -319,7 +319,7 @@ def test_rules_for_initial_weights_select_the_imported_templates(folder: Path, s
 
 
 TIED: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "tied",
     "params": {"d": 8, "layers": 2},
     "axes": {"B": "batch", "T": "time"},
@@ -344,7 +344,7 @@ TIED: dict[str, Any] = {
     "tie": [["down.weight", "up.weight"], ["stack.*.one.bias"]],
 }
 PAIR = {
-    "format": 2,
+    "format": 1,
     "name": "pair",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"x": "f[B T 8]"},

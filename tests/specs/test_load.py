@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Write = Callable[..., Path]
 
 ROOT: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "root",
     "params": {"d": 4, "d_out": 8, "layers": 2},
     "axes": {"B": "batch"},
@@ -32,7 +32,7 @@ def write(tmp_path: Path) -> Write:
     """Return a function that writes a spec or a child spec and returns its path."""
 
     def file(name: str, extends: str = "", **keys: Any) -> Path:
-        head = {"format": 2, "name": name, "extends": extends} if extends else ROOT
+        head = {"format": 1, "name": name, "extends": extends} if extends else ROOT
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps({**head, "name": name, **keys}), encoding="utf-8")
         return path
@@ -132,7 +132,7 @@ def test_no_path_leads_out_of_the_folder(name: str, write: Write, tmp_path: Path
     inner = tmp_path / "inner"
     inner.mkdir()
     child = inner / "child.json"
-    child.write_text(json.dumps({"format": 2, "name": "child", "extends": name}))
+    child.write_text(json.dumps({"format": 1, "name": "child", "extends": name}))
 
     assert only(child)[:3] == ("N08", "child.json", "/extends")
 
@@ -202,7 +202,7 @@ def test_a_wrong_name_of_the_child_is_found_in_the_child(write: Write, tmp_path:
     """The finding is in the file that wrote the key."""
     write("root")
     child = tmp_path / "child.json"
-    child.write_text('{"format": 2, "name": "my child", "extends": "root"}')
+    child.write_text('{"format": 1, "name": "my child", "extends": "root"}')
 
     assert only(child)[:3] == ("N06", "child.json", "/name")
 
@@ -214,7 +214,7 @@ def test_a_parent_with_invalid_json_is_named(write: Write, tmp_path: Path) -> No
     assert only(write("child", "root"))[:2] == ("S01", "root.json")
 
 
-@pytest.mark.parametrize("text", ["[]", "3", '{"format": 2}'])
+@pytest.mark.parametrize("text", ["[]", "3", '{"format": 1}'])
 def test_a_parent_that_is_not_a_spec(text: str, write: Write, tmp_path: Path) -> None:
     """The parent gives findings, not a crash."""
     (tmp_path / "root.json").write_text(text)
@@ -307,7 +307,7 @@ def test_a_child_in_memory_extends_a_loaded_spec(write: Write) -> None:
     write("root")
     parent = load(write("child", "root", params={"d": 5}), {"layers": 9})
     patch = [{"select": "map", "set": {"params.bias": False}}]
-    child = {"format": 2, "extends": "child", "name": "x", "patch": patch}
+    child = {"format": 1, "extends": "child", "name": "x", "patch": patch}
     spec = load_child(parent, child, "<x>")
 
     assert spec.overrides == {"layers": 9}
@@ -382,7 +382,7 @@ def test_the_last_override_of_a_name_counts() -> None:
 def test_a_param_that_a_patch_reads_in_an_output_type_is_a_param(tmp_path: Path) -> None:
     """As in the types of inputs."""
     parent = {
-        "format": 2,
+        "format": 1,
         "name": "parent",
         "axes": {"B": "batch"},
         "inputs": {"x": "f[B 4]"},
@@ -390,7 +390,7 @@ def test_a_param_that_a_patch_reads_in_an_output_type_is_a_param(tmp_path: Path)
         "nodes": {},
     }
     patch = [{"select": "/", "set": {"output_types.y": "f[B k]"}}]
-    child = {"format": 2, "name": "c", "extends": "parent", "params": {"k": 4}, "patch": patch}
+    child = {"format": 1, "name": "c", "extends": "parent", "params": {"k": 4}, "patch": patch}
     (tmp_path / "parent.json").write_text(json.dumps(parent))
     (tmp_path / "c.json").write_text(json.dumps(child))
 

@@ -83,9 +83,9 @@ BASE = SHIPPED / "models" / "transformer-base.json"
 @pytest.mark.integration
 def test_a_valid_child_reads_only_itself_and_its_parents(tmp_path: Path) -> None:
     """One parent in the same folder, one shipped."""
-    middle = {"format": 2, "extends": "transformer-base", "name": "middle", "params": {"layers": 2}}
+    middle = {"format": 1, "extends": "transformer-base", "name": "middle", "params": {"layers": 2}}
     parent = write(tmp_path / "middle.json", middle)
-    child = write(tmp_path / "child.json", {"format": 2, "extends": "middle", "name": "child"})
+    child = write(tmp_path / "child.json", {"format": 1, "extends": "middle", "name": "child"})
 
     [(found, files, rest)] = watched(child)
 
@@ -95,10 +95,10 @@ def test_a_valid_child_reads_only_itself_and_its_parents(tmp_path: Path) -> None
 
 
 HOSTILE = {
-    "a path as a parent": {"format": 2, "name": "x", "extends": "../../etc/passwd"},
-    "a root as a parent": {"format": 2, "name": "x", "extends": "/etc/passwd"},
-    "a link as a parent": {"format": 2, "name": "x", "extends": "link"},
-    "a run as a parent": {"format": 2, "name": "x", "extends": "demo"},
+    "a path as a parent": {"format": 1, "name": "x", "extends": "../../etc/passwd"},
+    "a root as a parent": {"format": 1, "name": "x", "extends": "/etc/passwd"},
+    "a link as a parent": {"format": 1, "name": "x", "extends": "link"},
+    "a run as a parent": {"format": 1, "name": "x", "extends": "demo"},
     "code as a block": {"nodes": {"a": {"use": "os.system", "in": {"x": "x"}}}},
     "a module as a block": {"nodes": {"a": {"use": "weft.runtime.cli.main:main"}}},
     "a dunder as a block": {"nodes": {"a": {"use": "__import__"}}},
@@ -120,7 +120,7 @@ HARMLESS = ("a schema elsewhere",)
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Seen]]:
     """Return each hostile file and the events observed when it was opened."""
     sound = {
-        "format": 2,
+        "format": 1,
         "name": "sound",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},

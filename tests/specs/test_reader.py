@@ -18,7 +18,7 @@ from weft.specs.text.scan import DEEPEST
 Count = Callable[[Callable[[], object]], int]
 
 SMALL: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "small",
     "axes": {"B": "batch"},
     "inputs": {"x": "f[B 4]"},

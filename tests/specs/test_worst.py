@@ -57,7 +57,7 @@ FULL = MOST_WRITTEN - 10
 def spec(**parts: Any) -> dict[str, Any]:
     """Return a small valid spec with changed parts."""
     return {
-        "format": 2,
+        "format": 1,
         "name": "worst",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -109,7 +109,7 @@ def many(count: int, text: str) -> dict[str, Any]:
 
 def child(*patch: dict[str, Any], **keys: Any) -> dict[str, Any]:
     """Return a child of a spec with the maximum number of nodes."""
-    return {"format": 2, "name": "c", "extends": "big", "patch": list(patch), **keys}
+    return {"format": 1, "name": "c", "extends": "big", "patch": list(patch), **keys}
 
 
 def inserted(name: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ GENERIC = spec(
     outputs={"y": "t199.x"},
 )
 UNKNOWN = {"heads": "=p", "d_k": "=p", "bias": "=p", "position": "=p", "window": "=p"}
-ATTENTION = {"use": "attention@2", "params": UNKNOWN}
+ATTENTION = {"use": "attention@1", "params": UNKNOWN}
 TIES = [[f"n{i}.weight", f"n{i}.bias"] for i in range(FULL)]
 WRONG_TIES = [[f"n{i}.wei", f"n{i}.bia"] for i in range(FULL)]
 PORTS = [f"p{i}" for i in range(199)]

@@ -201,7 +201,7 @@ def test_a_thousand_nodes_are_drawn_and_moved(drawn: Callable[..., Any], tmp_pat
         nodes[f"n{index}"] = {"use": "activation@1", "in": {"x": last}}
         last = f"n{index}.y"
     value = {
-        "format": 2, "name": "tall", "axes": {"B": "batch"}, "inputs": {"x": "f[B 8]"},
+        "format": 1, "name": "tall", "axes": {"B": "batch"}, "inputs": {"x": "f[B 8]"},
         "outputs": {"y": last}, "nodes": nodes,
     }  # fmt: skip
     (tmp_path / "tall.json").write_text(json.dumps(value))

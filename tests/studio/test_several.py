@@ -67,7 +67,7 @@ def test_values_that_differ_are_mixed(studio: Open, file: Path) -> None:
     page.wait_for_function("s => document.querySelector(s)?.value === 'sandwich'", arg=order)
     page.keyboard.press("Escape")
     page.click(f'[data-id="node/{ATTENTION[0]}"]')
-    page.click("text=All 3 sublayer@1 + attention@2")
+    page.click("text=All 3 sublayer@1 + attention@1")
     causal = page.locator("[data-param='several/f causal']")
     assert causal.input_value() == ""
     # Feed-forward networks and attention have a dropout in common, written as an expression.

@@ -64,7 +64,7 @@ def test_listed_defaults_and_bounds_are_those_of_a_run() -> None:
 
     assert Run.model_fields["batch"].default.tokens == 1024
     assert rows["`tokens`"].startswith("| `tokens` | whole number from 2 | `1024` |")
-    assert "`3` | required" in rows["`format`"]
+    assert "`1` | required" in rows["`format`"]
     assert "number from 0 | `0.01`" in rows["`auxiliary`"]
 
 

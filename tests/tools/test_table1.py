@@ -78,7 +78,7 @@ def test_operations_of_a_layer_are_the_paper_s(name: str) -> None:
 def test_a_window_given_as_a_mask_saves_no_operations() -> None:
     """Scores outside the window are still computed, so the table uses the sparse block."""
     mask = {"use": "window@1", "params": {"distance": 16}}
-    use = {"use": "attention@2", "params": {"heads": 1}, "fill": {"mask": mask}}
+    use = {"use": "attention@1", "params": {"heads": 1}, "fill": {"mask": mask}}
     masked = replace(ROWS["self-attention, restricted"], use=lambda _, __: use)
 
     assert operations(masked) == OPERATIONS["self-attention"]
@@ -125,7 +125,7 @@ def last_depends_on_first(layer: LayerType, at: Sizes, layers: int) -> bool:
         nodes[f"layer_{index}"] = {"in": {"x": value}, **layer.use(at, index)}
         value = f"layer_{index}.y"
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "stack",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": f"f[B T {at.d}]"},

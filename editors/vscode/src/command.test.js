@@ -31,6 +31,6 @@ test("the client adds no argument to those of weft", () => {
 });
 
 test("only specs, runs and studies get the button of the studio", () => {
-  assert.ok(looksLikeSpec('{"format": 2, "extends": "transformer-base"}'));
+  assert.ok(looksLikeSpec('{"format": 1, "extends": "transformer-base"}'));
   assert.ok(!looksLikeSpec('{"name": "package", "version": "1.0.0"}'));
 });

@@ -78,7 +78,7 @@ def diff(
 
 @command(
     SPECS,
-    "weft swap transformer-base '**/f[use=attention@2]' --use attention@2 "
+    "weft swap transformer-base '**/f[use=attention@1]' --use attention@1 "
     "--set kv_heads=2 -o gqa.json",
 )
 def swap(

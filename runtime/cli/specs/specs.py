@@ -232,7 +232,7 @@ def draw(
     print(draw_graph(graph, Path(out), form, style=style, residuals=residuals, node=node))
 
 
-@command(SPECS, "weft blocks attention@2")
+@command(SPECS, "weft blocks attention@1")
 def blocks(
     name: Annotated[
         str,

@@ -35,7 +35,7 @@ class Obstacle:
     """JSON Pointer of the node."""
     problem: str
     use: str = ""
-    """The block, such as `attention@2`."""
+    """The block, such as `attention@1`."""
     swap: str = ""
     """Replacement block for `weft swap --use`, with its options."""
 

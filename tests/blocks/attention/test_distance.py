@@ -331,9 +331,9 @@ def test_logarithmic_buckets_that_cannot_be_are_refused(how: dict[str, Any], pro
 @pytest.mark.parametrize("position", ["alibi@1", "relative_bias@1", "relative_keys@1", "rotary@1"])
 def test_relative_positions_need_a_common_axis(position: str) -> None:
     """Positions of another sequence have no distance to those of the queries."""
-    use = {"use": "attention@2", "params": {"heads": 2}, "fill": {"position": {"use": position}}}
+    use = {"use": "attention@1", "params": {"heads": 2}, "fill": {"position": {"use": position}}}
     spec: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time", "S": "time"},
         "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]"},

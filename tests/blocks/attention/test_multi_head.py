@@ -175,14 +175,14 @@ def test_a_causal_memory_has_the_positions_of_the_queries() -> None:
 def test_a_causal_memory_of_another_axis_is_refused() -> None:
     """Positions of another sequence are neither earlier nor later."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time", "S": "time"},
         "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]"},
         "outputs": {"y": "node.y"},
         "nodes": {
             "node": {
-                "use": "attention@2",
+                "use": "attention@1",
                 "params": {"heads": 2, "causal": True},
                 "in": {"x": "x", "memory": "memory"},
             }

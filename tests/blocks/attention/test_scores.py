@@ -184,14 +184,14 @@ def test_a_gate_of_one_changes_nothing_and_of_zero_silences_its_head() -> None:
 def test_a_mask_for_a_bias_names_the_adapter() -> None:
     """The finding suggests the adapter block as a fix."""
     spec: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
         "outputs": {"y": "read.y"},
         "nodes": {
             "read": {
-                "use": "attention@2",
+                "use": "attention@1",
                 "in": {"x": "x", "bias": "mask"},
                 "params": {"heads": 2},
             }
@@ -207,7 +207,7 @@ def test_a_mask_for_a_bias_names_the_adapter() -> None:
 def test_a_step_axis_mask_as_a_bias_is_not_decodable() -> None:
     """The bias would cover positions that do not exist yet."""
     spec: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},

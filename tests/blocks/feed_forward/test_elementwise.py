@@ -114,7 +114,7 @@ def test_negative_numbers_are_not_below_padding() -> None:
 def test_a_pool_over_the_step_axis_gets_no_help_about_causal() -> None:
     """Pooling has no `causal` param, so the help suggests another input."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},

@@ -32,7 +32,7 @@ def test_each_patch_is_mapped_by_itself() -> None:
 def spec(width: int) -> dict[str, object]:
     """Return patches, a class token, positions and attention over an image of 4 x `width`."""
     return {
-        "format": 2,
+        "format": 1,
         "name": "pictures",
         "axes": {"B": "batch"},
         "inputs": {"image": f"f[B 3 4 {width}]"},
@@ -50,7 +50,7 @@ def spec(width: int) -> dict[str, object]:
                 "params": {"max_length": 7},
             },
             "norm": {"use": "layer_norm@1", "in": {"x": "position.y"}},
-            "attention": {"use": "attention@2", "in": {"x": "norm.y"}, "params": {"heads": 2}},
+            "attention": {"use": "attention@1", "in": {"x": "norm.y"}, "params": {"heads": 2}},
         },
     }
 

@@ -167,7 +167,7 @@ def test_a_spec_may_compute_the_loss_of_its_span_scores() -> None:
     }
     spec = loaded(
         {
-            "format": 2,
+            "format": 1,
             "name": "chart",
             "params": {"labels": LABELS},
             "axes": {"B": "batch", "S": "time", "N": "time"},

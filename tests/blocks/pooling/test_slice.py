@@ -20,7 +20,7 @@ from weft.specs.load import loaded
 def spec_of(use: str, params: dict[str, Any], x: str, out: str = "y") -> dict[str, Any]:
     """Return a spec with one node that reads a value of type `x`."""
     return {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": x},
@@ -179,7 +179,7 @@ def test_a_weighted_sum_by_hand() -> None:
 def test_a_weighted_sum_reads_what_a_repeat_collects() -> None:
     """The outputs of all copies, stacked along a new first axis; at first, their mean."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "elmo",
         "params": {"layers": 3},
         "axes": {"B": "batch", "T": "time"},

@@ -26,7 +26,7 @@ def graph(*, frozen: bool, tie: list[str] | None = None) -> Graph:
     """Return a spec from words to scores: two tables, the first optionally frozen, and a map."""
     table = {"use": "embedding@1", "in": {"ids": "words"}}
     spec: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "words",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"words": "ids:7[B T]"},

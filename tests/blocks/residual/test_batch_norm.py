@@ -64,7 +64,7 @@ def test_a_batch_of_padding_alone_leaves_the_statistics() -> None:
 def test_running_statistics_are_saved_but_not_trained() -> None:
     """They are in the state_dict and in the graph's weights, and require no gradient."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "normed",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 3]"},

@@ -44,7 +44,7 @@ def test_unfolding_adds_position_by_position_and_zeros_past_the_end(length: int)
 
 
 SPEC = {
-    "format": 2,
+    "format": 1,
     "name": "both",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"a": "f[B T 8]", "b": "f[B T 5]", "lengths": "len[B]"},
@@ -53,7 +53,7 @@ SPEC = {
         "join": {"use": "concatenate@1", "in": {"x": "a", "z": "b"}},
         "mask": {"use": "lengths_to_mask@1", "in": {"lengths": "lengths", "x": "join.y"}},
         "read": {
-            "use": "attention@2",
+            "use": "attention@1",
             "in": {"x": "join.y", "mask": "mask.mask"},
             "params": {"heads": 1},
         },

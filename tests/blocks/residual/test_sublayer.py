@@ -173,7 +173,7 @@ def test_each_of_two_sublayers_takes_its_wires() -> None:
 def side_by_side(wires: dict[str, str]) -> dict[str, Any]:
     """Return a spec of attention in parallel with a feed-forward, with these wires."""
     return {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
@@ -183,7 +183,7 @@ def side_by_side(wires: dict[str, str]) -> dict[str, Any]:
                 "use": "parallel_sublayer@1",
                 "in": {"x": "x", **wires},
                 "fill": {
-                    "f": {"use": "attention@2", "params": {"heads": 2}},
+                    "f": {"use": "attention@1", "params": {"heads": 2}},
                     "g": {"use": "inner"},
                 },
             }

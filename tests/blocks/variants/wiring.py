@@ -18,8 +18,8 @@ from weft.graphs.ir.block_type import BlockType
 
 MASKED = {"x": "f[B T 8]", "mask": "mask[B T]"}
 CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"}
-CROSS = {"f": {"use": "attention@2", "params": {"heads": 2}}}
-PAST = {"f": {"use": "attention@2", "params": {"heads": 2, "causal": True}}}
+CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
+PAST = {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}}
 FEED = {"f": {"use": "feed_forward@1", "params": {"d_ff": 16}}}
 LOCAL = {
     "position": {"use": "rotary@1", "params": {"base": 100.0}},
@@ -122,7 +122,7 @@ VARIANTS: dict[str, BlockType] = {
         example_inputs=MASKED,
         example_fill={
             "f": {
-                "use": "attention@2",
+                "use": "attention@1",
                 "params": {"heads": 4, "kv_heads": 2, "causal": True},
                 "fill": LOCAL,
             }

@@ -62,8 +62,8 @@ def test_no_shipped_spec_has_a_warning(name: str) -> None:
 
 def test_a_child_inherits_what_its_parent_allows(tmp_path: Path) -> None:
     """And adds its own; the place of a wrong entry is in the child's file."""
-    parent = {"format": 2, "name": "parent", "extends": "transformer-base", "allow": ["D02"]}
-    child = {"format": 2, "name": "child", "extends": "parent", "allow": ["D03", "D99"]}
+    parent = {"format": 1, "name": "parent", "extends": "transformer-base", "allow": ["D02"]}
+    child = {"format": 1, "name": "child", "extends": "parent", "allow": ["D03", "D99"]}
     (tmp_path / "parent.json").write_text(json.dumps(parent))
     (tmp_path / "child.json").write_text(json.dumps(child))
 
@@ -130,7 +130,7 @@ def test_a_template_is_looked_at_once_however_often_it_is_used(
         nodes = {"a": {"use": below, "in": {"x": "x"}}, "b": {"use": below, "in": {"x": "a.x"}}}
         blocks[f"t{number}"] = {**ports, "nodes": nodes}
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "doubling",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},

@@ -177,7 +177,7 @@ WHOLE = {
         "  help: keep one of the two"
     ),
     "a misspelt param": (
-        "error[N04]: attention@2 has no param 'hedas'\n"
+        "error[N04]: attention@1 has no param 'hedas'\n"
         f"  --> spec.json#{DECODER}/self_attention/fill/f/params/hedas\n"
         "  help: did you mean 'heads'?"
     ),
@@ -188,7 +188,7 @@ WHOLE = {
         "  help: change one of these params"
     ),
     "heads that do not divide the width": (
-        "error[P02]: attention@2: width 512 is not divisible by 5 heads\n"
+        "error[P02]: attention@1: width 512 is not divisible by 5 heads\n"
         f"  --> spec.json#{DECODER}/self_attention/fill/f/params/heads\n"
         "  help: use 4 heads, or set d_k"
     ),
@@ -202,7 +202,7 @@ WHOLE = {
         "error[T03]: axis 's' is T (from 'x') but S at port 'mask'\n"
         f"  --> spec.json#{DECODER}/self_attention/in/mask\n"
         "      given  mask[B S]  by input mask\n"
-        "      wanted mask[b s] where b is B, s is T here  by attention@2, port mask\n"
+        "      wanted mask[b s] where b is B, s is T here  by attention@1, port mask\n"
         "  help: remove 'mask', or wire a value of the wanted type"
     ),
     "a carry that changes its width": (
@@ -213,10 +213,10 @@ WHOLE = {
         "  help: make 'encoder_layer' return the type that it takes"
     ),
     "causal forgotten in the decoder": (
-        "error[D01]: the graph cannot be decoded along T: attention@2 reads later positions"
+        "error[D01]: the graph cannot be decoded along T: attention@1 reads later positions"
         " of T\n"
         f"  --> spec.json#{DECODER}/self_attention/fill/f\n"
-        "  help: give attention@2 the param 'causal': true, or wire it to values without T"
+        "  help: give attention@1 the param 'causal': true, or wire it to values without T"
     ),
 }
 
@@ -367,7 +367,7 @@ def test_a_failed_requirement_replaces_the_findings_of_blocks(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """The requirement names the params, so the failing blocks are not reported."""
-    fill = {"use": "attention@2", "params": {"heads": "=heads", "causal": True}}
+    fill = {"use": "attention@1", "params": {"heads": "=heads", "causal": True}}
     spec = edit({"/params/heads": 5, f"{DECODER}/self_attention/fill/f": fill})
 
     assert [f.code for f in findings_of(spec)] == ["E05"]
@@ -542,7 +542,7 @@ TEXTS = {
 WORDS = st.sampled_from(
     [
         *("x", "=heads", "=d_model/0", "f[B T d_model]", "mask[B S]?", "ids:vocab[B T]"),
-        *("attention@2", "encoder_layer", "decoder", "decoder.x", "source", "=position", "T"),
+        *("attention@1", "encoder_layer", "decoder", "decoder.x", "source", "=position", "T"),
         *("...", "=", "a/b~", "", "position", "encoder"),
     ]
 )
@@ -577,7 +577,7 @@ def test_a_mistake_in_a_template_used_with_two_types_is_reported_once() -> None:
         "nodes": {"wide": wide, "sum": {"use": "add@1", "in": {"x": "x", "z": "wide.y"}}},
     }
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "twice",
         "axes": {"B": "batch", "S": "time", "T": "time"},
         "inputs": {"a": "f[B S 8]", "b": "f[B T 8]"},
@@ -722,7 +722,7 @@ def _all(path: Path, spec: Mapping[str, Any]) -> list[Finding]:
 
 def test_a_missing_number_lists_the_values_that_fit(edit: Edit, tmp_path: Path) -> None:
     """The multiples of the number of key and value heads."""
-    use = {"use": "attention@2", "params": {"kv_heads": 16, "d_k": 64}}
+    use = {"use": "attention@1", "params": {"kv_heads": 16, "d_k": 64}}
     spec = edit({"/blocks/encoder_layer/nodes/self_attention/fill/f": use})
 
     finding = the_finding(tmp_path / "spec.json", spec)

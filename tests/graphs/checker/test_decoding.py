@@ -65,7 +65,7 @@ def test_attention_in_a_template_in_a_slot_is_named_there(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """Non-causal attention is found; causal attention is accepted."""
-    node = {"use": "attention@2", "in": {"x": "x"}}
+    node = {"use": "attention@1", "in": {"x": "x"}}
     ports = {"inputs": {"x": "f[B T d_model]"}, "outputs": {"y": "read.y"}}
     found = []
     for causal in (True, False):

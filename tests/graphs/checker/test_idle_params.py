@@ -131,7 +131,7 @@ def test_a_param_of_a_block_choice_is_reported_where_it_is_written(
     params = {"heads": 8, "lora_alpha": 3.0}
     spec = edit(
         {
-            "/params/kind": {"use": "attention@2", "params": params},
+            "/params/kind": {"use": "attention@1", "params": params},
             f"{SELF}/fill/f": {"use": "=kind"},
         }
     )

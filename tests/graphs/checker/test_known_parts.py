@@ -15,7 +15,7 @@ def _chain(d: Any, *nodes: dict[str, Any]) -> dict[str, Any]:
     """Return a spec with a param `d` and a chain of nodes."""
     ends = ["x", *(f"n{index}.y" for index in range(len(nodes)))]
     return {
-        "format": 2,
+        "format": 1,
         "name": "chain",
         "params": {"d": d},
         "axes": {"B": "batch", "T": "time"},

@@ -31,7 +31,7 @@ FLOPS = LAYERS * (3 * ATTENTION + 2 * FEED_FORWARD) + 2 * LENGTH * WIDTH * VOCAB
 STATE = LAYERS * LENGTH * (2 * 2 * WIDTH * 4 + 1)
 """Keys and values of both attentions in float32, and the mask of the source, one byte each."""
 TAGGER: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "tagger",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"x": "f[B T 8]"},

@@ -25,7 +25,7 @@ from ..diff.apply import apply
 REGISTRY = registry(BLOCKS)
 MODEL = "/params/model"
 MIXTURE: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "mixture",
     "axes": {"B": "batch", "S": "time"},
     "inputs": {"x": "f[B S 8]"},
@@ -298,7 +298,7 @@ def write(
     file: Path, nodes: dict[str, Any], outputs: dict[str, str], params: dict[str, Any]
 ) -> None:
     """Write a spec that reads ids."""
-    spec = {"format": 2, "name": file.stem, "params": params, "inputs": {"ids": "ids:9[B T]"}}
+    spec = {"format": 1, "name": file.stem, "params": params, "inputs": {"ids": "ids:9[B T]"}}
     axes = {"axes": {"B": "batch", "T": "time"}}
     spec = {**spec, **axes, "nodes": nodes, "outputs": outputs}
     file.write_text(json.dumps({key: value for key, value in spec.items() if value}))
@@ -320,7 +320,7 @@ def test_a_model_under_several_names_is_checked_once(
 
     node = {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 4}}
     leaf: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "model",
         "axes": {"B": "batch"},
         "inputs": {"x": "f[B 4]"},

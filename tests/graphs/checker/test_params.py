@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def spec_with(params: Mapping[str, Any], require: tuple[str, ...] = ()) -> Spec:
     """Return a spec with params only."""
-    rest = {"format": 2, "name": "p", "axes": {}, "inputs": {}, "outputs": {"y": "x"}, "nodes": {}}
+    rest = {"format": 1, "name": "p", "axes": {}, "inputs": {}, "outputs": {"y": "x"}, "nodes": {}}
     return loaded({**rest, "params": params, "require": require}).form
 
 

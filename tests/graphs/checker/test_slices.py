@@ -22,7 +22,7 @@ def spec_of(instead: dict[str, str], repeat: Any = "=layers") -> dict[str, Any]:
 
     stack = {"repeat": repeat, "block": "plain", "carry": ["x"], "in": {"x": "x"}}
     return {
-        "format": 2,
+        "format": 1,
         "name": "sliced",
         "params": {"layers": 7} if repeat == "=layers" else {},
         "axes": {"B": "batch", "T": "time"},
@@ -101,7 +101,7 @@ def test_a_key_that_is_no_slice_is_refused(key: str) -> None:
 def patched(spec: dict[str, Any], select: str) -> dict[str, Any]:
     """Return the stack of a spec in which a patch multiplies by 5."""
     patch = {"select": select, "set": {"params.by": 5}}
-    child = {"format": 2, "extends": "sliced", "name": "child", "patch": [patch]}
+    child = {"format": 1, "extends": "sliced", "name": "child", "patch": [patch]}
     made = load_child(loaded(spec), child, None)
     graph, _ = analyse(made.form, registry())
     assert graph is not None

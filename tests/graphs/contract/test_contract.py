@@ -343,7 +343,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     "prunable": ({"prunable": {"rows": {}}}, "prunable", "not a Prunable", "leave it out"),
     "bands": ({"bands": lambda _: ("norm",)}, "bands", "('norm',)", "('norm',), ("),
-    "stands in": ({"stands_in": "attention@2 --set h={h}"}, "stands_in", "argument 'h'", "known: "),
+    "stands in": ({"stands_in": "attention@1 --set h={h}"}, "stands_in", "argument 'h'", "known: "),
 }
 
 

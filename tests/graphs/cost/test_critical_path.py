@@ -25,7 +25,7 @@ SIZES = {"B": 3, "S": 11, "T": 7}
 def wired(nodes: dict[str, Any], output: str, **more: Any) -> dict[str, Any]:
     """Return a spec of one input of width 8."""
     return {
-        "format": 2,
+        "format": 1,
         "name": "some",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -110,7 +110,7 @@ def test_slots_side_by_side_run_at_once(graph_of: GraphOf) -> None:
     """One for the norm, and the longer of the two; a signal takes the shorter."""
     fill = {
         "f": {"use": "rnn@1", "params": {"d_hidden": 8}},
-        "g": {"use": "attention@2", "params": {"heads": 2}},
+        "g": {"use": "attention@1", "params": {"heads": 2}},
     }
     node = {"use": "parallel_sublayer@1", "in": {"x": "x"}, "fill": fill}
     graph = graph_of(wired({"layer": node}, "layer.y"))
@@ -122,7 +122,7 @@ def test_slots_side_by_side_run_at_once(graph_of: GraphOf) -> None:
 @pytest.mark.parametrize(
     ("use", "params", "length"),
     [
-        ("attention@2", {"heads": 2}, 1),
+        ("attention@1", {"heads": 2}, 1),
         ("rnn@1", {"d_hidden": 8}, 11),
         ("lstm@1", {"d_hidden": 4, "direction": "both"}, 11),
         ("convolution@1", {"d_out": 8, "kernel": 3}, 10),
@@ -162,7 +162,7 @@ def test_path_lengths_with_a_mask_by_hand(
     graph_of: GraphOf, mask: dict[str, Any], length: int
 ) -> None:
     """The same eleven positions; of several masks, the narrowest or the widest counts."""
-    node = {"use": "attention@2", "params": {"heads": 2}, "fill": {"mask": mask}, "in": {"x": "x"}}
+    node = {"use": "attention@1", "params": {"heads": 2}, "fill": {"mask": mask}, "in": {"x": "x"}}
     graph = graph_of(wired({"layer": node}, "layer.y"))
 
     assert paths(part_at(graph, "layer"), {"B": 1, "T": 11}) == {"T": length}
@@ -171,7 +171,7 @@ def test_path_lengths_with_a_mask_by_hand(
 def test_chunks_never_connect_all_positions(graph_of: GraphOf) -> None:
     """Two chunks of six positions stay apart in any number of layers."""
     mask = {"use": "chunked@1", "params": {"size": 6}}
-    node = {"use": "attention@2", "params": {"heads": 2}, "fill": {"mask": mask}, "in": {"x": "x"}}
+    node = {"use": "attention@1", "params": {"heads": 2}, "fill": {"mask": mask}, "in": {"x": "x"}}
     graph = graph_of(wired({"layer": node}, "layer.y"))
 
     assert paths(part_at(graph, "layer"), {"B": 1, "T": 11}) == {}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SIZES = {"B": 3, "S": 11, "T": 7}
 STACK: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "stack",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"x": "f[B T 8]"},

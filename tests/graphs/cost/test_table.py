@@ -95,5 +95,5 @@ def test_as_json_is_plain_data() -> None:
 
     assert said["sizes"] == SIZES
     assert said["path_length"] == {"S": 1, "T": 1}
-    assert said["nodes"][2]["use"] == "sublayer@1 attention@2"
+    assert said["nodes"][2]["use"] == "sublayer@1 attention@1"
     assert said["nodes"][2]["path_length"] == 1

@@ -275,7 +275,7 @@ def test_every_node_may_be_renamed_at_once() -> None:
 def test_equal_nodes_are_matched_by_their_readers() -> None:
     """Two norms of one value are matched by their readers."""
     spec: Json = {
-        "format": 2,
+        "format": 1,
         "name": "twins",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -335,7 +335,7 @@ def test_the_page_names_every_kind_of_change() -> None:
 # Templates in slots.
 
 SLOT: Json = {
-    "format": 2,
+    "format": 1,
     "name": "slot",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"x": "f[B T 8]"},
@@ -392,11 +392,11 @@ PARTS: tuple[Json, ...] = (
     {"use": "linear@1", "params": {"d_out": 8}},
     {"use": "linear@1", "params": {"d_out": 8, "bias": False}},
     {"use": "dropout@1", "params": {"dropout": 0.1}},
-    {"use": "attention@2", "params": {"heads": 2}},
+    {"use": "attention@1", "params": {"heads": 2}},
     {
         "use": "sublayer@1",
         "params": {"order": "pre"},
-        "fill": {"f": {"use": "attention@2", "params": {"heads": 2}}},
+        "fill": {"f": {"use": "attention@1", "params": {"heads": 2}}},
     },
     {
         "use": "sublayer@1",
@@ -464,7 +464,7 @@ def generated(seed: int) -> Json:
     for name in reversed(list(blocks)):
         used |= used_by(blocks[name]["nodes"]) if name in used else set()
     spec: Json = {
-        "format": 2,
+        "format": 1,
         "name": dice.choice(("one", "two")),
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},

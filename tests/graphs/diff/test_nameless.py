@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     GraphOf = Callable[..., Graph]
 
 SPEC = """{
-  "format": 2,
+  "format": 1,
   "name": "small",
   "params": {"width": 8, "copies": 3},
   "axes": {"B": "batch", "T": "time"},

@@ -150,7 +150,7 @@ def test_a_new_tie_begins_as_the_one_that_fits() -> None:
             "one": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": width}},
             "two": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 8}},
         }
-        value = {"format": 2, "name": "pair", "axes": {"B": "batch"}, "inputs": {"x": "f[B 4]"}}
+        value = {"format": 1, "name": "pair", "axes": {"B": "batch"}, "inputs": {"x": "f[B 4]"}}
         outputs = {"one": "one.y", "two": "two.y"}
         return check(loaded({**value, "outputs": outputs, "nodes": nodes, **keys}).form, registry())
 
@@ -165,7 +165,7 @@ def test_a_new_tie_begins_as_the_one_that_fits() -> None:
 def test_a_weight_of_one_copy_is_listed_with_its_number(tmp_path: Path) -> None:
     """Even if no other copy has a weight of that name."""
     child = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "extends": "transformer-tiny",
         "patch": [

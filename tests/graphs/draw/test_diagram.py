@@ -29,7 +29,7 @@ NASTY = 'a "b" <i>c</i> & \\N \\" -> {d|e} \x07\ud800'
 """Text that would break an unescaped label."""
 
 TOY: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "toy-decoder",
     "doc": NASTY,
     "axes": {"B": "batch", "T": "time"},
@@ -44,7 +44,7 @@ TOY: dict[str, Any] = {
                     "use": "sublayer@1",
                     "in": {"x": "x"},
                     "params": {"order": "pre"},
-                    "fill": {"f": {"use": "attention@2", "params": {"heads": 2, "causal": True}}},
+                    "fill": {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}},
                 },
                 "mlp": {
                     "use": "sublayer@1",
@@ -123,7 +123,7 @@ FEED = {"use": "feed_forward@1", "params": {"d_ff": 9}}
 def part_of(use: dict[str, Any]) -> Part:
     """Return the part of a use of a block in a minimal spec."""
     value = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -189,12 +189,12 @@ def test_a_residual_path_shows_its_operations(
 @pytest.mark.parametrize(("heads", "words"), [(1, "1 head"), (2, "2 heads")])
 def test_one_head_is_no_plural(heads: int, words: str) -> None:
     """Of a row of a study that has one head, say."""
-    assert words_of(part_of({"use": "attention@2", "params": {"heads": heads}})).detail == words
+    assert words_of(part_of({"use": "attention@1", "params": {"heads": heads}})).detail == words
 
 
 def test_two_sublayers_side_by_side_are_one_box_that_names_both() -> None:
     """With the params of both."""
-    read = {"use": "attention@2", "params": {"heads": 2}}
+    read = {"use": "attention@1", "params": {"heads": 2}}
     words = words_of(part_of({"use": "parallel_sublayer@1", "fill": {"f": read, "g": FEED}}))
 
     assert words.title == "multi-head attention + feed-forward"
@@ -510,7 +510,7 @@ def test_a_block_gets_its_color_and_title_from_its_type() -> None:
         family="recurrent",
     )
     value = {
-        "format": 2,
+        "format": 1,
         "name": "mixed",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 4]"},
@@ -531,7 +531,7 @@ def test_a_block_gets_its_color_and_title_from_its_type() -> None:
 def test_a_mask_has_its_own_line_next_to_a_thick_one() -> None:
     """Otherwise the output of `prepend@1` would look unmasked."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "masked",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
@@ -539,7 +539,7 @@ def test_a_mask_has_its_own_line_next_to_a_thick_one() -> None:
         "nodes": {
             "start": {"use": "prepend@1", "in": {"x": "x", "mask": "mask"}},
             "read": {
-                "use": "attention@2",
+                "use": "attention@1",
                 "in": {"x": "start.y", "mask": "start.mask"},
                 "params": {"heads": 2},
             },

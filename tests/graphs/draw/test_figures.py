@@ -127,12 +127,12 @@ def test_figure_2_has_the_operations_of_the_paper(base: Graph) -> None:
 def attention(params: dict[str, Any], fill: dict[str, Any], **wires: str) -> Part:
     """Return one use of attention in a minimal spec."""
     value = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time", "S": "time"},
         "inputs": {"x": "f[B T 24]", "memory": "f[B S 8]"},
         "outputs": {"y": "a.y"},
-        "nodes": {"a": {"use": "attention@2", "in": {"x": "x", **wires}, "params": params}},
+        "nodes": {"a": {"use": "attention@1", "in": {"x": "x", **wires}, "params": params}},
     }
     value["nodes"]["a"] |= {"fill": fill} if fill else {}
     if not wires:
@@ -256,7 +256,7 @@ def test_settings_without_effect_are_refused(settings: dict[str, Any]) -> None:
 def test_residual_arrows_need_residual_paths() -> None:
     """Mamba's layers are wired from `add@1`; there is nothing to open."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "plain",
         "axes": {"B": "batch"},
         "inputs": {"x": "f[B 8]"},
@@ -302,7 +302,7 @@ def test_a_block_that_declares_no_operations_is_refused(inside: Any, problem: st
     part = attention({"heads": 2}, {})
     wrong = replace(part, block=replace(part.block, inside=inside))
 
-    with pytest.raises(InputError, match="attention@2") as caught:
+    with pytest.raises(InputError, match="attention@1") as caught:
         lay_out_block(wrong, "a")
 
     assert problem in caught.value.problem
@@ -321,7 +321,7 @@ def test_a_block_of_another_package_can_declare_its_operations() -> None:
 def block(use: str, params: dict[str, Any], **more: Any) -> Picture:
     """Return the inside of one block that reads `x`."""
     value = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]", **({"mask": "mask[B T]"} if "mask" in more else {})},

@@ -92,7 +92,7 @@ def test_a_large_picture_of_every_copy_is_placed_without_dot(tmp_path: Path) -> 
 def written(nodes: int) -> Graph:
     """Return a spec whose nodes are all written out: pairs of sub-layers in a chain."""
     spec: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "written",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 16]"},

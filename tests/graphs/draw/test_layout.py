@@ -163,7 +163,7 @@ LATENT: dict[str, Any] = {
             "outputs": {"x": "mlp.y"},
             "nodes": {
                 "attend": {
-                    "use": "attention@2",
+                    "use": "attention@1",
                     "in": {"x": "x"},
                     "params": {"heads": 2, "causal": True},
                     "fill": {

@@ -26,7 +26,7 @@ DECODER_LAYER = 2 * ATTENTION + FEED_FORWARD + 3 * NORM
 TABLE = 37000 * 512
 
 TINY: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "tiny",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"ids": "ids:5[B T]"},
@@ -225,7 +225,7 @@ def test_the_text_ends_with_ties_axes_and_decoding() -> None:
         "tied     source_embedding.weight = target_embedding.weight = head.weight",
         "axes     B batch, S time, T time",
         "decodes  step by step along T",
-        "unpads   S and T in training, except in sinusoidal_position@1, attention@2",
+        "unpads   S and T in training, except in sinusoidal_position@1, attention@1",
         "MFLOP    of matrix products in one forward pass of B=1 S=32 T=32",
     ]
     assert "decodes  no" in render(tiny())
@@ -252,7 +252,7 @@ def test_the_json_form_nests_and_round_trips() -> None:
     assert cross["inputs"] == {"x": "f[B T 512]", "memory": "f[B S 512]", "mask": "mask[B S]"}
     assert cross["weights"] == {"norm.weight": [512], "norm.bias": [512]}
     (slot,) = cross["nodes"]
-    assert (slot["path"], slot["use"]) == ("decoder.*.cross_attention/f", "attention@2")
+    assert (slot["path"], slot["use"]) == ("decoder.*.cross_attention/f", "attention@1")
     assert slot["params"]["heads"] == 8
     assert slot["weights"]["query.weight"] == [512, 512]
 

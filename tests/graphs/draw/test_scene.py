@@ -102,8 +102,8 @@ def test_params_have_meanings_and_choices(base: Graph) -> None:
     params = scene(base)["params"]
 
     assert params["sublayer@1"]["order"]["choices"] == ["post", "pre", "sandwich"]
-    assert params["attention@2"]["causal"]["choices"] == [False, True]
-    assert params["attention@2"]["heads"]["choices"] == []
+    assert params["attention@1"]["causal"]["choices"] == [False, True]
+    assert params["attention@1"]["heads"]["choices"] == []
     assert all(param["doc"] for block in params.values() for param in block.values())
 
 
@@ -149,7 +149,7 @@ def test_texts_of_a_spec_are_data() -> None:
     """Texts of a spec are data."""
     doc = "</script><script>alert(1)</script><!-- \u2028 &lt;"
     value = {
-        "format": 2, "name": "x", "doc": doc, "axes": {"B": "batch"}, "inputs": {"x": "f[B 3]"},
+        "format": 1, "name": "x", "doc": doc, "axes": {"B": "batch"}, "inputs": {"x": "f[B 3]"},
         "outputs": {"y": "n.y"},
         "nodes": {"n": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 2}}},
     }  # fmt: skip

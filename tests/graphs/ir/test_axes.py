@@ -130,7 +130,7 @@ def test_sizes_may_read_params_and_axes() -> None:
 
 
 SPEC = {
-    "format": 2,
+    "format": 1,
     "name": "classifier",
     "params": {"d": 8},
     "axes": {"B": "batch", "T": "time"},
@@ -142,7 +142,7 @@ SPEC = {
             "outputs": {"y": "read.y"},
             "nodes": {
                 "read": {
-                    "use": "attention@2",
+                    "use": "attention@1",
                     "in": {"x": "x", "mask": "mask"},
                     "params": {"heads": 2},
                 }

@@ -16,7 +16,7 @@ from weft.specs.load import loaded
 def spec(**changes: Any) -> dict[str, Any]:
     """Return a spec of an embedding, two maps of which one is in a repeat, and a head."""
     value: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "small",
         "params": {"d": 4, "layers": 2, "vocab": 9},
         "axes": {"B": "batch", "T": "time"},
@@ -53,7 +53,7 @@ def graph(value: dict[str, Any]) -> Graph:
 
 
 OTHER = {
-    "format": 2,
+    "format": 1,
     "name": "other",
     "axes": {"N": "batch", "L": "time"},
     "inputs": {"ids": "ids:30[N L]"},

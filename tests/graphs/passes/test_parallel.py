@@ -134,16 +134,16 @@ def divided_by_hand(
 @pytest.mark.parametrize(
     "use",
     [
-        {"use": "attention@2", "params": {"heads": 4}},
+        {"use": "attention@1", "params": {"heads": 4}},
         {
-            "use": "attention@2",
+            "use": "attention@1",
             "params": {"heads": 4, "causal": True},
             "fill": {
                 "position": {"use": "rotary@1"},
                 "mask": {"use": "window@1", "params": {"distance": 2}},
             },
         },
-        {"use": "attention@2", "params": {"heads": 4, "kv_heads": 2}},
+        {"use": "attention@1", "params": {"heads": 4, "kv_heads": 2}},
         {"use": "feed_forward@1", "params": {"d_ff": 12}},
         {"use": "gated_feed_forward@1", "params": {"d_ff": 12, "bias": False}},
     ],
@@ -152,7 +152,7 @@ def divided_by_hand(
 def test_parts_of_a_block_add_up_to_the_block(use: dict[str, Any]) -> None:
     """Slicing the module by hand agrees with its contract."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -204,7 +204,7 @@ def test_the_plan_of_a_training(
 def test_layers_that_share_a_weight_with_others_are_not_sharded_separately() -> None:
     """The tied matrix of a layer belongs to what is sharded together; shared copies are one."""
     tied = {
-        "format": 2,
+        "format": 1,
         "name": "tied",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 6]"},

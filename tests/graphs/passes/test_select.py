@@ -30,7 +30,7 @@ def graph(name: str = "transformer-base", **params: Any) -> Graph:
         ("head", ("head",)),
         ("/blocks/encoder_*", ("encoder.0", "encoder.1", "encoder.2")),
         (
-            "encoder.**[use=attention@2]",
+            "encoder.**[use=attention@1]",
             tuple(f"encoder.{layer}.self_attention.f" for layer in range(3)),
         ),
         ("**[params.causal=true]", tuple(f"decoder.{n}.self_attention.f" for n in range(3))),

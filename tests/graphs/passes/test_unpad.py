@@ -23,7 +23,7 @@ def plan(
 ) -> UnpadPlan:
     """Return the unpadding plan of a spec."""
     form: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "some",
         "axes": {"B": "batch", "S": "time", "T": "time"},
         "inputs": dict(inputs),
@@ -69,7 +69,7 @@ def test_a_block_that_mixes_positions_needs_a_mask() -> None:
     """With `mask` it is unpadded; without, it stays padded, and the plan names the block."""
     nodes = {
         "embed": EMBED,
-        "f": {"use": "attention@2", "in": {"x": "embed.y"}, "params": {"heads": 2}},
+        "f": {"use": "attention@1", "in": {"x": "embed.y"}, "params": {"heads": 2}},
     }
     kept = {**nodes, "f": {**nodes["f"], "in": {"x": "embed.y", "mask": "mask"}}}
 
@@ -77,7 +77,7 @@ def test_a_block_that_mixes_positions_needs_a_mask() -> None:
     with_mask = plan(kept, {"y": "f.y"}, {**IDS, "mask": "mask[B T]"})
 
     assert (without.axes, without.blocks) == ((), {})
-    assert without.why == "'f' (attention@2) reads all of T without a mask"
+    assert without.why == "'f' (attention@1) reads all of T without a mask"
     assert (with_mask.axes, with_mask.masks) == (("T",), {"T": "mask"})
     assert around(with_mask) == {"f": ({"x": T3}, {"y": T3})}
 
@@ -86,7 +86,7 @@ def test_a_sublayer_with_drop_path_stays_padded() -> None:
     """A sub-layer that drops complete rows in training, and the sub-layer inside it."""
 
     def sublayer(drop_path: float) -> UnpadPlan:
-        inner = {"use": "attention@2", "params": {"heads": 2, "causal": True}}
+        inner = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
         node = {
             "use": "sublayer@1",
             "in": {"x": "embed.y"},

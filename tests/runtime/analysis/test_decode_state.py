@@ -105,7 +105,7 @@ MIXED = BlockType(
 def test_a_slot_without_steps_keeps_its_fixed_wires() -> None:
     """As does the residual block around it: the notes, and the keys and values beside them."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "sides",
         "axes": {"B": "batch", "S": "time", "T": "time"},
         "inputs": {"x": "f[B T 8]", "notes": "f[B S 8]"},
@@ -115,7 +115,7 @@ def test_a_slot_without_steps_keeps_its_fixed_wires() -> None:
                 "use": "parallel_sublayer@1",
                 "in": {"x": "x", "notes": "notes"},
                 "fill": {
-                    "f": {"use": "attention@2", "params": {"heads": 2, "causal": True}},
+                    "f": {"use": "attention@1", "params": {"heads": 2, "causal": True}},
                     "g": {"use": "mixed@1"},
                 },
             }

@@ -26,7 +26,7 @@ def spec_of(rank: int, **params: Any) -> dict[str, Any]:
     lora = {"lora_rank": "=rank", **({"lora_alpha": 8} if rank else {})} if rank else {}
     heads = {"heads": 2, "causal": True, **lora, **params}
     return {
-        "format": 2,
+        "format": 1,
         "name": "adapted",
         "params": {"rank": rank} if rank else {},
         "axes": {"B": "batch", "T": "time"},
@@ -40,7 +40,7 @@ def spec_of(rank: int, **params: Any) -> dict[str, Any]:
                     "itself": {
                         "use": "sublayer@1",
                         "in": {"x": "x"},
-                        "fill": {"f": {"use": "attention@2", "params": heads}},
+                        "fill": {"f": {"use": "attention@1", "params": heads}},
                     },
                     "wide": {
                         "use": "gated_feed_forward@1",

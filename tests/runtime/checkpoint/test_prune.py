@@ -25,7 +25,7 @@ from weft.specs.load import loaded
 
 GATED = {"output": {"use": "head_gates@1"}}
 SPEC: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "pair",
     "axes": {"B": "batch", "S": "time", "T": "time"},
     "inputs": {"x": "f[B T 8]", "memory": "f[B S 6]"},
@@ -40,14 +40,14 @@ SPEC: dict[str, Any] = {
                     "in": {"x": "x"},
                     "fill": {
                         "f": {
-                            "use": "attention@2",
+                            "use": "attention@1",
                             "params": {"heads": 4, "causal": True},
                             "fill": GATED,
                         }
                     },
                 },
                 "across": {
-                    "use": "attention@2",
+                    "use": "attention@1",
                     "in": {"x": "itself.y", "memory": "memory"},
                     "params": {"heads": 4, "kv_heads": 2, "d_k": 3, "d_v": 5},
                     "fill": GATED,

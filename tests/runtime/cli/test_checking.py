@@ -15,7 +15,7 @@ from weft.specs.reader import SHIPPED, shipped_names
 Capture = pytest.CaptureFixture[str]
 
 WRONG = """{
-  "format": 2,
+  "format": 1,
   // labels for words
   "name": "mine",
   "params": {"d_model": 16, "vocab": 100, "layers": "2"},
@@ -29,7 +29,7 @@ WRONG = """{
       "nodes": {
         "att": {
           "use": "sublayer@1", "in": {"x": "x"},
-          "fill": {"f": {"use": "atention@2", "params": {"hedas": 2},
+          "fill": {"f": {"use": "atention@1", "params": {"hedas": 2},
             "fill": {"position": {"use": "rotary@1"}}}},
         },
         "ff": {
@@ -81,7 +81,7 @@ def test_fix_corrects_what_is_certain(file: Path, capsys: Capture) -> None:
     lines = [line for line in printed.err.splitlines() if line.startswith("fixed")]
     assert len(lines) == 12
     column = WRONG.splitlines()[15].index('"hedas"') + 1
-    text = f"fixed {file}:16:{column}: attention@2 has no param 'hedas'; renamed to 'heads'"
+    text = f"fixed {file}:16:{column}: attention@1 has no param 'hedas'; renamed to 'heads'"
     assert text in lines
     assert main(["check", "--fix", str(file)]) == 0
     assert capsys.readouterr().err == ""
@@ -118,7 +118,7 @@ def test_fix_corrects_a_child_but_not_its_parent(tmp_path: Path, capsys: Capture
     parent["name"] = "parent"
     (tmp_path / "parent.json").write_text(json.dumps(parent))
     patch = {"select": "**[use=sublayer@1]", "set": {"params.order": "prre"}}
-    child = {"format": 2, "name": "child", "extends": "parent", "params": {"layrs": 3}}
+    child = {"format": 1, "name": "child", "extends": "parent", "params": {"layrs": 3}}
     path = tmp_path / "child.json"
     path.write_text(json.dumps({**child, "patch": [patch]}))
 

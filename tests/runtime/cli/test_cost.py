@@ -44,7 +44,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_spec_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It has no decoding state, and the footer says why."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "tagger",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"words": "ids:9[B T]"},

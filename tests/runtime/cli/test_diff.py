@@ -20,7 +20,7 @@ def shallow(tmp_path: Path) -> str:
     """Return a variant of transformer-base with two layers."""
     path = tmp_path / "shallow.json"
     spec = {
-        "format": 2,
+        "format": 1,
         "extends": "transformer-base",
         "name": "shallow",
         "params": {"layers": 2},

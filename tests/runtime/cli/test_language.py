@@ -40,7 +40,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: Capture
 def test_a_spec_that_names_its_schema_is_checked_and_valid(tmp_path: Path, capsys: Capture) -> None:
     """A spec with `$schema`, as in the README, passes the check and the schema."""
     whole = json.loads((SHIPPED / "models" / "transformer-base.json").read_text(encoding="utf-8"))
-    child = {"format": 2, "extends": "transformer-base", "name": "child", "params": {"layers": 2}}
+    child = {"format": 1, "extends": "transformer-base", "name": "child", "params": {"layers": 2}}
     for value in (whole, child):
         named = {"$schema": "./weft.schema.json", **value}
         path = tmp_path / "spec.json"

@@ -156,10 +156,10 @@ def test_a_spec_is_checked_from_standard_input(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An editor checks text that is not saved; parents are those of the current folder."""
-    parent = {"format": 2, "name": "wide", "extends": "transformer-tiny", "params": {"d_ff": 512}}
+    parent = {"format": 1, "name": "wide", "extends": "transformer-tiny", "params": {"d_ff": 512}}
     (tmp_path / "wide.json").write_text(json.dumps(parent))
     monkeypatch.chdir(tmp_path)
-    child = {"format": 2, "name": "mine", "extends": "wide", "params": {"layer": 2}}
+    child = {"format": 1, "name": "mine", "extends": "wide", "params": {"layer": 2}}
 
     class Stdin:
         buffer = io.BytesIO(json.dumps(child).encode())
@@ -231,7 +231,7 @@ def test_check_says_that_a_shipped_spec_is_sound(capsys: Capture) -> None:
 def test_check_prints_every_mistake_and_exits_1(tmp_path: Path, capsys: Capture) -> None:
     """Each finding has a suggestion, and a count follows."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "bad",
         "axes": {"B": "batch"},
         "inputs": {"x": "f[B 4]"},
@@ -258,7 +258,7 @@ def test_check_prints_every_mistake_and_exits_1(tmp_path: Path, capsys: Capture)
 def test_check_json_is_for_editors(tmp_path: Path, capsys: Capture) -> None:
     """Findings are printed as data, and the exit code is 1."""
     path = tmp_path / "bad.json"
-    path.write_text('{"format": 2, "name": "x", "axes": {}, "inputs": {}, "nodes": {}}')
+    path.write_text('{"format": 1, "name": "x", "axes": {}, "inputs": {}, "nodes": {}}')
 
     code = main(["check", str(path), "--json"])
 
@@ -293,7 +293,7 @@ def test_blocks_describes_a_block(capsys: Capture) -> None:
     assert "mask[b s]?" in text
     assert "Vaswani et al. 2017" in text
     assert main(["blocks", "atention"]) == 1
-    assert "did you mean 'attention@2'?" in capsys.readouterr().err
+    assert "did you mean 'attention@1'?" in capsys.readouterr().err
 
 
 def test_a_run_is_drawn_with_its_own_sizes(tmp_path: Path) -> None:

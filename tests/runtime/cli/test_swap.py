@@ -16,8 +16,8 @@ from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load_child
 
 Capture = pytest.CaptureFixture[str]
-ATTENTION = "**/f[use=attention@2]"
-GROUPED = ("--use", "attention@2", "--set", "kv_heads=2")
+ATTENTION = "**/f[use=attention@1]"
+GROUPED = ("--use", "attention@1", "--set", "kv_heads=2")
 
 
 def written(path: Path) -> list[dict[str, Any]]:
@@ -36,17 +36,17 @@ def test_a_swap_is_one_patch_that_checks(tmp_path: Path, capsys: Capture) -> Non
     assert main(["swap", "transformer-base", ATTENTION, *GROUPED, "-o", str(out)]) == 0
 
     text = capsys.readouterr().out
-    assert "attention@2 in 3 places" in text
+    assert "attention@1 in 3 places" in text
     assert "encoder.*.self_attention.f.key.weight     6 x [512, 512] -> [128, 512]" in text
     assert json.loads(out.read_text()) == {
-        "format": 2,
+        "format": 1,
         "extends": "transformer-base",
         "name": "gqa",
         "patch": [
             {
                 "select": ATTENTION,
                 "expect": 3,
-                "set": {"use": "attention@2", "params.kv_heads": 2},
+                "set": {"use": "attention@1", "params.kv_heads": 2},
             }
         ],
     }
@@ -59,7 +59,7 @@ def test_patches_remove_params_that_the_new_block_lacks(tmp_path: Path, capsys: 
     """Params are removed only where they occur: only one of the three places is causal."""
     spec = tmp_path / "base.json"
     patch = {"select": "encoder.*.self_attention/f", "set": {"params.bias": False}}
-    child = {"format": 2, "name": "base", "extends": "transformer-base", "patch": [patch]}
+    child = {"format": 1, "name": "base", "extends": "transformer-base", "patch": [patch]}
     spec.write_text(json.dumps(child))
     out = tmp_path / "own.json"
 
@@ -152,7 +152,7 @@ def test_a_swap_that_does_not_check_writes_nothing(
 def test_the_parent_must_be_in_reach_of_the_variant(tmp_path: Path, capsys: Capture) -> None:
     """The parent is next to the variant or shipped and not shadowed, and is not the variant."""
     mine = tmp_path / "mine.json"
-    mine.write_text(json.dumps({"format": 2, "name": "mine", "extends": "transformer-tiny"}))
+    mine.write_text(json.dumps({"format": 1, "name": "mine", "extends": "transformer-tiny"}))
 
     def swapped(spec: str, out: str) -> str:
         (tmp_path / "elsewhere").mkdir(exist_ok=True)
@@ -173,7 +173,7 @@ def test_from_python_a_swap_gives_a_new_spec() -> None:
     base = weft.load("transformer-tiny", layers=3)
     before = fingerprint(graph_of(base))
 
-    grouped = base.swap(ATTENTION, "attention@2", kv_heads=2)
+    grouped = base.swap(ATTENTION, "attention@1", kv_heads=2)
     gated = grouped.swap("**/f[use=feed_forward@1]", "gated_feed_forward@1")
 
     assert fingerprint(graph_of(base)) == before
@@ -215,7 +215,7 @@ def test_a_swap_removes_kept_params_that_have_no_effect() -> None:
     """Without a norm, `order` has no effect; the dropout of the same block is kept."""
     base = weft.load("transformer-tiny")
     patch = {"select": "**[use=sublayer@1]", "set": {"params.order": "pre"}}
-    child = {"format": 2, "name": "pre", "extends": "transformer-tiny", "patch": [patch]}
+    child = {"format": 1, "name": "pre", "extends": "transformer-tiny", "patch": [patch]}
     spec = replace(base, recovered=load_child(base, child, "pre.json").form, origins=None)
 
     swapped = spec.swap("encoder.*.feed_forward", "sublayer@1", norm="none")

@@ -92,7 +92,7 @@ INPUTS: list[tuple[str, str, str]] = [
     ("check transformer-base --set heads=7", "'d_model % heads == 0' does not hold", "change one"),
     ("check transformer-base --set head=7", "head", "did you mean 'heads'?"),
     ("check transformer-base --set layers=many", "not a whole number", "help: write"),
-    ("blocks atention", "unknown block 'atention'", "did you mean 'attention@2'?"),
+    ("blocks atention", "unknown block 'atention'", "did you mean 'attention@1'?"),
     ("draw transformer-tiny -o {tmp}/x.bmp", ".bmp", ".svg"),
     ("draw transformer-tiny -o {tmp}/x.dot --node encodr", "no node 'encodr'", "'encoder'?"),
     ("draw transformer-tiny -o {tmp}/x.dot --node head", "has no drawing", "encoder"),
@@ -118,11 +118,11 @@ INPUTS: list[tuple[str, str, str]] = [
 @pytest.fixture
 def places(tmp_path: Path) -> Path:
     """Return a folder with a broken spec, a run with a wrong value and an empty folder."""
-    (tmp_path / "broken.json").write_text('{"format": 2,')
+    (tmp_path / "broken.json").write_text('{"format": 1,')
     (tmp_path / "nine.json").write_text("{}")
     (tmp_path / "ckpt").mkdir()
     run = {
-        "format": 3,
+        "format": 1,
         "name": "wrong",
         "objective": "translation",
         "params": {"model": {"spec": "transformer-tiny"}},

@@ -25,7 +25,7 @@ GraphOf = Callable[..., Graph]
 Inputs = Callable[..., dict[str, Tensor]]
 TIED = ("source_embedding.weight", "target_embedding.weight", "head.weight")
 RELATIVE: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "relative",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"x": "f[B T 8]"},
@@ -36,7 +36,7 @@ RELATIVE: dict[str, Any] = {
             "outputs": {"x": "attention.y"},
             "nodes": {
                 "attention": {
-                    "use": "attention@2",
+                    "use": "attention@1",
                     "in": {"x": "x"},
                     "params": {"heads": 2},
                     "fill": {"position": {"use": "transformer_xl_position@1"}},

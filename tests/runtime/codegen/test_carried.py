@@ -27,7 +27,7 @@ READS = {"x": "f[B T 8]", "memory": "f[B S 8]", "mask": "mask[B S]"}
 
 def sublayer(wires: dict[str, str], **params: Any) -> dict[str, Any]:
     """Return a residual attention whose block is in a slot."""
-    fill = {"f": {"use": "attention@2", "params": {"heads": 2, **params}}}
+    fill = {"f": {"use": "attention@1", "params": {"heads": 2, **params}}}
     return {"use": "sublayer@1", "params": {"order": "pre"}, "fill": fill, "in": wires}
 
 
@@ -47,7 +47,7 @@ def spec_of(
 ) -> dict[str, Any]:
     """Return a spec over the inputs `x`, `memory` and `mask`."""
     return {
-        "format": 2,
+        "format": 1,
         "name": "layerwise",
         "axes": {"B": "batch", "S": "time", "T": "time"},
         "inputs": READS,

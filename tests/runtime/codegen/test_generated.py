@@ -62,8 +62,8 @@ class Author:
         choices: list[Json] = [
             {"use": "feed_forward@1", "params": {"d_ff": self.draw(st.integers(1, 9))}},
             {"use": "gated_feed_forward@1", "params": {"d_ff": 5, "activation": "silu"}},
-            {"use": "attention@2", "params": attention},
-            {"use": "attention@2", "params": {**attention, "kv_heads": 1}},
+            {"use": "attention@1", "params": attention},
+            {"use": "attention@1", "params": {**attention, "kv_heads": 1}},
             {"use": "layer_norm@1"},
             {"use": "rms_norm@1"},
             {"use": "dropout@1", "params": {"dropout": 0.25}},
@@ -94,7 +94,7 @@ class Author:
         elif kind == "cross":
             memory = self.pick()
             wires = {"x": value, "memory": memory}
-            attention = {"use": "attention@2", "params": {"heads": 2}, "in": wires}
+            attention = {"use": "attention@1", "params": {"heads": 2}, "in": wires}
             self.add(attention, axis, width)
         elif kind == "prepend" and "+" not in axis:
             self.add(
@@ -144,7 +144,7 @@ def specs(draw: st.DrawFn) -> Json:
     for name, node in author.nodes.items():
         ends += [f"{name}.{port}" for port in node.get("collect", ())]
     return {
-        "format": 2,
+        "format": 1,
         "name": "generated",
         "axes": {"B": "batch", "S": "time", "T": "time"},
         "inputs": inputs,

@@ -77,7 +77,7 @@ def test_inputs_have_no_order(model: Any) -> None:
 def test_a_fixed_size_and_a_sum_of_axes_are_checked(tmp_path: Path) -> None:
     """`f[B 4]` takes vectors of 4 numbers, and `f[B T+1 4]` one more row than `f[B T 4]`."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "sums",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 4]", "y": "f[B T+1 4]"},

@@ -55,7 +55,7 @@ def two_stacks(second: str) -> Spec:
     }
     stack = {"repeat": 2, "carry": ["x"]}
     return {
-        "format": 2,
+        "format": 1,
         "name": "stacks",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 4]"},

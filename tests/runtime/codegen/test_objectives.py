@@ -123,9 +123,9 @@ def test_ties_of_the_model_stay_tied(folder: Path) -> None:
 
 def test_a_module_may_be_shared_in_a_model_that_decodes(tmp_path: Path) -> None:
     """Each call has a state of its own, so decoding by steps gives the outputs of `forward`."""
-    attend = {"use": "attention@2", "params": {"heads": 2, "causal": True}}
+    attend = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "loop",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -198,7 +198,7 @@ def test_rules_of_an_imported_spec_come_with_it(tmp_path: Path) -> None:
     inner["params"]["gain"] = 7
     inner["init"] = [{"select": "head", "weights": "bias", "constant": "=gain"}]
     outer = {
-        "format": 2,
+        "format": 1,
         "name": "outer",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 6]"},

@@ -89,7 +89,7 @@ def spec_of(tmp_path: Path, node: dict[str, Any]) -> Path:
         "head": {"use": "linear@1", "params": {"d_out": 9}, "in": {"x": "own.y"}},
     }
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "wrong",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"tokens": "ids:9[B T]"},
@@ -298,7 +298,7 @@ def test_a_loss_counts_its_items(tmp_path: Path) -> None:
     )
     spec = tmp_path / "total.json"
     spec.write_text(
-        '{"format": 2, "name": "total", "axes": {"B": "batch"}, "inputs": {"x": "f[B 4]"},'
+        '{"format": 1, "name": "total", "axes": {"B": "batch"}, "inputs": {"x": "f[B 4]"},'
         ' "outputs": {"loss": "sum.loss"}, "nodes": {"sum": {"use": "total@1", "in": {"x": "x"}}}}'
     )
 
@@ -389,7 +389,7 @@ def pointwise(**more: Any) -> Callable[[Any, Any], weft.Signature]:
 
 PLAIN: dict[str, Any] = {"steps": False, "weights": lambda _: {}}
 SLOT = (Slot("f", weft.port("x", "f[... d_model]"), weft.port("y", "f[... d_model]")),)
-ATTENTION = {"use": "attention@2", "params": {"heads": 2, "causal": True}}
+ATTENTION = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
 
 
 @pytest.mark.parametrize(

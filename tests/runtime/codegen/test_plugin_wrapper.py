@@ -60,7 +60,7 @@ WRAPPER = BlockType(
     ),
     module="a_package_with_a_wrapper:Doubled",
 )
-ATTENTION = {"use": "attention@2", "params": {"heads": 2}}
+ATTENTION = {"use": "attention@1", "params": {"heads": 2}}
 FEED_FORWARD = {"use": "feed_forward@1", "params": {"d_ff": 16}}
 
 
@@ -75,7 +75,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def graph_with(f: dict[str, Any], g: dict[str, Any]) -> Graph:
     """Return a graph of two sub-layers side by side, wired to a memory and its mask."""
     value = {
-        "format": 2,
+        "format": 1,
         "name": "wrapped",
         "axes": {"B": "batch", "S": "time", "T": "time"},
         "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]", "mask": "mask[B S]"},

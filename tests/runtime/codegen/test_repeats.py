@@ -28,7 +28,7 @@ LAYER: dict[str, Any] = {
             "use": "sublayer@1",
             "in": {"x": "x"},
             "params": {"order": "pre"},
-            "fill": {"f": {"use": "attention@2", "params": {"heads": 2, "causal": True}}},
+            "fill": {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}},
         },
         "map": {"use": "linear@1", "in": {"x": "read.y"}, "params": {"d_out": 3}},
     },
@@ -48,7 +48,7 @@ WIDE = {
 def graph_of(outputs: tuple[str, ...] = ("stack.x",), **keys: Any) -> Graph:
     """Return a stack of four layers over T."""
     value = {
-        "format": 2,
+        "format": 1,
         "name": "stack",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -223,7 +223,7 @@ def test_a_replacement_need_not_read_every_wire() -> None:
         "instead": {"1": "alone"},
     }
     value = {
-        "format": 2,
+        "format": 1,
         "name": "stack",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]", "more": "f[B T 8]"},

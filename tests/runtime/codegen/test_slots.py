@@ -17,7 +17,7 @@ from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.specs.load import loaded
 
-READ = {"use": "attention@2", "params": {"heads": 2, "causal": True}}
+READ = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
 FEED = {"use": "feed_forward@1", "params": {"d_ff": 16}}
 TWO = {
     "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]?", "mask": "mask[B S]?"},
@@ -25,7 +25,7 @@ TWO = {
     "nodes": {
         "read": {**READ, "in": {"x": "x"}},
         "cross": {
-            "use": "attention@2",
+            "use": "attention@1",
             "params": {"heads": 2},
             "in": {"x": "read.y", "memory": "memory", "mask": "mask"},
         },
@@ -49,7 +49,7 @@ def graph_of(node: dict[str, Any], blocks: dict[str, Any], **keys: Any) -> Graph
         },
     }
     value = {
-        "format": 2,
+        "format": 1,
         "name": "slots",
         "axes": {"B": "batch", "T": "time", "S": "time"},
         "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]", "mask": "mask[B S]"},
@@ -156,7 +156,7 @@ def test_an_override_of_a_choice_does_not_make_a_template_unused() -> None:
     """A template that the spec itself chooses counts as used and is still checked."""
     spec = loaded(
         {
-            "format": 2,
+            "format": 1,
             "name": "choice",
             "params": {"inner": {"use": "own"}, "wide": 16},
             "axes": {"B": "batch", "T": "time"},

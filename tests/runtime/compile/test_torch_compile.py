@@ -120,7 +120,7 @@ def test_auto_measures_and_uses_the_faster_mode(
 def test_a_model_that_repeats_nothing_stays_eager(graph: GraphOf) -> None:
     """Without a template nothing is compiled, and the report says so."""
     spec: dict[str, Any] = {
-        "format": 2,
+        "format": 1,
         "name": "map",
         "axes": {"B": "batch"},
         "inputs": {"x": "f[B 4]"},
@@ -136,7 +136,7 @@ def test_a_model_that_repeats_nothing_stays_eager(graph: GraphOf) -> None:
 def test_a_model_without_weights_stays_eager(graph: GraphOf) -> None:
     """Its device cannot be read from a weight."""
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "bare",
         "axes": {"B": "batch"},
         "inputs": {"x": "f[B 4]"},

@@ -20,7 +20,7 @@ FOREIGN = "😀 漢字"
 TEXT = {"type": "text", "tokenizer": "tokenizer"}
 FILES = {"lines": {"source": ["a"], "target": ["b"]}}
 RUN = {
-    "format": 3,
+    "format": 1,
     "name": "bytes",
     "objective": "translation",
     "data": {"columns": {"source": TEXT, "target": TEXT}, "train": FILES, "valid": FILES},

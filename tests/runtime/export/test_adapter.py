@@ -31,7 +31,7 @@ SMALL: dict[str, dict[str, int]] = {
 def adapted(name: str, **more: Any) -> Graph:
     """Return a small shipped spec with LoRA of rank 3 in its attention."""
     params = {"params.lora_rank": 3, "params.lora_alpha": 6.0} | more
-    patch = [{"select": "**[use=attention@2]", "set": params}]
+    patch = [{"select": "**[use=attention@1]", "set": params}]
     known = load(name).form.params
     sizes = {key: value for key, value in SMALL[name].items() if key in known}
     return graph_of(load_child(load(name, sizes), {"name": "mine", "patch": patch}, "mine.json"))

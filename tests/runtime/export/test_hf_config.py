@@ -36,7 +36,7 @@ def written(table: Table | str, graph: Graph, ids: Any, original: Any = None) ->
 def child(folder: Path, **changes: Any) -> str:
     """Write a table that extends that of GPT-2, and return its path."""
     path = folder / "child.json"
-    path.write_text(json.dumps({"format": 3, "extends": "hf-gpt2", "name": "child", **changes}))
+    path.write_text(json.dumps({"format": 1, "extends": "hf-gpt2", "name": "child", **changes}))
     return str(path)
 
 

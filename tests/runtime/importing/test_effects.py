@@ -12,7 +12,7 @@ import weft
 from safetensors.torch import save_file
 
 SPEC: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "bag",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"tokens": "ids:5[B T]"},
@@ -28,7 +28,7 @@ LINES = {"embedding.weight": "words", "head.{p}": "out.{p}"}
 def notes(folder: Path, **changes: Any) -> list[str]:
     """Return the notes of an import by a table with changes."""
     table = {
-        "format": 3,
+        "format": 1,
         "name": "hf-bag",
         "doc": "A table.",
         "spec": "bag.json",
@@ -93,7 +93,7 @@ def test_what_a_table_inherits_is_not_examined(tmp_path: Path) -> None:
     """The extended table may have lines for other specs."""
     lines = {**LINES, "other.weight": "words"}
     notes(tmp_path, weights=lines, ignore=["sines", "ids", "more"])
-    child = {"format": 3, "extends": "table.json", "name": "hf-child", "doc": "A child."}
+    child = {"format": 1, "extends": "table.json", "name": "hf-child", "doc": "A child."}
     (tmp_path / "child.json").write_text(json.dumps(child))
 
     made = weft.import_hf(tmp_path, tmp_path / "child.json")

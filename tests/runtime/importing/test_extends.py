@@ -19,7 +19,7 @@ from weft.specs.expressions import ExpressionError
 from weft.specs.findings import SpecError
 
 TINY: dict[str, Any] = {
-    "format": 3,
+    "format": 1,
     "name": "tiny",
     "doc": "",
     "spec": "bert",

@@ -24,7 +24,7 @@ Tagger = Callable[..., tuple[Path, Path]]
 ROOT = Path(__file__).parents[3]
 
 SPEC: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "tagger",
     "params": {"d_model": 4, "layers": 2, "vocab": 5, "activation": "relu"},
     "axes": {"B": "batch", "T": "time"},
@@ -60,7 +60,7 @@ SPEC: dict[str, Any] = {
     "tie": [["embedding.weight", "head.weight"]],
 }
 TABLE: dict[str, Any] = {
-    "format": 3,
+    "format": 1,
     "name": "hf-tagger",
     "doc": "A tagger.",
     "spec": "tagger.json",

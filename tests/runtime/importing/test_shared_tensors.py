@@ -20,7 +20,7 @@ from weft.specs.findings import InputError, SpecError
 
 VOCAB, WIDTH = 5, 4
 SPEC: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "bigram",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"tokens": f"ids:{VOCAB}[B T]"},
@@ -55,7 +55,7 @@ TENSORS = {"words": WORDS, "map": torch.randn(WIDTH, WIDTH), "bias": torch.randn
 def imported(folder: Path, tensors: dict[str, Tensor], lines: dict[str, Any] = LINES) -> Any:
     """Import a folder with tensors by a table with lines."""
     table = {
-        "format": 3,
+        "format": 1,
         "name": "hf-bigram",
         "doc": "A table.",
         "spec": "bigram.json",
@@ -157,7 +157,7 @@ def test_a_tied_weight_without_any_tensor_is_named(tmp_path: Path) -> None:
 def test_parts_of_one_tensor_that_overlap_are_exported() -> None:
     """If they agree where they overlap; otherwise no tensor is right."""
     table = Table(
-        format=3,
+        format=1,
         name="t",
         doc="",
         spec="bert",

@@ -30,10 +30,10 @@ from weft.specs.reader import SHIPPED, read_json
 BASE = SHIPPED / "models" / "transformer-base.json"
 TEXT = BASE.read_text()
 CHILD = """{
-  "format": 2,
+  "format": 1,
   "extends": "transformer-base",
   "name": "child",
-  "patch": [{"select": "**/f[use=attention@2]", "expect": 3, "set": {"params.kv_heads": 2}}]
+  "patch": [{"select": "**/f[use=attention@1]", "expect": 3, "set": {"params.kv_heads": 2}}]
 }
 """
 
@@ -211,7 +211,7 @@ def test_patches_are_completed_from_the_parent() -> None:
     keys = _items('"params.kv_heads": 2', '"|"', CHILD)
     assert "params.lora_rank" in keys
     assert "params.d_ff" not in keys
-    assert "encoder.*.self_attention/f" in _items("**/f[use=attention@2]", "|", CHILD)
+    assert "encoder.*.self_attention/f" in _items("**/f[use=attention@1]", "|", CHILD)
     assert "transformer-base" in _items('"transformer-base"', '"|"', CHILD)
 
 
@@ -233,7 +233,7 @@ def test_a_hover_documents_params_and_blocks() -> None:
     assert found is not None
     assert "Number of heads." in found.markdown
     assert "value `8`" in found.markdown
-    text, offset = _at("attention@2", "atten|tion@2")
+    text, offset = _at("attention@1", "atten|tion@1")
     assert "Vaswani" in getattr(hover(text, offset, str(BASE)), "markdown", "")
 
 
@@ -243,7 +243,7 @@ def test_definitions_are_found_in_the_text_and_in_parents() -> None:
     place = definition(text, offset, str(BASE))
     assert place is not None
     assert place.start == TEXT.index('"encoder_layer": {') + 1
-    text, offset = _at("**/f[use=attention@2]", "encoder.*.self_att|ention/f", CHILD)
+    text, offset = _at("**/f[use=attention@1]", "encoder.*.self_att|ention/f", CHILD)
     place = definition(text, offset, str(BASE.parent / "mine.json"))
     assert place is not None
     assert place.path == str(BASE)

@@ -28,7 +28,7 @@ from weft.specs.reader import SHIPPED, shipped_names, with_texts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The hashes produced for directed graphs")
 PARENT = """{
-  "format": 2,
+  "format": 1,
   "name": "parent",
   "params": {"width": 8, "copies": 3},
   "axes": {"B": "batch", "T": "time"},
@@ -52,7 +52,7 @@ PARENT = """{
 }
 """
 CHILD = """{
-  "format": 2,
+  "format": 1,
   "extends": "parent",
   "name": "child",
   "params": {"copies": 4},
@@ -68,7 +68,7 @@ CHILD = """{
 }
 """
 GRANDCHILD = """{
-  "format": 2,
+  "format": 1,
   "extends": "child",
   "name": "grandchild",
   "params": {"width": 16},
@@ -79,7 +79,7 @@ GRANDCHILD = """{
 }
 """
 IMPORTER = """{
-  "format": 2,
+  "format": 1,
   "name": "importer",
   "axes": {"B": "batch", "T": "time"},
   "inputs": {"ids": "ids:10[B T]"},
@@ -310,7 +310,7 @@ def test_specs_of_other_folders_are_found_in_the_workspace(folder: Path) -> None
 
 def test_a_shipped_spec_is_not_changed_from_outside(folder: Path) -> None:
     """A child may not rename what it inherits from it."""
-    text = '{"format": 2, "extends": "transformer-base", "name": "mine", "params": {"heads": 4},\n'
+    text = '{"format": 1, "extends": "transformer-base", "name": "mine", "params": {"heads": 4},\n'
     text += '"patch": [{"select": "head", "set": {"params.bias": false}}]}'
     for name in ('"heads"', '"head"'):
         path = str(folder / "mine.json")
@@ -374,7 +374,7 @@ def test_files_that_cannot_be_read_do_not_stop_a_renaming(tmp_path: Path) -> Non
     (tmp_path / "parent.json").write_text(PARENT)
     (tmp_path / ".#b.json").symlink_to(tmp_path / "nothing")
     (tmp_path / "b.json").symlink_to(tmp_path / "nothing")
-    child = {"format": 2, "name": "c", "extends": "parent"}
+    child = {"format": 1, "name": "c", "extends": "parent"}
     (tmp_path / "c.json").write_text(json.dumps(child))
 
     assert [*dependents(tmp_path / "parent.json", {}, [tmp_path])] == [tmp_path / "c.json"]
@@ -384,6 +384,6 @@ def test_files_that_cannot_be_read_do_not_stop_a_renaming(tmp_path: Path) -> Non
 def test_params_of_another_type_do_not_stop_the_engine(params: str, tmp_path: Path) -> None:
     """A finding reports them; selections of patches are still matched with the parent."""
     (tmp_path / "parent.json").write_text(PARENT)
-    child = f'{{"format": 2, "name": "c", "extends": "parent", "params": {params}, "patch": []}}'
+    child = f'{{"format": 1, "name": "c", "extends": "parent", "params": {params}, "patch": []}}'
 
     assert "nodes" in document(child, str(tmp_path / "child.json")).unpatched

@@ -200,7 +200,7 @@ def test_a_name_is_renamed_in_the_files_of_the_folder(editor: Editor) -> None:
     """A child's patch follows; one whose wildcard also means another node refuses."""
     folder = Path(editor.uri.removeprefix("file://")).parent
     patch = '{{"select": "{}", "set": {{"params.kv_heads": 2}}}}'
-    form = '{{"format": 2, "extends": "mine", "name": "{}", "patch": [{}]}}'
+    form = '{{"format": 1, "extends": "mine", "name": "{}", "patch": [{}]}}'
     child, selection = folder / "child.json", "encoder.*.self_attention/f"
     child.write_text(form.format("child", patch.format(selection)))
     wrong = folder / "wrong.json"
@@ -234,7 +234,7 @@ def test_a_text_is_formatted_and_a_wrong_one_left(editor: Editor) -> None:
     editor.write(json.dumps(json.loads(TEXT)))
     made = editor.apply(editor.ask("textDocument/formatting", given))
     assert json.loads(made) == json.loads(TEXT)
-    assert made.startswith('{\n  "format": 2,\n  "name": "transformer-base",')
+    assert made.startswith('{\n  "format": 1,\n  "name": "transformer-base",')
     editor.write(TEXT + "{")
     assert editor.ask("textDocument/formatting", given) == []
 
@@ -242,7 +242,7 @@ def test_a_text_is_formatted_and_a_wrong_one_left(editor: Editor) -> None:
 def test_a_parent_that_changes_on_disk_changes_the_findings(editor: Editor) -> None:
     """The text of the child is the same."""
     folder = Path(editor.uri.removeprefix("file://")).parent
-    child = '{"format": 2, "extends": "parent", "name": "child"}'
+    child = '{"format": 1, "extends": "parent", "name": "child"}'
     [finding] = editor.write(child)
     assert finding["code"] == "N08"
     (folder / "parent.json").write_text(TEXT)

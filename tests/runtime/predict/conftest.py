@@ -99,7 +99,7 @@ def spec(outputs: int, *, pooled: bool) -> dict[str, Any]:
         "params": {"kind": "mean"},
     }
     return {
-        "format": 2,
+        "format": 1,
         "name": "scores",
         "axes": {"B": "batch", "S": "time"},
         "inputs": {"source": "ids:8[B S]", **({"source_mask": "mask[B S]"} if pooled else {})},

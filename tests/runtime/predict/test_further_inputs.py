@@ -69,7 +69,7 @@ def written(
     """
     axes = {"axes.R": "time", **{f"inputs.{name}": type_ for name, type_ in inputs.items()}}
     model = {
-        "format": 2,
+        "format": 1,
         "extends": "transformer-tiny",
         "name": "two-readers",
         "patch": [
@@ -79,7 +79,7 @@ def written(
     }
     own = {"axes.R": "time", **{f"inputs.{name}": type_ for name, type_ in columns.items()}}
     objective = {
-        "format": 2,
+        "format": 1,
         "extends": "translation",
         "name": "two-sources",
         "patch": [

@@ -350,7 +350,7 @@ def spec(module: type[nn.Module], **changes: Any) -> dict[str, Any]:
     wires = {"x": "linear.y"} | ({"mask": "mask"} if masked else {})
     layer_inputs = {"x": "f[B T 4]"} | ({"mask": "mask[B T]"} if masked else {})
     value = {
-        "format": 2,
+        "format": 1,
         "name": "faulty",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"tokens": "ids:9[B T]"} | ({"mask": "mask[B T]"} if masked else {}),

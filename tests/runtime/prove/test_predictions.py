@@ -19,7 +19,7 @@ LINES = {"lines": {"source": ["a.src"], "target": ["a.tgt"]}}
 def write_run(folder: Path, predict: dict[str, Any]) -> str:
     """Write a run of translation whose data does not exist; return its path."""
     value = {
-        "format": 3,
+        "format": 1,
         "name": "proved",
         "objective": "translation",
         "params": {

@@ -22,13 +22,13 @@ for _file in sorted((Path(__file__).parents[1] / "models").glob("*.py")):
 FEW = ("transformer-tiny", "conv-s2s", "mistral", "bert", "parsing-span", "whisper")
 """Specs of different families for the fast tests."""
 UNMASKED = {
-    "format": 2,
+    "format": 1,
     "name": "unmasked",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"x": "f[B T 4]", "mask": "mask[B T]"},
     "outputs": {"y": "pool.y"},
     "nodes": {
-        "attention": {"use": "attention@2", "params": {"heads": 2}, "in": {"x": "x"}},
+        "attention": {"use": "attention@1", "params": {"heads": 2}, "in": {"x": "x"}},
         "pool": {"use": "pool@1", "in": {"x": "attention.y", "mask": "mask"}},
     },
 }
@@ -208,7 +208,7 @@ def test_the_report_names_the_place(unmasked: str, capsys: pytest.CaptureFixture
     assert PROPERTIES.keys() - {"compiled"} <= rows.keys()
     assert "failed" in rows["padding"]
     assert "does not apply" in rows["steps"]
-    assert rows["node"].split()[1:3] == ["attention", "(attention@2),"]
+    assert rows["node"].split()[1:3] == ["attention", "(attention@1),"]
     assert "not requested: compiled" in printed
     assert [line.partition(":")[0] for line in progress.splitlines()] == [
         name for name in PROPERTIES if name != "compiled"
@@ -230,7 +230,7 @@ def test_as_json(unmasked: str, capsys: pytest.CaptureFixture[str]) -> None:
     [row] = found["properties"]
     assert row["name"] == "padding"
     assert row["outcome"] == "failed"
-    assert row["node"] == "attention (attention@2)"
+    assert row["node"] == "attention (attention@1)"
     assert row["difference"] > row["tolerance"]
     assert found == prove(unmasked, only=["padding"], sizes={"T": 5}, seed=3).as_json()
 

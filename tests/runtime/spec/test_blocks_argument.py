@@ -51,7 +51,7 @@ def shift(module: Any = Shifted) -> weft.BlockType:
 
 SHIFT = shift()
 SPEC = {
-    "format": 2,
+    "format": 1,
     "name": "shifted",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"tokens": "ids:9[B T]"},

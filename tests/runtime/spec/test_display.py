@@ -88,7 +88,7 @@ def test_findings_are_a_list_with_a_short_repr() -> None:
 def test_html_escapes_the_texts_of_a_spec(tmp_path: Path) -> None:
     """A spec is untrusted, and a notebook runs scripts."""
     file = tmp_path / "hostile.json"
-    file.write_text(json.dumps({"format": 2, "name": "x", HOSTILE: HOSTILE}))
+    file.write_text(json.dumps({"format": 1, "name": "x", HOSTILE: HOSTILE}))
 
     shown = weft.check(file)._repr_html_()
 
@@ -140,7 +140,7 @@ def test_warnings_look_different_from_errors(tmp_path: Path) -> None:
     path = tmp_path / "child.json"
     patch = {"select": "**[use=sublayer@1]", "set": {"params.order": "pre"}}
     path.write_text(
-        json.dumps({"format": 2, "name": "a", "extends": "transformer-tiny", "patch": [patch]})
+        json.dumps({"format": 1, "name": "a", "extends": "transformer-tiny", "patch": [patch]})
     )
 
     found = weft.check(path)

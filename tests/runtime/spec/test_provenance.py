@@ -17,7 +17,7 @@ from weft.specs.reader import shipped_names
 Capture = pytest.CaptureFixture[str]
 PARENT = str(shipped_names("models")["transformer-base"])
 CHILD: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "extends": "transformer-base",
     "name": "child",
     "params": {"layers": 4, "small": "=d_ff//4"},
@@ -77,7 +77,7 @@ def test_a_default_is_the_blocks(child: Path) -> None:
     """The origin of a default is the block, not a file."""
     at = "/blocks/decoder_layer/nodes/cross_attention/fill/f/params/causal"
 
-    assert of(child, at) == {"value": False, "how": "default", "of": "attention@2"}
+    assert of(child, at) == {"value": False, "how": "default", "of": "attention@1"}
 
 
 def test_an_expression_shows_all_its_origins(child: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_template_in_a_slot_has_its_origins(tmp_path: Path) -> None:
             "fill": {"f": {"use": "sublayer@1", "fill": {"f": {"use": use}}}},
         }
         value = {
-            "format": 2,
+            "format": 1,
             "name": "slots",
             "axes": {"B": "batch", "T": "time"},
             "inputs": {"x": "f[B T 8]"},

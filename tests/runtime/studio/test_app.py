@@ -80,7 +80,7 @@ def test_an_answer_is_kept_until_the_text_or_the_sizes_change(file: Path) -> Non
 
 def test_an_answer_is_dropped_when_another_file_changes(file: Path) -> None:
     """The text may name it, such as the spec that it extends."""
-    text = '{"format": 2, "extends": "mine", "name": "child"}'
+    text = '{"format": 1, "extends": "mine", "name": "child"}'
     child = file.parent / "child.json"
     child.write_text(text)
     session = Session(opened(str(child)))

@@ -17,10 +17,10 @@ from weft.specs.reader import SHIPPED, read_json
 BASE = SHIPPED / "models" / "transformer-base.json"
 TEXT = BASE.read_text()
 CHILD = """{
-  "format": 2,
+  "format": 1,
   "extends": "transformer-base",
   "name": "child", // a comment
-  "patch": [{"select": "**/f[use=attention@2]", "set": {"params.kv_heads": 2}}]
+  "patch": [{"select": "**/f[use=attention@1]", "set": {"params.kv_heads": 2}}]
 }
 """
 
@@ -128,7 +128,7 @@ def test_a_child_patches_the_template_of_a_node(tmp_path: Path) -> None:
 def test_a_template_of_single_copies_is_not_patched(tmp_path: Path) -> None:
     """The parent does not have it, so that a patch would select nothing."""
     source = str(tmp_path / "child.json")
-    child = CHILD.replace("**/f[use=attention@2]", "encoder.0.self_attention/f")
+    child = CHILD.replace("**/f[use=attention@1]", "encoder.0.self_attention/f")
 
     with pytest.raises(InputError, match="'encoder_layer_0' is not a template of the parent"):
         editor(child, source).remove("encoder.0.feed_forward")
@@ -183,7 +183,7 @@ def test_a_variant_is_smallest_and_equal() -> None:
     old, new = read(TEXT, str(BASE)), read(text, str(BASE))
     written, value = variant(old, new, "transformer-base", "mine")
     assert value["params"] == {"layers": 4}
-    assert value["patch"] == [{"select": "**/f[use=attention@2]", "set": {"params.kv_heads": 2}}]
+    assert value["patch"] == [{"select": "**/f[use=attention@1]", "set": {"params.kv_heads": 2}}]
     assert read_json(written, "x") == value
 
 

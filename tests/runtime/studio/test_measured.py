@@ -24,7 +24,7 @@ from weft.specs.findings import InputError
 PORT, TOKEN = 8998, "t" * 32
 GOOD = {"authorization": f"Bearer {TOKEN}", "host": f"127.0.0.1:{PORT}"}
 TINY = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 2, "vocab": 20}
-SMALL = {"format": 2, "name": "small", "extends": "transformer-tiny", "params": TINY}
+SMALL = {"format": 1, "name": "small", "extends": "transformer-tiny", "params": TINY}
 
 
 def client_of(name: str) -> TestClient:

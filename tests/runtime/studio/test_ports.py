@@ -16,19 +16,19 @@ from weft.specs.reader import SHIPPED, read_json
 
 BASE = SHIPPED / "models" / "transformer-base.json"
 SMALL: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "small",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"x": "f[B T 8]", "narrow": "f[B T 4]", "m": "mask[B T]"},
     "outputs": {"y": "last.y", "z": "wide.y"},
     "nodes": {
         "masked": {
-            "use": "attention@2",
+            "use": "attention@1",
             "params": {"heads": 2},
             "in": {"x": "narrow", "mask": "m"},
         },
         "wide": {"use": "linear@1", "params": {"d_out": 8}, "in": {"x": "masked.y"}},
-        "attend": {"use": "attention@2", "params": {"heads": 2}, "in": {"x": "x"}},
+        "attend": {"use": "attention@1", "params": {"heads": 2}, "in": {"x": "x"}},
         "last": {"use": "activation@1", "in": {"x": "attend.y"}},
     },
 }

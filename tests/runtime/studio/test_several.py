@@ -15,10 +15,10 @@ BASE = SHIPPED / "models" / "transformer-base.json"
 TEXT = BASE.read_text()
 ATTENTION = ["encoder.*.self_attention", "decoder.*.self_attention", "decoder.*.cross_attention"]
 CHILD = """{
-  "format": 2,
+  "format": 1,
   "extends": "transformer-base",
   "name": "child",
-  "patch": [{"select": "**/f[use=attention@2]", "set": {"params.kv_heads": 2}}]
+  "patch": [{"select": "**/f[use=attention@1]", "set": {"params.kv_heads": 2}}]
 }
 """
 
@@ -83,7 +83,7 @@ def test_a_node_is_renamed_in_wires_ties_and_outputs(tmp_path: Path) -> None:
 def test_a_node_that_a_patch_inserts_is_renamed_in_the_patches(tmp_path: Path) -> None:
     """Where it is inserted, and where another patch wires it."""
     text = """{
-  "format": 2,
+  "format": 1,
   "extends": "transformer-base",
   "name": "child",
   "patch": [
@@ -120,7 +120,7 @@ def test_a_name_that_another_file_writes_or_uses_stays(tmp_path: Path) -> None:
     base = tmp_path / "base.json"
     base.write_text(TEXT)
     patch = [{"select": "head", "set": {"params.bias": True}}]
-    child = {"format": 2, "extends": "base", "name": "child", "patch": patch}
+    child = {"format": 1, "extends": "base", "name": "child", "patch": patch}
     (tmp_path / "child.json").write_text(json.dumps(child))
     with pytest.raises(InputError, match=r"'child\.json' uses the name 'head'"):
         editor(TEXT, base).rename("head", "scores")

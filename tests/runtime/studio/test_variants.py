@@ -19,7 +19,7 @@ from weft.specs.reader import SHIPPED
 BASE = SHIPPED / "models" / "transformer-base.json"
 LINEAR: dict[str, Any] = {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 4}}
 SPEC: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "base",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"ids": "ids:5[B T]"},
@@ -158,7 +158,7 @@ def test_an_insertion_before_a_repeated_sublayer_is_saved_as_a_variant(tmp_path:
 def test_a_template_that_a_patch_leaves_without_use_is_left_out(tmp_path: Path) -> None:
     """It was used in the parent, whose file its child does not change."""
     node = {"use": "linear@1", "in": {"x": "source_position.y"}, "params": {"d_out": 512}}
-    child = {"format": 2, "extends": "transformer-base", "name": "child"}
+    child = {"format": 1, "extends": "transformer-base", "name": "child"}
     path = tmp_path / "child.json"
     path.write_text(json.dumps({**child, "patch": [{"select": "encoder", "replace": node}]}))
 

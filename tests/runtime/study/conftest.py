@@ -51,7 +51,7 @@ def write_study(folder: Path, **changes: Any) -> Path:
     }
     text = {"type": "text", "tokenizer": "text"}
     run = {
-        "format": 3,
+        "format": 1,
         "name": "toy",
         "objective": "translation",
         "params": {"model": {"spec": "transformer-tiny", "params": SMALL}},

@@ -200,7 +200,7 @@ def test_the_help_of_a_wrong_name_is_the_rule_for_names_of_rows(changes: dict[st
 def test_a_run_is_no_study(tmp_path: Path) -> None:
     """A run has another format number, so the reader would ask for a newer weft."""
     path = tmp_path / "run.json"
-    path.write_text(json.dumps({"format": 3, "name": "a", "objective": "translation", "data": {}}))
+    path.write_text(json.dumps({"format": 1, "name": "a", "objective": "translation", "data": {}}))
 
     with pytest.raises(InputError, match="this is a run") as caught:
         load_study(path)

@@ -212,7 +212,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "unknown objective": ({"rows": {"a": {"objective": "trnslation"}}}, "R02", "/rows/a/objective"),
     "unknown param of a block": (
-        {"rows": {"a": {"patch": [{"select": "**/f[use=attention@2]", "set": {"params.x": 1}}]}}},
+        {"rows": {"a": {"patch": [{"select": "**/f[use=attention@1]", "set": {"params.x": 1}}]}}},
         "N04",
         "/rows/a/patch/0/set/params.x",
     ),

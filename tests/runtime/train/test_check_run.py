@@ -167,7 +167,7 @@ def test_fusing_cannot_be_left_out_where_no_loss_can_be_fused(toy_run: Maker) ->
 
 
 def test_unpadding_may_be_left_out_where_padding_stays(toy_run: Maker) -> None:
-    """So a run of format 2 with "padding": "padded" is still valid for a model with experts."""
+    """A pass that would change nothing can be left out."""
     experts = {"spec": "moe-transformer", "params": {}}
     file = str(shipped_names("objectives")["translation"])
     graph = graph_of(load(file, {"model": experts}))

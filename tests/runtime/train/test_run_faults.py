@@ -15,7 +15,7 @@ from weft.specs.findings import SpecError
 FAULTS = json.loads(Path(__file__).with_name("run_faults.json").read_text(encoding="utf-8"))
 TEXT = {"type": "text", "tokenizer": "tokenizer"}
 RUN: dict[str, Any] = {
-    "format": 3,
+    "format": 1,
     "name": "toy",
     "objective": "translation",
     "params": {
@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "data/empty.src").touch()
     for name in ("spec.json", "state.json", "weights.safetensors"):
         (made / "ck" / name).write_text("{}")
-    run = {"format": 3, "tokenizers": {"tokenizer": {"type": "bpe", "vocab_size": 50}}}
+    run = {"format": 1, "tokenizers": {"tokenizer": {"type": "bpe", "vocab_size": 50}}}
     (made / "ck/run.json").write_text(json.dumps(run))
     return made
 

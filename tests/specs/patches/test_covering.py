@@ -21,7 +21,7 @@ FEED_FORWARD = ["encoder.*.feed_forward", "decoder.*.feed_forward"]
     [
         (["head"], ["head"]),
         ([*ATTENTION, *FEED_FORWARD], ["**[use=sublayer@1]"]),
-        ([f"{path}/f" for path in ATTENTION], ["**/f[use=attention@2]"]),
+        ([f"{path}/f" for path in ATTENTION], ["**/f[use=attention@1]"]),
         (ATTENTION[:2], ["**.self_attention"]),
         (ATTENTION[1:], ["decoder.*.*_attention"]),
         (FEED_FORWARD, ["**.feed_forward"]),

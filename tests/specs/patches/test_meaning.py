@@ -19,7 +19,7 @@ MAP = {"use": "linear@1", "params": {"d_out": 4}, "fill": {"f": {"use": "relu@1"
 PORTS = {"inputs": {"x": "f[B 4]"}, "outputs": {"x": "a.y"}}
 STACK = {"carry": ["x"], "in": {"x": "x"}}
 ROOT: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "root",
     "axes": {"B": "batch"},
     "inputs": {"x": "f[B 4]"},
@@ -122,7 +122,7 @@ def test_patches_change_what_they_select_and_nothing_else(written: list[dict[str
     Two patches that set the same key of a record conflict, and a selection without a match is
     empty; there is no other reason for an error.
     """
-    child = {"format": 2, "extends": "root", "name": "child", "patch": written}
+    child = {"format": 1, "extends": "root", "name": "child", "patch": written}
     wanted: dict[str, dict[str, str]] = {}
     empty, clash = set[int](), False
     for index, patch in enumerate(written):

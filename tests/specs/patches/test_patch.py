@@ -36,7 +36,7 @@ def node(reads: str, **keys: Any) -> dict[str, Any]:
 
 PORTS = {"inputs": {"x": "f[B 4]"}, "outputs": {"x": "second.y"}}
 ROOT: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "root",
     "axes": {"B": "batch"},
     "inputs": {"x": "f[B 4]"},
@@ -63,7 +63,7 @@ ROOT: dict[str, Any] = {
 
 def child(*patches: dict[str, Any], **keys: Any) -> tuple[dict[str, Any], Origins]:
     """Return the merged value of a child, and its origins."""
-    written = {"format": 2, "extends": "root", "name": "child", "patch": [*patches], **keys}
+    written = {"format": 1, "extends": "root", "name": "child", "patch": [*patches], **keys}
     before = copy.deepcopy(ROOT)
     value, origins = extended(ROOT, Origins(("root.json", "")), written, "child.json")
     assert before == ROOT, "the parent was written on"
@@ -138,7 +138,7 @@ def test_an_output_with_the_name_of_a_removed_node_is_rewired_too() -> None:
     """Outputs and nodes have separate names."""
     base = {**ROOT, "outputs": {"last": "last.y"}}
     patch = {"select": "last", "remove": True, "through": "x"}
-    value = {"format": 2, "name": "c", "extends": "root", "patch": [patch]}
+    value = {"format": 1, "name": "c", "extends": "root", "patch": [patch]}
 
     made, _ = extended(base, Origins(("root.json", "")), value, "child.json")
 
@@ -291,7 +291,7 @@ def test_a_split_copy_can_be_patched_by_a_grandchild() -> None:
     """By its number, or together with the other copies."""
     once = merged(put("many.4.first", False, "params.bias"))
     origins = Origins(("child.json", ""))
-    written = {"format": 2, "extends": "child", "name": "leaf"}
+    written = {"format": 1, "extends": "child", "name": "leaf"}
     both = {"select": "many.*.second", "expect": 2, "set": {"params.bias": False}}
     value, _ = extended(once, origins, {**written, "patch": [both]}, "leaf.json")
 
@@ -320,7 +320,7 @@ def test_params_are_removed_through_the_spec_itself() -> None:
         {**ROOT, "params": {"a": 1, "b": 2}},
         Origins(("root.json", "")),
         {
-            "format": 2,
+            "format": 1,
             "extends": "root",
             "name": "child",
             "patch": [{"select": "/", "remove": ["params.a"]}],
@@ -377,7 +377,7 @@ def test_origins_of_a_grandchild_lead_through_the_chain() -> None:
     """A copied value has the origin of the original; an overwritten value, that of the patch."""
     value, origins = child(put("many.*.first", 5), put("**.stack.*.first", 6))
     written = {
-        "format": 2,
+        "format": 1,
         "extends": "child",
         "name": "leaf",
         "patch": [put("many.2.second"), put("left.stack.*.first", {"d_out": 9}, "params")],
@@ -650,7 +650,7 @@ PATCHES = [
 @given(st.randoms())
 def test_the_order_of_keys_does_not_count(random: random.Random) -> None:
     """The canonical form of a patched spec is the same, including names of split templates."""
-    written = {"format": 2, "extends": "base", "name": "child", "patch": PATCHES}
+    written = {"format": 1, "extends": "base", "name": "child", "patch": PATCHES}
 
     def full(base: Any, child: Any) -> dict[str, Any]:
         value, _ = extended(base, Origins(("base.json", "")), child, "child.json")
@@ -666,7 +666,7 @@ def test_too_many_patches_and_too_much_written_are_refused(
     assert only(*[put("last", 1, f"params.p{i}") for i in range(257)])[0] == "X08"
 
     nodes = {f"n{i}": node("x") for i in range(2000)}
-    written = {"format": 2, "extends": "root", "name": "child", "patch": [put("*", "x" * 10**5)]}
+    written = {"format": 1, "extends": "root", "name": "child", "patch": [put("*", "x" * 10**5)]}
 
     def take_in() -> None:
         with pytest.raises(SpecError) as error:
@@ -685,7 +685,7 @@ def test_exceptions_equal_to_the_new_template_are_removed() -> None:
         "nodes": {**ROOT["nodes"], "many": many},
     }
     patch = {"select": "many.0.first", "set": {"params.bias": False}}
-    value = {"format": 2, "name": "c", "extends": "root", "patch": [patch]}
+    value = {"format": 1, "name": "c", "extends": "root", "patch": [patch]}
 
     made, _ = extended(base, Origins(("root.json", "")), value, "child.json")
 
@@ -712,7 +712,7 @@ def test_a_use_that_is_not_selected_stays_in_slots_and_choices_too(use: str) -> 
         "nodes": nodes,
     }
     patch = {"select": "many.*.first", "set": {"params.bias": False}}
-    value = {"format": 2, "name": "c", "extends": "root", "patch": [patch]}
+    value = {"format": 1, "name": "c", "extends": "root", "patch": [patch]}
 
     made, _ = extended(base, Origins(("root.json", "")), value, "child.json")
 
@@ -727,7 +727,7 @@ def test_a_repeat_that_is_too_large_is_not_written_out(tmp_path: Path) -> None:
     layer = {"inputs": {"x": "f[B T 4]"}, "outputs": {"x": "x"}, "nodes": {}}
     stack = {"repeat": 10**12, "block": "one", "instead": {"::2": "two"}, "carry": ["x"]}
     parent = {
-        "format": 2,
+        "format": 1,
         "name": "parent",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 4]"},
@@ -736,7 +736,7 @@ def test_a_repeat_that_is_too_large_is_not_written_out(tmp_path: Path) -> None:
         "nodes": {"stack": {**stack, "in": {"x": "x"}}},
     }
     child = {
-        "format": 2,
+        "format": 1,
         "name": "child",
         "extends": "parent",
         "patch": [{"select": "stack", "set": {"repeat": 3}}],

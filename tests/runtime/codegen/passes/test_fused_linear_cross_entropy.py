@@ -51,7 +51,7 @@ def test_a_fused_loss_has_the_value_and_the_gradients_of_the_plain_one() -> None
 
 
 FLAT = {
-    "format": 2,
+    "format": 1,
     "name": "flat",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"x": "f[B T 6]", "first": "ids:9[B T]", "second": "ids:9[B T]"},

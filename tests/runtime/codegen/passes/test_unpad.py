@@ -197,7 +197,7 @@ def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
     signature = block.signature(block.params(**block.example), frozenset(block.example_inputs))
     wires = {port: port for port in block.example_inputs}
     form = {
-        "format": 2,
+        "format": 1,
         "name": "alone",
         "axes": {"B": "batch", "T": "time"},
         "inputs": dict(block.example_inputs),
@@ -313,7 +313,7 @@ def test_checkpointed_layers_get_the_same_unpadded_rows() -> None:
     plan = plan_unpad(made)
     inputs, mask = batch_of("transformer-base", plan)
     unpadded = unpad(made)
-    selections = ["encoder.*", "**/f[use=attention@2]"]
+    selections = ["encoder.*", "**/f[use=attention@1]"]
     plain, again = models_of(unpadded, checkpoint_activations(unpadded, selections))
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)

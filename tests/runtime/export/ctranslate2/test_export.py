@@ -71,7 +71,7 @@ def test_the_engine_agrees_with_the_model(checkpoint_of: Make, tmp_path: Path, n
             {"fill.position": {"use": "relative_keys@1", "params": {"reach": 3}}},
         ),
         ("llama", {}, "**.self_attention/f", {"fill.position": {"use": "alibi@1"}}),
-        ("transformer-base", {}, "**/f[use=attention@2]", {"params.key_bias": False}),
+        ("transformer-base", {}, "**/f[use=attention@1]", {"params.key_bias": False}),
     ],
     ids=["post-with-final-norm", "kv-heads-differ", "relative-keys", "alibi", "no-key-bias"],
 )

@@ -87,10 +87,10 @@ def test_a_refusal_suggests_a_swap() -> None:
     message = refused("linear-transformer")
 
     assert (
-        "weft swap SPEC '**/f[use=linear_attention@1]' --use attention@2 --set heads=8" in message
+        "weft swap SPEC '**/f[use=linear_attention@1]' --use attention@1 --set heads=8" in message
     )
     spec = weft.load("linear-transformer")
-    swapped = spec.swap("**/f[use=linear_attention@1]", "attention@2", heads=8)
+    swapped = spec.swap("**/f[use=linear_attention@1]", "attention@1", heads=8)
     graph = graph_of(swapped)
     stacks = read_stacks(graph, Refusals(graph, "the engine"))
     assert len(stacks.decoder.layers) == 6

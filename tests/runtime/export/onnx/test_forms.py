@@ -35,7 +35,7 @@ def graph_of_block(use: str, **params: Any) -> Graph:
         port.name for port in block.signature(block.params(**params), frozenset(wires)).outputs
     ]
     spec = {
-        "format": 2,
+        "format": 1,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 6]", "mask": "mask[B T]"},

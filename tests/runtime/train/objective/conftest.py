@@ -33,7 +33,7 @@ READ = {"source": "source", "source_mask": "source_mask.y", "target": "shifted.y
 def pairs_objective(nodes: dict[str, Any], outputs: dict[str, str], **more: Any) -> dict[str, Any]:
     """Return an objective on pairs of sentences, with the model of translation."""
     return {
-        "format": 2,
+        "format": 1,
         "name": "toy-objective",
         "doc": "An objective of the tests.",
         "params": {"model": {"spec": "transformer-tiny"}, "source_vocab": 40, "vocab": 40},
@@ -105,7 +105,7 @@ TWO_LOSSES = pairs_objective(
 )
 """Translation, and a language model of the source, whose sentences have other lengths."""
 MASKED = {
-    "format": 2,
+    "format": 1,
     "name": "masked-toy",
     "doc": "A masked language model.",
     "params": {"model": {"spec": "gpt2"}, "vocab": 40},
@@ -143,7 +143,7 @@ def write_run(folder: Path, objective: str | dict[str, Any], **changes: Any) -> 
         objective = "objective.json"
     columns = changes.pop("columns", {"source": "src", "target": "tgt"})
     run = {
-        "format": 3,
+        "format": 1,
         "name": "toy",
         "objective": objective,
         "params": {"model": MODEL},

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 WIDTH = 8
 MODEL: dict[str, Any] = {
-    "format": 2,
+    "format": 1,
     "name": "halves",
     "params": {"vocab": 20},
     "axes": {"B": "batch", "S": "time", "T": "time"},
@@ -36,12 +36,12 @@ MODEL: dict[str, Any] = {
         },
         "written": {"use": "embedding@1", "in": {"ids": "target"}, "params": {"d_model": WIDTH}},
         "before": {
-            "use": "attention@2",
+            "use": "attention@1",
             "in": {"x": "written.y"},
             "params": {"heads": 2, "causal": True},
         },
         "read": {
-            "use": "attention@2",
+            "use": "attention@1",
             "in": {"x": "before.y", "memory": "halved.y", "mask": "halved.mask"},
             "params": {"heads": 2},
         },
@@ -62,7 +62,7 @@ def run_in(folder: Path) -> Path:
         write_toy(folder, lines, len(name), name)
     text = {"type": "text", "tokenizer": "words"}
     run = {
-        "format": 3,
+        "format": 1,
         "name": "halves",
         "objective": "pairs.json",
         "data": {

@@ -77,7 +77,7 @@ def objective_run(root: Path, kind: Kind, decoder: str, **changes: Any) -> Run:
     if kind.linearization == "top_down":
         symbols |= {"spelling": "words", "only": "brackets"}
     value: dict[str, Any] = {
-        "format": 3,
+        "format": 1,
         "name": "toy",
         "objective": kind.objective,
         "params": {"model": {"spec": kind.spec, "params": {**kind.params, **kind.sizes}}},

@@ -130,7 +130,7 @@ def run_of(objective: str, data: Path, **changes: Any) -> Run:
     """Return a small run of an objective; keyword arguments replace top-level keys."""
     kind, params, _ = CASES[objective]
     value = {
-        "format": 3,
+        "format": 1,
         "name": objective,
         "objective": objective,
         "params": params,

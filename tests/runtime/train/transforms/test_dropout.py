@@ -14,7 +14,7 @@ SPECS = {
     "every row of a residual path": {"use": "sublayer@1", "params": {"drop_path": 0.5}},
     "the weights of attention": {
         "use": "sublayer@1",
-        "fill": {"f": {"use": "attention@2", "params": {"heads": 2, "dropout": 0.5}}},
+        "fill": {"f": {"use": "attention@1", "params": {"heads": 2, "dropout": 0.5}}},
     },
     "a layer inside a block": {
         "use": "sublayer@1",
@@ -30,7 +30,7 @@ def test_dropout_is_switched_off_and_on_again(tmp_path: Path, node: dict[str, ob
     fill = {"fill": {"f": {"use": "linear@1", "params": {"d_out": 8}}}}
     node = {**(fill if node["use"] == "sublayer@1" else {}), **node, "in": {"x": "x"}}
     value = {
-        "format": 2,
+        "format": 1,
         "name": "drops",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 CLASSIFIER = {
-    "format": 2,
+    "format": 1,
     "name": "classifier",
     "params": {"vocab": 100, "classes": 2, "d_model": 16},
     "axes": {"B": "batch", "T": "time"},
@@ -27,7 +27,7 @@ CLASSIFIER = {
     "outputs": {"logits": "head.y"},
 }
 CLASSIFY = {
-    "format": 2,
+    "format": 1,
     "name": "classify",
     "params": {"model": {"spec": "classifier.json"}, "vocab": 100, "classes": 2},
     "axes": {"B": "batch", "T": "time"},
@@ -47,7 +47,7 @@ CLASSIFY = {
     "deploy": "model",
 }
 RUN: dict[str, Any] = {
-    "format": 3,
+    "format": 1,
     "name": "languages",
     "objective": "classify.json",
     "data": {
