@@ -15,8 +15,8 @@ FUZZ_FILES ?= 20000
 TESTS := not slow and not gpu and not rehearsal and not studio
 FAST := $(TESTS) and not integration and not parity
 # Other tests compute nothing, or only what these do.
-CAPPED := tests/blocks tests/runtime \
-  $(patsubst %,--ignore=tests/runtime/%,data importing language metrics spec studio study)
+CAPPED := tests/blocks tests/runtime $(patsubst %,--ignore=tests/runtime/%,data metrics spec) \
+  $(addprefix tests/extensions/,interop/export parsing/decode serve)
 # CI does not run these, so mypy looks for calls and attributes that no longer exist.
 RARELY_RUN := benchmarks examples tests/gpu tests/rehearsal tools
 UNTYPED := arg-type import-not-found import-untyped misc no-any-return no-untyped-call no-untyped-def \
@@ -92,8 +92,8 @@ rehearsal-budgets: ## rewrite tests/rehearsal/budgets.json; then read the diff
 test-export: $(READY) ## run exported models in other engines: minutes; installs the extras 'ctranslate2' and 'onnx'
 	@$(BIN)/python -c 'import ctranslate2, onnx, onnxruntime, onnxscript' 2>/dev/null || \
 	  $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[ctranslate2,onnx]'
-	@$(BIN)/pytest -n 2 --dist worksteal tests/runtime/export --ignore=tests/runtime/export/eject \
-	  --ignore=tests/runtime/export/test_huggingface.py $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 2 --dist worksteal tests/extensions/interop/export --ignore=tests/extensions/interop/export/eject \
+	  --ignore=tests/extensions/interop/export/test_huggingface.py $(PYTEST_ARGS)
 
 test-lowest: ## run the tests with the lowest version of each dependency, in .venv-lowest
 	@test -x .venv-lowest/bin/python || $(or $(PYTHON),python3.11) -m venv .venv-lowest

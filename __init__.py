@@ -27,6 +27,31 @@ if TYPE_CHECKING:
     from .blocks.kernels.decode_state import Capacity as Capacity
     from .blocks.kernels.decode_state import State as State
     from .blocks.params import Params as Params
+    from .extensions.interop.export.ctranslate2.export import Checked as Checked
+    from .extensions.interop.export.eject.eject import Ejected as Ejected
+    from .extensions.interop.export.eject.eject import eject as eject
+    from .extensions.interop.export.export import export as export
+    from .extensions.interop.export.huggingface.adapter import CheckedAdapter as CheckedAdapter
+    from .extensions.interop.export.huggingface.export import (
+        CheckedHuggingFace as CheckedHuggingFace,
+    )
+    from .extensions.interop.export.huggingface.fit import Fit as Fit
+    from .extensions.interop.export.huggingface.fit import fits as fits
+    from .extensions.interop.export.onnx.export import CheckedOnnx as CheckedOnnx
+    from .extensions.interop.importing.hf import Imported as Imported
+    from .extensions.interop.importing.hf import import_hf as import_hf
+    from .extensions.parsing.decode.parse import Parse as Parse
+    from .extensions.study.comparing.compare import Comparison as Comparison
+    from .extensions.study.distilling import Distilled as Distilled
+    from .extensions.study.distilling import distill as distill
+    from .extensions.study.records import StudyJob as StudyJob
+    from .extensions.study.records import StudyPlan as StudyPlan
+    from .extensions.study.records import StudyReport as StudyReport
+    from .extensions.study.records import StudyRow as StudyRow
+    from .extensions.study.records import StudyScore as StudyScore
+    from .extensions.study.records import StudySearch as StudySearch
+    from .extensions.study.searching.trials import StudyTrial as StudyTrial
+    from .extensions.study.study import Study as Study
     from .graphs.ir.block_type import BlockType as BlockType
     from .graphs.ir.block_type import Port as Port
     from .graphs.ir.block_type import Signature as Signature
@@ -44,22 +69,9 @@ if TYPE_CHECKING:
     from .runtime.compile.torch_compile import compile_model as compile  # noqa: A004
     from .runtime.decode.decode import SpecialTokens as SpecialTokens
     from .runtime.decode.generate import Continuation as Continuation
-    from .runtime.decode.parsing.parse import Parse as Parse
     from .runtime.decode.score import Scored as Scored
     from .runtime.decode.settings import Hypothesis as Hypothesis
     from .runtime.decode.translate import TranslationRequest as TranslationRequest
-    from .runtime.export.ctranslate2.export import Checked as Checked
-    from .runtime.export.eject.eject import Ejected as Ejected
-    from .runtime.export.eject.eject import eject as eject
-    from .runtime.export.export import export as export
-    from .runtime.export.huggingface.adapter import CheckedAdapter as CheckedAdapter
-    from .runtime.export.huggingface.export import CheckedHuggingFace as CheckedHuggingFace
-    from .runtime.export.huggingface.fit import Fit as Fit
-    from .runtime.export.huggingface.fit import fits as fits
-    from .runtime.export.onnx.export import CheckedOnnx as CheckedOnnx
-    from .runtime.importing.hf import Imported as Imported
-    from .runtime.importing.hf import import_hf as import_hf
-    from .runtime.metrics.comparing.compare import Comparison as Comparison
     from .runtime.model.model import Adapted as Adapted
     from .runtime.model.model import Model as Model
     from .runtime.model.opening import open_folder as open  # noqa: A004
@@ -77,16 +89,6 @@ if TYPE_CHECKING:
     from .runtime.spec.views import Drawing as Drawing
     from .runtime.spec.views import diff as diff
     from .runtime.spec.views import draw as draw
-    from .runtime.study.distilling import Distilled as Distilled
-    from .runtime.study.distilling import distill as distill
-    from .runtime.study.records import StudyJob as StudyJob
-    from .runtime.study.records import StudyPlan as StudyPlan
-    from .runtime.study.records import StudyReport as StudyReport
-    from .runtime.study.records import StudyRow as StudyRow
-    from .runtime.study.records import StudyScore as StudyScore
-    from .runtime.study.records import StudySearch as StudySearch
-    from .runtime.study.searching.trials import StudyTrial as StudyTrial
-    from .runtime.study.study import Study as Study
     from .runtime.train.context import Listener as Listener
     from .runtime.train.context import Progress as Progress
     from .runtime.train.context import Result as Result
@@ -179,28 +181,28 @@ _HOMES = {
     "AttentionMaps": "runtime.analysis.attention_weights",
     "BlockType": "graphs.ir.block_type",
     "Capacity": "blocks.kernels.decode_state",
-    "Checked": "runtime.export.ctranslate2.export",
-    "CheckedAdapter": "runtime.export.huggingface.adapter",
-    "CheckedHuggingFace": "runtime.export.huggingface.export",
-    "CheckedOnnx": "runtime.export.onnx.export",
-    "Comparison": "runtime.metrics.comparing.compare",
+    "Checked": "extensions.interop.export.ctranslate2.export",
+    "CheckedAdapter": "extensions.interop.export.huggingface.adapter",
+    "CheckedHuggingFace": "extensions.interop.export.huggingface.export",
+    "CheckedOnnx": "extensions.interop.export.onnx.export",
+    "Comparison": "extensions.study.comparing.compare",
     "CompileReport": "runtime.compile.torch_compile",
     "Continuation": "runtime.decode.generate",
     "Diff": "runtime.spec.views",
-    "Distilled": "runtime.study.distilling",
+    "Distilled": "extensions.study.distilling",
     "Drawing": "runtime.spec.views",
-    "Ejected": "runtime.export.eject.eject",
+    "Ejected": "extensions.interop.export.eject.eject",
     "Finding": "specs.findings",
     "Findings": "runtime.spec.findings",
-    "Fit": "runtime.export.huggingface.fit",
+    "Fit": "extensions.interop.export.huggingface.fit",
     "Graph": "graphs.ir.graph",
     "Hypothesis": "runtime.decode.settings",
-    "Imported": "runtime.importing.hf",
+    "Imported": "extensions.interop.importing.hf",
     "InputError": "specs.findings",
     "Listener": "runtime.train.context",
     "Model": "runtime.model.model",
     "Params": "blocks.params",
-    "Parse": "runtime.decode.parsing.parse",
+    "Parse": "extensions.parsing.decode.parse",
     "Port": "graphs.ir.block_type",
     "Progress": "runtime.train.context",
     "Proof": "runtime.prove.report",
@@ -214,14 +216,14 @@ _HOMES = {
     "SpecialTokens": "runtime.decode.decode",
     "State": "blocks.kernels.decode_state",
     "StateTensor": "graphs.ir.state_tensor",
-    "Study": "runtime.study.study",
-    "StudyJob": "runtime.study.records",
-    "StudyPlan": "runtime.study.records",
-    "StudyReport": "runtime.study.records",
-    "StudyRow": "runtime.study.records",
-    "StudyScore": "runtime.study.records",
-    "StudySearch": "runtime.study.records",
-    "StudyTrial": "runtime.study.searching.trials",
+    "Study": "extensions.study.study",
+    "StudyJob": "extensions.study.records",
+    "StudyPlan": "extensions.study.records",
+    "StudyReport": "extensions.study.records",
+    "StudyRow": "extensions.study.records",
+    "StudyScore": "extensions.study.records",
+    "StudySearch": "extensions.study.records",
+    "StudyTrial": "extensions.study.searching.trials",
     "TranslationRequest": "runtime.decode.translate",
     "UnpadPlan": "graphs.ir.execution",
     "WeftError": "specs.findings",
@@ -231,14 +233,14 @@ _HOMES = {
     "checkpoint_activations": "runtime.spec.passes",
     "compile": "runtime.compile.torch_compile:compile_model",
     "diff": "runtime.spec.views",
-    "distill": "runtime.study.distilling",
+    "distill": "extensions.study.distilling",
     "draw": "runtime.spec.views",
-    "eject": "runtime.export.eject.eject",
+    "eject": "extensions.interop.export.eject.eject",
     "example_inputs": "runtime.codegen.examples",
-    "export": "runtime.export.export",
-    "fits": "runtime.export.huggingface.fit",
+    "export": "extensions.interop.export.export",
+    "fits": "extensions.interop.export.huggingface.fit",
     "fuse_losses": "runtime.spec.passes",
-    "import_hf": "runtime.importing.hf",
+    "import_hf": "extensions.interop.importing.hf",
     "load": "runtime.spec.spec",
     "open": "runtime.model.opening:open_folder",
     "port": "graphs.ir.block_type",

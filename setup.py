@@ -1,8 +1,8 @@
 """Make the links of README.md absolute in the description that PyPI shows.
 
 PyPI has none of the repository's files, so relative links and pictures would be broken there.  In
-the description they lead to the files of the release's tag.  All other settings are in
-pyproject.toml.
+the description they lead to the files of the release's tag.  The root is the package `weft`, whose
+folders are found here.  All other settings are in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ import re
 import tomllib
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
+PACKAGES = [
+    pattern
+    for folder in ("specs", "graphs", "blocks", "runtime", "extensions", "examples")
+    for pattern in (folder, f"{folder}.*")
+]
 ROOT = Path(__file__).parent
 PICTURE = re.compile(r'(!\[[^\]]*\]\(|<img src=")(?!https?:)([^")\s]+)')
 LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)\s]+)")
@@ -34,6 +39,7 @@ def description(text: str, repository: str, tag: str) -> str:
 if __name__ == "__main__":
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     setup(
+        packages=["weft", *(f"weft.{name}" for name in find_packages(include=PACKAGES))],
         script_name="setup.py",  # so that it is not installed with the root package
         long_description=description(
             (ROOT / "README.md").read_text(encoding="utf-8"),

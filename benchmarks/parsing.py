@@ -32,10 +32,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from weft.runtime.data.treebank.reader import read_file
-from weft.runtime.data.treebank.trees import Leaf, Tree, read_all
-from weft.runtime.metrics.evalb import COLLINS, score
-from weft.runtime.metrics.parsing import measure
+from weft.extensions.parsing.metrics.evalb import COLLINS, score
+from weft.extensions.parsing.metrics.metric import measure
+from weft.extensions.parsing.trees.reader import read_file
+from weft.extensions.parsing.trees.trees import Leaf, Tree, read_all
 from weft.runtime.model.opening import open_model
 
 CONCRF: dict[str, Any] = {

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from check import written_out
-from weft.runtime.studio.files import opened
-from weft.runtime.studio.server import tune_collector
-from weft.runtime.studio.session import Session
+from weft.extensions.editor.studio.files import opened
+from weft.extensions.editor.studio.server import tune_collector
+from weft.extensions.editor.studio.session import Session
 from weft.specs.reader import SHIPPED
 
 ROUNDS = 15

@@ -15,7 +15,7 @@ from typer.main import get_command
 from weft.runtime.cli.main import app, load_commands
 from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
 from weft.runtime.data.readers.settings import Split
-from weft.runtime.predict.registry import PREDICTORS
+from weft.runtime.decode.predictors.registry import PREDICTORS
 from weft.runtime.train.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +82,7 @@ def test_every_file_of_the_code_exists() -> None:
     for page in PAGES:
         if page.name in HISTORY:
             continue
-        folders = "specs|graphs|blocks|runtime|tests|tools|benchmarks|examples|studio"
-        named = re.findall(rf"\b(?:{folders})/[a-z0-9_/]+\.py\b", page.read_text(encoding="utf-8"))
+        folders = "specs|graphs|blocks|runtime|extensions|tests|tools|benchmarks|examples|studio"
+        path = rf"(?<![\w/])(?:{folders})/[a-z0-9_/]+\.py\b"
+        named = re.findall(path, page.read_text(encoding="utf-8"))
         assert {*named} <= known, page.name

@@ -40,9 +40,9 @@ ALLOWED = {
     "runtime/train/transforms/dropout.py: attribute": "probabilities that change during a run",
     # Copies.
     "runtime/codegen/plugin_trial.py: copy": "tries a plug-in's module without changing it",
-    "runtime/study/planning/base.py: copy": "JSON",
+    "extensions/study/planning/base.py: copy": "JSON",
     "runtime/train/check_run.py: copy": "JSON",
-    "runtime/study/running/jobs.py: copy": "JSON",
+    "extensions/study/running/jobs.py: copy": "JSON",
     # Settings and tables of the process.
     "blocks/kernels/decoding/prepacked.py: table": "finds a matrix by the number in a graph",
     "blocks/registry.py: table": "plug-in blocks that were found to be valid",

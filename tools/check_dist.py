@@ -37,6 +37,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("serve", "demo", "studio", "lsp")
 """Extras to install, where the distribution has them."""
+FOLDERS = ("specs", "graphs", "blocks", "runtime", "extensions")
+"""Folders of the package."""
 NOT_INSTALLED = ("tests", "docs", "tools", "benchmarks", "editors", ".ci", ".github", "setup.py")
 """What a wheel must not contain of the checkout."""
 SOURCE_ONLY = (
@@ -149,13 +151,14 @@ def check_contents(wheel: Path, source: Path) -> None:
         installed = {n.removeprefix("weft/") for n in opened.namelist() if n.startswith("weft/")}
     with tarfile.open(source) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    listed = _project()["tool"]["setuptools"]["packages"]
-    packages = {ROOT.joinpath(*name.split(".")[1:]) for name in listed}
+    packages = {ROOT, ROOT / "examples"} | {
+        path.parent for folder in FOLDERS for path in (ROOT / folder).rglob("__init__.py")
+    }
     page = ROOT / "docs" / "errors.md"  # which `weft check --explain` prints
     found = {ROOT / "py.typed", page} | {
         path for folder in packages for path in folder.glob("*.py")
     }
-    for folder in ("specs", "graphs", "runtime"):
+    for folder in FOLDERS:
         for ending in ("*.json", "*.html", "*.js", "*.css"):
             found |= {*(ROOT / folder).rglob(ending)}
     wanted = {str(path.relative_to(ROOT)) for path in found} - {"setup.py"}

@@ -115,10 +115,10 @@ def patch(folder: Path) -> None:
 def studio(folder: Path) -> None:
     """Insert a block in the studio, and save the result as a variant."""
     from starlette.testclient import TestClient  # noqa: PLC0415
-    from weft.runtime.studio.app import make_app  # noqa: PLC0415
-    from weft.runtime.studio.files import opened  # noqa: PLC0415
-    from weft.runtime.studio.server import tune_collector  # noqa: PLC0415
-    from weft.runtime.studio.session import Session  # noqa: PLC0415
+    from weft.extensions.editor.studio.app import make_app  # noqa: PLC0415
+    from weft.extensions.editor.studio.files import opened  # noqa: PLC0415
+    from weft.extensions.editor.studio.server import tune_collector  # noqa: PLC0415
+    from weft.extensions.editor.studio.session import Session  # noqa: PLC0415
 
     tune_collector()
     port, token = 8080, "t" * 32
@@ -178,7 +178,7 @@ def walked(journey: Callable[[Path], None], folder: Path) -> tuple[list[str], li
         threading.setprofile(None)
     files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
     loaded = {file.removeprefix(root) for file in files if file.startswith(root)}
-    ours = ("specs/", "graphs/", "blocks/", "runtime/", "__init__.py")
+    ours = ("specs/", "graphs/", "blocks/", "runtime/", "extensions/", "__init__.py")
     counted = [f for f in sorted(loaded) if f.startswith(ours) and not f.endswith("/__init__.py")]
     return [file for file in entered if file in counted], counted
 

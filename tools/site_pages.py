@@ -25,9 +25,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from weft.blocks.registry import registry
+from weft.extensions.editor.language.hover import about_block
+from weft.extensions.editor.language.schemas import schema_of
 from weft.graphs.json_schema import as_text
-from weft.runtime.language.hover import about_block
-from weft.runtime.language.schemas import schema_of
 
 ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = "https://github.com/weft-ml/weft/blob/main/"

@@ -47,9 +47,9 @@ from .predicting import (
 )
 
 if TYPE_CHECKING:
-    from ..data.treebank.trees import Tree
-    from ..decode.parsing.parse import Parse
-    from ..metrics.parsing import Measured
+    from ...extensions.parsing.decode.parse import Parse
+    from ...extensions.parsing.metrics.metric import Measured
+    from ...extensions.parsing.trees.trees import Tree
     from ..model.model import Model
 
 _PARSERS = "Parsers"
@@ -183,8 +183,8 @@ def _parsers(
     json_: bool,  # noqa: FBT001 - private
 ) -> list[dict[str, Any]]:
     """Parse each test set, print EVALB's report unless JSON is wanted, and return the reports."""
-    from ..metrics.evalb import COLLINS, read_settings
-    from ..metrics.parsing import measure
+    from ...extensions.parsing.metrics.evalb import COLLINS, read_settings
+    from ...extensions.parsing.metrics.metric import measure
 
     settings = COLLINS
     if prm is not None:
@@ -210,8 +210,8 @@ def _warn(number: int, problem: str) -> None:
 
 
 def _report(name: str, found: Measured, *, every: bool) -> str:
-    from ..metrics.evalb_report import report, summaries
-    from ..metrics.parsing import rows
+    from ...extensions.parsing.metrics.evalb_report import report, summaries
+    from ...extensions.parsing.metrics.metric import rows
 
     text = report(found.scores) if every else summaries(found.scores)
     return "\n".join((name, text, *rows(found.as_json()), ""))
@@ -229,8 +229,8 @@ def _banks(
     Raises:
         InputError: no test set has that name, or its trees cannot be read.
     """
-    from ..data.treebank.reader import read_bank
-    from ..metrics.parsing import trees_of
+    from ...extensions.parsing.metrics.metric import trees_of
+    from ...extensions.parsing.trees.reader import read_bank
 
     answering = model.answering
     if trees:

@@ -8,36 +8,33 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from .common.command import EXIT_CODES, app
+from ...specs.findings import InputError
+from ..system.commands import added_commands, load
+from .common import terminal
+from .common.command import EXIT_CODES, PANELS, app
 
 COMMANDS = {
     "specs.checking": ("check",),
     "specs.showing": ("show",),
     "specs.specs": ("expand", "draw", "list", "blocks", "prove"),
-    "specs.studio": ("studio",),
     "specs.language": ("diff", "swap", "schema"),
     "cost": ("cost",),
-    "specs.editors": ("lsp",),
     "training": ("demo", "prepare", "train"),
-    "studies.study": ("study",),
-    "studies.comparing": ("compare",),
-    "studies.distilling": ("distill",),
     "predicting": ("predict",),
     "decoding": ("translate", "score", "generate"),
     "evaluation": ("evaluate", "attend"),
     "shortlists": ("shortlist",),
-    "parsing": ("parse", "trees", "score-trees"),
-    "checkpoints": ("average", "import", "prune", "merge"),
-    "exporting": ("export", "fits", "eject"),
-    "serving": ("serve",),
+    "checkpoints": ("average", "prune", "merge"),
 }
 """Module of this folder to the commands that it registers, in the order of the help.
 
-A command line that begins with a command imports only the module of that command.
+A command line that begins with a command imports only the module of that command.  Extensions and
+installed packages add commands through the entry-point group `weft.commands`; after those of each
+panel, the help lists theirs by name.
 """
 _TOUR = f"""Start here:
 
@@ -76,17 +73,34 @@ def weft(
         print(context.get_help())
 
 
-def load_commands(wanted: str = "") -> list[str]:
-    """Register one command, or all if there is none of that name, and return their names."""
-    modules = [module for module, names in COMMANDS.items() if wanted in names] or COMMANDS
-    for module in modules:
-        importlib.import_module(f".{module}", __package__)
-    order = [name for names in COMMANDS.values() for name in names]
-    app.registered_commands.sort(key=lambda one: order.index(str(one.name)))
-    app.registered_groups.sort(key=lambda one: order.index(str(one.name)))
-    names = [str(one.name) for one in app.registered_commands]
-    names += [str(one.name) for one in app.registered_groups]
-    return sorted(names, key=order.index)
+def load_commands(name: str = "") -> list[str]:
+    """Register one command, or all if there is none of that name, and return their names.
+
+    Raises:
+        InputError: the command of an installed package has the name of another one, or cannot be
+            imported.
+    """
+    order = [command for commands in COMMANDS.values() for command in commands]
+    added = added_commands(order)
+    if name in added:
+        load(added[name])
+    else:
+        modules = [module for module, names in COMMANDS.items() if name in names]
+        for module in modules or COMMANDS:
+            importlib.import_module(f".{module}", __package__)
+        for point in () if modules else added.values():
+            load(point)
+    order += added
+
+    def rank(entry: Any) -> tuple[int, int]:
+        panel = str(entry.rich_help_panel)
+        at = PANELS.index(panel) if panel in PANELS else len(PANELS)
+        return at, order.index(str(entry.name))
+
+    app.registered_commands.sort(key=rank)
+    app.registered_groups.sort(key=rank)
+    entries: list[Any] = [*app.registered_commands, *app.registered_groups]
+    return [str(entry.name) for entry in sorted(entries, key=rank)]
 
 
 def _open_streams() -> None:
@@ -105,9 +119,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _open_streams()
     words = sys.argv[1:] if arguments is None else list(arguments)
-    load_commands(words[0] if words else "")
     try:
+        load_commands(words[0] if words else "")
         app(words, prog_name="weft")
+    except InputError as error:
+        terminal.show_error(error)
+        return 1
     except SystemExit as stopped:
         return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
     return 0

@@ -122,7 +122,7 @@ def _intervals(
     answers: Sequence[Any],
 ) -> dict[str, tuple[float, float]]:
     """Return the 95 % bootstrap intervals of the metrics that are functions of sums over rows."""
-    from ..metrics.comparing.bootstrap import bootstrap_interval
+    from ..metrics.bootstrap import bootstrap_interval
     from ..metrics.metric import SumMetric
 
     column = "target" if model.trained is None else str(model.answering.run.answers)

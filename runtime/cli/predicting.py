@@ -32,8 +32,8 @@ from .common.reading import Mistakes, answers_of, as_it_arrives, decoded_lines
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ..decode.predictors.predictor import Answer
     from ..model.model import Model
-    from ..predict.predictor import Answer
 
 Predictor = Annotated[
     str | None,
@@ -200,7 +200,7 @@ def refuse_idle(
     kind = named(predictor).get("type") or (run.type if run is not None else None)
     if kind is None or not search:
         return
-    from ..predict.registry import PREDICTORS
+    from ..decode.predictors.registry import PREDICTORS
 
     found = PREDICTORS.find(kind)
     known = found.model_fields.keys() - getattr(found, "idle", frozenset())

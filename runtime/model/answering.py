@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ...extensions.parsing.predictor import TreeBeam, TreePredictor
 from ...graphs.ir.canonical import fingerprint
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
@@ -26,16 +27,15 @@ from ..data.preparing.prepare import records_of
 from ..data.preparing.records import values_of
 from ..data.table import Batch, batch_of, segment_batches
 from ..data.vocabularies import vocabularies_of
+from ..decode.predictors.columns import for_predictors
+from ..decode.predictors.feeding import Sources
+from ..decode.predictors.predictor import Answer, Context, PredictorSettings
+from ..decode.predictors.registry import PREDICTORS, chosen_predictor
+from ..decode.predictors.search import Greedy, MaskPredict, Sample, TextPredictor, text_predictor
+from ..decode.predictors.settings import Searching
 from ..decode.settings import SampleSettings, SearchSettings
 from ..decode.translate import Warn
 from ..metrics.metric import Measured
-from ..predict.columns import for_predictors
-from ..predict.feeding import Sources
-from ..predict.predictor import Answer, Context, PredictorSettings
-from ..predict.registry import PREDICTORS, chosen_predictor
-from ..predict.search import Greedy, MaskPredict, Sample, TextPredictor, text_predictor
-from ..predict.settings import Searching
-from ..predict.trees import TreeBeam, TreePredictor
 from ..train.loading import run_of
 from ..train.objective.losses import ObjectiveLosses
 from ..train.objective.validation import context_of
@@ -44,12 +44,12 @@ from ..train.run import Run
 if TYPE_CHECKING:
     from torch import nn
 
+    from ...extensions.parsing.decode.parse import Parser
     from ..checkpoint.checkpoint import Checkpoint
     from ..data.columns.column import Column
-    from ..decode.parsing.parse import Parser
+    from ..decode.predictors.predictor import Predictor
     from ..decode.translate import Translator
     from ..metrics.metric import Metric
-    from ..predict.predictor import Predictor
 
 _ROWS = 32
 """Rows of a batch in which losses are measured."""

@@ -13,20 +13,20 @@ from ..decode.translate import BUFFER
 if TYPE_CHECKING:
     from torch import nn
 
+    from ...extensions.parsing.decode.parse import Parse, Parser
+    from ...extensions.parsing.trees.trees import Leaf
     from ...graphs.diff.weight_transfer import WeightTransfer
     from ...graphs.ir.graph import Graph
     from ...specs.load import LoadedSpec
     from ..analysis.alignment import Alignment
     from ..analysis.attention_weights import AttentionMaps
     from ..checkpoint.checkpoint import Checkpoint
-    from ..data.treebank.trees import Leaf
     from ..decode.decode import SpecialTokens
     from ..decode.generate import Continuation
-    from ..decode.parsing.parse import Parse, Parser
+    from ..decode.predictors.predictor import Predictor
     from ..decode.score import Scored
     from ..decode.settings import Hypothesis, SearchSettings
     from ..decode.translate import TranslationRequest, Translator, Warn
-    from ..predict.predictor import Predictor
     from .answering import Answering
 
 
@@ -159,7 +159,7 @@ class Model:
         Raises:
             InputError: the model does not write trees as sequences.
         """
-        from ..predict.trees import TreeBeam
+        from ...extensions.parsing.predictor import TreeBeam
 
         if not isinstance(self.answering.run.predict, TreeBeam):
             raise InputError(
@@ -179,7 +179,7 @@ class Model:
         Raises:
             InputError: the model does not parse, or a word has white space inside.
         """
-        from ..data.treebank.sentences import leaves_of
+        from ...extensions.parsing.trees.sentences import leaves_of
 
         return list(self.parser.parse(map(leaves_of, sentences)))
 

@@ -29,8 +29,8 @@ from ..data.columns.settings import (
 from ..data.settings import SPECIAL_TOKENS, SymbolSettings
 from ..data.symbols import Symbols
 from ..data.vocabularies import file_of
+from ..decode.predictors.columns import for_predictors
 from ..model.opening import open_model
-from ..predict.columns import for_predictors
 from ..train.completion import run_at
 from ..train.objective.planned import graph_of_run
 from ..train.objective.validation import context_of

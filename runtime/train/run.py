@@ -19,11 +19,11 @@ from ...specs.upgrade import RUNS, upgrade_format
 from ...specs.wording import SettingError, refuse
 from ..data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers
 from ..data.settings import BatchSettings, PathText, Settings
+from ..decode.predictors.predictor import PredictorSettings
+from ..decode.predictors.registry import PREDICTORS, changed_predictor
 from ..metrics.losses import Loss
 from ..metrics.metric import Metric
 from ..metrics.registry import METRICS
-from ..predict.predictor import PredictorSettings
-from ..predict.registry import PREDICTORS, changed_predictor
 from ..system.plugins import Selected
 from .distributed.settings import ParallelSettings
 from .optimize import OptimizerSettings

@@ -37,6 +37,19 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class TextEdit:
+    """A range of a text, in characters from its start, and what replaces it."""
+
+    start: int
+    end: int
+    new: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        return {"start": self.start, "end": self.end, "new": self.new}
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """Edits that carry out the help of a finding."""
 
@@ -220,3 +233,11 @@ def formatted(value: Any, indent: str, before: int | None = None, *, wide: bool 
         opening, closing = "{}"
     lines = ",\n".join(f"{inner}{entry}" for entry in entries)
     return f"{opening}\n{lines}\n{indent}{closing}"
+
+
+def smallest_edit(old: str, new: str) -> TextEdit:
+    """Return the edit of one range that makes a text from another."""
+    most = min(len(old), len(new))
+    start = next((i for i in range(most) if old[i] != new[i]), most)
+    tail = next((i for i in range(most - start) if old[-1 - i] != new[-1 - i]), most - start)
+    return TextEdit(start, len(old) - tail, new[start : len(new) - tail])

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 import weft
+from weft.extensions.interop.export.huggingface.export import export_huggingface
+from weft.extensions.interop.export.huggingface.fit import fit, specs_of
+from weft.extensions.interop.importing.comparing.compare import compare
+from weft.extensions.interop.importing.inherit import FOLDER
+from weft.extensions.interop.importing.plan import assigned
+from weft.extensions.interop.importing.table import load_table
 from weft.graphs.ir.canonical import canonical
 from weft.graphs.ir.graph import Graph
 from weft.runtime.checkpoint.checkpoint import Checkpoint
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
-from weft.runtime.export.huggingface.export import export_huggingface
-from weft.runtime.export.huggingface.fit import fit, specs_of
-from weft.runtime.importing.comparing.compare import compare
-from weft.runtime.importing.inherit import FOLDER
-from weft.runtime.importing.plan import assigned
-from weft.runtime.importing.table import load_table
 from weft.runtime.spec.check import graph_of
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.runtime.export.huggingface.adapter import export_peft
-from weft.runtime.export.huggingface.export import export_huggingface
+from weft.extensions.interop.export.huggingface.adapter import export_peft
+from weft.extensions.interop.export.huggingface.export import export_huggingface
 
-from ..runtime.export.test_adapter import adapted, checkpoint, without
+from ..extensions.interop.export.test_adapter import adapted, checkpoint, without
 
 pytestmark = [pytest.mark.slow, pytest.mark.parity]
 IDS = torch.tensor([[3, 5, 7, 2], [4, 4, 9, 1]])

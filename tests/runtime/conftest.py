@@ -10,12 +10,22 @@ from typing import Any
 import pytest
 from weft.runtime import api
 from weft.runtime.train.context import Result
+from weft.runtime.train.run import Run
 
 from .small_graphs import graph, inputs, spec
 from .toy_treebank import tree_run, tree_run_module
 
-__all__ = ["graph", "inputs", "spec", "tree_run", "tree_run_module"]
-from weft.runtime.train.run import Run
+__all__ = [
+    "graph",
+    "inputs",
+    "spec",
+    "toy_checkpoint",
+    "toy_run",
+    "toy_run_module",
+    "toy_trained",
+    "tree_run",
+    "tree_run_module",
+]
 
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
 SPLITS = ("train", "valid", "test")

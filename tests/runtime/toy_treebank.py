@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.data.treebank.trees import Leaf, Tree, pretty
+from weft.extensions.parsing.trees.trees import Leaf, Tree, pretty
 from weft.runtime.train.run import Run
 
 SMALL = {"d_model": 32, "heads": 2, "d_ff": 64, "layers": 1, "dropout": 0.0}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from weft.blocks.registry import registry
+from weft.extensions.interop.importing.table import Table
 from weft.graphs.checker.check import analyse
-from weft.runtime.importing.table import Table
 from weft.runtime.train.run import Run
 from weft.specs.form import FORMAT, Spec
 from weft.specs.upgrade import RUNS, SPECS, TABLES, upgrade_format

@@ -67,10 +67,10 @@ def page(browser: Any) -> Iterator[Any]:
 @pytest.fixture
 def studio(page: Any) -> Iterator[Callable[..., Any]]:
     """Return a function that opens a file in a studio, and returns the page."""
-    from weft.runtime.serve.server import bound  # noqa: PLC0415 - slow
-    from weft.runtime.studio.app import make_app  # noqa: PLC0415
-    from weft.runtime.studio.files import opened  # noqa: PLC0415
-    from weft.runtime.studio.session import Session  # noqa: PLC0415
+    from weft.extensions.editor.studio.app import make_app  # noqa: PLC0415
+    from weft.extensions.editor.studio.files import opened  # noqa: PLC0415
+    from weft.extensions.editor.studio.session import Session  # noqa: PLC0415
+    from weft.extensions.serve.server import bound  # noqa: PLC0415 - slow
 
     running = []
 

@@ -143,6 +143,8 @@ STUDIES = "Studies"
 DECODING = "Decoding"
 PARSING = "Parsing"
 CHECKPOINTS = "Checkpoints"
+PANELS = (SPECS, TRAINING, STUDIES, DECODING, PARSING, CHECKPOINTS)
+"""Groups of commands, in the order of the help."""
 
 
 def group(panel: str, name: str, text: str, *examples: str) -> typer.Typer:

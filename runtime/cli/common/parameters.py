@@ -52,7 +52,7 @@ complete_files = _completing(lambda: ())
 
 def complete_predictors(incomplete: str) -> list[str]:
     """Complete the name of a predictor."""
-    from ...predict.registry import PREDICTORS
+    from ...decode.predictors.registry import PREDICTORS
 
     return [name for name in PREDICTORS.names() if name.startswith(incomplete)]
 

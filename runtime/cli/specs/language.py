@@ -19,9 +19,9 @@ from ....graphs.json_schema import schema as schema_of
 from ....specs.composition.inherit import parent_of
 from ....specs.files import write_beside
 from ....specs.findings import InputError, SpecError
+from ....specs.layout import laid_out
 from ....specs.load import FOLDERS, load
 from ....specs.reader import find
-from ...language.layout import laid_out
 from ...spec.check import graph_of
 from ...spec.swap import Swap
 from ...spec.swap import swap as swap_blocks
@@ -185,7 +185,7 @@ def schema(
     if run and study:
         raise wrong("--study", "it cannot be combined with --run")
     if study:
-        from ...study.document.load import study_schema
+        from ....extensions.study.document.load import study_schema
 
         _give(as_text(study_schema()), out)
         return

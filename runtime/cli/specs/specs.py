@@ -107,8 +107,8 @@ def list_(
 def _lines(kind: str) -> dict[str, str]:
     """Return one line about each thing of a kind, by name."""
     from ...data.readers.registry import reader_lines
+    from ...decode.predictors.registry import PREDICTORS
     from ...metrics.registry import METRICS
-    from ...predict.registry import PREDICTORS
     from ...train.reporting.trackers.registry import TRACKERS
 
     if kind in _FOLDERS:

@@ -18,12 +18,12 @@ COLUMNS = {
     "text": ".text:TextColumn",
     "class": ".labels:ClassColumn",
     "tags": ".labels:TagsColumn",
-    "tree": ".tree:TreeColumn",
+    "tree": "weft.extensions.parsing.column:TreeColumn",
     "number": ".number:NumberColumn",
     "image": ".image:ImageColumn",
     "audio": ".audio:AudioColumn",
 }
-"""Type of a column to `file:class`, relative to this folder."""
+"""Type of a column to `file:class`, relative to this folder if it begins with a dot."""
 
 
 def columns_of(

@@ -22,9 +22,9 @@ READERS = {
     "audio": ".audio:AudioReader",
     "hub": ".hub:HubReader",
     "mtdata": ".mtdata:MtdataReader",
-    "trees": ".trees:TreesReader",
+    "trees": "weft.extensions.parsing.reader:TreesReader",
 }
-"""Name of a reader to `file:class`, relative to this folder."""
+"""Name of a reader to `file:class`, relative to this folder if it begins with a dot."""
 GROUP = "weft.readers"
 """Entry points of the readers that installed packages add."""
 

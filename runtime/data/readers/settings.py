@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ....extensions.parsing.trees.settings import ParsingSettings
 from ....specs.findings import did_you_mean
 from ....specs.wording import SettingError
 from ..settings import CORPUS, Language, PathText, Settings, refuse_repeated
-from ..treebank.settings import ParsingSettings
 
 Paths = Annotated[tuple[PathText, ...], Field(min_length=1)]
 

@@ -23,8 +23,8 @@ from ....graphs.passes.select import chosen
 from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.settings import TextSettings
-from ...predict.search import MaskPredict
-from ...predict.settings import Searching
+from ...decode.predictors.search import MaskPredict
+from ...decode.predictors.settings import Searching
 from ..batch_limits import longest_text, special_tokens
 from ..run import LeftOut, Run
 from ..schedule import learning_rate

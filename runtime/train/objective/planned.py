@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from ....extensions.parsing.trees.columns.types import types_of
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType
@@ -24,7 +25,6 @@ from ...data.columns.settings import (
     TreeSettings,
 )
 from ...data.settings import PieceSettings, SymbolSettings
-from ...data.treebank.columns.types import types_of
 from ...spec.check import with_blocks
 from ..run import Run
 from .context import OBJECTIVES, objective_file, opened_params

@@ -12,9 +12,9 @@ from ....graphs.passes.objective import deployed_graph
 from ....specs.findings import InputError
 from ...codegen.build import build_empty
 from ...codegen.generated import program_of
+from ...decode.predictors.columns import TableColumn, for_predictors
+from ...decode.predictors.predictor import Context, Predictor
 from ...metrics.metric import LossMetric, Metric
-from ...predict.columns import TableColumn, for_predictors
-from ...predict.predictor import Context, Predictor
 from ..reporting.samples import sample_table
 from ..run import Run
 from .losses import ObjectiveLosses

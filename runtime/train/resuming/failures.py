@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from ....specs.findings import InputError
-from ...predict.settings import Searching
+from ...decode.predictors.settings import Searching
 from ..batch_limits import has_time_axis, longest_text
 from ..context import State, TrainingContext
 from ..run import Run

@@ -11,13 +11,13 @@ import pytest
 import torch
 import weft
 from weft.blocks.registry import registry
+from weft.extensions.interop.importing.table import load_table
+from weft.extensions.interop.importing.tokenizers import tokenizers_for
 from weft.graphs.checker.check import check
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
 from weft.runtime.data.hub import HUB, HubTokenizer
-from weft.runtime.importing.table import load_table
-from weft.runtime.importing.tokenizers import tokenizers_for
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

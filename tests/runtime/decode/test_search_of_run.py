@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from weft.runtime.decode.predictors.registry import PREDICTORS
 from weft.runtime.decode.settings import SampleSettings, SearchSettings, search_settings
 from weft.runtime.model.answering import searching_of
-from weft.runtime.predict.registry import PREDICTORS
 
 DRAWS = SampleSettings(temperature=0.5, seed=7)
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from weft.runtime.data.treebank.trees import Tree, read_trees
-from weft.runtime.decode.parsing.tree_repair import Repairs
-from weft.runtime.metrics.comparing.bootstrap import bootstrap_interval
+from weft.extensions.parsing.decode.tree_repair import Repairs
+from weft.extensions.parsing.trees.trees import Tree, read_trees
+from weft.runtime.metrics.bootstrap import bootstrap_interval
 from weft.runtime.metrics.metric import LossMetric, Metric
 from weft.runtime.metrics.registry import METRICS
 from weft.specs.findings import InputError

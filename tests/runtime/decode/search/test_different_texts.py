@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from weft.runtime.decode.predictors.predictor import Answer, best_of
 from weft.runtime.decode.search.search import beam_search
 from weft.runtime.decode.settings import Hypothesis, SearchSettings, different
-from weft.runtime.predict.predictor import Answer, best_of
 
 from .test_search import EOS, IDS, A, B, C, Scripted, Table, drawn, log_probabilities, penalty
 

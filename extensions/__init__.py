@@ -1,0 +1,1 @@
+"""Tasks and tools built on the core: parsing, studies, exports and imports, editors, servers."""

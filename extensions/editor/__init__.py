@@ -1,0 +1,1 @@
+"""Editors of specs: a language server and a studio in the browser."""

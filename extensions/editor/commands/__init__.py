@@ -1,0 +1,1 @@
+"""The commands `weft lsp` and `weft studio`."""

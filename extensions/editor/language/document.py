@@ -1,0 +1,272 @@
+"""A text that an editor shows, with everything that the checker knows of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from ....blocks.registry import registry
+from ....graphs.advice.advise import advise
+from ....graphs.checker.check import Explored
+from ....graphs.ir.block_type import Registry
+from ....graphs.ir.graph import Graph, Node, Scope
+from ....graphs.ir.value_type import ValueType
+from ....runtime.spec.check import explored
+from ....specs.expressions import ExpressionError, evaluate, is_expression
+from ....specs.findings import Finding, InputError, SpecError, at_most, pointer
+from ....specs.form import describes_run, describes_study
+from ....specs.load import LoadedSpec, load_as
+from ....specs.reader import read_json
+from ....specs.text.places import Source
+from ....specs.tree import Value, tree
+
+Kind = Literal["spec", "run", "study", "other"]
+"""What a file contains: a spec, also one of an objective or one that extends another, a run, a
+study, or something of which editors know nothing."""
+_KEPT = 16
+"""Number of texts of which the answers are kept."""
+
+
+class Site(NamedTuple):
+    """Where a pointer of a spec lies."""
+
+    scope: str
+    """Pointer of the scope: empty for the spec itself, or `/blocks/NAME`."""
+    node: str
+    """Name of the node; empty outside of nodes."""
+    use: tuple[str, ...]
+    """Path of the innermost use of a block, or of the node, or of the scope."""
+    rest: tuple[str, ...]
+    """Path below `use`, such as `("params", "heads")`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """One version of a text; `document` makes it."""
+
+    text: str
+    path: str
+    """Its file, next to which the specs that it names are searched; it need not exist."""
+    kind: Kind
+    loaded: LoadedSpec | None = field(repr=False)
+    """The spec with its parents, as far as it can be read."""
+    known: Explored = field(repr=False)
+    """Graph, insides of templates, and findings; the findings of the text as it is, strictly read.
+    """
+
+    @functools.cached_property
+    def root(self) -> Value:
+        """The text as far as it can be read."""
+        return tree(self.text)
+
+    @property
+    def graph(self) -> Graph | None:
+        """The graph, as far as it is known; see `graphs.checker.check.explore`."""
+        return self.known.graph
+
+    @property
+    def valid(self) -> bool:
+        """Whether the text has no errors."""
+        return all(finding.level == "warning" for finding in self.known.findings)
+
+    @property
+    def registry(self) -> Registry:
+        """The blocks that the spec may name."""
+        return registry(self.loaded.blocks if self.loaded else ())
+
+    @functools.cached_property
+    def values(self) -> Mapping[str, Any]:
+        """Params of the spec with their values, as far as they are known."""
+        return dict(self.graph.params) if self.graph else {}
+
+    @functools.cached_property
+    def merged(self) -> Mapping[str, Any]:
+        """The spec as JSON data, with what it inherits; its pointers are those of the graph."""
+        return _data(self.loaded)
+
+    @functools.cached_property
+    def base(self) -> LoadedSpec | None:
+        """The spec without its own patches and params, as far as it can be read."""
+        value = self.root.json()
+        if not isinstance(value, dict) or "patch" not in value:
+            return self.loaded
+        own = {key: inner for key, inner in value.items() if key not in ("patch", "params")}
+        try:
+            return load_as(own, Source(self.path, self.text))
+        except (SpecError, InputError):
+            return self.loaded
+
+    @functools.cached_property
+    def unpatched(self) -> Mapping[str, Any]:
+        """The spec as JSON data without its own patches; their selections are matched with it."""
+        found, own = _data(self.base), self.root.json().get("params", {})
+        if not isinstance(own, dict):  # a finding says so
+            return found
+        return {**found, "params": {**found.get("params", {}), **own}} if own else found
+
+    def scope(self, at: str) -> Scope | None:
+        """Return a scope by its pointer: empty for the spec itself, or `/blocks/NAME`."""
+        if not at:
+            return self.graph.root if self.graph else None
+        return self.known.templates.get(at.removeprefix("/blocks/"))
+
+    def node(self, scope: str, name: str) -> Node | None:
+        """Return a node of a scope, if its block is known."""
+        found = self.scope(scope)
+        return next((node for node in found.nodes if node.name == name), None) if found else None
+
+    def type_of(self, scope: str, value: str) -> ValueType | None:
+        """Return the type of `node.port`, or of an input of the scope, if it is known."""
+        found = self.scope(scope)
+        try:
+            return found.type_of(value) if found else None
+        except KeyError:
+            return None
+
+    def value_of(self, written: Any) -> Any:
+        """Return the value of an expression, or what is written if it is none.
+
+        Raises:
+            ExpressionError: the expression has no value.
+        """
+        return evaluate(written[1:], self.values) if is_expression(written) else written
+
+    def written(self, scope: str) -> Mapping[str, Any]:
+        """Return the record of a scope as JSON data, with what it inherits."""
+        if not scope:
+            return self.merged
+        found = self.merged.get("blocks", {}).get(scope.removeprefix("/blocks/"), {})
+        return found if isinstance(found, dict) else {}
+
+    def nodes(self, scope: str) -> Mapping[str, Any]:
+        """Return the nodes of a scope as JSON data, with those that it inherits."""
+        found = self.written(scope).get("nodes", {})
+        return found if isinstance(found, dict) else {}
+
+
+def site(path: tuple[str, ...]) -> Site:
+    """Return where a path of keys of a spec lies.
+
+    >>> site(("blocks", "layer", "nodes", "a", "fill", "f", "params", "heads"))[2:]
+    (('blocks', 'layer', 'nodes', 'a', 'fill', 'f'), ('params', 'heads'))
+    """
+    cut = 2 if path[:1] == ("blocks",) and len(path) > 1 else 0
+    scope, node = pointer(*path[:cut]), ""
+    if path[cut : cut + 1] == ("nodes",) and len(path) > cut + 1:
+        node, cut = path[cut + 1], cut + 2
+    elif path[:1] == ("patch",) and path[2:3] and path[2] in ("insert_before", "insert_after"):
+        cut = min(len(path), 4)
+    while node and path[cut : cut + 1] == ("fill",) and len(path) > cut + 1:
+        cut += 2
+    return Site(scope, node, path[:cut], path[cut:])
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def document(text: str, path: str) -> Document:
+    """Return what is known of a text; the answers about the last few texts are kept.
+
+    Args:
+        text: the text of the editor.
+        path: its file, for messages and for the specs that it names.  Of a file that does not
+            exist, the folder counts.
+    """
+    source = Source(path, text)
+    findings: list[Finding] = []
+    try:
+        value = strict = read_json(text, source)
+    except SpecError as error:
+        findings, strict = list(error.findings), None
+        value = tree(text).json()
+    kind = kind_of(value)
+    if kind in ("run", "study"):
+        findings = findings or list(_checked(kind, strict, source))
+        return Document(text, path, kind, None, Explored(None, {}, findings))
+    if kind == "other":
+        findings = findings if text.strip() else []
+        return Document(text, path, kind, None, Explored(None, {}, findings))
+    loaded, known = _explored(value, source)
+    if findings:  # those of the mended text have other places
+        known = known._replace(findings=findings)
+    elif known.graph is not None and not known.findings and loaded is not None:
+        warnings = at_most(loaded.place_all(advise(known.graph)), source)
+        known = known._replace(findings=warnings)
+    return Document(text, path, kind, loaded, known)
+
+
+def _data(loaded: LoadedSpec | None) -> Mapping[str, Any]:
+    """Return a merged spec as JSON data."""
+    if loaded is None:
+        return {}
+    return loaded.recovered.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def forget() -> None:
+    """Forget all answers: a file that some text may read has changed."""
+    document.cache_clear()
+
+
+def kind_of(value: object) -> Kind:
+    """Return what kind of file a JSON value is."""
+    if not isinstance(value, dict):
+        return "other"
+    if describes_study(value):
+        return "study"
+    if describes_run(value):
+        return "run"
+    return "spec" if not value.keys().isdisjoint(("nodes", "extends", "axes")) else "other"
+
+
+def _explored(value: Any, source: Source) -> tuple[LoadedSpec | None, Explored]:
+    """Check a spec, which may have mistakes."""
+    try:
+        loaded = load_as(value, source)
+    except SpecError as error:
+        found = list(error.findings)
+    except InputError as error:
+        found = [as_finding(error, source)]
+    else:
+        return loaded, explored(loaded)
+    if not value.get("patch"):
+        return None, Explored(None, {}, found)
+    own = {key: inner for key, inner in value.items() if key != "patch"}
+    parent, known = _explored(own, source)  # what the patches can select
+    return parent, known._replace(findings=found)
+
+
+def as_finding(error: InputError, source: str) -> Finding:
+    """Return an error that has no place in the text as a finding about the file."""
+    problem = f"{error.problem} ({error.place})" if error.place else error.problem
+    return Finding(code="", at="", problem=problem, help=error.help, source=source)
+
+
+def _checked(kind: Kind, value: Any, source: Source) -> Iterator[Finding]:
+    """Yield the findings of a run or a study; this loads PyTorch."""
+    try:
+        if kind == "study":
+            from ...study.document.load import study_of  # noqa: PLC0415 - loads torch
+
+            study_of(value, source)
+            return
+        from ....runtime.train.check_run import checked_value  # noqa: PLC0415 - loads torch
+
+        checked = checked_value(value, source)
+        yield from checked.findings
+        if checked.graph is not None and not checked.findings:
+            yield from advise(checked.graph)
+    except SpecError as error:
+        yield from error.findings
+    except InputError as error:
+        yield as_finding(error, source)
+
+
+def evaluated(known: Document, params: Any) -> dict[str, Any]:
+    """Return the params of a use with their values, without those that have none."""
+    found = {}
+    for name, written in params.items() if isinstance(params, dict) else ():
+        try:
+            found[name] = known.value_of(written)
+        except ExpressionError:
+            continue
+    return found

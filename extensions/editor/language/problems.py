@@ -1,0 +1,141 @@
+"""Findings of a text with their ranges, and their fixes as edits of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ....runtime.spec.fixing import described, fixed
+from ....specs.findings import Finding
+from ....specs.text.edits import Edit, EditError, TextEdit, edited, smallest_edit
+from ....specs.text.places import Spot
+from .document import Document, document
+
+
+@dataclass(frozen=True, slots=True)
+class TextFix:
+    """A change that removes a finding."""
+
+    title: str
+    edits: tuple[TextEdit, ...]
+    certain: bool
+    """Whether nothing else can have been meant."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        edits = [edit.as_json() for edit in self.edits]
+        return {"title": self.title, "edits": edits, "certain": self.certain}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A finding in a text, with its range in characters."""
+
+    start: int
+    end: int
+    severity: str
+    """`error` or `warning`."""
+    code: str
+    message: str
+    """The problem, both sides and the help, one line each."""
+    fixes: tuple[TextFix, ...]
+    finding: Finding
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON data, without the finding."""
+        return {
+            "start": self.start,
+            "end": self.end,
+            "severity": self.severity,
+            "code": self.code,
+            "message": self.message,
+            "fixes": [fix.as_json() for fix in self.fixes],
+        }
+
+
+def findings(text: str, path: str) -> list[Problem]:
+    """Return everything that is wrong with or unusual in a text, in the order of the text.
+
+    A finding in a parent of the spec is placed at the name of the parent.
+
+    Args:
+        text: a spec, a run or a study; of any other JSON text, only mistakes of syntax are found.
+        path: its file.
+    """
+    known = document(text, path)
+    found = [_problem(known, finding) for finding in known.known.findings]
+    return sorted(found, key=lambda one: (one.start, one.end))
+
+
+def _problem(known: Document, finding: Finding) -> Problem:
+    lines = [finding.problem, *finding.evidence]
+    if finding.help:
+        lines.append(f"help: {finding.help}")
+    own = str(finding.source) in (known.path, "")
+    start, end = _range(known, finding) if own else _parent(known)
+    if not own:
+        lines.append(f"in {finding.place}")
+    fixes = _fixes(known.text, finding) if own else ()
+    return Problem(start, end, finding.level, finding.code, "\n".join(lines), fixes, finding)
+
+
+def _range(known: Document, finding: Finding) -> tuple[int, int]:
+    spot = finding.spot
+    if spot is None:
+        found = known.root.get(*_keys(finding.at))
+        return (found.key or (found.start, found.end)) if found else (0, 0)
+    return span(known.text, spot)
+
+
+def _keys(at: str) -> Iterable[str]:
+    return (part.replace("~1", "/").replace("~0", "~") for part in at.split("/")[1:])
+
+
+def span(text: str, spot: Spot) -> tuple[int, int]:
+    """Return a place in a text as offsets."""
+    starts = [0]
+    for line in range(1, spot.end_line):
+        starts.append(text.index("\n", starts[line - 1]) + 1)
+    begin = starts[spot.line - 1] + spot.column - 1
+    return begin, starts[spot.end_line - 1] + spot.end_column - 1
+
+
+def _parent(known: Document) -> tuple[int, int]:
+    """Return the range of the name of the parent, or of the first character."""
+    found = known.root.get("extends") or known.root.get("run") or known.root.get("objective")
+    return (found.start, found.end) if found else (0, min(1, len(known.text)))
+
+
+def _fixes(text: str, finding: Finding) -> tuple[TextFix, ...]:
+    if finding.fix is None:
+        return ()
+    try:
+        new = edited(text, finding.fix.edits)
+    except EditError:
+        return ()
+    edits = finding.fix.edits
+    title = _shown(edits[0]) if len(edits) == 1 else finding.help.partition(";")[0]
+    return (TextFix(title, (smallest_edit(text, new),), finding.fix.certain),)
+
+
+def _shown(edit: Edit) -> str:
+    """Return what an edit does, as an imperative."""
+    done = described(edit)
+    at = (edit.old or edit.path).rpartition("/")[2]
+    words = {
+        "renamed to": "rename to",
+        "removed": f"remove '{at}'",
+        "added": f"add '{at}':",
+        "replaced by": "replace by",
+    }
+    return next(
+        (new + done.removeprefix(old) for old, new in words.items() if done[: len(old)] == old),
+        done,
+    )
+
+
+def fix_all(text: str, path: str) -> list[TextEdit]:
+    """Return the edits that make every certain fix, as `weft check --fix` does."""
+    made = fixed(text, lambda each: document(each, path).known.findings, path)
+    return [smallest_edit(text, made.text)] if made.text != text else []

@@ -1,0 +1,88 @@
+"""Find the files that depend on a spec: those that extend it, import it, or hold it in a param."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from .....specs.composition.inherit import FOLDERS, parent_of
+from .....specs.findings import InputError
+from .....specs.reader import LARGEST, SHIPPED, read_text
+from .....specs.tree import Value, tree
+
+MOST_FILES = 5_000
+"""Maximum number of files of a workspace that are searched."""
+_SKIPPED = ("node_modules", "site-packages", "__pycache__")
+
+
+def dependents(
+    path: Path, texts: Mapping[Path, str], folders: Iterable[Path] = ()
+) -> dict[Path, str]:
+    """Return the files that depend on a spec, directly or through others, with their texts.
+
+    Args:
+        path: the spec.
+        texts: resolved path of a file to its text in an editor, if it is open.
+        folders: folders to search, besides the folder of the spec.
+    """
+    known = dict.fromkeys([path.resolve()])
+    waiting = {file: text for file, text in _texts(path, texts, folders) if file not in known}
+    found: dict[Path, str] = {}
+    while True:
+        stems = {file.stem for file in known}
+        more = {file: text for file, text in waiting.items() if _depends(file, text, known, stems)}
+        if not more:
+            return found
+        found |= more
+        known |= dict.fromkeys(more)
+        waiting = {file: text for file, text in waiting.items() if file not in more}
+
+
+def _depends(file: Path, text: str, known: Collection[Path], stems: Iterable[str]) -> bool:
+    if not any(f'"{stem}"' in text or f'"{stem}.json"' in text for stem in stems):
+        return False
+    return any(target in known for _, target in named(tree(text), file))
+
+
+def named(root: Value, file: Path) -> Iterator[tuple[Value, Path]]:
+    """Yield every place in a file that names a spec: the record around it, and the spec's file."""
+    for value in root.walk():
+        for key in ("extends", "spec"):
+            name = value.get(key) if value.kind == "object" else None
+            if name is not None and name.kind == "string":
+                target = parent_of(str(name.plain), file)
+                if target is not None:
+                    yield value, target.resolve()
+
+
+def _texts(
+    path: Path, texts: Mapping[Path, str], folders: Iterable[Path]
+) -> Iterator[tuple[Path, str]]:
+    """Yield the files that may depend on a spec."""
+    shipped = path.resolve().is_relative_to(SHIPPED)
+    beside = [SHIPPED / name for name in (*FOLDERS, "runs")] if shipped else [path.resolve().parent]
+    files = dict.fromkeys(texts)
+    for folder in beside:
+        files |= dict.fromkeys(sorted(file.resolve() for file in folder.glob("*.json")))
+    for folder in folders:
+        files |= dict.fromkeys(_below(folder))
+    for file in list(files)[:MOST_FILES]:
+        try:
+            yield file, texts[file] if file in texts else read_text(file)
+        except InputError:
+            continue  # too large for a spec, or not readable
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the JSON files in a folder and those below, at most `MOST_FILES`."""
+    count = 0
+    for where, inner, files in os.walk(folder):
+        inner[:] = sorted(name for name in inner if name[:1] != "." and name not in _SKIPPED)
+        for name in sorted(files):
+            file = Path(where, name)
+            if name.endswith(".json") and file.is_file() and file.stat().st_size <= LARGEST:
+                yield file.resolve()
+                count += 1
+        if count > MOST_FILES:
+            return

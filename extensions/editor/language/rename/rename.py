@@ -1,0 +1,360 @@
+"""Rename a name wherever it is used, also in the files that depend on the spec.
+
+The edits are proposed from the text, and then proven: every file that depends on the spec is
+checked again, and its graph must be the same except for the name.  A name that another pattern
+also matches, or no longer matches, is thus refused, whatever the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from .....graphs.diff.nameless import nameless
+from .....specs.composition.inherit import parent_of
+from .....specs.findings import InputError
+from .....specs.form import Name as NameForm
+from .....specs.reader import SHIPPED, read_text, with_texts
+from .....specs.text.edits import TextEdit
+from .....specs.tree import tree
+from ..document import Document, document, forget
+from ..moves import apply, definition
+from ..names.finder import Name
+from ..names.names import name_at, names
+from .dependents import dependents, named
+
+_FORM = TypeAdapter[str](NameForm)
+_NOT_HERE = "rename a node, template, param, port or axis where a file of yours defines it"
+_OUTER = ("input", "output", "port", "axis")
+"""Kinds whose names are used from outside of a graph, so that digests contain them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """The edits that rename a name."""
+
+    edits: Mapping[Path, list[TextEdit]]
+    """File to its edits; the path of the text itself is as it was given."""
+    texts: Mapping[Path, str]
+    """The texts that the edits change."""
+    notes: list[str] = field(default_factory=list)
+    """Files that may use the name and are left as they are, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is renamed: the name, the file that defines it, and the new name."""
+
+    name: Name
+    path: Path
+    text: str
+    new: str
+
+    @property
+    def known(self) -> Document:
+        return document(self.text, str(self.path))
+
+
+def renamable(
+    text: str, offset: int, path: str, texts: Mapping[Path, str] | None = None
+) -> Name | None:
+    """Return the name at an offset if it can be renamed: a file that can be changed defines it.
+
+    Args:
+        text: the text of a spec.
+        offset: characters from its start.
+        path: the file.
+        texts: as of `rename`.
+    """
+    return name_at(document(text, path), offset) if _home(text, offset, path, texts or {}) else None
+
+
+def rename(
+    text: str,
+    offset: int,
+    new: str,
+    path: str,
+    *,
+    texts: Mapping[Path, str] | None = None,
+    folders: Iterable[Path] = (),
+) -> Renaming:
+    """Return the edits that rename the name at an offset wherever a file uses it.
+
+    Wires, ties, patches, expressions and outputs follow, and those in files that extend, import
+    or hold the spec.
+
+    Args:
+        text: the text of a spec.
+        offset: characters from its start.
+        new: the new name.
+        path: the file.
+        texts: resolved path of a file to its text in an editor, if it is open.
+        folders: folders in which files may depend on the spec, besides that of the file.
+
+    Raises:
+        InputError: there is nothing to rename, the new name is not a name or is taken, or a file
+            would have a mistake or another graph than now.
+    """
+    texts = {**(texts or {}), Path(path).resolve(): text}
+    forget()  # what is known from the texts on the disk
+    try:
+        with with_texts(texts):
+            return _renamed(text, offset, new, path, texts, folders)
+    finally:
+        forget()
+
+
+def _renamed(
+    text: str,
+    offset: int,
+    new: str,
+    path: str,
+    texts: Mapping[Path, str],
+    folders: Iterable[Path],
+) -> Renaming:
+    home = _home(text, offset, path, texts)
+    if home is None:
+        raise InputError("there is no name to rename here", place=path, help=_NOT_HERE)
+    name, file, own = home
+    target = _Target(name, Path(file), own, new)
+    _allowed(target)
+    others = dependents(target.path, texts, folders)
+    edits = {target.path: _in_own(target)}
+    wrong, notes = [], []
+    for other, inner in others.items():
+        known = document(inner, str(other))
+        if known.kind == "spec" and not known.valid:
+            wrong.append(other)
+        else:
+            edits[other] = list(_in_other(target, other, inner))
+    notes += [f"{each.name} has mistakes and is left as it is" for each in wrong]
+    before = {target.path: own, **{o: t for o, t in others.items() if o not in wrong}}
+    _prove(target, before, edits)
+    notes += _left(target, edits, before)
+    return Renaming({file: each for file, each in edits.items() if each}, before, notes)
+
+
+def _home(
+    text: str, offset: int, path: str, texts: Mapping[Path, str]
+) -> tuple[Name, str, str] | None:
+    """Return the name at an offset with the file that defines it and its text."""
+    known = document(text, path)
+    found = name_at(known, offset)
+    if found is None or found.kind in ("file", "block"):
+        return None
+    above = _parent(known, texts)
+    if found.kind == "param" and above and found.name in above[2].merged.get("params", {}):
+        file, own, parent = above
+        home = _from(parent, found.name, str(file), own, texts)
+        return home if home and _changeable(Path(home[1]), Path(path)) else None
+    own_names = (one for one in names(known) if one.defines and one.symbol == found.symbol)
+    if next(own_names, None) is not None:
+        return found, path, text
+    place = definition(text, offset, path)
+    if place is None or not _changeable(Path(place.path), Path(path)):
+        return None
+    inner = texts.get(Path(place.path).resolve(), place.text)
+    if inner != place.text:  # an editor has another text, in which the place is another one
+        return None
+    there = name_at(document(inner, place.path), place.start + 1)
+    return (there, place.path, inner) if there and there.name == found.name else None
+
+
+def _parent(known: Document, texts: Mapping[Path, str]) -> tuple[Path, str, Document] | None:
+    """Return the file that a spec extends, with its text."""
+    extends = known.root.get("extends")
+    file = parent_of(str(extends.plain), Path(known.path)) if extends else None
+    if file is None:
+        return None
+    text = texts.get(file.resolve()) or _read(file)
+    return file, text, document(text, str(file))
+
+
+def _read(file: Path) -> str:
+    """Return the text of a file, or an empty one if it cannot be read."""
+    try:
+        return read_text(file)
+    except InputError:
+        return ""
+
+
+def _from(
+    known: Document, param: str, path: str, text: str, texts: Mapping[Path, str]
+) -> tuple[Name, str, str] | None:
+    """Return where a param that a parent has is defined first."""
+    above = _parent(known, texts)
+    if above and param in above[2].merged.get("params", {}):
+        return _from(above[2], param, str(above[0]), above[1], texts)
+    for one in names(known):
+        if one.defines and one.symbol == ("param", "", param):
+            return one, path, text
+    return None
+
+
+def _changeable(path: Path, beside: Path) -> bool:
+    """Return whether a rename may change a file; shipped ones are changed from inside only."""
+    shipped = path.resolve().is_relative_to(SHIPPED)
+    return not shipped or beside.resolve().is_relative_to(SHIPPED)
+
+
+def _allowed(target: _Target) -> None:
+    """Raise InputError if the new name is not a name, or is taken in the file itself."""
+    place = str(target.path)
+    try:
+        _FORM.validate_python(target.new, strict=True)
+    except ValidationError:
+        raise InputError(
+            f"'{target.new}' is not a name",
+            place=place,
+            help="start with a letter, and use letters, digits and underscores",
+        ) from None
+    taken = (target.name.kind, target.name.scope, target.new)
+    same = target.new == target.name.name
+    if not same and any(one.defines and one.symbol == taken for one in names(target.known)):
+        problem = f"the name '{target.new}' is taken"
+        raise InputError(problem, place=place, help="choose another name")
+
+
+def _in_own(target: _Target) -> list[TextEdit]:
+    same = [one for one in names(target.known) if one.symbol == target.name.symbol]
+    edits = [TextEdit(one.start, one.end, target.new) for one in same]
+    return list(dict.fromkeys(edits))
+
+
+def _in_other(target: _Target, path: Path, text: str) -> Iterator[TextEdit]:
+    """Yield the edits of a file that depends on the spec."""
+    known, kind, name = document(text, str(path)), target.name.kind, target.name.name
+    global_ = kind in ("param", "template", "axis")
+    renamed = {prefix + name: prefix + target.new for prefix in _prefixes(path, text, target.path)}
+    if kind == "axis":  # those of an imported spec have no names
+        renamed = {old: new for old, new in renamed.items() if old == name}
+    for place, same in groupby(names(known), key=lambda one: (one.start, one.end)):
+        for one in same:
+            if global_ and (one.kind, one.scope) == (kind, "") and one.name in renamed:
+                yield TextEdit(*place, renamed[one.name])
+                break
+            if not global_ and one.name == name and _same_scope(target, known, one):
+                yield TextEdit(*place, target.new)
+                break
+    if kind == "param":
+        yield from _in_uses(target, path, text)
+
+
+def _same_scope(target: _Target, known: Document, one: Name) -> bool:
+    """Return whether a name of another file lies in the scope of the target."""
+    kind, wanted = one.kind, target.name.kind
+    if kind not in ("node", "input", "output", "port") or (wanted == "node") != (kind == "node"):
+        return False
+    if not one.scope and kind != wanted:
+        return False
+    return bool(_origins(target.known, target.name) & _origins(known, one))
+
+
+def _origins(known: Document, name: Name) -> set[tuple[Path, str]]:
+    """Return where the scope of a name was written, in the spec before and after its patches."""
+    found = set()
+    for loaded in (known.base, known.loaded):
+        if loaded is not None:
+            file, at = loaded.origin_of(name.scope)
+            found.add((Path(file).resolve(), at))
+    return found
+
+
+def _prefixes(path: Path, text: str, target: Path) -> list[str]:
+    """Return what precedes the names of params and templates of the target in another file."""
+    if path.resolve() == target.resolve():
+        return [""]
+    found: list[str] = []
+    for value, file in named(tree(text), path):
+        way = value.path
+        if way and not (way[:1] == ("blocks",) and not way[2:]):
+            continue  # a param holds the spec, so its names are not those of this file
+        own = f"{way[1]}__" if way else ""
+        inner = _read(file)
+        found += [own + each for each in _prefixes(file, inner, target)]
+    return list(dict.fromkeys(found))
+
+
+def _in_uses(target: _Target, path: Path, text: str) -> Iterator[TextEdit]:
+    """Yield the edits of params that are set next to the name of the spec: `spec` and `params`."""
+    for value, file in named(tree(text), path):
+        if value.get("spec") is None or not value.path:
+            continue
+        inner = _read(file)
+        for prefix in _prefixes(file, inner, target.path):
+            entry = value.get("params", prefix + target.name.name)
+            if entry is not None and entry.key_inside:
+                yield TextEdit(*entry.key_inside, prefix + target.new)
+
+
+def _prove(
+    target: _Target, before: Mapping[Path, str], edits: Mapping[Path, list[TextEdit]]
+) -> None:
+    """Raise InputError if a file would have a new mistake, or another graph than before."""
+    after = {file: apply(text, edits[file]) for file, text in before.items()}
+    ignored = {target.name.name, target.new} if target.name.kind in _OUTER else set[str]()
+    now = {file.resolve(): text for file, text in before.items()}
+    then = {file.resolve(): text for file, text in after.items()}
+    for file, text in before.items():
+        with with_texts(now):
+            old = document.__wrapped__(text, str(file))
+        with with_texts(then):
+            new = document.__wrapped__(after[file], str(file))
+        codes = Counter(one.code for one in old.known.findings)
+        more = Counter(one.code for one in new.known.findings) - codes
+        wrong = [one for one in new.known.findings if one.code in more]
+        if wrong:
+            where = "the spec" if file == target.path else f"'{file.name}'"
+            problem = f"renamed to '{target.new}', {where} would be wrong: {wrong[0].problem}"
+            raise InputError(
+                problem, place=str(file), help=_help(target, file, before, wrong[0].at)
+            )
+        if not _alike(old, new, ignored):
+            problem = f"renamed to '{target.new}', '{file.name}' would be another model"
+            raise InputError(problem, place=str(file), help=_help(target, file, before, ""))
+
+
+def _alike(old: Document, new: Document, ignored: Collection[str]) -> bool:
+    """Return whether two versions of a spec have the same graph up to names."""
+    if not old.valid or old.graph is None or new.graph is None:
+        return old.graph is None or not old.valid
+    return nameless(old.graph, ignored) == nameless(new.graph, ignored)
+
+
+def _help(target: _Target, file: Path, before: Mapping[Path, str], at: str) -> str:
+    """Return the way out, with the selection that stands for several names if there is one."""
+    known, patches = document(before[file], str(file)), tree(before[file]).get("patch")
+    number = at.split("/")[2] if at.startswith("/patch/") else ""
+    for patch in patches.entries if patches is not None else ():
+        select = patch.get("select")
+        if select is None or (number and patch.name != number):
+            continue
+        inside = {
+            (one.kind, one.scope)
+            for one in names(known)
+            if select.start <= one.start < select.end and one.name == target.name.name
+        }
+        if number or len(inside) > 1:
+            text = f"patch {patch.name} of '{file.name}' selects '{select.plain}'"
+            several = ", which also stands for other names" * (len(inside) > 1)
+            return f"{text}{several}; write one selection for each, or choose another name"
+    return "choose another name, or rename the parts by hand"
+
+
+def _left(
+    target: _Target, edits: Mapping[Path, list[TextEdit]], before: Mapping[Path, str]
+) -> Iterator[str]:
+    """Yield notes about files that contain the name as text and are not specs."""
+    for file, text in before.items():
+        if document(text, str(file)).kind == "spec" or edits[file]:
+            continue
+        for value in tree(text).walk():
+            words = str(value.plain) if value.kind == "string" else ""
+            if target.name.name in words.replace("/", ".").split("."):
+                yield f"{file.name} has '{words}' at {value.pointer}, which is left as it is"
+                break

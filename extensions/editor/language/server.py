@@ -1,0 +1,353 @@
+"""A language server over standard input and output, by the package pygls.
+
+It translates between the Language Server Protocol and the engine of this folder.  Findings are
+computed in a thread, one text at a time, because those of a run load PyTorch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcInvalidParams
+from pygls.lsp.server import LanguageServer
+from pygls.uris import from_fs_path, to_fs_path
+
+from ....specs.findings import InputError
+from ....specs.layout import laid_out
+from ....specs.text.edits import TextEdit, smallest_edit
+from .completion.complete import complete
+from .document import document, forget
+from .hover import hover
+from .moves import Place, definition, references
+from .positions import Lines
+from .problems import Problem, findings, fix_all
+from .rename.rename import Renaming, renamable, rename
+from .schemas import schema_of
+from .symbols import Symbol, symbols
+
+_KINDS = {
+    "key": lsp.CompletionItemKind.Property,
+    "block": lsp.CompletionItemKind.Class,
+    "template": lsp.CompletionItemKind.Interface,
+    "param": lsp.CompletionItemKind.Variable,
+    "value": lsp.CompletionItemKind.Value,
+    "wire": lsp.CompletionItemKind.Field,
+    "node": lsp.CompletionItemKind.Module,
+    "axis": lsp.CompletionItemKind.Unit,
+    "file": lsp.CompletionItemKind.File,
+}
+_SYMBOLS = {
+    "section": lsp.SymbolKind.Namespace,
+    "param": lsp.SymbolKind.Variable,
+    "input": lsp.SymbolKind.Field,
+    "output": lsp.SymbolKind.Field,
+    "template": lsp.SymbolKind.Class,
+    "node": lsp.SymbolKind.Object,
+    "patch": lsp.SymbolKind.Event,
+    "key": lsp.SymbolKind.Property,
+}
+_FIX_ALL = "source.fixAll"
+
+
+class SpecServer(LanguageServer):
+    """The server; its documents are those that the editor has open."""
+
+    def __init__(self) -> None:
+        """Create a server without documents."""
+        super().__init__("weft", version("weft"))
+        self.checking = ThreadPoolExecutor(1, "findings")
+
+    def at(self, uri: str) -> Open:
+        """Return an open document."""
+        found = self.workspace.get_text_document(uri)
+        encoding: Any = self.workspace.position_encoding
+        path = found.path or "untitled.json"
+        return Open(found.source, path, Lines(found.source, encoding or "utf-16"), found.version)
+
+    def texts(self) -> dict[Path, str]:
+        """Return the open documents, by the resolved paths of their files."""
+        opened = self.workspace.text_documents.values()
+        return {Path(one.path).resolve(): one.source for one in opened if one.path}
+
+    def folders(self) -> list[Path]:
+        """Return the folders that the editor has open."""
+        inside = [to_fs_path(uri) for uri in self.workspace.folders]
+        return [Path(path) for path in inside or [self.workspace.root_path] if path]
+
+    def check(self, uri: str) -> None:
+        """Publish the findings of a document when they are known, if it has not changed since."""
+        here, loop = self.at(uri), asyncio.get_running_loop()
+
+        def publish(found: list[Problem]) -> None:
+            if self.at(uri).version == here.version:
+                made = [here.diagnostic(one) for one in found]
+                params = lsp.PublishDiagnosticsParams(uri, made, version=here.version)
+                self.text_document_publish_diagnostics(params)
+
+        def work() -> None:
+            if self.at(uri).version == here.version:
+                known = document(here.text, here.path).kind != "other"
+                found = findings(here.text, here.path) if known else []
+                loop.call_soon_threadsafe(publish, found)
+
+        self.checking.submit(work)
+
+
+class Open:
+    """The text of an open document, with its lines."""
+
+    def __init__(self, text: str, path: str, lines: Lines, version_: int | None) -> None:
+        """Store the text, the path of its file, its lines and its version."""
+        self.text, self.path, self.lines, self.version = text, path, lines, version_
+
+    def offset(self, position: lsp.Position) -> int:
+        """Return the offset of a position."""
+        return self.lines.offset(position.line, position.character)
+
+    def range(self, start: int, end: int) -> lsp.Range:
+        """Return a range of offsets as positions."""
+        return range_of(self.lines, start, end)
+
+    def diagnostic(self, problem: Problem) -> lsp.Diagnostic:
+        """Return a finding as the protocol has it."""
+        error = problem.severity == "error"
+        return lsp.Diagnostic(
+            self.range(problem.start, problem.end),
+            problem.message,
+            lsp.DiagnosticSeverity.Error if error else lsp.DiagnosticSeverity.Warning,
+            code=problem.code or None,
+            source="weft",
+        )
+
+    def edits(self, edits: Iterable[TextEdit]) -> list[lsp.TextEdit]:
+        """Return edits as the protocol has them."""
+        return [lsp.TextEdit(self.range(edit.start, edit.end), edit.new) for edit in edits]
+
+
+def range_of(lines: Lines, start: int, end: int) -> lsp.Range:
+    """Return a range of offsets in a text as positions."""
+    first, last = lines.position(start), lines.position(end)
+    return lsp.Range(lsp.Position(*first), lsp.Position(*last))
+
+
+def serve() -> None:
+    """Answer an editor until it says `exit` or closes the standard input."""
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # only messages of the protocol go to the standard output
+    made().start_io(stdin, stdout)
+
+
+def made() -> SpecServer:
+    """Return a server with everything that it answers."""
+    server = SpecServer()
+    _texts(server)
+    _looking(server)
+    _changing(server)
+    return server
+
+
+def _texts(server: SpecServer) -> None:
+    """Register what happens when texts and files change."""
+
+    @server.feature(lsp.INITIALIZED)
+    def ready(_: lsp.InitializedParams) -> None:
+        server.checking.submit(schema_of, "spec")  # loads all blocks, before the first keystroke
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    async def opened(params: lsp.DidOpenTextDocumentParams) -> None:
+        server.check(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    async def changed(params: lsp.DidChangeTextDocumentParams) -> None:
+        server.check(params.text_document.uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
+    async def saved(_: lsp.DidSaveTextDocumentParams) -> None:
+        forget()  # another text may extend this one
+        for uri in list(server.workspace.text_documents):
+            server.check(uri)
+
+    @server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    async def outside(_: lsp.DidChangeWatchedFilesParams) -> None:
+        forget()
+        for uri in list(server.workspace.text_documents):
+            server.check(uri)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    def closed(params: lsp.DidCloseTextDocumentParams) -> None:
+        none = lsp.PublishDiagnosticsParams(params.text_document.uri, [])
+        server.text_document_publish_diagnostics(none)
+
+
+def _looking(server: SpecServer) -> None:
+    """Register the questions that change nothing."""
+
+    @server.feature(
+        lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=['"', ".", "=", " "])
+    )
+    def completion(params: lsp.CompletionParams) -> lsp.CompletionList:
+        here = server.at(params.text_document.uri)
+        found, quote = complete(here.text, here.offset(params.position), here.path), '"'
+        items = [
+            lsp.CompletionItem(
+                label=one.label,
+                kind=_KINDS[one.kind],
+                detail=one.detail or None,
+                documentation=lsp.MarkupContent(lsp.MarkupKind.Markdown, one.doc)
+                if one.doc
+                else None,
+                sort_text=f"{one.rank}{index:04}",
+                filter_text=quote * (here.text[one.start : one.start + 1] == quote)
+                + one.label.strip(quote),
+                text_edit=lsp.TextEdit(here.range(one.start, one.end), one.new),
+            )
+            for index, one in enumerate(found)
+        ]
+        return lsp.CompletionList(is_incomplete=False, items=items)
+
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    def hovered(params: lsp.HoverParams) -> lsp.Hover | None:
+        here = server.at(params.text_document.uri)
+        found = hover(here.text, here.offset(params.position), here.path)
+        if found is None:
+            return None
+        text = lsp.MarkupContent(lsp.MarkupKind.Markdown, found.markdown)
+        return lsp.Hover(text, here.range(found.start, found.end))
+
+    @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
+    def defined(params: lsp.DefinitionParams) -> lsp.Location | None:
+        here = server.at(params.text_document.uri)
+        found = definition(here.text, here.offset(params.position), here.path)
+        return None if found is None else _location(found, params.text_document.uri, here)
+
+    @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
+    def used(params: lsp.ReferenceParams) -> list[lsp.Location]:
+        here = server.at(params.text_document.uri)
+        found = references(here.text, here.offset(params.position), here.path)
+        return [_location(one, params.text_document.uri, here) for one in found]
+
+    @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    def outline(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+        here = server.at(params.text_document.uri)
+        return [_symbol(here, one) for one in symbols(here.text, here.path)]
+
+
+def _changing(server: SpecServer) -> None:
+    """Register the questions whose answers are edits."""
+
+    @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
+    def may_rename(params: lsp.PrepareRenameParams) -> lsp.Range | None:
+        here = server.at(params.text_document.uri)
+        found = renamable(here.text, here.offset(params.position), here.path, server.texts())
+        return here.range(found.start, found.end) if found else None
+
+    @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
+    def renamed(params: lsp.RenameParams) -> lsp.WorkspaceEdit:
+        here = server.at(params.text_document.uri)
+        offset, texts = here.offset(params.position), server.texts()
+        try:
+            made = rename(
+                here.text,
+                offset,
+                params.new_name,
+                here.path,
+                texts=texts,
+                folders=server.folders(),
+            )
+        except InputError as error:
+            raise JsonRpcInvalidParams(f"{error.problem}; {error.help}") from error
+        if made.notes:
+            shown = lsp.ShowMessageParams(lsp.MessageType.Warning, "; ".join(made.notes))
+            server.window_show_message(shown)
+        return _renamed(params.text_document.uri, here, made)
+
+    @server.feature(
+        lsp.TEXT_DOCUMENT_CODE_ACTION,
+        lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix, _FIX_ALL]),
+    )
+    def actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        here = server.at(params.text_document.uri)
+        return [*_quick_fixes(here, params), *_all_fixes(here, params)]
+
+    @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
+    def formatted(params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:
+        here = server.at(params.text_document.uri)
+        try:
+            text = laid_out(here.text, here.path)
+        except InputError:
+            return []  # the findings say why
+        return here.edits([smallest_edit(here.text, text)] if text != here.text else [])
+
+
+def _renamed(uri: str, here: Open, made: Renaming) -> lsp.WorkspaceEdit:
+    """Return the edits of all files that a renaming changes."""
+    changes = {}
+    for file, edits in made.edits.items():
+        own = file.resolve() == Path(here.path).resolve()
+        lines = Lines(made.texts[file], here.lines.encoding)
+        changes[uri if own else from_fs_path(str(file)) or uri] = [
+            lsp.TextEdit(range_of(lines, edit.start, edit.end), edit.new) for edit in edits
+        ]
+    return lsp.WorkspaceEdit(changes=changes)
+
+
+def _quick_fixes(here: Open, params: lsp.CodeActionParams) -> Iterable[lsp.CodeAction]:
+    """Yield the fixes of the findings that touch a range."""
+    if not _wants(params, lsp.CodeActionKind.QuickFix):
+        return
+    start, end = here.offset(params.range.start), here.offset(params.range.end)
+    for problem in findings(here.text, here.path):
+        if problem.start <= end and start <= problem.end:
+            for fix in problem.fixes:
+                yield lsp.CodeAction(
+                    fix.title,
+                    lsp.CodeActionKind.QuickFix,
+                    diagnostics=[here.diagnostic(problem)],
+                    is_preferred=fix.certain,
+                    edit=_edit(params, here, fix.edits),
+                )
+
+
+def _all_fixes(here: Open, params: lsp.CodeActionParams) -> Iterable[lsp.CodeAction]:
+    """Yield the action that makes all certain fixes, if the editor asks for it."""
+    if params.context.only and _wants(params, _FIX_ALL):
+        edits = fix_all(here.text, here.path)
+        if edits:
+            yield lsp.CodeAction(
+                "make all certain fixes", _FIX_ALL, edit=_edit(params, here, edits)
+            )
+
+
+def _wants(params: lsp.CodeActionParams, kind: str) -> bool:
+    only = params.context.only
+    return not only or any(kind == one or kind.startswith(f"{one}.") for one in only)
+
+
+def _edit(params: lsp.CodeActionParams, here: Open, edits: Iterable[TextEdit]) -> lsp.WorkspaceEdit:
+    return lsp.WorkspaceEdit(changes={params.text_document.uri: here.edits(edits)})
+
+
+def _location(place: Place, uri: str, here: Open) -> lsp.Location:
+    if place.path == here.path:
+        return lsp.Location(uri, here.range(place.start, place.end))
+    lines = Lines(place.text, here.lines.encoding)
+    file = from_fs_path(str(Path(place.path).resolve())) or uri
+    return lsp.Location(file, range_of(lines, place.start, place.end))
+
+
+def _symbol(here: Open, one: Symbol) -> lsp.DocumentSymbol:
+    return lsp.DocumentSymbol(
+        one.name,
+        _SYMBOLS[one.kind],
+        here.range(one.start, one.end),
+        here.range(one.name_start, one.name_end),
+        detail=one.detail or None,
+        children=[_symbol(here, child) for child in one.children],
+    )

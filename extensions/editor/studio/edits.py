@@ -1,0 +1,399 @@
+"""Edits: what a click changes in the text of a spec, with its formatting kept.
+
+A value that this file writes is changed where it is written; a value that a parent writes is
+changed by a patch in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ....blocks.registry import registry
+from ....graphs.draw.scene.facts import pointers
+from ....graphs.ir.graph import BlockNode, TemplateNode
+from ....graphs.ir.traverse import Visit, visits
+from ....specs.composition.inherit import parent_of
+from ....specs.findings import InputError, pointer
+from ....specs.load import load
+from ....specs.origins import Place
+from ....specs.patches.covering import covering
+from ....specs.reader import read_json
+from ....specs.text.edits import Edit, EditError, edited
+from ....specs.text.places import Source, is_in, parts_of, value_at
+from ..language.rename.node import renamed_node
+from .menu import judge, required
+from .reading import Read, read
+
+_ROUNDS = 3
+"""Maximum number of rounds of removing params that nothing uses any more."""
+
+
+class Editor:
+    """Edits of one text: a spec whose form has no mistakes, and of it the nodes without errors."""
+
+    def __init__(self, one: Read) -> None:
+        """Open a text.
+
+        Raises:
+            InputError: it is not a spec, or its form is wrong.
+        """
+        if one.loaded is None or one.editable is None:
+            raise InputError(
+                "this text cannot be edited by clicks",
+                place=one.source,
+                help="correct its errors first; for a run, open the spec of its model",
+            )
+        self.one, self.loaded, self.graph = one, one.loaded, one.editable
+        self.text = one.text
+        self.told = {visit.path: visit for visit in visits(self.graph.root)}
+
+    def at(self, path: str) -> str:
+        """Return the pointer of a node or a filling in the merged spec.
+
+        Raises:
+            InputError: there is none.
+        """
+        found = pointers(self.graph).get(path)
+        if not found:
+            raise InputError(f"no node '{path}' in this spec", place=path, help="see 'weft show'")
+        return found
+
+    def set(self, path: str, keys: Mapping[str, Any], gone: Iterable[str] = ()) -> str:
+        """Return the text with some keys of a record set and others removed.
+
+        Args:
+            path: a node, or a block in a slot; `/` is the spec itself.
+            keys: dotted keys, such as `params.heads`, to their values.
+            gone: dotted keys to remove.
+        """
+        return self._set("" if path == "/" else self.at(path), path, keys, gone)
+
+    def set_all(self, paths: Iterable[str], keys: Mapping[str, Any], gone: Iterable[str]) -> str:
+        """Return the text with the same keys of several records set, and others removed.
+
+        What parents write is changed by patches with as few selections as possible.
+
+        Args:
+            paths: nodes, or blocks in slots.
+            keys: as of `set`.
+            gone: dotted keys to remove, where they are written.
+        """
+        records = {self.at(path): path for path in paths}  # copies of a repeat are one record
+        late: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+        removed = set[Place]()
+        for at, path in records.items():
+            late_set = tuple(key for key in keys if not self._write(at, key, keys[key]))
+            late_gone = []
+            for key in gone:
+                there = at + pointer(*key.split("."))
+                origin = self.loaded.origin_of(there)  # a patch writes it for several records
+                if not self._in_merged(there) or origin in removed:
+                    continue
+                if self._remove(at, key):
+                    removed.add(origin)
+                else:
+                    late_gone.append(key)
+            if late_set or late_gone:
+                late.setdefault((late_set, tuple(late_gone)), []).append(path)
+        for (late_set, lost), left in late.items():
+            for select in self._selections(left):
+                self._patch(select, {key: keys[key] for key in late_set}, [*lost])
+        return self.text
+
+    def _selections(self, paths: list[str]) -> list[str]:
+        """Return the selections that reach some paths in the parent."""
+        parent = self._parent()
+        return paths if parent is None else covering(parent, paths)
+
+    def _parent(self) -> Any:
+        """Return the value of the spec that this file extends; None if there is none."""
+        extends = self._value().get("extends")
+        file = parent_of(str(extends), Path(self.one.source)) if extends else None
+        return load(file).value() if file else None
+
+    def _set(self, at: str, path: str, keys: Mapping[str, Any], gone: Iterable[str] = ()) -> str:
+        late_set = {key: value for key, value in keys.items() if not self._write(at, key, value)}
+        late_gone = [key for key in gone if not self._remove(at, key)]
+        if late_set or late_gone:
+            self._patch(path, late_set, late_gone)
+        return self.text
+
+    def _own(self, at: str) -> str | None:
+        """Return the pointer in this text of a part of the merged spec, if it is written here."""
+        file, place = self.loaded.origin_of(at)
+        return place if str(file) == self.one.source and self._has(place) else None
+
+    def _has(self, place: str) -> bool:
+        return is_in(self._value(), place)
+
+    def _value(self) -> Any:
+        """Return the text as a JSON value."""
+        return read_json(self.text, Source(self.one.source, self.text))
+
+    def _write(self, at: str, key: str, value: Any) -> bool:
+        """Write a key where it or its record is written; return whether that is in this file."""
+        names = key.split(".")
+        place = self._own(at + pointer(*names)) if self._in_merged(at + pointer(*names)) else None
+        if place is not None:
+            self._edit(Edit("replace", place, value))
+            return True
+        if self._in_merged(at + pointer(*names)):
+            return False
+        record = self._own(at)
+        if record is None or self._is_child(at):
+            return False
+        for index in range(1, len(names)):
+            if not self._has(record + pointer(*names[:index])):
+                inner: Any = value
+                for name in reversed(names[index:]):
+                    inner = {name: inner}
+                self._edit(Edit("add", record + pointer(*names[:index]), inner))
+                return True
+        self._edit(Edit("add", record + pointer(*names), value))
+        return True
+
+    def _is_child(self, at: str) -> bool:
+        """Return whether a pointer is the whole of a spec that extends another."""
+        return at == "" and self._has("/extends")
+
+    def _remove(self, at: str, key: str) -> bool:
+        place = self._own(at + pointer(*key.split(".")))
+        if place is None or "/" not in place[1:]:
+            return False
+        if (
+            place.startswith("/patch/")
+            and parts_of(place)[2] == "set"
+            and "." in parts_of(place)[3]
+        ):
+            # A patch that set it here; the parent has none.
+            self._edit(Edit("remove", place))
+            return True
+        self._edit(Edit("remove", place))
+        above = place.rpartition("/")[0]
+        if parts_of(above)[-1] in ("params", "fill") and self._is_empty(above):
+            self._edit(Edit("remove", above))
+        return True
+
+    def _is_empty(self, place: str) -> bool:
+        return value_at(self._value(), place) in ({}, [])
+
+    def _in_merged(self, at: str) -> bool:
+        return is_in(self.loaded.value(), at)
+
+    def _patch(self, path: str, keys: Mapping[str, Any], gone: list[str]) -> None:
+        """Add to the patch of this file that selects a path, or add one."""
+        if not self._has("/extends"):
+            raise InputError(
+                f"'{path}' is written in another file", place=path, help="edit that file"
+            )
+        own = {
+            key: value for key, value in keys.items() if path == "/" and key.startswith("params.")
+        }
+        for key, value in own.items():
+            name = key.removeprefix("params.")
+            if not self._has("/params"):
+                self._edit(Edit("add", "/params", {name: value}))
+            else:
+                self._edit(Edit("add", pointer("params", name), value))
+        keys = {key: value for key, value in keys.items() if key not in own}
+        if not keys and not gone:
+            return
+        for action, content in (("remove", gone), ("set", keys)):
+            if content:
+                self._add_patch(path, action, content)
+
+    def _add_patch(self, path: str, action: str, content: Any) -> None:
+        """Add to the patch with a selection and an action, or add one: a patch has one action."""
+        patches = read_json(self.text, Source(self.one.source, self.text)).get("patch")
+        if patches is None:
+            self._edit(Edit("add", "/patch", [{"select": path, action: content}]))
+            return
+        for index, patch in enumerate(patches):
+            if patch.get("select") == path and action in patch:
+                at = pointer("patch", index, action)
+                if action == "remove":
+                    for key in content:
+                        self._edit(Edit("add", f"{at}/-", key))
+                else:
+                    for key, given in content.items():
+                        self._edit(Edit("add", at + pointer(key), given))
+                return
+        self._edit(Edit("add", "/patch/-", {"select": path, action: content}))
+
+    def _edit(self, edit: Edit) -> None:
+        try:
+            self.text = edited(self.text, [edit])
+        except EditError as error:
+            problem = f"the text cannot be edited: {error}"
+            raise InputError(problem, place=self.one.source, help="edit it by hand") from error
+
+    def swap(self, path: str, use: str, params: Mapping[str, Any]) -> str:
+        """Return the text with another block; params that both have are kept."""
+        judged = judge(self.graph, self.loaded, path, use, params)
+        if judged.record is None:
+            raise InputError(
+                f"'{use}' does not fit: {judged.reason}", place=path, help="choose another block"
+            )
+        if self._in_merged(self.at_or_slot(path)):
+            old = value_at(self.loaded.value(), self.at(path))
+            new = judged.record
+            keys = {"use": new["use"]} if old.get("use") != new["use"] else {}
+            gone = []
+            for part in ("params", "fill"):
+                before, after = old.get(part, {}), new.get(part, {})
+                keys |= {f"{part}.{k}": v for k, v in after.items() if before.get(k, ...) != v}
+                gone += [f"{part}.{name}" for name in before if name not in after]
+            self.set(path, keys, gone)
+        else:
+            outer, _, slot = path.rpartition("/")
+            self.set(outer, {f"fill.{slot}": judged.record})
+        return self._tidy()
+
+    def at_or_slot(self, path: str) -> str:
+        """Return the pointer of a path, which may be an empty slot."""
+        if path in self.told:
+            return self.at(path)
+        outer, _, slot = path.rpartition("/")
+        return self.at(outer) + pointer("fill", slot)
+
+    def _tidy(self) -> str:
+        """Remove params of the spec that nothing uses any more."""
+        for _ in range(_ROUNDS):
+            now = read(self.text, self.one.source)
+            idle = [finding.at for finding in now.errors if finding.code == "W08"]
+            if not idle or now.loaded is None:
+                break
+            self.loaded = now.loaded
+            for at in idle:
+                name = parts_of(at)[-1]
+                if not self._remove("", f"params.{name}"):
+                    self._patch("/", {}, [f"params.{name}"])
+        return self.text
+
+    def wire(self, path: str, port: str, value: str | None) -> str:
+        """Return the text with another value at a port; None leaves an optional port open."""
+        if value is None:
+            return self.set(path, {}, [f"in.{port}"])
+        return self.set(path, {f"in.{port}": value})
+
+    def repeat(self, path: str, count: int) -> str:
+        """Return the text with a number of copies of a template.
+
+        Raises:
+            InputError: the node is a block, or there are not that many copies.
+        """
+        node = self.node(path)
+        if isinstance(node.node, BlockNode):
+            raise InputError(
+                f"'{path}' is a block, and templates are repeated",
+                place=path,
+                help="write a template with this node in it",
+            )
+        if isinstance(node.node, TemplateNode):
+            body = node.node.body
+            carry = [name for name in body.inputs if name in body.outputs]
+            keys = {"repeat": count, "block": body.name, "carry": carry}
+            return self.set(path, keys, ["use"])
+        return self.set(path, {"repeat": count})
+
+    def tie(self, weights: Iterable[str]) -> str:
+        """Return the text with weights that are one and the same."""
+        value = self.loaded.value()
+        groups = [list(group) for group in value.get("tie", [])]
+        wanted = [*dict.fromkeys(weights)]
+        joined = [group for group in groups if set(group) & set(wanted)]
+        rest = [group for group in groups if group not in joined]
+        merged = [*dict.fromkeys([*(name for group in joined for name in group), *wanted])]
+        return self.set("/", {"tie": [*rest, merged]})
+
+    def remove(self, path: str) -> str:
+        """Return the text without a node; what reads its output reads its first input.
+
+        Raises:
+            InputError: it has a form that cannot be left out.
+        """
+        visit = self.node(path)
+        wires = [*visit.node.wires.values()]
+        name = path.rpartition(".")[2]
+        scope_at = self.at(path).rpartition("/nodes/")[0]
+        scope = value_at(self.loaded.value(), scope_at)
+        if not wires:
+            raise InputError(f"'{path}' reads nothing", place=path, help="remove it in the text")
+        for other, record in scope.get("nodes", {}).items():
+            for port, value in record.get("in", {}).items():
+                if value.partition(".")[0] == name:
+                    self._scope_set(scope_at, f"nodes.{other}.in.{port}", wires[0])
+        for output, value in scope.get("outputs", {}).items():
+            if value.partition(".")[0] == name:
+                self._scope_set(scope_at, f"outputs.{output}", wires[0])
+        if not self._remove(scope_at, f"nodes.{name}"):
+            self._patch_scope(scope_at, {}, [f"nodes.{name}"])
+        return self._tidy()
+
+    def _scope_set(self, scope_at: str, key: str, value: Any) -> None:
+        """Set a key of the spec or of a template, and so of all its uses."""
+        if not self._write(scope_at, key, value):
+            self._patch_scope(scope_at, {key: value}, [])
+
+    def _patch_scope(self, scope_at: str, keys: Mapping[str, Any], gone: list[str]) -> None:
+        """Patch the spec or a template of the parent.
+
+        Raises:
+            InputError: the parent does not have the template.
+        """
+        parent = self._parent()
+        if parent is not None and not is_in(parent, scope_at):
+            problem = f"'{scope_at.removeprefix('/blocks/')}' is not a template of the parent"
+            raise InputError(problem, place=scope_at, help="edit the text by hand")
+        self._patch(scope_at or "/", keys, gone)
+
+    def insert(self, use: str, path: str, port: str, params: Mapping[str, Any]) -> str:
+        """Return the text with a new node in the wire that leads to a port.
+
+        Args:
+            use: a block.
+            path: the node that reads the wire.
+            port: its input.
+            params: params of the block.
+        """
+        visit = self.node(path)
+        block = registry(self.loaded.blocks).get(use)
+        if block is None or port not in visit.node.wires:
+            raise InputError(
+                f"no block '{use}', or no port '{port}'", place=path, help="see 'weft list blocks'"
+            )
+        signature = block.signature(
+            block.params.model_validate({**block.example}), frozenset(block.example_inputs)
+        )
+        scope_at = self.at(path).rpartition("/nodes/")[0]
+        taken = value_at(self.loaded.value(), scope_at).get("nodes", {})
+        name = block.name
+        while name in taken:
+            stem, _, number = name.rpartition("_")
+            name = f"{stem}_{int(number) + 1}" if number.isdecimal() else f"{name}_2"
+        given = {**required(block, self.graph, {}), **params}
+        record = {"use": use, "in": {signature.inputs[0].name: visit.node.wires[port]}}
+        record |= {"params": given} if given else {}
+        value = f"{name}.{signature.outputs[0].name}"
+        self._scope_set(scope_at, f"nodes.{name}", record)
+        self._scope_set(scope_at, f"nodes.{visit.node.name}.in.{port}", value)
+        return self.text
+
+    def rename(self, path: str, name: str) -> str:
+        """Return the text with another name of a node, wherever this file uses it."""
+        node = self.node(path).node
+        scope = self.at(path).rpartition("/nodes/")[0]
+        return renamed_node(self.text, self.one.source, scope, node.name, name)
+
+    def node(self, path: str) -> Visit:
+        """Return a node of the graph.
+
+        Raises:
+            InputError: there is none, or the path is of a block in a slot.
+        """
+        visit = self.told.get(path)
+        if visit is None or visit.kind != "name":
+            raise InputError(f"'{path}' is not a node", place=path, help="see 'weft show'")
+        return visit

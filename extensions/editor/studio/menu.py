@@ -1,0 +1,276 @@
+"""The menu of a slot or a node: which blocks fit there, and what each would change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ....blocks.registry import registry
+from ....graphs.checker.check import analyse
+from ....graphs.cost.flops import default_sizes, flops
+from ....graphs.draw.scene.facts import pointers
+from ....graphs.ir.block_type import BlockType
+from ....graphs.ir.graph import BlockNode, Graph, Scope
+from ....graphs.ir.traverse import Visit, visits
+from ....specs.expressions import ExpressionError, is_expression, names_in
+from ....specs.findings import Finding, InputError, SpecError, pointer
+from ....specs.form import FORMAT
+from ....specs.load import LoadedSpec, loaded
+from ....specs.text.places import parts_of, value_at
+from .partial import templates_of, texts_in
+
+_ROUNDS = 3
+"""Maximum number of checks of one block: params without effect are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One block at one place."""
+
+    use: str
+    record: dict[str, Any] | None
+    """The record that would be written; None if it does not fit."""
+    proposed: Mapping[str, Any]
+    """Params that it needs, and their proposed values."""
+    reason: str = ""
+    """Why it does not fit."""
+    parameters: int = 0
+    """Change of the number of parameters, of all copies."""
+    flops: int = 0
+    """Change of the FLOPs at the default sizes."""
+    kept: float = 0.0
+    """Share of the weights of this place that have the same names and shapes."""
+
+    def as_json(self, block: BlockType | None) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "use": self.use,
+            "doc": block.doc if block else "",
+            "family": block.family if block else "other",
+            "fits": self.record is not None,
+            "proposed": dict(self.proposed),
+            "reason": self.reason,
+            "parameters": self.parameters,
+            "flops": self.flops,
+            "kept": round(self.kept, 4),
+        }
+
+
+def menu(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, Any]]:
+    """Return every block at a place: those that fit first.
+
+    Args:
+        graph: the graph of the spec.
+        spec: the spec.
+        path: a node, a block in a slot, or an empty slot, such as `encoder.*.attention/f`.
+
+    Raises:
+        InputError: there is no such place.
+    """
+    place = _Place(graph, spec, path)
+    found = [(place.judge(block.key, {}), block) for block in registry(spec.blocks)]
+    found.sort(key=lambda pair: (pair[0].record is None, bool(pair[0].proposed), pair[0].use))
+    return [judged.as_json(block) for judged, block in found]
+
+
+def judge(graph: Graph, spec: LoadedSpec, path: str, use: str, params: Mapping[str, Any]) -> Judged:
+    """Return what the menu says of one block with given params."""
+    return _Place(graph, spec, path).judge(use, params)
+
+
+def accepts(graph: Graph, spec: LoadedSpec, path: str, port: str, type_: str) -> bool:
+    """Return whether a block takes a value of a type at a port, and still gives what it gave.
+
+    Args:
+        graph: the graph of the spec.
+        spec: the spec.
+        path: a node with a block.
+        port: one of its inputs, wired or not.
+        type_: the type of the value.
+    """
+    return _Place(graph, spec, path, {port: type_}).old is not None
+
+
+def required(block: BlockType, graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return params that a block needs and that are not given, with proposed values."""
+    found = {}
+    for name, info in block.params.model_fields.items():
+        if info.is_required() and name not in given:
+            example = block.example.get(name)
+            found[name] = f"={name}" if name in graph.params else example
+    return found
+
+
+class _Place:
+    """One place of a spec, as a spec of its own with that node alone."""
+
+    def __init__(
+        self, graph: Graph, spec: LoadedSpec, path: str, given: Mapping[str, str] | None = None
+    ) -> None:
+        self.graph, self.spec, self.path = graph, spec, path
+        self.known = registry(spec.blocks)
+        self.value = spec.value()
+        told = {visit.path: visit for visit in visits(graph.root)}
+        node, _, slots = path.partition("/") if path not in told else _split(told[path])
+        visit = told.get(node)
+        if visit is None or not isinstance(visit.node, BlockNode) or visit.node.shares:
+            raise InputError(f"'{path}' is not a block", place=path, help="see 'weft show'")
+        self.visit, self.slots = visit, slots.split("/") if slots else []
+        self.record = value_at(self.value, pointers(graph)[node])
+        scope = visit.parent.body if visit.parent is not None and visit.parent.body else graph.root
+        self.types = {port: str(_type_of(scope, value)) for port, value in visit.node.wires.items()}
+        self.types |= given or {}
+        self.old: Graph | None = None
+        self.old, _ = self._check(self.record)
+
+    def judge(self, use: str, params: Mapping[str, Any]) -> Judged:
+        """Return whether a block fits, and what it changes."""
+        block = self.known.get(use)
+        if block is None:
+            return Judged(use, None, {}, "there is no such block")
+        old = self._inner(self.record)
+        kept = {
+            name: value
+            for name, value in (old or {}).get("params", {}).items()
+            if name in block.params.model_fields
+        }
+        given = {**kept, **params}
+        proposed = required(block, self.graph, given)
+        given |= proposed
+        slots = self._slots_of(block)
+        fill = {slot: part for slot, part in (old or {}).get("fill", {}).items() if slot in slots}
+        found: list[Finding] = []
+        for _ in range(_ROUNDS):
+            record = {"use": use} | ({"params": given} if given else {})
+            record |= {"fill": fill} if fill else {}
+            if not self.slots and "in" in self.record:
+                record = {
+                    **{k: v for k, v in self.record.items() if k not in ("params", "fill")},
+                    **record,
+                }
+            graph, found = self._check(self._with(record))
+            if graph is not None:
+                return self._fitting(use, record, proposed, graph)
+            idle = [parts_of(each.at)[-1] for each in found if each.code == "P08"]
+            if not idle or len(idle) < len(found):
+                break
+            given = {name: value for name, value in given.items() if name not in idle}
+        reason = found[0].problem if found else "it cannot be checked here"
+        return Judged(use, None, {}, reason)
+
+    def _fitting(
+        self, use: str, record: dict[str, Any], proposed: Mapping[str, Any], graph: Graph
+    ) -> Judged:
+        if self.old is None:
+            return Judged(use, record, proposed)
+        before, after = self.old.root.weights(), graph.root.weights()
+        same = sum(prod(shape) for name, shape in before.items() if after.get(name) == shape)
+        size = sum(map(prod, before.values()))
+        sizes = {axis: default_sizes(self.graph).get(axis, 32) for axis in self.old.spec.axes}
+        work = flops(graph, sizes) - flops(self.old, sizes)
+        return Judged(
+            use,
+            record,
+            proposed,
+            parameters=(sum(map(prod, after.values())) - size) * self.visit.sets,
+            flops=work * self.visit.runs,
+            kept=same / size if size else 1.0,
+        )
+
+    def _slots_of(self, block: BlockType) -> set[str]:
+        signature = block.signature(
+            block.params.model_validate(block.example), frozenset(block.example_inputs)
+        )
+        return {slot.name for slot in signature.slots}
+
+    def _inner(self, record: Mapping[str, Any]) -> Any:
+        """Return the record of the place inside that of its node; None for an empty slot."""
+        inner: Any = record
+        for slot in self.slots:
+            inner = (inner or {}).get("fill", {}).get(slot)
+        return inner
+
+    def _with(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the record of the node with another one at the place."""
+
+        def put(outer: Mapping[str, Any], slots: list[str]) -> dict[str, Any]:
+            if not slots:
+                return dict(record)
+            fill = dict(outer.get("fill", {}))
+            fill[slots[0]] = put(fill.get(slots[0]) or {}, slots[1:])
+            return {**outer, "fill": fill}
+
+        return put(self.record, self.slots)
+
+    def _check(self, record: Mapping[str, Any]) -> tuple[Graph | None, list[Finding]]:
+        """Check a spec with this node alone, between the types that it has in the spec."""
+        outputs = {port: f"n.{port}" for port in self.visit.node.outputs}
+        node = {**record, "in": {port: f"{port}_" for port in self.types}}
+        templates = templates_of(record, self.value.get("blocks", {}))
+        names = _names([record, templates])
+        axes = {axis: kind for axis, kind in self.graph.spec.axes.items() if self._reads(axis)}
+        value = {
+            "format": FORMAT,
+            "name": "place",
+            "params": {name: given for name, given in self.graph.params.items() if name in names},
+            "axes": axes,
+            "inputs": {f"{port}_": type_ for port, type_ in self.types.items()},
+            "outputs": outputs,
+            "nodes": {"n": node},
+        }
+        if templates:
+            value["blocks"] = templates
+        try:
+            one = loaded(value)
+        except SpecError as error:
+            return None, list(error.findings)
+        graph, found = analyse(one.recovered, self.known, lost=one.lost)
+        if graph is None:
+            return None, found
+        changed = [
+            (port, type_, graph.outputs[port])
+            for port, type_ in self.visit.node.outputs.items()
+            if str(type_) != str(graph.outputs[port])
+        ]
+        if changed:
+            port, was, now = changed[0]
+            at = pointer("nodes", "n")
+            problem = f"output '{port}' would be {now}, and {was} is read"
+            return None, [Finding(code="T", at=at, problem=problem)]
+        return graph, []
+
+    def _reads(self, axis: str) -> bool:
+        return any(axis in _words(type_) for type_ in self.types.values())
+
+
+def _words(type_: str) -> set[str]:
+    return set(type_.replace("[", " ").replace("]", " ").replace("+", " ").split())
+
+
+def _split(visit: Visit) -> tuple[str, str, str]:
+    """Return the path of the node around a visit, and its slots."""
+    slots: list[str] = []
+    step = visit
+    while step.kind == "slot" and step.parent is not None:
+        slots.insert(0, step.pieces[-1][1])
+        step = step.parent
+    return step.path, "/", "/".join(slots)
+
+
+def _type_of(scope: Scope, value: str) -> Any:
+    return scope.type_of(value)
+
+
+def _names(values: list[Any]) -> set[str]:
+    """Return the params that the expressions in some values read."""
+    found: set[str] = set()
+    for one in texts_in(values):
+        try:
+            found |= set(names_in(one[1:] if is_expression(one) else ""))
+        except ExpressionError:
+            found |= set(one.replace("[", " ").replace("]", " ").split())
+        if not is_expression(one):
+            found |= set(one.replace("[", " ").replace("]", " ").replace(":", " ").split())
+    return found

@@ -1,0 +1,229 @@
+"""What can be drawn of a spec with mistakes: everything that does not depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....blocks.registry import registry
+from ....graphs.checker.check import analyse
+from ....graphs.ir.graph import Graph
+from ....specs.findings import Finding, WeftError
+from ....specs.load import LoadedSpec, loaded
+from ....specs.text.places import parts_of
+
+_UNREAD = "W03"
+"""Finding of a node, or a template, that nothing reads."""
+_UNREAD_INPUT = "W04"
+_ROUNDS = 6
+"""Maximum number of checks: without the nodes with mistakes, others may be found."""
+_WHOLE = ("tie", "step", "require", "budget", "deploy", "losses", "init", "freeze")
+"""Parts that speak of nodes that may be missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The part of a spec without mistakes."""
+
+    graph: Graph
+    missing: tuple[str, ...]
+    """Nodes of the root that are left out."""
+
+
+def partial(spec: LoadedSpec, found: Iterable[Finding]) -> Partial | None:
+    """Return the nodes of a spec that can be checked without its mistakes, or None.
+
+    Args:
+        spec: the spec.
+        found: the findings of its check, with the pointers of the merged spec.
+    """
+    try:
+        value = spec.recovered.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        for name in spec.overrides:
+            value.setdefault("params", {})[name] = spec.overrides[name]
+        every = [*value.get("nodes", {})]
+        known = registry(spec.blocks)
+        lost = {parts_of(at)[1] for at in spec.lost.words if at.startswith("/nodes/")}
+        value = _without(value, [*found, *spec.mistakes], lost)
+        for _ in range(_ROUNDS):
+            if not value.get("nodes"):
+                return None
+            graph, found = analyse(loaded(value).recovered, known)
+            if graph is not None:
+                return Partial(graph, tuple(n for n in every if n not in value["nodes"]))
+            smaller = _without(value, found, set())
+            if smaller == value:
+                return None
+            value = smaller
+    except WeftError:
+        return None
+    return None
+
+
+def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str]) -> dict[str, Any]:
+    """Return a spec without the nodes that findings are about, and those that depend on them."""
+    gone = {*gone}
+    value, found = _read_out(value, found)
+    unused: dict[str, set[str]] = {"params": set(), "inputs": set(), "blocks": set(), "axes": set()}
+    templates: set[str] = set()
+    for finding in found:
+        way = parts_of(finding.at)
+        if len(way) > 1 and way[0] == "nodes":
+            gone.add(way[1])
+        elif len(way) > 2 and way[0] == "blocks":  # noqa: PLR2004 - a part of a template
+            templates.add(way[1])
+        elif len(way) > 1 and way[0] in unused:
+            unused[way[0]].add(way[1])
+    nodes = dict(value.get("nodes", {}))
+    blocks = value.get("blocks", {})
+    gone |= {n for n, node in nodes.items() if templates & templates_of(node, blocks).keys()}
+    gone = _with_readers(gone, nodes)
+    kept = {name: node for name, node in nodes.items() if name not in gone}
+    made = {key: part for key, part in value.items() if key not in _WHOLE} | {"nodes": kept}
+    outputs = {
+        name: end
+        for name, end in value.get("outputs", {}).items()
+        if isinstance(end, str) and end.partition(".")[0] in kept
+    }
+    read = {end for node in kept.values() for end in _values(node)}
+    sources = {end.partition(".")[0] for end in [*read, *outputs.values()]}
+    # What nothing reads is drawn, with an output of its own.
+    for name, node in kept.items():
+        if name not in sources:
+            outputs[f"{name}_"] = f"{name}.{_output(node, value)}"
+    made["outputs"] = outputs
+    inputs = value.get("inputs", {})
+    outputs |= {f"{name}_": name for name in inputs if name not in {*read, *outputs.values()}}
+    for key, names in unused.items():
+        if names and key in made:
+            made[key] = {n: part for n, part in made[key].items() if n not in names}
+    if "blocks" in made:
+        uses = templates_of(kept, blocks)
+        made["blocks"] = {n: part for n, part in made["blocks"].items() if n in uses}
+    return made
+
+
+def _with_readers(gone: Iterable[str], nodes: Mapping[str, Any]) -> set[str]:
+    """Return some nodes, and all that depend on them."""
+    readers: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        for source in _reads(node):
+            readers.setdefault(source, []).append(name)
+    found, waiting = {*gone}, [*gone]
+    while waiting:
+        more = [name for name in readers.get(waiting.pop(), ()) if name not in found]
+        found.update(more)
+        waiting += more
+    return found
+
+
+def _read_out(
+    value: Mapping[str, Any], found: Iterable[Finding]
+) -> tuple[Mapping[str, Any], list[Finding]]:
+    """Return a spec in which what findings call unread is read or gone, and the other findings.
+
+    A node of a template gets an output of the template, or is left out where the template fills a
+    slot, which takes one output. An input of a template is left out with its wires.
+    """
+    blocks = dict(value.get("blocks", {}))
+    in_slots = templates_of(list(_fillings(value)), blocks)
+    idle: dict[str, set[str]] = {}
+    rest = []
+    for finding in found:
+        way = parts_of(finding.at)
+        part = (finding.code, *way[:-1:2])
+        if part in ((_UNREAD, "nodes"), (_UNREAD_INPUT, "inputs")):
+            continue  # these get an output of the spec
+        if part not in ((_UNREAD, "blocks", "nodes"), (_UNREAD_INPUT, "blocks", "inputs")):
+            rest.append(finding)
+            continue
+        _, name, kind, entry = way
+        body = {**blocks[name], kind: dict(blocks[name][kind])}
+        if kind == "inputs":
+            idle.setdefault(name, set()).add(entry)
+            del body["inputs"][entry]
+        elif name in in_slots:
+            del body["nodes"][entry]
+        else:
+            output = f"{entry}.{_output(body['nodes'][entry], value)}"
+            body["outputs"] = {**body["outputs"], f"{entry}_": output}
+        blocks[name] = body
+    made = {**value, **({"blocks": blocks} if blocks else {})}
+    if idle:
+        made["nodes"] = _without_wires(made.get("nodes", {}), idle)
+        made["blocks"] = {
+            name: {**body, "nodes": _without_wires(body["nodes"], idle)}
+            for name, body in blocks.items()
+        }
+    return made, rest
+
+
+def _fillings(record: Any) -> Iterator[Any]:
+    """Yield what fills the slots inside a JSON value, and the choices of params."""
+    if isinstance(record, Mapping):
+        for key, inner in record.items():
+            if key in {"fill", "params"} and isinstance(inner, Mapping):
+                yield from (each for each in inner.values() if isinstance(each, Mapping))
+            yield from _fillings(inner)
+
+
+def _without_wires(nodes: Mapping[str, Any], idle: Mapping[str, set[str]]) -> dict[str, Any]:
+    """Return nodes without the wires to inputs of templates that are left out."""
+    made = {}
+    for name, node in nodes.items():
+        used = texts_in({key: part for key, part in node.items() if key != "in"})
+        gone = {port for template in used for port in idle.get(template, ())}
+        wires = {port: end for port, end in (node.get("in") or {}).items() if port not in gone}
+        made[name] = {**node, "in": wires} if "in" in node else node
+    return made
+
+
+def _values(node: Any) -> set[str]:
+    return {end for end in (node.get("in") or {}).values() if isinstance(end, str)}
+
+
+def _reads(node: Any) -> set[str]:
+    """Return the nodes that a node reads or shares."""
+    shared = {node["share"]} if isinstance(node.get("share"), str) else set()
+    return {end.partition(".")[0] for end in _values(node) if "." in end} | shared
+
+
+def texts_in(record: Any) -> Iterator[str]:
+    """Yield the texts in a JSON value, without the keys of its objects."""
+    if isinstance(record, Mapping):
+        record = list(record.values())
+    if isinstance(record, list):
+        for inner in record:
+            yield from texts_in(inner)
+    elif isinstance(record, str):
+        yield record
+
+
+def templates_of(record: Any, blocks: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the templates that a node, or another record, uses directly or inside others.
+
+    Args:
+        record: a part of a spec.
+        blocks: the templates of the spec, by name.
+    """
+    found: dict[str, Any] = {}
+    waiting = [record]
+    while waiting:
+        for name in texts_in(waiting.pop()):
+            if name in blocks and name not in found:
+                found[name] = blocks[name]
+                waiting.append(blocks[name])
+    return found
+
+
+def _output(node: Any, value: Mapping[str, Any]) -> str:
+    """Return the name of an output of a node: that of its template, or `y`."""
+    body = value.get("blocks", {}).get(node.get("block", node.get("use", "")), {})
+    known = registry().get(str(node.get("use", "")))
+    if known is not None:
+        signature = known.signature(
+            known.params.model_validate(known.example), frozenset(known.example_inputs)
+        )
+        return signature.outputs[0].name
+    return next(iter(body.get("outputs", {})), "y")

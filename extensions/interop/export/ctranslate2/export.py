@@ -1,0 +1,282 @@
+"""Export to a folder for CTranslate2's Translator or Generator, checked after writing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .....graphs.ir.traverse import position_limits
+from .....runtime.checkpoint.checkpoint import Checkpoint
+from .....specs.findings import InputError
+from ..atomic_folder import new_folder, write_marker
+from ..readme import ct2_readme
+from ..reference import Plain
+from ..vocabulary import Words, words_of
+from .layer_stacks import Stacks
+from .spec import ct2_plan, ct2_spec
+
+CLOSE = 1e-3
+"""Largest allowed difference of a log probability in float32."""
+NEAR = 0.2
+"""Largest allowed mean difference of log probabilities if weights are quantized."""
+SENTENCES = 6
+LONGEST = 16
+"""Most tokens of a random sentence in the check, and of its translation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Result of comparing an export with the model."""
+
+    outputs: int
+    """Number of sentences decoded greedily by both."""
+    same: int
+    """Number of sentences with identical outputs."""
+    tokens: int
+    """Number of tokens whose log probabilities were compared."""
+    largest: float
+    """Largest absolute difference of two log probabilities."""
+    mean: float
+    """Mean absolute difference."""
+    here: float
+    """Mean absolute difference if the engine computes as it does by default on this processor."""
+
+    @property
+    def report(self) -> str:
+        """The result as text."""
+        result = (
+            f"{self.same} of {self.outputs} outputs equal, decoded greedily by both\n"
+            f"log probabilities of {self.tokens} tokens differ by {self.mean:.2g} on average, "
+            f"{self.largest:.2g} at most"
+        )
+        if self.here <= NEAR:
+            return result
+        return (
+            f"{result}\nwarning: this processor's integer products lose precision: with them, log "
+            f"probabilities differ by {self.here:.2g} on average; pass compute_type='float32' to "
+            "CTranslate2 here"
+        )
+
+
+def export_ctranslate2(
+    checkpoint: Checkpoint,
+    out: Path | str,
+    *,
+    quantization: str = "float32",
+    lines: Iterable[str] = (),
+) -> Checked:
+    """Write a checkpoint as a CTranslate2 folder, and check its outputs.
+
+    Args:
+        checkpoint: an opened checkpoint.
+        out: the folder; an older export there is replaced.
+        quantization: number format of the weights, one of `quantization.QUANTIZATIONS`.
+        lines: sentences to check with; random tokens by default.
+
+    Raises:
+        InputError: CTranslate2 is missing or has no counterpart for a node, the path exists and
+            is not an export, or the export does not match the model; then it is removed.
+    """
+    try:
+        import ctranslate2  # noqa: F401, PLC0415 - an extra
+    except ImportError as error:
+        raise InputError(
+            f"CTranslate2 cannot be loaded: {error}", help="pip install 'weft[ctranslate2]'"
+        ) from error
+    build = cache(checkpoint.build)
+    plan = ct2_plan(checkpoint.graph, build)
+    model, stacks = build(), plan.stacks
+    spec = ct2_spec(plan, model)
+    source = stacks.encoder.ids if stacks.encoder is not None else None
+    words = words_of(checkpoint, source, stacks.decoder.ids)
+    _name(spec, stacks, words)
+    spec.validate()
+    spec.optimize(quantization)
+    plain = Plain(model, checkpoint.graph, source, stacks.decoder.ids)
+    with new_folder(Path(out)) as folder:
+        spec.save(str(folder))
+        for name, data in words.tokenizers.items():
+            (folder / name).write_bytes(data)
+        (folder / "README.md").write_text(
+            ct2_readme(checkpoint.graph, words, decoder_only=source is None)
+        )
+        checked = check_ctranslate2(folder, plain, words, quantization, lines)
+        write_marker(
+            folder,
+            checkpoint.graph,
+            "ctranslate2",
+            {"quantization": quantization, "checked": asdict(checked)},
+        )
+    return checked
+
+
+def _name(spec: Any, stacks: Stacks, words: Words) -> None:
+    """Set a spec's vocabularies and special tokens."""
+    config, special_tokens = spec.config, words.special_tokens
+    config.unk_token = words.target[words.unknown]
+    config.bos_token = words.target[special_tokens.begin]
+    config.eos_token = words.target[special_tokens.end]
+    if stacks.encoder is None:
+        spec.register_vocabulary(list(words.target))
+        return
+    config.decoder_start_token = words.target[special_tokens.begin]
+    config.add_source_eos = words.ends_source
+    spec.register_source_vocabulary(list(words.source))
+    spec.register_target_vocabulary(list(words.target))
+
+
+def check_ctranslate2(
+    folder: Path, plain: Plain, words: Words, quantization: str, lines: Iterable[str] = ()
+) -> Checked:
+    """Compare greedy outputs and log probabilities; the model runs one sentence at a time.
+
+    Args:
+        folder: the written export.
+        plain: the model.
+        words: its vocabularies.
+        quantization: number format of the weights; sets the tolerance.
+        lines: sentences to decode.
+
+    Raises:
+        InputError: the differences are too large.
+    """
+    decoder_only = plain.source is None
+    sources = _sources(plain, words, lines)
+    most = _longest(plain)
+    begins = [source if decoder_only else [words.special_tokens.begin] for source in sources]
+    ours = [
+        plain.greedy(source, begin, words.special_tokens, most)
+        for source, begin in zip(sources, begins, strict=True)
+    ]
+    # Score the model's own outputs; for decoder-only models, prompt and output.
+    targets = [
+        [*source, *own] if decoder_only else own for source, own in zip(sources, ours, strict=True)
+    ]
+    wanted: list[float] = []
+    for source, target in zip(sources, targets, strict=True):
+        begin, rest = (
+            (target[0], target[1:]) if decoder_only else (words.special_tokens.begin, target)
+        )
+        wanted += plain.scores(
+            source, begin, rest if decoder_only else [*rest, words.special_tokens.end]
+        )
+
+    def differences(engine: _Engine) -> list[float]:
+        scores = chain.from_iterable(engine.scores(sources, targets))
+        return [abs(a - b) for a, b in zip(wanted, scores, strict=True)]
+
+    exact = quantization == "float32"
+    # Quantized weights are read in float32: a processor without VNNI saturates integer products.
+    engine = _Engine(folder, words, "float32", decoder_only=decoder_only)
+    theirs, found = engine.greedy(sources, most), differences(engine)
+    mean = sum(found) / len(found)
+    here = mean
+    if not exact:
+        default = differences(_Engine(folder, words, "default", decoder_only=decoder_only))
+        here = sum(default) / len(default)
+    checked = Checked(
+        outputs=len(ours),
+        same=sum(a == b for a, b in zip(ours, theirs, strict=True)),
+        tokens=len(found),
+        largest=max(found),
+        mean=mean,
+        here=here,
+    )
+    far = checked.largest > CLOSE if exact else checked.mean > NEAR
+    # Allow one different output: a near tie between two tokens may break either way.
+    unlike = exact and checked.same < checked.outputs - 1
+    if far or unlike or checked.mean != checked.mean:
+        raise InputError(
+            f"the export does not compute the same as the model: {checked.same} of "
+            f"{checked.outputs} "
+            f"outputs are equal, log probabilities differ by up to {checked.largest:.2g}",
+            place=str(folder.name).strip(".").removesuffix(".partial"),
+            help="nothing was kept; please report this spec: this is a bug in the export",
+        )
+    return checked
+
+
+def _sources(plain: Plain, words: Words, lines: Iterable[str]) -> list[list[int]]:
+    """Return the ids of the lines, or random ids from a fixed seed."""
+    given = [line for line in lines if line.strip()]
+    ends = [words.special_tokens.end] if words.ends_source and plain.source else []
+    if given and words.reads is not None:
+        return [[*ids, *ends] for ids in words.reads.encode_many(given)]
+    chance = random.Random(1)
+    special_tokens = {*words.special_tokens, words.unknown}
+    usual = [index for index in range(len(words.source)) if index not in special_tokens]
+    longest = _longest(plain) - 1
+    lengths = [1 + index * (longest - 1) // (SENTENCES - 1) for index in range(SENTENCES)]
+    return [[*chance.choices(usual, k=length), *ends] for length in lengths]
+
+
+def _longest(plain: Plain) -> int:
+    """Return the maximal sentence length, limited by the shortest learned position table."""
+    tables = position_limits(plain.graph)
+    capacity = min([*tables, 4 * LONGEST]) // (1 if plain.source else 2)
+    return max(2, min(LONGEST, capacity - 1))
+
+
+class _Engine:
+    """The written folder, opened by CTranslate2."""
+
+    def __init__(self, folder: Path, words: Words, compute: str, *, decoder_only: bool) -> None:
+        import ctranslate2  # noqa: PLC0415 - an extra
+
+        kind = ctranslate2.Generator if decoder_only else ctranslate2.Translator
+        threads = torch.get_num_threads()
+        self.engine: Any = kind(
+            str(folder), device="cpu", compute_type=compute, intra_threads=threads
+        )
+        self.words, self.decoder_only = words, decoder_only
+
+    def _read(self, sources: Sequence[Sequence[int]]) -> list[list[str]]:
+        """Return sources as tokens, without the end token that the engine appends."""
+        kept = [s[:-1] if self.words.ends_source and not self.decoder_only else s for s in sources]
+        return [[self.words.source[index] for index in ids] for ids in kept]
+
+    def _written(self, targets: Sequence[Sequence[int]]) -> list[list[str]]:
+        return [[self.words.target[index] for index in ids] for ids in targets]
+
+    def greedy(self, sources: Sequence[Sequence[int]], most: int) -> list[list[int]]:
+        """Return greedy outputs for each source or prompt."""
+        special_tokens = self.words.special_tokens
+        banned = {special_tokens.begin, special_tokens.pad, *special_tokens.never} - {
+            special_tokens.end
+        }
+        never = [[self.words.target[one]] for one in sorted(banned)]
+        settings: dict[str, Any] = {
+            "beam_size": 1,
+            "sampling_topk": 1,
+            "suppress_sequences": never or None,
+        }
+        if self.decoder_only:
+            # One prompt per call: CTranslate2 counts a batch's length from its shortest prompt.
+            settings |= {"max_length": most, "min_length": 0, "include_prompt_in_result": False}
+            results = [
+                self.engine.generate_batch([prompt], **settings)[0]
+                for prompt in self._read(sources)
+            ]
+            return [list(result.sequences_ids[0]) for result in results]
+        results = self.engine.translate_batch(
+            self._read(sources), max_decoding_length=most, min_decoding_length=0, **settings
+        )
+        number = {word: index for index, word in enumerate(self.words.target)}
+        return [[number[word] for word in result.hypotheses[0]] for result in results]
+
+    def scores(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        """Return the log probability of each token; decoder-only models start at the second."""
+        if self.decoder_only:
+            results = self.engine.score_batch(self._written(targets))
+        else:
+            results = self.engine.score_batch(self._read(sources), self._written(targets))
+        return [list(result.log_probs) for result in results]

@@ -1,0 +1,260 @@
+"""Build CTranslate2's model spec from a model's weights, with its public classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .....graphs.ir.graph import Graph
+from .layer_features import ACTIVATIONS, Features, epsilon_of, features_of
+from .layer_stacks import Layer, Place, Refusals, Stack, Stacks, read_stacks
+
+POSITIONS = 2048
+"""Positions in a sinusoidal table; CTranslate2 refuses longer sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph that CTranslate2 can express, with the options to set."""
+
+    stacks: Stacks
+    encoder: Features | None
+    decoder: Features
+    epsilon: float
+    """Epsilon of all norms."""
+
+
+def ct2_plan(graph: Graph, model: Callable[[], nn.Module]) -> Plan:
+    """Return the plan for expressing a graph in CTranslate2.
+
+    Args:
+        graph: a checked graph.
+        model: builds the model, called only where weights decide; its weights may be on torch's
+            meta device, in which case only tied weights count as equal.
+
+    Raises:
+        InputError: CTranslate2 has no counterpart for a node; every such node is named.
+    """
+    refusals = Refusals(graph, "CTranslate2")
+    stacks = read_stacks(graph, refusals)
+    encoder = None
+    if stacks.encoder is not None:
+        encoder = features_of(stacks.encoder, refusals, decoder=False)
+    decoder = features_of(stacks.decoder, refusals, decoder=True)
+    pairs = [(stacks.decoder, decoder)]
+    if stacks.encoder is not None and encoder is not None:
+        pairs.insert(0, (stacks.encoder, encoder))
+    epsilon = epsilon_of(pairs, refusals)
+    for stack, features in pairs:
+        _tables_alike(stack, features, model, refusals)
+    refusals.check()
+    return Plan(stacks, encoder, decoder, epsilon)
+
+
+def ct2_spec(plan: Plan, model: nn.Module) -> Any:
+    """Return the model as a CTranslate2 spec, without vocabularies.
+
+    Args:
+        plan: plan of the graph.
+        model: built from the same graph.
+    """
+    from ctranslate2 import specs  # noqa: PLC0415 - an extra
+
+    stacks, decoder = plan.stacks, plan.decoder
+    given = {
+        **_given(decoder),
+        "alibi": decoder.position == "alibi",
+        "with_encoder_attention": stacks.encoder is not None,
+    }
+    made = specs.TransformerDecoderSpec(len(stacks.decoder.layers), **given)
+    _fill(made, stacks.decoder, decoder, model)
+    _linear(made.projection, _module(model, stacks.head))
+    if decoder.scale != 1.0:
+        made.scale_outputs = np.float32(decoder.scale)
+    if stacks.encoder is None or plan.encoder is None:
+        spec = specs.TransformerDecoderModelSpec(made)
+    else:
+        source = specs.TransformerEncoderSpec(len(stacks.encoder.layers), **_given(plan.encoder))
+        _fill(source, stacks.encoder, plan.encoder, model)
+        spec = specs.TransformerSpec(source, made)
+    spec.config.layer_norm_epsilon = plan.epsilon
+    return spec
+
+
+def _given(features: Features) -> dict[str, Any]:
+    """Return the constructor arguments common to encoder and decoder."""
+    from ctranslate2.specs import Activation  # noqa: PLC0415 - an extra
+
+    f = features
+    grouped = f.kv_heads < f.heads
+    rotary = {"rotary_dim": f.d_head, "rotary_base": f.rotary_base, "rotary_interleave": True}
+    return {
+        "num_heads": f.heads,
+        # CTranslate2 makes a final norm only with `pre_norm`; `_fill` sets the actual order.
+        "pre_norm": f.pre_norm or f.final_norm is not None,
+        "no_final_norm": f.final_norm is None,
+        "activation": Activation[ACTIVATIONS[f.activation]],
+        "layernorm_embedding": f.embedding_norm is not None,
+        "relative_position": f.position == "relative_keys",
+        "relative_attention_bias": f.position == "relative_bias",
+        "ffn_glu": f.gated,
+        "rms_norm": f.rms,
+        "num_heads_kv": f.kv_heads if grouped else None,
+        "head_dim": f.d_head if f.d_head * f.heads != f.d_model or grouped else None,
+        **(rotary if f.position == "rotary" else {}),
+    }
+
+
+def _module(model: nn.Module, place: Place) -> Any:
+    return model.get_submodule(place.module)
+
+
+def _fill(made: Any, stack: Stack, features: Features, model: nn.Module) -> None:
+    """Set the weights of a stack."""
+    embedding = _module(model, stack.embedding).weight
+    (made.embeddings[0] if isinstance(made.embeddings, list) else made.embeddings).weight = _array(
+        embedding
+    )
+    made.scale_embeddings, made.pre_norm = features.scale_embedding, features.pre_norm
+    if features.position == "table":
+        made.position_encodings.encodings = _array(_table(features, model))
+    if features.embedding_norm is not None:
+        _norm(made.layernorm_embedding, _module(model, features.embedding_norm))
+    if features.final_norm is not None:
+        _norm(made.layer_norm, _module(model, features.final_norm))
+    for place, layer in zip(made.layer, stack.layers, strict=True):
+        _layer(place, layer, features, model)
+
+
+def _table(features: Features, model: nn.Module) -> Tensor:
+    """Return the vectors of positions, [positions, D]; zeros if none are added."""
+    place = features.table
+    if place is None:
+        return torch.zeros(POSITIONS, features.d_model)
+    module = _module(model, place)
+    length = place.part.block.max_length(place.part.arguments) or POSITIONS
+    zeros = next(model.parameters()).new_zeros(1, length, features.d_model)
+    added: Tensor = module.eval()(zeros)  # the block adds its table to its input
+    return added[0]
+
+
+def _layer(made: Any, layer: Layer, features: Features, model: nn.Module) -> None:
+    pairs = [(made.self_attention, layer.attention), (made.ffn, layer.feed_forward)]
+    if layer.cross is not None:
+        pairs.append((made.attention, layer.cross))
+    for place, ours in pairs:
+        sublayer = _module(model, ours)
+        _norm(place.layer_norm, sublayer.norm)
+        gain = sublayer.gain
+        if place is made.ffn:
+            _feed_forward(place, sublayer.f, gain)
+        else:
+            _attention(place, sublayer.f, features, gain, own=place is made.self_attention)
+
+
+def _feed_forward(made: Any, ours: Any, gain: Tensor | None) -> None:
+    if hasattr(made, "linear_0_noact"):
+        _linear(made.linear_0, ours.gate)
+        _linear(made.linear_0_noact, ours.inner)
+    else:
+        _linear(made.linear_0, ours.inner)
+    _linear(made.linear_1, ours.outer, rows=gain)
+
+
+def _attention(made: Any, ours: Any, features: Features, gain: Tensor | None, *, own: bool) -> None:
+    """Set an attention; CTranslate2 fuses keys and values, or all three, in one linear map."""
+    times = features.heads // ours.kv_heads if ours.kv_heads != features.kv_heads else 1
+    query = _parts(ours.query)
+    key, value = (_repeated(_parts(one), ours.kv_heads, times) for one in (ours.key, ours.value))
+    first = [[query, key, value]] if own else [[query], [key, value]]
+    for place, maps in zip(made.linear, first, strict=False):
+        _fused(place, maps)
+    columns = None
+    if ours.output is not None:
+        columns = ours.output.weight.repeat_interleave(features.d_head)
+    _linear(made.linear[-1], ours.out, rows=gain, columns=columns)
+    if ours.scale is not None:
+        made.queries_scale = float(ours.scale)
+    position = ours.position
+    if features.position == "relative_bias" and own:
+        made.relative_attention_bias = _array(position.weight)
+        made.relative_attention_max_distance = np.dtype("int32").type(position.longest)
+    if features.position == "relative_keys" and own:
+        keys = position.weight
+        later = keys.new_zeros(position.reach - position.after, keys.size(1))
+        made.relative_position_keys = _array(torch.cat((keys, later)))
+        made.relative_position_values = np.zeros_like(made.relative_position_keys)
+
+
+_Map = tuple[Tensor, Tensor | None]
+"""Weight and bias of a linear map."""
+
+
+def _parts(linear: Any) -> _Map:
+    return linear.weight, linear.bias
+
+
+def _repeated(linear: _Map, heads: int, times: int) -> _Map:
+    """Return a linear map with each head repeated `times` times."""
+    weight, bias = linear
+    if times == 1:
+        return linear
+    again = weight.unflatten(0, (heads, -1)).repeat_interleave(times, 0).flatten(0, 1)
+    if bias is not None:
+        bias = bias.unflatten(0, (heads, -1)).repeat_interleave(times, 0).flatten()
+    return again, bias
+
+
+def _fused(made: Any, maps: Sequence[_Map]) -> None:
+    """Set a linear map to several stacked maps; missing biases become zero if any has one."""
+    made.weight = _array(torch.cat([weight for weight, _ in maps]))
+    if any(bias is not None for _, bias in maps):
+        biases = [w.new_zeros(w.size(0)) if bias is None else bias for w, bias in maps]
+        made.bias = _array(torch.cat(biases))
+
+
+def _linear(
+    made: Any, ours: nn.Linear, rows: Tensor | None = None, columns: Tensor | None = None
+) -> None:
+    """Set a linear map, with rows scaled by a gain and columns by head gates."""
+    weight, bias = _parts(ours)
+    if columns is not None:
+        weight = weight * columns
+    if rows is not None:
+        weight = weight * rows[:, None]
+        bias = bias * rows if bias is not None else None
+    made.weight = _array(weight)
+    if bias is not None:
+        made.bias = _array(bias)
+
+
+def _norm(made: Any, ours: Any) -> None:
+    made.gamma = _array(ours.weight)
+    if hasattr(made, "beta"):
+        made.beta = _array(torch.zeros_like(ours.weight) if ours.bias is None else ours.bias)
+
+
+def _array(tensor: Tensor) -> Any:
+    """Return a weight as a copied float32 array; CTranslate2's classes quantize in place."""
+    return tensor.detach().float().cpu().numpy().copy()
+
+
+def _tables_alike(
+    stack: Stack, features: Features, build: Callable[[], nn.Module], refusals: Refusals
+) -> None:
+    """Refuse learned distances that differ by layer: CTranslate2 uses the first layer's."""
+    if features.position != "relative_bias":
+        return
+    model, places = build(), [layer.attention for layer in stack.layers]
+    first = _module(model, places[0]).f.position.weight
+    for place in places[1:]:
+        other = _module(model, place).f.position.weight
+        if other is not first and (other.is_meta or not torch.equal(first, other)):
+            path = f"{stack.layers[0].attention.path}".replace(".0.", ".*.")
+            problem = f"its learned distances differ from '{places[0].path}'"
+            refusals.add(place.obstacle(f'{problem}: tie ["{path}.f.position.weight"]', slot="/f"))

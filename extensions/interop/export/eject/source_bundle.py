@@ -1,0 +1,353 @@
+"""Gather the definitions that some Python code needs from several files into one.
+
+Files are parsed, never run.  Only needed definitions are copied: a definition, those that it
+names, those that they name, and so on, in the order of their files.  If two files use the same
+name, a number is appended to one of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .....specs.findings import InputError
+
+WIDTH = 100
+"""Most characters in a line."""
+DROPPED = frozenset({"attention_weights"})
+"""Methods that only weft's own tools call; they are omitted."""
+_NOTE_TO_LINTERS = re.compile(r"  # (noqa|type: ignore)\b.*$", re.MULTILINE)
+
+_Outside = tuple[str, str, str]
+"""Module, name in it (`` for the module itself), and local alias of an import that is kept."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Symbol:
+    """A definition at the top of a file."""
+
+    module: str
+    name: str
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Position and names of one definition."""
+
+    first: int
+    """Line, counted from 0."""
+    end: int
+    kind: type[ast.stmt]
+    names: list[ast.Name]
+    without: set[int]
+    """Lines of omitted methods, and the empty lines before them."""
+
+
+@dataclass(slots=True)
+class Source:
+    """One parsed file: its definitions and imports."""
+
+    module: str
+    lines: list[str]
+    doc: str
+    pieces: dict[str, _Piece] = field(default_factory=dict)
+    inside: dict[str, Symbol] = field(default_factory=dict)
+    """Local name to the definition in another gathered file."""
+    outside: dict[str, _Outside] = field(default_factory=dict)
+    """Local name to an import that is kept."""
+    same: dict[str, str] = field(default_factory=dict)
+    """Constant to the first constant of its statement: B to `A` in `A, B = 1, 2`."""
+
+    @classmethod
+    def parse(cls, module: str, text: str, ours: Iterable[str]) -> Source:
+        """Parse a file.
+
+        Args:
+            module: full name of the module.
+            text: its content.
+            ours: top-level names of the packages whose files are gathered.
+        """
+        tree = ast.parse(text)
+        doc = (ast.get_docstring(tree) or "").partition("\n")[0]
+        made = cls(module, text.splitlines(), doc)
+        made._statements(tree.body, frozenset(ours))
+        return made
+
+    def _statements(self, body: list[ast.stmt], ours: frozenset[str]) -> None:
+        for place, statement in enumerate(body):
+            if isinstance(statement, ast.If):
+                self._statements(statement.body, ours)  # `if TYPE_CHECKING`
+            elif isinstance(statement, ast.Import):
+                for alias in statement.names:
+                    local = alias.asname or alias.name.partition(".")[0]
+                    self.outside[local] = (alias.name, "", alias.asname or "")
+            elif isinstance(statement, ast.ImportFrom):
+                self._import_from(statement, ours)
+            else:
+                after = body[place + 1] if place + 1 < len(body) else None
+                self._definition(statement, after)
+
+    def _import_from(self, statement: ast.ImportFrom, ours: frozenset[str]) -> None:
+        parents = self.module.split(".")[: -statement.level] if statement.level else []
+        module = ".".join([*parents, *([statement.module] if statement.module else [])])
+        for alias in statement.names:
+            local = alias.asname or alias.name
+            if module.partition(".")[0] in ours:
+                self.inside[local] = Symbol(module, alias.name)
+            elif module != "__future__":
+                self.outside[local] = (module, alias.name, alias.asname or "")
+
+    def _definition(self, statement: ast.stmt, after: ast.stmt | None) -> None:
+        """Record a class, function or constant, with its comment and the docstring below it."""
+        end = statement.end_lineno or statement.lineno
+        line = statement.lineno
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef):
+            name = statement.name
+            line = min([line, *(one.lineno for one in statement.decorator_list)])
+        elif isinstance(statement, ast.Assign) and (targets := _targets(statement)):
+            name = targets[0]
+            self.same |= dict.fromkeys(targets[1:], name)
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            name = statement.target.id
+        else:
+            return
+        has_docstring = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if (
+            has_docstring
+            and after is not None
+            and not isinstance(statement, ast.ClassDef | ast.FunctionDef)
+        ):
+            end = after.end_lineno or end
+        start = line - 1
+        while start and self.lines[start - 1].startswith("#"):
+            start -= 1
+        left_out = [one for one in getattr(statement, "body", []) if _is_dropped(one)]
+        gone = {id(inner) for one in left_out for inner in ast.walk(one)}
+        names = [
+            one for one in ast.walk(statement) if isinstance(one, ast.Name) and id(one) not in gone
+        ]
+        lines = {
+            line for one in left_out for line in range(one.lineno - 2, one.end_lineno or one.lineno)
+        }
+        self.pieces[name] = _Piece(start, end, type(statement), names, lines)
+
+
+def _targets(statement: ast.Assign) -> list[str]:
+    """Return the names that a statement assigns."""
+    target = statement.targets[0]
+    each = target.elts if isinstance(target, ast.Tuple) else [target]
+    return [one.id for one in each if isinstance(one, ast.Name)]
+
+
+def _is_dropped(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.FunctionDef) and statement.name in DROPPED
+
+
+class Gatherer:
+    """Collects definitions by following names from file to file."""
+
+    def __init__(
+        self, packages: Iterable[str], replacements: Mapping[Symbol, Symbol] | None = None
+    ) -> None:
+        """Start with no files.
+
+        Args:
+            packages: top-level names of the packages whose files are gathered.
+            replacements: a definition to the one that the file has instead of it.
+        """
+        self.replacements = replacements or {}
+        self.packages = frozenset(packages)
+        self.sources: dict[str, Source] = {}
+        self.wanted: set[Symbol] = set()
+
+    def add_text(self, module: str, text: str, names: Iterable[str] | None = None) -> None:
+        """Add a text as the source of a module, and include definitions of it.
+
+        Args:
+            module: name of the module.
+            text: its source.
+            names: the definitions to include, with those that they need; all if not given.
+        """
+        self.sources[module] = Source.parse(module, text, self.packages)
+        for name in self.sources[module].pieces if names is None else names:
+            self.want(Symbol(module, name))
+
+    def want(self, symbol: Symbol) -> None:
+        """Include a definition, and every definition that it needs.
+
+        Raises:
+            InputError: the file cannot be read or does not contain the definition.
+        """
+        waiting = [symbol]
+        while waiting:
+            one = self._origin(waiting.pop())
+            if one in self.wanted:
+                continue
+            self.wanted.add(one)
+            waiting += self._needs(one)
+
+    def _origin(self, symbol: Symbol) -> Symbol:
+        """Return the defining symbol, following imports between files and replacements."""
+        symbol = self.replacements.get(symbol, symbol)
+        source = self._source(symbol.module)
+        if symbol.name in source.same:
+            return Symbol(symbol.module, source.same[symbol.name])
+        if symbol.name in source.pieces:
+            return symbol
+        if symbol.name in source.inside:
+            return self._origin(source.inside[symbol.name])
+        raise InputError(f"'{symbol.name}' is not defined at the top level of {symbol.module}")
+
+    def _source(self, module: str) -> Source:
+        if module not in self.sources:
+            spec = importlib.util.find_spec(module)
+            if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+                raise InputError(f"the source of {module} is not available")
+            text = Path(spec.origin).read_text(encoding="utf-8")
+            self.sources[module] = Source.parse(module, text, self.packages)
+        return self.sources[module]
+
+    def _needs(self, symbol: Symbol) -> Iterator[Symbol]:
+        source = self.sources[symbol.module]
+        for name in sorted({one.id for one in source.pieces[symbol.name].names}):
+            if name in source.pieces or name in source.same:
+                yield self._origin(Symbol(symbol.module, name))
+            elif name in source.inside:
+                yield self._origin(source.inside[name])
+
+    def render(self, titles: Mapping[str, str]) -> str:
+        """Return the included definitions as the body of one file, imports first.
+
+        Args:
+            titles: section titles of modules, overriding their first docstring line.
+        """
+        order, outside, names = self._order(), self._outside(), self.names()
+        parts = [_imports([one for _, one in outside])]
+        for module in order:
+            source = self.sources[module]
+            mine = [name for name in source.pieces if Symbol(module, name) in self.wanted]
+            head = f"# --- {titles.get(module, source.doc or module)}"
+            parts.append("\n\n" + head[:WIDTH].rstrip() if mine else "")
+            previous: type[ast.stmt] | None = None
+            for name in mine:
+                piece = source.pieces[name]
+                both = {previous, piece.kind} <= {ast.Assign, ast.AnnAssign}
+                parts.append(("" if both else "\n\n") + self._text(Symbol(module, name), names))
+                previous = piece.kind
+        return "\n".join(part for part in parts if part).replace("\n\n\n", "\n\n", 1) + "\n"
+
+    def classes(self) -> dict[str, ast.ClassDef]:
+        """Return the included classes by their names in their own files."""
+        found: dict[str, ast.ClassDef] = {}
+        for symbol in sorted(self.wanted):
+            source = self.sources[symbol.module]
+            piece = source.pieces[symbol.name]
+            if piece.kind is ast.ClassDef:
+                text = "\n".join(source.lines[piece.first : piece.end])
+                definition = ast.parse(text).body[0]
+                if isinstance(definition, ast.ClassDef):
+                    found[symbol.name] = definition
+        return found
+
+    def _order(self) -> list[str]:
+        """Return the files, each after the files that it needs."""
+        found: list[str] = []
+
+        def visit(module: str) -> None:
+            for symbol in sorted(one for one in self.wanted if one.module == module):
+                for need in sorted(self._needs(symbol)):
+                    if need.module != module and need.module not in seen:
+                        seen.add(need.module)
+                        visit(need.module)
+            found.append(module)
+
+        seen: set[str] = set()
+        for module in self.sources:
+            if module not in seen and any(one.module == module for one in self.wanted):
+                seen.add(module)
+                visit(module)
+        return found
+
+    def _outside(self) -> list[tuple[str, _Outside]]:
+        """Return the kept imports by local name."""
+        found: dict[str, _Outside] = {}
+        for symbol in sorted(self.wanted):
+            source = self.sources[symbol.module]
+            for one in source.pieces[symbol.name].names:
+                if one.id in source.outside:
+                    given = source.outside[one.id]
+                    if found.setdefault(one.id, given) != given:
+                        raise InputError(
+                            f"'{one.id}' names two different imports, the second in {symbol.module}"
+                        )
+        return sorted(found.items())
+
+    def names(self) -> dict[Symbol, str]:
+        """Return a unique name in the bundled file for every definition."""
+        names: dict[Symbol, str] = {}
+        taken = {local for local, _ in self._outside()}
+        for module in self._order():
+            for name in self.sources[module].pieces:
+                symbol = Symbol(module, name)
+                if symbol not in self.wanted:
+                    continue
+                unique, number = name, 2
+                while unique in taken:
+                    unique, number = f"{name}{number}", number + 1
+                taken.add(unique)
+                names[symbol] = unique
+        return names
+
+    def _text(self, symbol: Symbol, names: dict[Symbol, str]) -> str:
+        """Return the text of a definition, with names replaced by their unique names."""
+        source = self.sources[symbol.module]
+        piece = source.pieces[symbol.name]
+        lines = [line.encode() for line in source.lines]
+        changes: list[tuple[int, int, str, str]] = []
+        for one in piece.names:
+            known = Symbol(symbol.module, one.id)
+            known = known if one.id in source.pieces else source.inside.get(one.id, known)
+            new = (
+                names.get(self._origin(known))
+                if known in self.wanted or (one.id in source.inside)
+                else None
+            )
+            if new is not None and new != one.id:
+                changes.append((one.lineno - 1, one.col_offset, one.id, new))
+        for row, column, old, new in sorted(changes, reverse=True):
+            line = lines[row]
+            lines[row] = line[:column] + new.encode() + line[column + len(old.encode()) :]
+        kept = [lines[n] for n in range(piece.first, piece.end) if n not in piece.without]
+        text = b"\n".join(kept).decode()
+        text = _NOTE_TO_LINTERS.sub("", text)
+        new = names[symbol]
+        if new != symbol.name and piece.kind in (ast.ClassDef, ast.FunctionDef):
+            word = "class" if piece.kind is ast.ClassDef else "def"
+            text = text.replace(f"{word} {symbol.name}", f"{word} {new}", 1)
+        return text
+
+
+def _imports(wanted: list[_Outside]) -> str:
+    """Return import statements, standard library first."""
+    groups: dict[bool, list[str]] = {True: [], False: []}
+    plain = sorted({(module, as_) for module, name, as_ in wanted if not name})
+    for module, as_ in plain:
+        standard = module.partition(".")[0] in sys.stdlib_module_names
+        groups[standard].append(f"import {module}" + (f" as {as_}" if as_ else ""))
+    for module in sorted({module for module, name, _ in wanted if name}):
+        standard = module.partition(".")[0] in sys.stdlib_module_names
+        names = sorted(
+            {
+                name + (f" as {as_}" if as_ else "")
+                for m, name, as_ in wanted
+                if m == module and name
+            }
+        )
+        groups[standard].append(f"from {module} import {', '.join(names)}")
+    blocks = ["\n".join(lines) for lines in groups.values() if lines]
+    return "\n\n".join(blocks)

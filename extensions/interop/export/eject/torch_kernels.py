@@ -1,0 +1,158 @@
+"""What an ejected file has instead of the kernels that Weft chooses by processor and length.
+
+Each definition has the name, the arguments and the results of the one that it replaces, and calls
+torch.  An ejected model gets padded values and keeps no low-precision copies of its weights.
+
+Axes: B sequences, H heads, G key and value heads, T query positions, S key positions, K and V key
+and value widths of one head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .....blocks.kernels.attention.backends import Cores, Score, fused_attend
+from .....blocks.kernels.attention.dispatch import weigh
+from .....blocks.kernels.attention.masks import Pairs, near, of_pairs
+from .....blocks.kernels.linear import Product
+
+REPLACED = {
+    "blocks.kernels.attention.backends": ("varlen_applies",),
+    "blocks.kernels.attention.dispatch": ("attend",),
+    "blocks.kernels.attention.softmax": ("softmax_of_keys",),
+    "blocks.kernels.linear": ("linear", "linear_maps"),
+    "blocks.kernels.precision.casts": ("Copies", "operand"),
+    "blocks.kernels.unpad": ("Batched", "with_padding", "without_padding"),
+}
+"""Module to the names of its definitions that those of this file replace."""
+
+
+def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
+    query_BHTK: Tensor,
+    key_BGSK: Tensor,
+    value_BGSV: Tensor,
+    mask_BS: Tensor | None = None,
+    *,
+    causal: bool = False,
+    pairs: Pairs | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    inner: Tensor | None = None,
+    score: Score | None = None,
+    bias: Tensor | None = None,
+    after_softmax: Score | None = None,
+    elementwise: bool = False,  # noqa: ARG001 - an argument of the function that this replaces
+    cores: Cores | None = None,  # noqa: ARG001 - an argument of the function that this replaces
+) -> Tensor:
+    """Compute scaled dot-product attention.
+
+    Args:
+        query_BHTK: queries.
+        key_BGSK: keys; H / G consecutive query heads share a key head.
+        value_BGSV: values.
+        mask_BS: true at key positions that may be attended to; None if all may be.
+        causal: whether position t attends only to positions up to t; requires T = S.
+        pairs: which pairs of positions may attend, besides `causal`; requires T = S.
+        dropout: dropout probability of the attention weights; pass 0 outside of training.
+        scale: factor of the scores; 1 / sqrt(K) if None.
+        inner: added to the scores before `score`, [B or 1, H or 1, T, S].
+        score: function of the scores, [B, H, T, S].
+        bias: added to the scores, [B or 1, H or 1, T, S]; -inf masks a pair.
+        after_softmax: function of the attention weights, [B, H, T, S].
+        elementwise: not used.
+        cores: not used.
+
+    Returns:
+        softmax(q k^T / sqrt(K)) v, [B, H, T, V]; zeros for rows whose keys are all masked.
+    """
+    if score is not None or after_softmax is not None:
+        weight_BHTS = weigh(
+            query_BHTK,
+            key_BGSK,
+            mask_BS,
+            causal=causal,
+            pairs=pairs,
+            scale=scale,
+            inner=inner,
+            score=score,
+            bias=bias,
+            after_softmax=after_softmax,
+        )
+        shared = query_BHTK.size(1) // value_BGSV.size(1)
+        return F.dropout(weight_BHTS, dropout) @ value_BGSV.repeat_interleave(shared, 1)
+    mask = None if mask_BS is None else mask_BS[:, None, None, :]
+    if pairs is not None:
+        positions_T = torch.arange(query_BHTK.size(2), device=query_BHTK.device)
+        allowed = of_pairs(pairs, positions_T, positions_T, query_BHTK.size(0))
+        mask = allowed if mask is None else mask & allowed
+    if causal and mask is not None:
+        mask = mask & near(query_BHTK.size(2), query_BHTK.device, causal=True)
+        causal = False
+    if inner is not None:
+        bias = inner if bias is None else inner + bias
+    return fused_attend(
+        query_BHTK,
+        key_BGSK,
+        value_BGSV,
+        mask,
+        causal=causal,
+        dropout=dropout,
+        scale=scale,
+        bias=None if bias is None else bias.to(query_BHTK.dtype),
+    )
+
+
+def varlen_applies(*_: Any, **__: Any) -> bool:
+    """Return whether attention is computed without padding: never."""
+    return False
+
+
+def softmax_of_keys(score: Tensor) -> Tensor:
+    """Return the softmax over the last axis."""
+    return score.softmax(-1)
+
+
+def linear(
+    x: Tensor,
+    weight_OI: Tensor,
+    bias_O: Tensor | None = None,
+    kernel: Product = "torch",  # noqa: ARG001 - an argument of the function that this replaces
+) -> Tensor:
+    """Return x W^T + b for x [..., I]."""
+    return F.linear(x, weight_OI, bias_O)
+
+
+def linear_maps(x: Tensor, *maps: nn.Module) -> Sequence[Tensor]:
+    """Apply linear maps to the same x [..., I]."""
+    return tuple(linear_map(x) for linear_map in maps)
+
+
+class Copies:
+    """Low-precision copies of weights, which an ejected model does not have."""
+
+
+def operand(module: nn.Module, name: str) -> Any:
+    """Return a weight of a module by its name."""
+    return getattr(module, name)
+
+
+class Batched:
+    """Rows of unpadded batches, which an ejected model does not get."""
+
+    def rows_of(self, *_: Any) -> None:
+        """Return None: the value is padded."""
+
+
+def with_padding(value: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Return a value, which is padded."""
+    return value
+
+
+def without_padding(value: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Return a value, which stays padded."""
+    return value

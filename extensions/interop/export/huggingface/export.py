@@ -1,0 +1,195 @@
+"""Export to a folder that Hugging Face's library opens, checked by importing it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .....graphs.draw.diagram import draw
+from .....runtime.checkpoint.checkpoint import Checkpoint
+from .....runtime.checkpoint.saving import write_tensors
+from .....runtime.codegen.examples import example_inputs
+from .....specs.findings import InputError
+from ...importing.hf import Imported, import_hf, spec_of
+from ...importing.tensors import WEIGHTS
+from ..atomic_folder import new_folder, write_marker
+from ..vocabulary import original_config, tokens_of
+from .card import model_card
+from .fit import Fit, chosen
+from .generation import generation_config
+from .stream import reordered
+from .tensors import assembled
+from .tokenizer import tokenizer_files
+
+CLOSE = 1e-5
+"""Largest allowed difference of outputs, relative to the largest output."""
+NEAR = 1e-3
+"""The same if weights lose bits, or the architecture has another `eps` of norms."""
+PICTURE = "model.svg"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedHuggingFace:
+    """Result of importing an export again and comparing it with the model."""
+
+    table: str
+    """The table that was read backwards."""
+    architecture: str
+    """The class of the other library."""
+    tensors: int
+    """Number of tensors in the folder."""
+    same: bool
+    """Whether all weights are the same after importing the export."""
+    difference: float
+    """Largest difference of outputs, relative to the largest output."""
+    notes: tuple[str, ...]
+    """What the export changed, and what it lacks."""
+
+    @property
+    def report(self) -> str:
+        """The result as text."""
+        weights = "are the same" if self.same else "differ in their last bits"
+        return "\n".join(
+            [
+                f"{self.architecture}, {self.tensors} tensors, by the table {self.table}",
+                f"imported again: weights {weights}, outputs differ by {self.difference:.2g}",
+                *(f"note: {note}" for note in self.notes),
+            ]
+        )
+
+
+def export_huggingface(
+    checkpoint: Checkpoint,
+    out: Path | str,
+    *,
+    table: str | Path | None = None,
+    scores: Mapping[str, Any] | None = None,
+) -> CheckedHuggingFace:
+    """Write a checkpoint as a folder for Hugging Face's library, and import it again to check it.
+
+    Args:
+        checkpoint: an opened checkpoint, without LoRA.
+        out: the folder; an older export there is replaced.
+        table: name or path of the import table to read backwards; default: the one that fits.
+        scores: report of `weft evaluate --json` for the model card.
+
+    Raises:
+        InputError: no table describes the model, a weight has no counterpart, the path exists and
+            is not an export, or the export does not compute what the model does; then nothing is
+            written.
+    """
+    tokens = tokens_of(checkpoint)
+    fit = chosen(checkpoint.graph, tokens, table, original_config(checkpoint))
+    weights = target_weights(checkpoint, fit)
+    tensors = assembled(fit.table, fit.source, weights, fit.configuration())
+    sizes = [int(one.size or 0) for one in checkpoint.graph.inputs.values() if one.kind == "ids"]
+    files, notes = tokenizer_files(checkpoint, fit.table, max(sizes, default=0))
+    settings, more = generation_config(checkpoint, tokens)
+    notes = [*fit.notes, *notes, *more]
+    with new_folder(Path(out)) as folder:
+        _write_json(folder / "config.json", {**fit.config, "dtype": "float32"})
+        if settings:
+            _write_json(folder / "generation_config.json", settings)
+        write_tensors(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        again = import_hf(folder, fit.source)
+        lost = _lost(again.weights, weights)
+        notes += [
+            f"{path}: {count} values change in their last bits" for path, count in lost.items()
+        ]
+        allowed = NEAR if fit.alignment.small or lost else CLOSE
+        difference = _compare(checkpoint, again, fit, allowed)
+        picture = _draw(checkpoint, folder)
+        card = model_card(checkpoint, fit, notes, scores or {}, picture=picture)
+        (folder / "README.md").write_text(card, encoding="utf-8")
+        write_marker(folder, checkpoint.graph, "huggingface", {"table": fit.table.name})
+    return CheckedHuggingFace(
+        table=fit.name,
+        architecture=str((fit.config.get("architectures") or [fit.name])[0]),
+        tensors=len(tensors),
+        same=not lost,
+        difference=difference,
+        notes=tuple(notes),
+    )
+
+
+def target_weights(checkpoint: Checkpoint, fit: Fit) -> dict[str, Tensor]:
+    """Return the weights of the table's graph, from those of the checkpoint.
+
+    Raises:
+        InputError: features cannot be reordered as the architecture needs it.
+    """
+    stored = {path: group[0] for group in checkpoint.graph.ties for path in group}
+    weights: dict[str, Tensor] = {}
+    for path, shape in fit.graph.weights().items():
+        theirs = fit.alignment.weights.get(path)
+        if theirs is None:
+            weights[path] = torch.zeros(shape)
+        else:
+            weights[path] = checkpoint.weights[stored.get(theirs, theirs)].float()
+    if fit.alignment.positions:
+        file = spec_of(fit.spec, fit.source)
+        return reordered(weights, file, fit.graph, fit.alignment.positions[0])
+    return weights
+
+
+def _lost(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return the number of values of each weight that an import does not give back.
+
+    Raises:
+        InputError: a weight is another one.
+    """
+    lost = {}
+    for path, tensor in wanted.items():
+        other = found[path]
+        if torch.equal(other, tensor):
+            continue
+        if not torch.allclose(other, tensor, rtol=1e-6, atol=1e-6):
+            raise InputError(
+                f"importing the export gives another '{path}'",
+                help="the table cannot be read backwards; report this",
+            )
+        lost[path] = int((other != tensor).sum())
+    return lost
+
+
+def _compare(checkpoint: Checkpoint, again: Imported, fit: Fit, allowed: float) -> float:
+    """Return the largest relative difference of the outputs on random inputs.
+
+    Raises:
+        InputError: it is too large.
+    """
+    given = example_inputs(checkpoint.graph)
+    theirs = {name: given[other] for name, other in fit.alignment.inputs.items()}
+    with torch.no_grad():
+        wanted, found = checkpoint.build()(**given), again.build()(**theirs)
+    pairs = [(wanted[other], found[name]) for name, other in fit.alignment.outputs.items()]
+    worst = max(
+        float((one - other).abs().max() / one.abs().max().clamp(min=1e-30)) for one, other in pairs
+    )
+    if not worst <= allowed:
+        raise InputError(
+            f"the export computes something else: outputs differ by {worst:.2g}, relative to the "
+            f"largest, and at most {allowed:g} is allowed",
+            help="choose another table with --as; weft fits lists them",
+        )
+    return worst
+
+
+def _draw(checkpoint: Checkpoint, folder: Path) -> str:
+    """Draw the model; return the file's name, or an empty string without Graphviz."""
+    try:
+        return draw(checkpoint.graph, folder / PICTURE).name
+    except InputError:
+        return ""
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

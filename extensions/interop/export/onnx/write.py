@@ -1,0 +1,260 @@
+"""Write a module as an ONNX graph with free lengths, and run it with onnxruntime."""
+
+from __future__ import annotations
+
+import logging
+import re
+import types
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .....graphs.ir.graph import Graph
+from .....graphs.ir.traverse import owned_parts
+from .....graphs.ir.value_type import ValueType
+from .....runtime.codegen.examples import example_inputs, sizes_for
+from .....specs.findings import InputError
+
+LARGEST = 1 << 30
+"""Weights above this many bytes go to a separate file; ONNX files are limited to 2 GiB."""
+
+_INT64 = 7
+"""ONNX's code of the type int64."""
+
+ROWS = "rows"
+"""Name of the batch axis."""
+PAST = "past"
+"""Name of the axis of past positions."""
+CAPACITY = "capacity"
+"""Name of the axis of tensors that start at an input's length and grow with each step."""
+
+Axes = tuple[str | int, ...]
+"""A shape: names for free sizes, numbers for fixed sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An input or output tensor."""
+
+    name: str
+    axes: Axes
+    example: Tensor
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        kind = str(self.example.dtype).removeprefix("torch.")
+        return {"name": self.name, "type": kind, "shape": list(self.axes)}
+
+
+def axes_of(type_: ValueType, graph: Graph) -> Axes:
+    """Return the shape of an input: free sizes are named by the graph's axes."""
+    batches = {axis for axis, kind in graph.spec.axes.items() if kind == "batch"}
+    return tuple(
+        ROWS if axis in batches else axis if isinstance(axis, int) else str(axis)
+        for axis in type_.axes
+    )
+
+
+def named_inputs(graph: Graph, *, batch: int, length: int) -> list[Named]:
+    """Return random inputs of a graph, with their names and shapes.
+
+    Args:
+        graph: the graph that takes the inputs.
+        batch: number of rows.
+        length: length of the shortest free axis.
+
+    Raises:
+        InputError: an input has a kind for which no example can be made.
+    """
+    sizes = sizes_for(graph, batch=batch, length=length)
+    try:
+        values = example_inputs(graph, sizes)
+    except ValueError as error:
+        raise InputError(str(error), place=graph.source) from error
+    return [Named(n, axes_of(t, graph), values[n]) for n, t in graph.inputs.items()]
+
+
+def write_onnx(
+    module: nn.Module,
+    inputs: Sequence[Named],
+    outputs: Sequence[str],
+    path: Path,
+    graph: Graph,
+) -> None:
+    """Write a module as an ONNX graph.
+
+    Args:
+        module: called with the inputs in order; returns a tuple of outputs.  Its blocks have the
+            forms of the pass `forms`.
+        inputs: names, shapes and examples.
+        outputs: names of the outputs.
+        path: ONNX file.
+        graph: graph of the model, to name the node at which the exporter fails.
+
+    Raises:
+        InputError: the exporter cannot express the module; the node is named if it is known.
+    """
+    shapes = [
+        {place: axis for place, axis in enumerate(one.axes) if isinstance(axis, str)}
+        for one in inputs
+    ]
+    size = sum(p.numel() * p.element_size() for p in module.parameters())
+    wide = _Wide(module).eval()
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program: Any = torch.onnx.export(
+                wide,
+                tuple(one.example for one in inputs),
+                dynamo=True,
+                input_names=[one.name for one in inputs],
+                output_names=list(outputs),
+                dynamic_shapes=(tuple(shapes),),
+                custom_translation_table=_translations(),
+                verbose=False,
+            )
+    except Exception as error:  # the exporter raises errors of any type
+        raise _refusal(error, module, graph) from error
+    finally:
+        log.setLevel(level)
+    # Outside the try block: a full disk is not a fault of the graph.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program.save(str(path), external_data=size > LARGEST)
+
+
+def _translations() -> dict[Any, Any]:
+    """Return translations that the exporter lacks: stable sort, which ONNX has as TopK."""
+    from onnxscript import opset18 as op  # noqa: PLC0415 - an extra
+
+    def sort_stable(
+        values: Any,
+        dim: int = -1,
+        descending: bool = False,  # noqa: FBT001, FBT002 - torch's signature
+        stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - TopK is always stable
+    ) -> Any:
+        numbers = op.Cast(values, to=_INT64)
+        size = op.Reshape(op.Gather(op.Shape(values), dim, axis=0), op.Constant(value_ints=[1]))
+        sorted_, places = op.TopK(numbers, size, axis=dim, largest=descending, sorted=True)
+        return op.CastLike(sorted_, values), places
+
+    return {torch.ops.aten.sort.stable: sort_stable}
+
+
+class _Wide(nn.Module):
+    """Takes any number of tensors, which the exporter treats as one argument."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *values: Tensor) -> Any:
+        return self.module(*values)
+
+
+def _refusal(error: Exception, module: nn.Module, graph: Graph) -> InputError:
+    """Return an error that names the innermost node running when the exporter failed."""
+    paths = {id(inner): path for path, inner in module.named_modules()}
+    node, last = "", error
+    one: BaseException | None = error
+    while one is not None:
+        for frame in _frames(one.__traceback__):
+            path = paths.get(id(frame.f_locals.get("self")), "") or _traced(frame)
+            node = path.removeprefix("model.") if path not in ("", "model") else node
+        last = one if isinstance(one, Exception) else last
+        one = one.__cause__ or one.__context__
+    words = [line.strip(" -") for line in str(last).splitlines() if line.strip(" -")]
+    kept = next((line for line in reversed(words) if "inferred" in line), (words or [""])[0])
+    where = f"node '{node}'" if node else "this spec"
+    return refused(graph, f"torch's exporter to ONNX cannot express {where}: {kept[:200]}")
+
+
+def refused(graph: Graph, problem: str) -> InputError:
+    """Return an error that also names the nodes that commonly cause exporter failures."""
+    loops = looping(graph)
+    shown = [*loops[:4], *(["..."] if len(loops) > 4 else [])]  # noqa: PLR2004
+    hint = f"\n      nodes that often cause this: {', '.join(shown)}" if shown else ""
+    return InputError(
+        problem + hint, place=graph.source, help="use weft eject, which writes plain PyTorch"
+    )
+
+
+def looping(graph: Graph) -> list[str]:
+    """Return the nodes whose forward the exporter unrolls for the example's lengths."""
+    found = dict.fromkeys(
+        f"'{re.sub(r'[.][0-9]+(?=[.]|$)', '.*', path)}' ({part.key})"
+        for path, _, part in owned_parts(graph.root)
+        if part.block.loops
+    )
+    return list(found)
+
+
+def _traced(frame: types.FrameType) -> str:
+    """Return the module of the operator that the exporter was translating in a frame."""
+    node = frame.f_locals.get("node")
+    stack = node.meta.get("nn_module_stack", {}) if isinstance(node, torch.fx.Node) else {}
+    inner = [path for path, _ in stack.values()]
+    return f"model.{inner[-1].partition('.model.')[2]}" if inner else ""
+
+
+def _frames(trace: types.TracebackType | None) -> list[types.FrameType]:
+    found = []
+    while trace is not None:
+        found.append(trace.tb_frame)
+        trace = trace.tb_next
+    return found
+
+
+class Session:
+    """An ONNX graph in onnxruntime, on the CPU."""
+
+    def __init__(self, path: Path, graph: Graph) -> None:
+        """Open a graph file.
+
+        Args:
+            path: ONNX file.
+            graph: graph of the model, for error messages.
+
+        Raises:
+            InputError: onnxruntime cannot load the graph.
+        """
+        import onnxruntime  # noqa: PLC0415 - an extra
+
+        self._graph = graph
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 4
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime's error classes have no common base
+            reason = " ".join(str(error).split())[:200]
+            problem = f"onnxruntime cannot open the written graph: {reason}"
+            raise refused(graph, problem) from error
+        self._takes = {one.name for one in self._session.get_inputs()}
+        self._gives = [one.name for one in self._session.get_outputs()]
+
+    def __call__(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return outputs by name; inputs that the graph does not use are ignored.
+
+        Raises:
+            InputError: the graph does not run for these lengths.
+        """
+        feed = {name: v.contiguous().numpy() for name, v in given.items() if name in self._takes}
+        try:
+            values = self._session.run(self._gives, feed)
+        except Exception as error:
+            lengths = ", ".join(f"{name} {list(v.shape)}" for name, v in given.items())
+            problem = f"the written graph does not run for these lengths: {lengths[:200]}"
+            raise refused(self._graph, problem) from error
+        return {n: torch.from_numpy(v) for n, v in zip(self._gives, values, strict=True)}

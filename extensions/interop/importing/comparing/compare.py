@@ -1,0 +1,354 @@
+"""Comparison of an imported model with the model that it was imported from.
+
+Both models run in float32 on the same random inputs, and their outputs are compared, also those of
+decoding step by step.  The other
+model is a class of the installed library `transformers`.  It is loaded from a folder with nothing
+but the configuration and the safetensors files, so no code and no pickle of the model is read.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .....graphs.ir.graph import Graph
+from .....graphs.ir.traverse import position_limits
+from .....graphs.ir.value_type import evaluate, time_axes
+from .....runtime.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from .....runtime.checkpoint.saving import replace_folder
+from .....specs.findings import InputError
+from ..config import read_object
+from ..hf import Imported, refuse_another_folder, table_for
+from ..table import load_table
+from ..tensors import INDEX, files_of
+from .comparison import Compared, Comparison, distance, without_padding
+from .layer_outputs import watched
+from .steps import outputs_by_steps
+
+ROWS = 3
+"""Number of sequences in a batch."""
+LENGTHS = (1, 7, 33, 150)
+"""Lengths of the sequences, as far as the models have as many positions."""
+LIMITS = ("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len")
+"""Keys of configurations that limit the length of a sequence."""
+LEGACY_END = 2
+"""End token in the configurations of older CLIP models, which their class does not use."""
+EXTRA = "pip install 'weft[parity]'"
+PORTS: Mapping[str, str] = {
+    "tokens": "input_ids",
+    "source": "input_ids",
+    "target": "decoder_input_ids",
+    "token_types": "token_type_ids",
+    "mask": "attention_mask",
+    "source_mask": "attention_mask",
+    "target_mask": "decoder_attention_mask",
+    "image": "pixel_values",
+    "features": "input_features",
+}
+"""Input of a spec to the argument of a class of transformers that has the same values."""
+OUTPUTS: Mapping[str, tuple[str, ...]] = {"logits": ("logits", "prediction_logits")}
+"""Output of a spec to the fields that may have the same values; other outputs have one name."""
+
+
+def refuse_without_library() -> None:
+    """Raise an error if `transformers` is not installed; call it before importing anything.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    if importlib.util.find_spec("transformers") is None:
+        raise InputError(
+            "comparing needs the package 'transformers'",
+            place="--compare",
+            help=f"install it: {EXTRA}; or import without --compare",
+        )
+
+
+def save_if_equal(
+    made: Imported, folder: Path | str, table: Path | str | None, out: Path | str
+) -> Comparison:
+    """Write an imported model as a checkpoint, if the checkpoint computes what its source does.
+
+    What is compared is the written checkpoint, opened again; an older one at the path is replaced
+    only by an equal one.
+
+    Args:
+        made: the imported model.
+        folder: the folder that it was imported from.
+        table: the table that it was imported by, as for `import_hf`.
+        out: the folder of the checkpoint.
+
+    Raises:
+        InputError: as for `compare` and `Imported.save`; then nothing is written.
+    """
+    out = Path(out)
+    refuse_another_folder(out)
+    new = out.with_name(f".{out.name}.compared")
+    shutil.rmtree(new, ignore_errors=True)
+    try:
+        comparison = compare(open_checkpoint(made.save(new)), folder, table)
+        if comparison.equal:
+            replace_folder(new, out)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return comparison
+
+
+def compare(
+    made: Imported | Checkpoint, folder: Path | str, table: Path | str | None = None
+) -> Comparison:
+    """Compare the outputs of an imported model with those of its source.
+
+    Args:
+        made: the imported model, or a checkpoint of it.
+        folder: the folder that it was imported from.
+        table: the table that it was imported by, as for `import_hf`.
+
+    Raises:
+        InputError: transformers is not installed or has no class for the model, or the spec has
+            an input that no argument of the class corresponds to.
+    """
+    refuse_without_library()
+    folder = Path(folder)
+    chosen, _ = load_table(table if table is not None else table_for(folder))
+    theirs, notes = _load(folder, chosen.architectures)
+    ours = made.build()
+    differ, compared = "", list[Compared]()
+    for batch in _batches(made.graph, theirs):
+        with watched(made.graph, ours, theirs) as layers, torch.no_grad():
+            parallel = ours(**batch.ours)
+            expected = theirs(**batch.theirs)
+        stepped = outputs_by_steps(made.graph, ours, batch.ours)
+        by_steps = {f"{name} by steps": (name, value) for name, value in stepped.items()}
+        for title, (name, value) in ({n: (n, v) for n, v in parallel.items()} | by_steps).items():
+            other = _field(expected, name)
+            if other is not None:
+                result = _compared(title, value, other, batch)
+                compared.append(result)
+                if not result.equal and not differ and title == name:
+                    differ = layers.first(batch.real)
+    if not compared:
+        raise InputError(
+            f"{type(theirs).__name__} has none of the outputs {', '.join(made.graph.outputs)}",
+            place="--compare",
+            help="name the outputs of the spec as that class does, such as 'logits'",
+        )
+    outputs = {result.output for result in compared}
+    skipped = [name for name in made.graph.outputs if name not in outputs]
+    if skipped:
+        notes.append(
+            f"not compared, because {type(theirs).__name__} lacks it: {', '.join(skipped)}"
+        )
+    return Comparison(
+        name=type(theirs).__name__, compared=tuple(compared), first=differ, notes=tuple(notes)
+    )
+
+
+def _field(outputs: Any, name: str) -> Tensor | None:
+    """Return an output of the other model, or None."""
+    for known in OUTPUTS.get(name, (name,)):
+        value = getattr(outputs, known, None)
+        if isinstance(value, Tensor):
+            return value
+    return None
+
+
+def _load(folder: Path, architectures: tuple[str, ...]) -> tuple[nn.Module, list[str]]:
+    """Return the other model in evaluation mode, and notes on what its folder lacks."""
+    import transformers  # noqa: PLC0415 - an extra
+
+    config = read_object(folder / "config.json")
+    for key in ("auto_map", "quantization_config"):
+        config.pop(key, None)  # neither names code to run nor another format of the weights
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    kind = _class(architectures, config, transformers)
+    with tempfile.TemporaryDirectory() as name:
+        bare = Path(name)
+        (bare / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        for file in files_of(folder):
+            (bare / file).symlink_to((folder / file).resolve())
+        if (folder / INDEX).is_file():
+            (bare / INDEX).symlink_to((folder / INDEX).resolve())
+        torch.manual_seed(1)
+        try:
+            theirs, info = kind.from_pretrained(
+                bare,
+                dtype=torch.float32,
+                attn_implementation="eager",
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+            raise InputError(
+                f"transformers cannot open the model: {str(error).partition(chr(10))[0]:.200}",
+                place=str(folder),
+                help="use the version of transformers that the table was written for",
+            ) from error
+    absent = sorted(info["missing_keys"])
+    notes = [f"the folder lacks weights of {kind.__name__}: {', '.join(absent[:4])}"]
+    return theirs.eval(), notes if absent else []
+
+
+def _class(architectures: tuple[str, ...], config: Mapping[str, Any], library: Any) -> Any:
+    """Return the class of the library that holds the model.
+
+    Args:
+        architectures: classes that the table supports; the first one has all outputs.
+        config: configuration of the model, which may list its class.
+        library: the module `transformers`.
+
+    Raises:
+        InputError: the library has no such class.
+    """
+    listed = [name for name in config.get("architectures") or [] if name in architectures]
+    # A class such as BartModel has no head; the first class of the table adds it.
+    headless = [name for name in listed if f"{config['model_type']}model" == name.lower()]
+    names = [name for name in listed if name not in headless] + list(architectures)
+    for name in names or config.get("architectures") or []:
+        kind = getattr(library, str(name), None)
+        if isinstance(kind, type) and issubclass(kind, nn.Module):
+            return kind
+    raise InputError(
+        f"transformers {library.__version__} has no class {' or '.join(dict.fromkeys(names))}",
+        place="--compare",
+        help="import without --compare; code in the folder of a model is never run",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The same random inputs for both models."""
+
+    sizes: Mapping[str, int]
+    ours: Mapping[str, Tensor]
+    theirs: Mapping[str, Tensor]
+    real: Mapping[int, Tensor]
+    """Length of a time axis to the mask [B, length] of positions without padding."""
+
+
+def _batches(graph: Graph, theirs: nn.Module) -> Iterator[Batch]:
+    """Yield batches of several lengths; in all but the first row, the last positions are padding.
+
+    Raises:
+        InputError: an input of the spec has no counterpart.
+    """
+    names = inspect.signature(theirs.forward).parameters
+    for name in graph.inputs:
+        if PORTS.get(name) is None:
+            raise InputError(
+                f"no argument of {type(theirs).__name__} is known for the input '{name}'",
+                place="--compare",
+                help=f"name the inputs of the spec as the shipped ones do: {', '.join(PORTS)}",
+            )
+    config: Any = theirs.config
+    axes = time_axes(graph.spec.axes)
+    limits = [getattr(config, key, None) for key in LIMITS]
+    most = min([*position_limits(graph), *filter(None, limits), LENGTHS[-1]])
+    lengths = list(dict.fromkeys(min(length, most) for length in LENGTHS)) if axes else [1]
+    for place, _ in enumerate(lengths):
+        # Axes get different lengths, such as 7 and 33 for source and target.
+        sizes = {axis: lengths[(place + number) % len(lengths)] for number, axis in enumerate(axes)}
+        if "features" in graph.inputs and "S" in sizes:  # a fixed number of frames
+            sizes["S"] = int(config.max_source_positions)
+        batch = {axis: ROWS for axis, kind in graph.spec.axes.items() if kind == "batch"}
+        yield _batch(graph, batch | sizes, config, frozenset(names), seed=place)
+
+
+def _batch(
+    graph: Graph, sizes: Mapping[str, int], config: Any, names: frozenset[str], *, seed: int
+) -> Batch:
+    """Return random inputs of given sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    ours, theirs, real = dict[str, Tensor](), dict[str, Tensor](), dict[int, Tensor]()
+    pad = getattr(config, "pad_token_id", None)
+    end = getattr(config, "eos_token_id", None) if "text_embeds" in graph.outputs else None
+    masked = {type_.axes for type_ in graph.inputs.values() if type_.kind == "mask"}
+    causal = "attention_mask" in names and not masked and "tokens" in graph.inputs
+    for name, type_ in graph.inputs.items():
+        shape = [evaluate(axis, sizes) for axis in type_.axes]
+        port = PORTS[name]
+        if type_.kind == "ids":
+            count = evaluate(type_.size or 1, sizes)
+            value = torch.randint(count, shape, generator=generator)
+            if port.endswith("input_ids"):
+                if count > 1 and pad is not None:  # the padding id has a meaning of its own
+                    value = torch.where(value == pad, (value + 1) % count, value)
+                if type_.axes in masked or causal:
+                    kept = _kept(shape)
+                    real[shape[-1]] = kept
+                    value = value if end is None else _ended(value, kept, end, count)
+                    value = torch.where(kept, value, pad if pad is not None else 0)
+            ours[name] = value if port in names else torch.zeros_like(value)
+        elif type_.kind == "mask":
+            ours[name] = _kept(shape)
+        else:
+            ours[name] = torch.randn(shape, generator=generator)
+        if port in names:
+            given = ours[name].long() if type_.kind == "mask" else ours[name]
+            theirs[port] = given.transpose(1, 2) if port == "input_features" else given
+    if causal:
+        theirs["attention_mask"] = real[ours["tokens"].size(1)].long()
+    return Batch(sizes, ours, theirs, real)
+
+
+def _ended(ids: Tensor, kept: Tensor, end: int, count: int) -> Tensor:
+    """Return texts that have an end token at their last position, and nowhere else.
+
+    CLIP reads the vector of the end token.  Older configurations have the end token 2 by mistake;
+    then it is the largest id of the text.
+
+    Args:
+        ids: random ids [B, T].
+        kept: positions without padding.
+        end: id of the end token.
+        count: number of ids.
+    """
+    last = kept.sum(1, keepdim=True) - 1
+    end = count - 1 if end == LEGACY_END else end
+    ids = torch.where(ids == end, (ids + 1) % max(1, count - 1), ids)
+    return ids.scatter(1, last, end)
+
+
+def _kept(shape: list[int]) -> Tensor:
+    """Return a mask [B, T]: row r has r more positions of padding than row 0, which has none."""
+    rows, length = shape
+    lengths = (length - torch.arange(rows) * max(1, length // 5)).clamp(min=1)
+    return torch.arange(length) < lengths[:, None]
+
+
+def _compared(output: str, found: Tensor, wanted: Tensor, batch: Batch) -> Compared:
+    """Compare an output, without positions of padding."""
+    sizes = batch.sizes
+    if found.shape == (*wanted.shape, 1):  # one class: ELECTRA has no axis for it
+        wanted = wanted.unsqueeze(-1)
+    if found.shape != wanted.shape:
+        raise InputError(
+            f"the output '{output}' has the shape {list(found.shape)}, and theirs has "
+            f"{list(wanted.shape)}",
+            place="--compare",
+            help="correct the params of the table",
+        )
+    decodes = any(PORTS[name] == "decoder_input_ids" for name in batch.ours)
+    if not decodes:
+        found, wanted = (without_padding(values, batch.real) for values in (found, wanted))
+    difference, relative = distance(found, wanted)
+    return Compared(
+        output=output,
+        sizes=sizes,
+        values=wanted.numel(),
+        difference=difference,
+        relative=relative,
+    )

@@ -1,0 +1,220 @@
+"""Generation settings of Hugging Face's library, in Weft's words and back.
+
+`generation_config.json` of a model has its special ids and settings of search and sampling.  Those
+with a counterpart become defaults of the imported model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ....runtime.decode.settings import GenerateSettings, SearchSettings
+from ....specs.findings import InputError
+from .config import read_object
+
+FILE = "generation_config.json"
+_TOKENS = {"end": "eos_token_id", "pad": "pad_token_id"}
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
+TOP_K = 50
+"""`top_k` of the library where a file has none; 0 disables it."""
+_PLAIN = {"no_repeat_ngram_size": "no_repeat", "num_beam_groups": "groups"}
+"""Settings with the same values in both libraries, when they are not off."""
+_IDLE: Mapping[str, Any] = {
+    "early_stopping": None,
+    "use_cache": None,
+    "transformers_version": None,
+    "_from_model_config": None,
+    "_name_or_path": None,
+    "cache_implementation": None,
+    "num_beams": None,
+    "max_length": None,
+    "max_new_tokens": None,
+    "min_length": None,
+    "length_penalty": None,
+    "diversity_penalty": None,
+    "num_return_sequences": None,
+    "do_sample": None,
+    "bos_token_id": None,
+    "decoder_start_token_id": None,
+    "forced_eos_token_id": None,
+    "repetition_penalty": 1.0,
+    "output_scores": False,
+    "output_attentions": False,
+    "output_hidden_states": False,
+    "output_logits": False,
+    "return_dict_in_generate": False,
+}
+"""Settings that are read elsewhere or change no output; with a value, only that one does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The settings of a folder."""
+
+    tokens: Mapping[str, Any] = field(default_factory=dict)
+    """Begin, end and padding id, as far as the file has them."""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `SearchSettings`."""
+    generate: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `GenerateSettings`."""
+    unused: tuple[str, ...] = ()
+    """Settings without a counterpart."""
+
+
+def read_generation(folder: Path, *, decodes: bool) -> Generation:
+    """Return the generation settings of a model's folder; empty ones if it has none.
+
+    Args:
+        folder: the folder.
+        decodes: whether the model is an encoder-decoder, whose outputs begin with a token.
+
+    Raises:
+        InputError: the file cannot be read.
+        SpecError: it is not a JSON object.
+    """
+    if not (folder / FILE).is_file():
+        return Generation()
+    given = {key: value for key, value in read_object(folder / FILE).items() if value is not None}
+    try:
+        return _generation(given, decodes=decodes)
+    except (OverflowError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"a setting of the generation has a wrong value: {reason:.200}",
+            place=str(folder / FILE),
+            help="correct it, or remove the file: then Weft's defaults apply",
+        ) from error
+
+
+def _generation(given: Mapping[str, Any], *, decodes: bool) -> Generation:
+    """Return the settings of a file.
+
+    Raises:
+        ValueError: a value is out of range.
+        TypeError: a value has another type.
+    """
+    begin = "decoder_start_token_id" if decodes else "bos_token_id"
+    names = {"begin": begin, **_TOKENS}
+    tokens = {ours: given[theirs] for ours, theirs in names.items() if theirs in given}
+    sampling = {"top_k": TOP_K, **{key: given[key] for key in _SAMPLING if key in given}}
+    search: dict[str, Any] = {}
+    generate: dict[str, Any] = {}
+    if decodes:
+        search = _search(given)
+        if given.get("do_sample"):
+            search = {key: search[key] for key in search if key in ("max_factor", "max_extra")}
+            search |= {"sample": sampling, "beam": int(given.get("num_return_sequences", 1))}
+    else:
+        if given.get("do_sample"):
+            generate = {"temperature": 1.0, **sampling}
+            generate["top_k"] = sampling["top_k"] or None
+        if "max_new_tokens" in given:
+            generate["max_new"] = given["max_new_tokens"]
+    SearchSettings(**search)
+    GenerateSettings(**generate)
+    known = {*_PLAIN, *_SAMPLING, *_TOKENS.values()}
+    unused = tuple(
+        key
+        for key, value in given.items()
+        if key not in known and (key not in _IDLE or _IDLE[key] not in (None, value))
+    )
+    return Generation(tokens, search, generate, unused)
+
+
+def _search(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a search; those that are off are left out."""
+    made: dict[str, Any] = {}
+    beams = int(given.get("num_beams", 1))
+    if "num_beams" in given:
+        made["beam"] = beams
+    if beams > 1:
+        alpha = float(given.get("length_penalty", 1.0))
+        made |= {"penalty": "length", "alpha": alpha} if alpha > 0 else {"penalty": "none"}
+        made["ends"] = "best"
+        if given.get("num_return_sequences", 1) > 1:
+            made["nbest"] = given["num_return_sequences"]
+    for theirs, ours in _PLAIN.items():
+        if given.get(theirs, 0) > int(theirs == "num_beam_groups"):
+            made[ours] = given[theirs]
+    if made.get("groups", 1) > 1:
+        made["diversity"] = float(given.get("diversity_penalty", 0.0))
+    # Their lengths count the token with which an output begins.
+    longest = given.get("max_new_tokens", given.get("max_length", 1) - 1)
+    if longest > 0:
+        made |= {"max_factor": 0.0, "max_extra": longest}
+    if given.get("min_length", 0) > 1:
+        made["min_length"] = given["min_length"] - 1
+    return made
+
+
+def written_generation(
+    tokens: Mapping[str, Any],
+    search: Mapping[str, Any],
+    generate: Mapping[str, Any],
+    *,
+    decodes: bool,
+    longest: int,
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the content of `generation_config.json`, and notes on settings without counterpart.
+
+    Args:
+        tokens: begin, end and padding ids; `never` has further ids that are never written.
+        search: changed settings of `SearchSettings`.
+        generate: changed settings of `GenerateSettings`.
+        decodes: whether the model is an encoder-decoder.
+        longest: maximum length of an output, for a search whose limit depends on the source.
+    """
+    notes: list[str] = []
+    begin = "decoder_start_token_id" if decodes else "bos_token_id"
+    ids = {begin: tokens.get("begin"), **{k: tokens.get(o) for o, k in _TOKENS.items()}}
+    made = {key: value for key, value in ids.items() if value is not None}
+    if tokens.get("never"):
+        made["suppress_tokens"] = sorted(tokens["never"])
+    if not decodes:
+        if generate.get("temperature", 0) > 0:
+            own = {key: generate[key] for key in _SAMPLING if generate.get(key) is not None}
+            made |= {"do_sample": True, "top_k": 0, **own}
+        if "max_new" in generate:
+            made["max_new_tokens"] = generate["max_new"]
+        return made, notes
+    if (draws := search.get("sample")) is not None:
+        own = {key: draws[key] for key in _SAMPLING if key in draws}
+        made |= {"do_sample": True, "top_k": 0, **own}
+        made["num_return_sequences"] = search.get("beam", 1)
+    else:
+        made |= _beams(search, notes)
+    if search.get("max_factor", 1.0) == 0:
+        longest = search.get("max_extra", SearchSettings().max_extra)
+    if search.get("max_length") is not None:
+        longest = min(longest, search["max_length"])
+    made["max_length"] = longest + 1
+    if search.get("min_length", 0) > 0:
+        made["min_length"] = search["min_length"] + 1
+    return made, notes
+
+
+def _beams(search: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Return the settings of a beam search, and add notes."""
+    made: dict[str, Any] = {"num_beams": search.get("beam", 4)}
+    penalty = search.get("penalty", "gnmt")
+    if made["num_beams"] > 1:
+        own = search.get("alpha", 0.6)
+        alpha = {"length": own, "none": 0.0}.get(penalty, 1.0)
+        made |= {"length_penalty": alpha, "early_stopping": "never"}
+        if penalty == "gnmt":
+            notes.append("beam search divides by the length, because GNMT's penalty is not there")
+    if search.get("nbest", 1) > 1:
+        made["num_return_sequences"] = search["nbest"]
+    for theirs, ours in _PLAIN.items():
+        if search.get(ours, 0) > int(ours == "groups"):
+            made[theirs] = search[ours]
+    if search.get("groups", 1) > 1:
+        made["diversity_penalty"] = search.get("diversity", 0.5)
+    lacking = ["avoid"] if search.get("avoid") else []
+    lacking += ["repetition_penalty"] if search.get("repetition_penalty", 1.0) > 1 else []
+    if lacking:
+        notes.append(f"settings without counterpart: {', '.join(lacking)}")
+    return made

@@ -1,0 +1,99 @@
+"""Patterns of weight names: placeholders on the left side of a table's line, and their uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ....specs.expressions import ExpressionError, evaluate, names_in
+
+_HOLE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_FILLED = re.compile(r"\{([^{}]*)\}")
+
+
+def holes_in(pattern: str) -> frozenset[str]:
+    """Return the placeholders of a pattern.
+
+    >>> sorted(holes_in("encoder.{i}.norm.{p}"))
+    ['i', 'p']
+    """
+    return frozenset(_HOLE.findall(pattern))
+
+
+def uses_in(name: str) -> frozenset[str]:
+    """Return the placeholders that the expressions in a name read.
+
+    Raises:
+        ExpressionError: an expression cannot be read.
+
+    >>> sorted(uses_in("layers.{2*i + 1}.{p}"))
+    ['i', 'p']
+    """
+    found = frozenset[str]()
+    for text in _FILLED.findall(name):
+        words = names_in(text)
+        evaluate(text, dict.fromkeys(words, 2))  # for mistakes of its grammar
+        found |= frozenset(words)
+    return found
+
+
+def matcher(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern to a regular expression; each placeholder matches one name part.
+
+    >>> matcher("encoder.{i}.norm.{p}").fullmatch("encoder.3.norm.bias").groupdict()
+    {'i': '3', 'p': 'bias'}
+    """
+    parts: list[str] = []
+    seen: set[str] = set()
+    for at, part in enumerate(_HOLE.split(pattern)):
+        if at % 2 == 0:
+            parts.append(re.escape(part))
+        else:
+            parts.append(f"(?P={part})" if part in seen else f"(?P<{part}>[^.]+)")
+            seen.add(part)
+    return re.compile("".join(parts))
+
+
+def filled(pattern: str, holes: Mapping[str, str]) -> str:
+    """Return a name with its placeholders replaced; other expressions need whole numbers.
+
+    Placeholders that are not given are kept.
+
+    Raises:
+        ExpressionError: an expression has no value, or one that is not a natural number.
+
+    >>> filled("layers.{2*i + 1}.{p}", {"i": "3", "p": "bias"})
+    'layers.7.bias'
+    """
+
+    def one(found: re.Match[str]) -> str:
+        text = found[1]
+        if text in holes:
+            return holes[text]
+        if not holes.keys() & set(names_in(text)):
+            return found[0]
+        value = evaluate(text, numbers_of(holes))
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            msg = f"'{{{text}}}' of '{pattern}' is {value}, which is not a number of a layer"
+            raise ExpressionError(msg)
+        return str(value)
+
+    return _FILLED.sub(one, pattern)
+
+
+def numbers_of(holes: Mapping[str, str]) -> dict[str, int]:
+    """Return the placeholders that stand for numbers, as names for expressions."""
+    return {name: int(text) for name, text in holes.items() if text.isdecimal()}
+
+
+def named(theirs: str, prefix: str, endings: Mapping[str, str]) -> str:
+    """Return the name by which a table refers to a tensor of the folder.
+
+    >>> named("bert.embeddings.LayerNorm.gamma", "bert.", {".gamma": ".weight"})
+    'embeddings.LayerNorm.weight'
+    """
+    name = theirs.removeprefix(prefix)
+    for old, new in endings.items():
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name

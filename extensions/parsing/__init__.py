@@ -1,0 +1,1 @@
+"""Constituency parsing: treebanks, decoders, metrics and commands."""

@@ -1,0 +1,361 @@
+"""The commands `weft parse`, `weft trees` and `weft score-trees`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ...runtime.cli.common import terminal
+from ...runtime.cli.common.command import PARSING, command, wrong
+from ...runtime.cli.common.models import (
+    OF_THE_RUN,
+    Constrained,
+    PlaceOfParser,
+    Sample,
+    Sampling,
+    Search,
+    constrain,
+    open_checkpoints,
+    search_of,
+)
+from ...runtime.cli.common.parameters import (
+    Checkpoint,
+    Json,
+    argument,
+    complete_files,
+    file_option,
+    option,
+    out_option,
+)
+from ...runtime.cli.common.reading import Mistakes, as_it_arrives, text_lines
+from ...runtime.cli.decoding import Buffer, Input, Output, Progress, counter_for
+from ...runtime.data.text_files import read_lines
+from ...specs.files import write_beside
+from ...specs.findings import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .decode.parse import Parse
+    from .metrics.evalb import Scores
+    from .trees.trees import Tree
+
+Form = Literal["line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"]
+"""How `weft trees` writes a tree."""
+
+
+@command(
+    PARSING,
+    "weft parse outputs/parsing-craft/averaged --raw --draw trees/ < in.txt > out.trees",
+    note=OF_THE_RUN,
+    memory="give a smaller --buffer: a batch has at most so many lines; or a smaller --beam",
+)
+def parse(
+    checkpoint: Checkpoint,
+    source: Input = None,
+    *,
+    out: Output = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Lines are plain text, one sentence each: split them into words as treebanks do. "
+            "[default: words are separated by spaces]",
+        ),
+    ] = False,
+    on_lines: Annotated[
+        bool, typer.Option("--pretty", help="Write each tree on several lines.")
+    ] = False,
+    json_: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Write one JSON object per line: tree, tags, score and repairs."
+        ),
+    ] = False,
+    draw: Annotated[
+        str | None,
+        option(
+            "--draw",
+            "Draw the trees: one SVG per line into a folder, or the first tree into a file "
+            "(.svg .png .pdf .dot).",
+            metavar="PATH",
+            complete=complete_files,
+        ),
+    ] = None,
+    constrained: Constrained = None,
+    search: Search,
+    sample: Sample = False,
+    sampling: Sampling,
+    buffer: Buffer = None,
+    progress: Progress = False,
+    place: PlaceOfParser,
+) -> int:
+    """Parse sentences line by line; an empty line gives an empty line.
+
+    Raises:
+        InputError: the checkpoint is not a parser, or a tree cannot be drawn.
+    """
+    from .decode.parse import BUFFER
+    from .trees.sentences import raw_words_of, words_of
+    from .trees.trees import pretty
+
+    if on_lines and json_:
+        raise wrong("--pretty", "it cannot be combined with --json")
+    pictures = _Pictures(draw)
+    model = constrain(
+        open_checkpoints(
+            checkpoint,
+            search_of(search, sampling, sample=sample),
+            place,
+        ),
+        constrained,
+    )
+    mistakes = Mistakes()
+    words = map(raw_words_of if raw else words_of, text_lines(source, mistakes))
+    ahead = buffer or BUFFER
+    sentences = as_it_arrives(words, source, ahead)
+    counter = counter_for("lines parsed", source, out, asked=progress)
+    with terminal.writing(out) as file:
+        try:
+            found = model.parser.parse(sentences, buffer=ahead, warn=terminal.warn)
+            for number, one in enumerate(found, 1):
+                if json_:
+                    told = {"line": number, **record(one), **mistakes.record(number)}
+                    text = json.dumps(told, ensure_ascii=False)
+                elif one is None:
+                    text = ""
+                else:
+                    text = pretty(one.tree) if on_lines else str(one.tree)
+                file.write(text + "\n")
+                file.flush()
+                pictures.draw(number, None if one is None else one.tree)
+                if counter is not None:
+                    counter.more(1)
+        finally:
+            if counter is not None:
+                counter.close()
+    return mistakes.exit_code()
+
+
+def record(found: Parse | None) -> dict[str, Any]:
+    """Return a parse as plain data; the tree of a line without words is null."""
+    if found is None:
+        return {"tree": None}
+    return {
+        "tree": str(found.tree),
+        "words": [leaf.word for leaf in found.tree.leaves()],
+        "tags": [leaf.tag for leaf in found.tree.leaves()],
+        "score": found.score,
+        "log_probability": found.log_probability,
+        "finished": found.finished,
+        "repaired": found.repairs.any,
+        "repairs": found.repairs.total,
+    }
+
+
+class _Pictures:
+    """Draws trees into a folder or a file, or not at all."""
+
+    def __init__(self, path: str | None) -> None:
+        """Set the folder, created if missing, or the file, whose suffix is checked."""
+        from ...graphs.draw.render import SUFFIXES, check_suffix
+
+        self.path = None if path is None else Path(path)
+        self.is_file = self.path is not None and self.path.suffix != ""
+        self.done = False
+        if self.path is None:
+            return
+        if self.is_file:
+            check_suffix(self.path, SUFFIXES)
+        else:
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def draw(self, number: int, tree: Tree | None) -> None:
+        """Draw tree 17 into 000017.svg in the folder; into a file, draw the first tree only."""
+        if self.path is None or tree is None or (self.is_file and self.done):
+            return
+        from .trees.draw import draw_tree
+
+        out = self.path if self.is_file else self.path / f"{number:06d}.svg"
+        draw_tree(tree, out)
+        self.done = True
+
+
+@command(
+    PARSING,
+    "weft trees dev.trees.gz --clean --form vinyals -o dev.symbols",
+    "weft trees dev.trees.gz --draw first.svg",
+)
+def trees(
+    files: Annotated[
+        list[str],
+        argument("FILE...", "Bracketed trees, plain text or compressed.", complete_files),
+    ],
+    *,
+    cleaned: Annotated[
+        bool,
+        typer.Option(
+            "--clean", help="Remove traces and function tags, and add a TOP node to each tree."
+        ),
+    ] = False,
+    form: Annotated[
+        Form | None,
+        option(
+            "--form",
+            "Write the trees in this form: bracketed on one line or on several, their words "
+            "only, as the treebank writes them and `weft parse` reads them, or linearized as "
+            "symbols. [default: print counts; with -o, line]",
+        ),
+    ] = None,
+    out: Annotated[str | None, out_option("File to write. [default: standard output]")] = None,
+    draw: Annotated[
+        str | None,
+        option(
+            "--draw",
+            "Draw the trees into a folder, as 000001.svg, or the first one into a file that ends "
+            "in .svg, .png, .pdf or .dot.",
+            metavar="PATH",
+        ),
+    ] = None,
+) -> int:
+    """Count, clean, convert or draw the trees of a treebank; exit with 1 if any are malformed.
+
+    Raises:
+        InputError: a file cannot be read or written, or there is no tree to draw.
+    """
+    from .trees.clean import clean, statistics
+    from .trees.trees import Malformed, read_all
+
+    found: list[Tree] = []
+    bad = 0
+    for name in files:
+        for tree in read_all("\n".join(read_lines(name))):
+            if isinstance(tree, Malformed):
+                bad += 1
+                print(f"{name}: {tree}: {tree.text}", file=sys.stderr)
+            elif cleaned:
+                found += filter(None, [clean(tree)])
+            else:
+                found.append(tree)
+    if draw is not None:
+        _draw(found, draw)
+    if out is not None:
+        write = _writer(form or "line")
+        text = "".join(write(tree) + "\n" for tree in found)
+        write_beside(Path(out), text.encode(), "file")
+        print(f"{len(found):,} trees written to {out}")
+    elif form is None and draw is None:
+        print(statistics(found).render())
+    elif form is not None:
+        write = _writer(form)
+        for tree in found:
+            sys.stdout.write(write(tree) + "\n")
+    if bad:
+        terminal.notice(f"{bad} malformed trees skipped")
+    return 1 if bad else 0
+
+
+def _draw(trees_: list[Tree], draw: str) -> None:
+    """Draw trees into a folder, or the first one into a file.
+
+    Raises:
+        InputError: there is no tree, or a file cannot be written.
+    """
+    if not trees_:
+        raise InputError("there is no tree to draw", place="--draw")
+    pictures = _Pictures(draw)
+    for number, tree in enumerate(trees_, 1):
+        pictures.draw(number, tree)
+
+
+def _writer(form: Form) -> Callable[[Tree], str]:
+    """Return the function that writes a tree in a form."""
+    from .trees.linearization import LINEARIZATIONS
+    from .trees.trees import pretty
+
+    if form == "line":
+        return str
+    if form == "pretty":
+        return pretty
+    if form == "words":
+        return lambda tree: " ".join(leaf.word for leaf in tree.leaves())
+    linearization = LINEARIZATIONS[form]
+    return lambda tree: " ".join(linearization.write(tree))
+
+
+@command(PARSING, "weft score-trees gold.trees parsed.trees --prm COLLINS.prm")
+def score_trees(
+    gold: Annotated[
+        str,
+        argument("GOLD", "Gold trees, one per line.", complete_files),
+    ],
+    test: Annotated[
+        str,
+        argument(
+            "PARSES", "Parses in the same order; an empty line means no parse.", complete_files
+        ),
+    ],
+    *,
+    prm: Annotated[
+        str | None,
+        file_option("--prm", "EVALB parameter file. [default: the settings of COLLINS.prm]"),
+    ] = None,
+    out: Annotated[str | None, out_option("File to write. [default: standard output]")] = None,
+    json_: Json = False,
+) -> None:
+    """Score parses against gold trees as EVALB does.
+
+    Raises:
+        InputError: a file cannot be read, a gold tree is malformed, or the files differ in length.
+    """
+    from .metrics.evalb import COLLINS, read_settings
+    from .metrics.evalb import score as score_parses
+    from .metrics.evalb_report import report
+    from .trees.trees import read_line
+
+    settings = COLLINS
+    if prm is not None:
+        settings = read_settings("\n".join(read_lines(prm)), prm)
+    trees, parses = list(read_lines(gold)), list(read_lines(test))
+    for number, line in enumerate(trees, 1):
+        try:
+            read_line(line)
+        except ValueError as error:
+            raise InputError(
+                f"gold is malformed: {error}",
+                place=f"{gold}:{number}",
+                help="put one tree on each line: weft trees FILE --form line -o LINES",
+            ) from None
+    if len(trees) != len(parses):
+        raise InputError(
+            f"{len(parses):,} parses for {len(trees):,} gold trees",
+            place=test,
+            help="write one line for each gold tree; leave it empty where there is no parse",
+        )
+    scores = score_parses(trees, parses, settings)
+    text = json.dumps(_as_json(scores), indent=1) + "\n" if json_ else report(scores)
+    if out is not None:
+        write_beside(Path(out), text.encode(), "file")
+        total = scores.all
+        print(f"F1 {total.f1:.2f}, {total.errors} errors; written to {out}")
+        return
+    sys.stdout.write(text)
+    for one in scores.sentences:
+        if one.status == "error":
+            terminal.warn(one.number, str(one.problem))
+
+
+def _as_json(scores: Scores) -> dict[str, object]:
+    return {
+        "all": scores.all.as_json(),
+        f"length<={scores.cutoff}": scores.short.as_json(),
+        "errors": [
+            {"line": one.number, "problem": one.problem}
+            for one in scores.sentences
+            if one.status == "error"
+        ],
+    }

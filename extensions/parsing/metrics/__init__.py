@@ -1,0 +1,1 @@
+"""EVALB, and the metric that reports it."""

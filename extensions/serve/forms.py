@@ -1,0 +1,279 @@
+"""Request and response models as JSON; the OpenAPI description is generated from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ...runtime.decode.settings import SampleSettings, SearchSettings
+from ...runtime.decode.translate import TranslationRequest
+from .limits import Limits
+
+_CONFIG = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def _unicode(given: str) -> str:
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("an unpaired surrogate is not a character") from error
+    return given
+
+
+Unicode = Annotated[str, AfterValidator(_unicode)]
+"""Text that can be encoded as UTF-8; JSON escapes may also spell unpaired surrogates."""
+
+
+class Problem(BaseModel):
+    """One error in a request."""
+
+    model_config = _CONFIG
+
+    place: str = Field(examples=["/search/beam"])
+    """JSON pointer into the body; empty for the request as a whole."""
+    problem: str = Field(examples=["64 is more than the limit of 16"])
+    """The error."""
+    help: str = Field(default="", examples=["set at most 16"])
+    """How to fix it."""
+
+
+class Problems(BaseModel):
+    """All errors of a request."""
+
+    model_config = _CONFIG
+
+    error: str = Field(examples=["64 is more than the limit of 16"])
+    """The first error."""
+    errors: list[Problem]
+    """Every error."""
+
+
+class Text(BaseModel):
+    """One text to translate, with requirements on its translation."""
+
+    model_config = _CONFIG
+
+    text: Unicode = Field(examples=["A dog runs."])
+    """One sentence; an empty text gets no translation."""
+    begin: Unicode = Field(default="", examples=["Ein"])
+    """Text that the translation must begin with."""
+    include: tuple[Annotated[Unicode, Field(min_length=1)], ...] = Field(
+        default=(), examples=[["Hund"]]
+    )
+    """Words or phrases that the translation must contain."""
+
+    @property
+    def request(self) -> TranslationRequest:
+        """The request in the translator's form."""
+        return TranslationRequest(self.text, self.begin, self.include)
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    """Remove the class's defaults from a schema, because the server's settings apply instead."""
+    for field in schema["properties"].values():
+        field.pop("default", None)
+
+
+class SearchOptions(SearchSettings):
+    """Search settings of a request; the server's settings apply to omitted ones."""
+
+    model_config = ConfigDict(
+        json_schema_extra=_without_defaults, json_schema_serialization_defaults_required=False
+    )
+
+    @model_validator(mode="after")
+    def _has_room(self) -> SearchOptions:
+        # Conflicts can be checked only after merging with the server's settings.
+        return self
+
+
+def _as_list(given: Any) -> Any:
+    """Convert one text to a list of one text, and strings to text objects."""
+    many = given if isinstance(given, list) else [given]
+    return [{"text": one} if isinstance(one, str) else one for one in many]
+
+
+class Ask(BaseModel):
+    """Texts to translate, and search settings."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_extra={
+            "examples": [
+                {"source": "A dog runs."},
+                {
+                    "source": ["A dog runs.", {"text": "Two men.", "begin": "Zwei"}],
+                    "search": {"beam": 8, "nbest": 2, "avoid": ["Katze"]},
+                },
+            ]
+        },
+    )
+
+    source: Annotated[
+        list[Text],
+        BeforeValidator(_as_list, json_schema_input_type=str | Text | list[str | Text]),
+    ]
+    """One text or a list of texts, each a string or an object."""
+    search: SearchOptions = SearchOptions()
+    """Search settings; the server's settings apply to omitted ones."""
+    alignment: bool = False
+    """Whether to return the alignment of source tokens to output tokens."""
+    stream: bool = False
+    """Whether to send each result on a line of its own as soon as it is done."""
+
+
+class Output(BaseModel):
+    """One possible translation."""
+
+    model_config = _CONFIG
+
+    text: str = Field(examples=["Ein Hund läuft."])
+    """The translation."""
+    score: float | None = Field(examples=[-0.41])
+    """Log probability divided by the length penalty; comparable among the outputs of one text."""
+    log_probability: float | None = Field(examples=[-0.55])
+    """Natural logarithm of the probability of its tokens, including the end token."""
+    finished: bool
+    """Whether it ended by itself, rather than at the maximum length."""
+    tokens: list[str] = Field(examples=[["\u2581Ein", "\u2581Hund", "\u2581läuft", "."]])
+    """Pieces of the tokenizer; U+2581 stands for a space."""
+    alignment: list[tuple[int, int]] | None = Field(
+        default=None, examples=[[[0, 0], [1, 1], [2, 2], [3, 3]]]
+    )
+    """Pairs of a source token and an output token, counted from 0; only if requested."""
+
+
+class Result(BaseModel):
+    """Translations of one text."""
+
+    model_config = _CONFIG
+
+    index: int | None = None
+    """Position of the text in the request; only in a stream."""
+    source: str = Field(examples=["A dog runs."])
+    """The text."""
+    source_tokens: list[str] | None = Field(
+        default=None, examples=[["\u2581A", "\u2581dog", "\u2581runs", "."]]
+    )
+    """Pieces of the source; only if an alignment was requested."""
+    translations: list[Output]
+    """Best first; none for an empty text."""
+
+
+class Answer(BaseModel):
+    """Translations, in the order of the texts."""
+
+    model_config = _CONFIG
+
+    results: list[Result]
+
+
+class LibreAnswer(BaseModel):
+    """Translations in the form of LibreTranslate, for a request in that form."""
+
+    model_config = _CONFIG
+
+    translated_text: str | list[str] = Field(alias="translatedText", examples=["Ein Hund läuft."])
+    """The translation, or a list for a list of texts."""
+    alternatives: list[str] | list[list[str]] | None = None
+    """Further translations; only if requested."""
+
+
+class Health(BaseModel):
+    """Status of the server."""
+
+    model_config = _CONFIG
+
+    status: str = Field(examples=["ready"])
+    """`starting` while the model is opened, `ready`, or `stopping` if new requests are rejected."""
+    model: str = Field(examples=["transformer-base"])
+    """Name of the spec."""
+    waiting: int
+    """Sentences in the queue."""
+    seconds: float
+    """Seconds since the server started."""
+
+
+def known_keys(where: Sequence[str | int]) -> list[str]:
+    """Return the keys of an object in a body; empty if the path is not an object.
+
+    >>> known_keys(("source", 3))
+    ['text', 'begin', 'include']
+    """
+    names = tuple(one for one in where if isinstance(one, str))
+    forms: dict[tuple[str, ...], type[BaseModel]] = {
+        (): Ask,
+        ("source",): Text,
+        ("search",): SearchOptions,
+        ("search", "sample"): SampleSettings,
+    }
+    return list(forms[names].model_fields) if names in forms else []
+
+
+def merged(own: SearchSettings, requested: SearchOptions, limits: Limits) -> dict[str, Any]:
+    """Return the settings to serve a request with, not yet validated.
+
+    Args:
+        own: the server's settings.
+        requested: the request's settings, which override them.
+        limits: bounds on the length of outputs.
+    """
+    given = requested.model_dump(exclude_unset=True)
+    values: dict[str, Any] = {**own.model_dump(), **given}
+    if "nbest" in given and "beam" not in given:
+        values["beam"] = max(own.beam, values["nbest"])
+    longest = values["max_length"]
+    values["max_length"] = min(limits.output, longest or limits.output)
+    values["max_extra"] = min(limits.output, values["max_extra"])
+    return values
+
+
+MOST: Mapping[str, float] = {
+    "alpha": 10.0,
+    "max_factor": 100.0,
+    "diversity": 100.0,
+    "repetition_penalty": 100.0,
+    "min_length": 10_000,
+    "no_repeat": 10_000,
+    "iterations": 100,
+}
+"""Maximum values of settings that have no limit option of their own."""
+
+
+def too_much(
+    ask: Ask, search: SearchSettings, own: SearchSettings, limits: Limits
+) -> list[Problem]:
+    """Return a problem for every value of a request that exceeds a limit.
+
+    Args:
+        ask: the request.
+        search: the merged settings.
+        own: the server's own settings.
+        limits: the server's limits.
+    """
+    found = []
+
+    def check(place: str, unit: str, amount: float, most: float) -> None:
+        if amount > most:
+            problem = f"{amount:,} {unit}".rstrip() + f" is more than the limit of {most:,}"
+            found.append(Problem(place=place, problem=problem, help=f"use at most {most:,}"))
+
+    check("/source", "texts", len(ask.source), limits.texts)
+    for index, text in enumerate(ask.source[: limits.texts]):
+        place = f"/source/{index}"
+        check(f"{place}/text", "characters", len(text.text), limits.characters)
+        check(f"{place}/begin", "characters", len(text.begin), limits.characters)
+        check(f"{place}/include", "phrases", len(text.include), limits.phrases)
+        size = sum(map(len, text.include))
+        check(f"{place}/include", "characters", size, limits.characters)
+    check("/search/avoid", "phrases", len(search.avoid), limits.phrases)
+    check("/search/avoid", "characters", sum(map(len, search.avoid)), limits.characters)
+    for name, most in {"beam": limits.beam, "lengths": limits.beam, **MOST}.items():
+        # A request may always set the server's own value explicitly.
+        most_served = max(most, getattr(own, name))
+        check(f"/search/{name}", "", getattr(search, name), most_served)
+    return found

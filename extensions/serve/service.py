@@ -1,0 +1,246 @@
+"""Service: the model, batcher and metrics behind the HTTP routes, independent of HTTP.
+
+A `Service` has one opened checkpoint, the worker thread that uses it, and its metrics.  It
+checks each request against the limits and returns a job to wait for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from ...runtime.analysis.alignment import reading_source
+from ...runtime.codegen.build import build_sharing
+from ...runtime.codegen.generated import program_of
+from ...runtime.compile.decode_compile import Steps
+from ...runtime.compile.decoder import passes_of, steps_of, use_passes, use_steps
+from ...runtime.decode.settings import SearchSettings
+from ...runtime.decode.translate import TranslationRequest, Translator
+from ...runtime.model.model import Model
+from ...runtime.model.records import Details, text_records
+from ...specs.findings import InputError
+from ...specs.wording import describe
+from .answers import LOG
+from .batcher import Batcher, Cancelled, ClosedError, Job
+from .forms import Ask, Problem, merged, too_much
+from .libre import Languages, languages_of
+from .limits import Limits
+from .metrics import Metrics
+
+_WARM = 12
+"""Words of the sentence for measuring compiled steps, and minimum tokens of its output."""
+_TRANSLATORS = 16
+"""Number of search settings whose translators, with their compiled banned phrases, are cached."""
+MEMORY = "start the server with a smaller --batch, --max-tokens, --max-output or --max-beam"
+"""What to do if the memory of the device is too small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Settings that the sentences of a batch must have in common."""
+
+    search: SearchSettings
+    alignment: bool = False
+
+
+Made = dict[str, Any]
+"""Result of one sentence: an item of `results` in a response."""
+
+
+def _languages(model: Model) -> Languages | None:
+    """Return the languages of the data that trained a model; None if they are not known."""
+    if model.trained is None:
+        return None
+    data = model.trained.run.data
+    source, target = (data.columns[side].from_ or side for side in model.trained.sides())
+    return languages_of(data.train, (source, target))
+
+
+class RefusedError(Exception):
+    """A rejected request, with the status of the response."""
+
+    def __init__(self, status: int, problems: Sequence[Problem]) -> None:
+        """Store the status and all problems."""
+        super().__init__(status, *problems)
+        self.status, self.problems = status, list(problems)
+
+
+class Service:
+    """One model, ready to serve."""
+
+    def __init__(self, model: Model, limits: Limits) -> None:
+        """Create the service of a model that translates.
+
+        Raises:
+            InputError: the model does not translate.
+        """
+        self.own = model.translator.search
+        self.model, self.limits = model, limits
+        self.languages = _languages(model)
+        self.began = time.monotonic()
+        self.stopping = False
+        self._tuned: Model | None = None
+        self._translator = lru_cache(_TRANSLATORS)(self._made)
+        self.metrics = Metrics(lambda: self.batcher.waiting)
+        self.batcher = Batcher[Work, TranslationRequest, Made](
+            self._translated,
+            size=limits.batch,
+            wait=limits.wait,
+            capacity=limits.queue,
+            callback=self.metrics.batch,
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[Service]:
+        """Run the worker thread; on exit it finishes the accepted sentences."""
+        with self.batcher.running():
+            yield self
+
+    def warm(self) -> None:
+        """Translate a word, so that the first request does not wait for one-time work.
+
+        Where steps may be compiled, requests are served uncompiled until `tune` has ended.
+        """
+        self._tuned = self._sharing()
+        self._translated(Work(self.own), [TranslationRequest("a")])
+
+    def tune(self) -> None:
+        """Measure whether compiled steps are faster, and if so, use them from then on.
+
+        This may take minutes and is done in a thread of its own, on a copy of the model that shares
+        its weights; the model itself serves requests meanwhile.  A full batch is translated first,
+        on which compilation is measured, and then a single sentence, because a batch of one is
+        compiled separately.
+        """
+        if self._tuned is None:
+            return
+        tuned, self._tuned = self._tuned, None
+        search = self.own.model_copy(update={"min_length": _WARM, "max_length": 2 * _WARM})
+        translator = replace(tuned, search=search).translator
+        for count in (self.limits.batch, 1):
+            requests = [TranslationRequest("a " * _WARM)] * count
+            list(translator.hypotheses(requests, buffer=count))
+        if any(steps_of(one).mode == "compiled" for one in (tuned.module, *tuned.others)):
+            self.model = tuned
+            self._translator.cache_clear()
+
+    def _sharing(self) -> Model | None:
+        """Return a model with the same weights whose steps may be compiled; None if they may not.
+
+        The steps of the service's own model are plain from now on.
+        """
+        modules = self.model.module, *self.model.others
+        if not self.model.graph.step_axis or all(steps_of(one).mode == "plain" for one in modules):
+            return None
+        sharing = [build_sharing(program_of(one).graph, one) for one in modules]
+        for one, other in zip(modules, sharing, strict=True):
+            use_steps(other, steps_of(one))
+            use_passes(other, passes_of(one))
+            use_steps(one, Steps("off"))
+        return replace(self.model, module=sharing[0], others=tuple(sharing[1:]))
+
+    def _made(self, search: SearchSettings) -> Translator:
+        return replace(self.model, search=search).translator
+
+    def _translated(
+        self, work: Work, requests: Sequence[TranslationRequest], cancelled: Cancelled | None = None
+    ) -> list[Made]:
+        """Decode a batch; only the batcher's thread calls it."""
+        translator, count = self._translator(work.search), len(requests)
+        try:
+            found = list(translator.hypotheses(requests, buffer=count, cancelled=cancelled))
+        except torch.OutOfMemoryError:
+            LOG.error("the memory of the device is too small for %d sentences; %s", count, MEMORY)
+            raise
+        written = sum(len(one.tokens) for each in found for one in each)
+        self.metrics.tokens.labels("target").inc(written)
+        return text_records(
+            self.model,
+            [request.text for request in requests],
+            found,
+            Details(alignment=work.alignment),
+        )
+
+    def submit(
+        self, ask: Ask, listener: Callable[[int, Made], None] | None = None
+    ) -> Job[Work, TranslationRequest, Made]:
+        """Check a request and queue its sentences.
+
+        Args:
+            ask: the request.
+            listener: called with the index and result of each sentence as soon as it is done.
+
+        Raises:
+            RefusedError: the request is invalid or exceeds a limit.
+            FullError: the queue does not have enough capacity.
+            ClosedError: the service is stopping.
+        """
+        if self.stopping:
+            raise ClosedError
+        search = self._search(ask)
+        problems, read = too_much(ask, search, self.own, self.limits), 0
+        if not problems:
+            problems, read = self._too_long(ask)
+        if problems:
+            raise RefusedError(422, problems)
+        if ask.alignment:
+            self._can_align()
+        work = Work(search, ask.alignment)
+        requests = [text.request for text in ask.source]
+        job = self.batcher.submit(work, requests, listener)
+        self.metrics.tokens.labels("source").inc(read)
+        return job
+
+    def cancel(self, job: Job[Work, TranslationRequest, Made]) -> None:
+        """Drop the sentences of a job that is not done, and count them."""
+        if not job.future.done():
+            self.metrics.dropped.inc(self.batcher.cancel(job))
+
+    def _can_align(self) -> None:
+        try:
+            reading_source(self.model.graph, self.model.module)
+        except InputError as error:
+            problem = Problem(place="/alignment", problem=error.problem, help="set it to false")
+            raise RefusedError(422, [problem]) from None
+
+    def _search(self, ask: Ask) -> SearchSettings:
+        try:
+            return SearchSettings(**merged(self.own, ask.search, self.limits))
+        except ValidationError as error:
+            problems = [
+                Problem(
+                    place="/".join(("/search", *map(str, one["loc"]))),
+                    problem=describe(one),
+                    help="see SearchOptions in /openapi.json",
+                )
+                for one in error.errors()
+            ]
+            raise RefusedError(422, problems) from None
+
+    def _too_long(self, ask: Ask) -> tuple[list[Problem], int]:
+        """Return a problem for each text with too many tokens, and the total number of tokens."""
+        translator, most, found = self.model.translator, self.limits.tokens, []
+        sources = translator.source.encode_many([text.text for text in ask.source])
+        for index, (ids, text) in enumerate(zip(sources, ask.source, strict=True)):
+            required = [one for one in (text.begin, *text.include) if one]
+            size = sum(map(len, translator.target.encode_many(required)))
+            for name, count in (("text", len(ids)), ("begin", size)):
+                if count > most:
+                    place = f"/source/{index}/{name}"
+                    problem = f"{count:,} tokens is more than the limit of {most:,}"
+                    help_ = "send its sentences separately" if name == "text" else "use less text"
+                    found.append(Problem(place=place, problem=problem, help=help_))
+        return found, sum(map(len, sources))
+
+    def retry_after(self) -> int:
+        """Return the estimated number of seconds until the queue has capacity, from 1 to 60."""
+        pace = self.metrics.pace()
+        return max(1, min(60, math.ceil(self.batcher.waiting / pace))) if pace else 1

@@ -1,0 +1,363 @@
+"""Carry finished runs of a study to another machine: one small file for each, without weights.
+
+The file `plan.json` has the rows of the study and the keys of their runs; with it, the report needs
+no data.  The file of a run is `KEY.zip`, with what the report of a study reads:
+
+run.json, task.json, trained.json      the run, what was measured, and when training ended
+objective.json                         its objective, if it is not a shipped one
+train/metrics.jsonl                    validations, and a part of the training losses
+measured/DIGEST/                       scores, and sums of each example by test set
+
+A run is found again by its key, which follows from everything that determines the weights.  Folders
+of data, checkpoints and trackers are left out: the next `weft study run` writes those of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
+
+from ...runtime.checkpoint.saving import replace_folder
+from ...runtime.system.lock import locked
+from ...specs.files import way_out, write_beside
+from ...specs.findings import InputError
+from .planning.costs import Costs
+from .running.jobs import (
+    DIGITS,
+    OBJECTIVE,
+    PLAN,
+    RESULT,
+    TASK,
+    TRAINED,
+    Job,
+    Trained,
+    jobs_of,
+    json_text,
+    open_plan,
+    read_json,
+    write_json,
+)
+from .running.measuring import DAMAGED, LARGEST, Measurement, arrays_in
+
+LOSSES = 200
+"""Training losses that are kept, evenly spaced."""
+ENTRIES = 256
+"""Most entries of a file, each of another name."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_HISTORY = "train/metrics.jsonl"
+_KEY = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
+_MEASURED = re.compile(rf"measured/[0-9a-f]{{{DIGITS}}}/(?:{re.escape(RESULT)}|[\w.-]+\.sums\.npz)")
+_WHOLE = ("run.json", TASK, TRAINED, OBJECTIVE)
+_COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+ROOT = "data"
+"""Folder of the data in a packed file."""
+_PLACES = ("folder", "source")
+"""Entries of a plan that are those of a machine."""
+_HELP = "give the files, or the folder, that weft study pack has written"
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What the next call reads from the task of a job that it has not written itself."""
+
+    measured: Annotated[str, Field(pattern=f"^{_KEY.pattern}$")]
+    splits: list[str]
+    metrics: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a packed plan."""
+
+    name: str
+    doc: str
+    costs: Costs
+    seconds: float
+    changes: list[str]
+    solved: str
+    jobs: dict[
+        Annotated[str, Field(pattern=r"^\d{1,9}$")],
+        Annotated[str, Field(pattern=f"^{_KEY.pattern}$")],
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The plan of a study without the places of a machine."""
+
+    study: str
+    findings: list[dict[str, Any]]
+    rows: Annotated[list[_Row], Field(min_length=1)]
+    document: dict[str, Any]
+    overrides: list[str]
+
+    def __post_init__(self) -> None:
+        """Check that all rows have the same seeds."""
+        if len({tuple(row.jobs) for row in self.rows}) > 1:
+            raise ValueError("the rows have different seeds")
+
+
+def pack(study: Path, out: Path) -> list[Path]:
+    """Write the plan of a study and a file for each finished run; the same files stay as they are.
+
+    Args:
+        study: folder of the study.
+        out: folder of the files.
+
+    Returns:
+        The files of the runs.
+
+    Raises:
+        InputError: the study was not run, or a file cannot be read or written.
+    """
+    found = []
+    plan = open_plan(study)
+    for job in jobs_of(plan, study):
+        if job.state() == "done":
+            path = out / f"{job.key}.zip"
+            content = _packed(job)
+            if not (path.is_file() and path.read_bytes() == content):
+                write_beside(path, content, "file of a run")
+            found.append(path)
+    if found:
+        write_json(out / PLAN, _carried(plan))
+    return found
+
+
+def _carried(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the plan of a study without folders of this machine."""
+    found = {key: each for key, each in plan.items() if key not in _PLACES}
+    found["document"] = without_roots(plan["document"])
+    found["overrides"] = [one for one in plan["overrides"] if not _is_root(one.partition("=")[0])]
+    return found
+
+
+def without_roots(value: Any) -> Any:
+    """Return a JSON value without the folders of data in it.
+
+    >>> without_roots({"root": "a", "set": {"data.root": "b", "threads": 1}})
+    {'set': {'threads': 1}}
+    """
+    if isinstance(value, list):
+        return [without_roots(one) for one in value]
+    if isinstance(value, dict):
+        return {key: without_roots(one) for key, one in value.items() if not _is_root(key)}
+    return value
+
+
+def _is_root(dotted: str) -> bool:
+    return dotted.rpartition(".")[2] == "root"
+
+
+def _packed(job: Job) -> bytes:
+    """Return the file of a finished run; the same run always gives the same bytes."""
+    try:
+        files = {name: job.folder / name for name in _WHOLE if (job.folder / name).is_file()}
+        measured = [job.measured / RESULT, *sorted(job.measured.glob("*.sums.npz"))]
+        files |= {path.relative_to(job.folder).as_posix(): path for path in measured}
+        contents = {name: path.read_bytes() for name, path in files.items()}
+        contents |= {name: _without_folders(contents[name]) for name in ("run.json", TASK)}
+        contents[_HISTORY] = _thinned(job.folder / _HISTORY)
+    except OSError as error:
+        problem = f"cannot read a file of run {job.key}: {error.strerror}"
+        raise InputError(problem, place=str(job.folder)) from error
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in sorted(contents.items()):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
+    return whole.getvalue()
+
+
+def _without_folders(content: bytes) -> bytes:
+    """Return the JSON of a run or a task without folders of this machine.
+
+    They are those of its data, of the checkpoints that it reads, and of its trackers.
+    """
+    value = json.loads(content)
+    value["data"]["root"] = ROOT
+    if value.get("trackers"):
+        value["trackers"] = []
+    if value.get("start"):
+        value["start"] = Path(value["start"]).name
+    for one in value.get("params", {}).values():
+        if isinstance(one, dict) and "checkpoint" in one:
+            one["checkpoint"] = Path(one["checkpoint"]).name
+    return json_text(value).encode()
+
+
+def _thinned(path: Path) -> bytes:
+    """Return the history of a training with at most `LOSSES` training losses."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    losses = [at for at, line in enumerate(lines) if json.loads(line).get("type") == "train"]
+    kept = set(losses)
+    if len(losses) > LOSSES:
+        kept = {losses[at] for at in np.linspace(0, len(losses) - 1, LOSSES).round().astype(int)}
+    others = set(range(len(lines))) - set(losses)
+    return b"".join(line for at, line in enumerate(lines) if at in kept | others)
+
+
+def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
+    """Add finished runs to the folder of a study, whose next `run` does not train them again.
+
+    Nothing is written if a file is wrong.
+
+    Args:
+        sources: files that `pack` has written, or folders of them.
+        study: folder of the study, which is created.
+
+    Returns:
+        Keys of the runs that were added, and of those that the study has begun already.
+
+    Raises:
+        InputError: a file is not that of a run, or another process uses the folder.
+    """
+    paths: list[Path] = []
+    for source in sources:
+        if not source.exists():
+            raise InputError("the file does not exist", place=str(source), help=_HELP)
+        if source.name != PLAN:
+            paths += sorted(source.glob("*.zip")) if source.is_dir() else [source]
+    if not paths:
+        place = ", ".join(map(str, sources))
+        raise InputError("no results of runs found", place=place, help=_HELP)
+    for path in paths:
+        _contents(path)  # all of them before anything is written; one at a time is in memory
+    added: list[str] = []
+    known: list[str] = []
+    with locked(study):
+        for key, path in {path.stem: path for path in paths}.items():
+            job = Job(study / "jobs" / key, "", 0)
+            begun = (job.folder / TRAINED).is_file() or (job.folder / "train").is_dir()
+            begun = begun or job.locked()  # another process prepares its data
+            (known if begun else added).append(key)
+            if not begun:
+                _place(job.folder, _contents(path))
+    return added, known
+
+
+def packed_plan(sources: Sequence[Path]) -> dict[str, Any] | None:
+    """Return the plan among the files of `pack`, without the places of a machine; None if absent.
+
+    Args:
+        sources: as of `unpack`.
+
+    Raises:
+        InputError: it is damaged, or there are several.
+    """
+    own = [one / PLAN if one.is_dir() else one for one in sources]
+    paths = [one for one in own if one.name == PLAN and one.is_file()]
+    if not paths:
+        return None
+    if len(paths) > 1:
+        raise InputError("this is a second plan of a study", place=str(paths[1]), help=_HELP)
+    [path] = paths
+    if path.stat().st_size > LARGEST:
+        raise InputError("not the plan of a study: it is too large", place=str(path), help=_HELP)
+    found = read_json(path)
+    try:
+        _check_kind(_Plan, json_text(found))
+    except ValueError as error:
+        problem = f"not the plan of a study: {error}"
+        raise InputError(problem, place=str(path), help=_HELP) from error
+    return dict(found)
+
+
+def _contents(path: Path) -> dict[str, bytes]:
+    """Return the checked contents of the file of a run, by name.
+
+    Raises:
+        InputError: the file is damaged, or has other contents.
+    """
+
+    def wrong(problem: str) -> InputError:
+        how = "get it again, or write it again with weft study pack"
+        return InputError(f"not the file of a run: {problem}", place=str(path), help=how)
+
+    if not _KEY.fullmatch(path.stem):
+        raise wrong("its name is not the key of a run")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            total = sum(entry.file_size for entry in entries)
+            if len(entries) > ENTRIES or total > LARGEST:
+                raise wrong(f"it has {len(entries):,} entries of {total:,} bytes")
+            for entry in entries:
+                known = entry.filename in (*_WHOLE, _HISTORY) or _MEASURED.fullmatch(entry.filename)
+                if not known or entry.compress_type not in _COMPRESSION:
+                    raise wrong(f"it contains '{entry.filename}'")
+            found = {entry.filename: archive.read(entry) for entry in entries}
+        if len(found) < len(entries):
+            raise wrong("it has two entries of the same name")
+        for name in {"run.json", TASK, TRAINED} - found.keys():
+            raise wrong(f"it has no {name}")
+        if not any(name.endswith(f"/{RESULT}") for name in found):
+            raise wrong("it has no scores")
+        for name, content in found.items():
+            _check(name, content)
+    except (OSError, ValueError, *DAMAGED) as error:
+        raise wrong(str(error)) from error
+    return found
+
+
+def _check(name: str, content: bytes) -> None:
+    """Check the content of an entry.
+
+    Raises:
+        ValueError: it is not what its name says.
+    """
+    if name.endswith(".npz"):
+        arrays_in(content)
+        return
+    kinds = {TRAINED: Trained, TASK: _Task}
+    kind = Measurement if name.endswith(f"/{RESULT}") else kinds.get(name, dict[str, Any])
+    try:
+        for text in content.splitlines() if name == _HISTORY else [content]:
+            _check_kind(kind, text)
+    except ValueError as error:
+        raise ValueError(f"'{name}' {error}") from error
+
+
+def _check_kind(kind: Any, text: str | bytes) -> None:
+    """Check that JSON text is a value of a kind.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        TypeAdapter[Any](kind).validate_json(text)
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{where}: {first['msg']}") from error
+
+
+def _place(folder: Path, contents: dict[str, bytes]) -> None:
+    """Write the folder of a run, completely or not at all.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        for name, content in contents.items():
+            target = temporary / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        replace_folder(temporary, folder)  # its task may be there, but nothing has run
+    except OSError as error:
+        problem = f"cannot write the run: {error.strerror}"
+        help_ = way_out(error, "choose another folder")
+        raise InputError(problem, place=str(folder), help=help_) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,238 @@
+"""The command `weft compare`: the difference between two systems, tested."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ....runtime.cli.common import terminal
+from ....runtime.cli.common.command import STUDIES, command, wrong
+from ....runtime.cli.common.models import PlaceUncompiled, open_checkpoints
+from ....runtime.cli.common.parameters import (
+    Json,
+    Metrics,
+    argument,
+    complete_files,
+    file_option,
+    option,
+)
+from ....runtime.data.readers.jsonl import is_blank, json_value
+from ....runtime.data.text_files import read_lines
+from ....runtime.metrics.digits import aligned
+from ....specs.findings import InputError
+
+if TYPE_CHECKING:
+    from ....runtime.metrics.metric import Metric
+    from ..comparing.compare import Comparison
+    from ..comparing.pooling import System
+
+
+@command(
+    STUDIES,
+    "weft compare outputs/a/averaged outputs/b/averaged --test test_2016_flickr",
+    "weft compare a1,a2,a3 b1,b2,b3 --test test_2016_flickr",
+    "weft compare a.de b.de --reference test.de --metric bleu",
+    note="With one checkpoint of each system, the test is sacreBLEU's approximate randomization, "
+    "and its conclusion is about these checkpoints. With several, the spread over seeds counts.",
+)
+def compare(
+    first: Annotated[
+        str,
+        argument(
+            "A",
+            "Checkpoint folder, or a file with outputs; several seeds are separated by commas.",
+            complete_files,
+        ),
+    ],
+    second: Annotated[str, argument("B", "The same of the other system.", complete_files)],
+    *,
+    test: Annotated[
+        str | None,
+        option("--test", "Test set of the run, or valid. [default: the only one]", metavar="NAME"),
+    ] = None,
+    data_root: Annotated[
+        str | None,
+        file_option("--data-root", "Folder with the test data. [default: data.root of the run]"),
+    ] = None,
+    reference: Annotated[
+        str | None, file_option("--reference", "Lines that the outputs are compared with.")
+    ] = None,
+    metrics: Metrics = None,
+    json_: Json = False,
+    place: PlaceUncompiled,
+) -> None:
+    """Compare two systems on the same test set: difference, interval and paired test.
+
+    Raises:
+        InputError: a system cannot be read, or the systems were measured on different examples.
+    """
+    from ....runtime.metrics.registry import METRICS
+
+    sides = [[Path(one) for one in text.split(",")] for text in (first, second)]
+    paths = [path for side in sides for path in side]
+    for path in paths:
+        if not path.exists():
+            help_ = "give files of outputs, or checkpoints"
+            raise InputError("the file or checkpoint does not exist", place=str(path), help=help_)
+    files = {path.is_file() for path in paths}
+    if len(files) > 1:
+        raise InputError(
+            "one system is a checkpoint, and the other a file",
+            place=second,
+            help="give two checkpoints, or translate with both and give the files of outputs",
+        )
+    chosen = [METRICS.parse(one, "--metric") for one in metrics or ()]
+    if files == {True}:
+        if reference is None:
+            raise wrong("--reference", "outputs need the file that they are compared with")
+        given = {"test": test, "data-root": data_root, **place}
+        for name, value in given.items():
+            if value is not None:
+                raise wrong(f"--{name}", "it has no effect on files of outputs")
+        chosen = chosen or [METRICS.parse("bleu", "--metric")]
+        references = _lines(Path(reference))
+        answers = [[_lines(path) for path in side] for side in sides]
+        columns: dict[str | None, Sequence[Any]] = {None: references}
+    else:
+        if reference is not None:
+            raise wrong("--reference", "the test set of a checkpoint has references")
+        answers, columns, chosen = _predicted(sides, test, data_root, chosen, place)
+    found = [_compared(metric, answers, columns, (first, second)) for metric in chosen]
+    if json_:
+        print(json.dumps([{"metric": name, **one.as_json()} for name, _, one in found], indent=2))
+        return
+    same = _equal(*answers)
+    for name, means, one in found:
+        print(_text(name, means, one, same=same))
+
+
+def _lines(path: Path) -> list[Any]:
+    """Return the outputs in a file: JSON values of a `.jsonl` file, or lines.
+
+    Raises:
+        InputError: the file cannot be read, or a line is not UTF-8 or not JSON.
+    """
+    if ".jsonl" not in path.suffixes:
+        return list(read_lines(path))
+    return [
+        json_value(line, f"{path}:{number}")
+        for number, line in enumerate(read_lines(path), 1)
+        if not is_blank(line)
+    ]
+
+
+def _predicted(
+    sides: list[list[Path]],
+    test: str | None,
+    root: str | None,
+    metrics: list[Metric],
+    place: dict[str, Any],
+) -> tuple[list[list[list[Any]]], dict[str | None, Sequence[Any]], list[Metric]]:
+    """Return the answers of each checkpoint, the references by column, and the metrics.
+
+    Raises:
+        InputError: a checkpoint cannot be opened, or there is no such test set.
+    """
+    found: list[list[list[Any]]] = []
+    columns: dict[str | None, Sequence[Any]] = {}
+    for side in sides:
+        found.append([])
+        for path in side:
+            model = open_checkpoints(str(path), None, place, compiled=False)
+            reading = model.answering
+            known = [*reading.run.data.test]
+            if test is None and len(known) != 1:
+                listed = ", ".join([*known, "valid"])
+                raise InputError("name a test set", place="--test", help=f"known: {listed}")
+            name = test or known[0]
+            rows = reading.rows(name, root)
+            terminal.notice(f"{path}: predicting {len(rows):,} rows of {name}")
+            found[-1].append(list(model.predictor(None).predict(rows)))
+            metrics = metrics or [one for one in reading.run.metrics() if _is_sum(one)]
+            given: dict[str | None, Sequence[Any]] = {
+                key: [row[key] for row in rows] for key in reading.run.data.columns
+            }
+            given[None] = given[str(reading.run.answers)]
+            if columns and given != columns:
+                raise InputError("the checkpoints have different test sets", place=str(path))
+            columns = given
+    if not metrics:
+        raise InputError("the run has no metric that can be compared", help="give --metric bleu")
+    return found, columns, metrics
+
+
+def _is_sum(metric: Metric) -> bool:
+    from ....runtime.metrics.metric import SumMetric
+
+    return isinstance(metric, SumMetric)
+
+
+def _compared(
+    metric: Metric,
+    answers: list[list[list[Any]]],
+    columns: dict[str | None, Sequence[Any]],
+    names: tuple[str, str],
+) -> tuple[str, list[float], Comparison]:
+    """Return a metric's name, its means and the comparison of both systems.
+
+    Raises:
+        InputError: the metric does not fit.
+    """
+    import numpy as np
+
+    from ....runtime.metrics.metric import SumMetric
+    from ..comparing.compare import compare as compared
+    from ..comparing.pooling import System
+
+    if metric.needs != "predictions" or metric.column not in columns:
+        raise InputError(f"'{metric.name}' cannot be computed from outputs", place="--metric")
+    references = columns[metric.column]
+    systems: list[System] = []
+    for name, each in zip(names, answers, strict=True):
+        values = tuple(metric.measure(one, references).value for one in each)
+        sums = (
+            tuple(metric.statistics(one, references) for one in each)
+            if isinstance(metric, SumMetric)
+            else ()
+        )
+        systems.append(System(name=name, values=values, sums=sums))
+    value_of = metric.value_of if isinstance(metric, SumMetric) else None
+    [found] = compared(systems, [names], value_of, higher_is_better=metric.higher_is_better)
+    return metric.name, [float(np.mean(one.values)) for one in systems], found
+
+
+def _equal(first: list[list[Any]], second: list[list[Any]]) -> bool:
+    """Return whether two systems have the same predictions, in any order of their seeds."""
+    left = list(second)
+    for one in first:
+        if one not in left:
+            return False
+        left.remove(one)
+    return not left
+
+
+def _text(name: str, means: list[float], one: Comparison, *, same: bool) -> str:
+    """Return a comparison as text.
+
+    Args:
+        name: name of the metric.
+        means: its means for A and B.
+        one: the comparison.
+        same: whether both have the same predictions, which leaves nothing to test.
+    """
+    lines = [f"{name}: A {aligned(means[0], 4)}, B {aligned(means[1], 4)}"]
+    if same:
+        return f"{lines[0]}\n  A and B have the same predictions"
+    lines.append(f"  B - A      {aligned(one.difference, 4, sign=True)}")
+    if one.low is not None and one.high is not None:
+        low, high = (aligned(end, 4, sign=True) for end in (one.low, one.high))
+        lines[-1] += f"  [{low}, {high}] at 95 %"
+    if one.p is not None:
+        lines.append(f"  p          {one.p:.4f}  {one.test}")
+    if one.detectable is not None:
+        lines.append(f"  detectable {aligned(one.detectable, 4)} with 80 % power")
+    words = {"better": "B is better", "worse": "B is worse"}
+    lines.append(f"  {words.get(one.verdict, one.verdict)}")
+    return "\n".join(lines)

@@ -1,0 +1,400 @@
+"""The command `weft study`: check, run, and report a study."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from pydantic import Field
+
+from ....runtime.cli.common import terminal
+from ....runtime.cli.common.command import STUDIES, command, group, wrong
+from ....runtime.cli.common.parameters import (
+    Json,
+    Overrides,
+    argument,
+    complete_files,
+    option,
+    out_option,
+    overridden,
+    to_option,
+)
+from ....specs.findings import InputError
+from ....specs.reader import shipped_names
+from ..report.forms import FORMS, Form
+from .planning import draw_plan, note_edits, refuse_wrong, show_plan
+
+if TYPE_CHECKING:
+    from ..study import Begun, Study
+
+StudyName = Annotated[
+    str,
+    argument(
+        "STUDY",
+        "A study file, or the name of a shipped study.",
+        lambda incomplete: [
+            *(name for name in shipped_names("studies") if name.startswith(incomplete)),
+            *complete_files(incomplete),
+        ],
+    ),
+]
+Folder = Annotated[str | None, out_option("Folder of the study. [default: outputs/NAME]")]
+Peak = Annotated[
+    float | None,
+    Field(gt=0),
+    option(
+        "--speed",
+        "GFLOP/s with which a run trains, to estimate durations. [default: that of finished runs, "
+        "or 30 % of the measured peak]",
+        metavar="GFLOPS",
+    ),
+]
+
+app = group(
+    STUDIES,
+    "study",
+    "Train many variants of a run, and compare them with honest statistics.",
+    "weft study check my-study.json",
+    "weft study run my-study.json --processes 2",
+)
+
+
+@command(
+    "Commands",
+    "weft study check my-study.json",
+    "weft study check my-study.json --draw plan.html",
+    of=app,
+)
+def check(
+    study: StudyName,
+    *,
+    out: Folder = None,
+    overrides: Overrides = None,
+    speed: Peak = None,
+    draw: Annotated[
+        str | None,
+        option(
+            "--draw",
+            "Draw what each row changes on a page, beside all that is printed: a file that ends in "
+            ".html.",
+            metavar="PATH",
+            complete=complete_files,
+        ),
+    ] = None,
+    json_: Json = False,
+) -> int:
+    """Check every row of a study, and print its costs and what it changes. Nothing is trained."""
+    from ....graphs.draw.render import check_suffix
+    from ..report.plan_page import PAGE
+
+    if draw is not None:
+        check_suffix(Path(draw), PAGE)
+    found = _study(study, overrides, out, speed)
+    plan = found.plan()
+    if json_:
+        print(json.dumps(plan.as_json(), indent=2, ensure_ascii=False))
+        if plan.findings.errors:
+            return 1
+    else:
+        refuse_wrong(plan)
+        show_plan(found, plan)
+    if draw is not None:
+        draw_plan(plan, draw)
+    return 0
+
+
+def _study(name: str, overrides: list[str] | None, out: str | None, speed: float | None) -> Study:
+    from ..study import Study
+
+    return Study(name, out=out, overrides=overridden(overrides), gigaflops=speed)
+
+
+@command(
+    "Commands",
+    "weft study run my-study.json --processes 2",
+    "weft study run my-study.json --row baseline --row swiglu",
+    "weft study run my-study.json --dry",
+    "weft study run my-study.json --print-jobs > jobs.txt",
+    note="Ctrl-C stops with checkpoints; the same command continues. What is done is never done "
+    "again, also after the study was edited.",
+    of=app,
+)
+def run(
+    study: StudyName,
+    *,
+    out: Folder = None,
+    overrides: Overrides = None,
+    processes: Annotated[
+        int,
+        Field(ge=1),
+        option(
+            "--processes", "Runs that train at the same time, each on its own cores. [default: 1]"
+        ),
+    ] = 1,
+    rows: Annotated[
+        list[str] | None,
+        option("--row", "Train only this row. Repeat the option for several rows.", metavar="NAME"),
+    ] = None,
+    dry: Annotated[
+        bool, typer.Option("--dry", help="Only check, as `weft study check` does.")
+    ] = False,
+    print_jobs: Annotated[
+        bool,
+        typer.Option(
+            "--print-jobs",
+            help="Run nothing; print the command of each job that is not done, one on a line with "
+            "its row and seed, for a job array.",
+        ),
+    ] = False,
+    speed: Peak = None,
+) -> int:
+    """Train and measure all runs of a study, and write its report."""
+    from ..report.pictures import write_pictures
+    from ..running.pool import job_command
+    from ..study import begun
+
+    for flag, given in (("--print-jobs", print_jobs), ("--row", rows)):
+        if dry and given:
+            raise wrong(flag, "it has no effect with --dry")
+    found = _study(study, overrides, out, speed)
+    plan = found.plan()
+    refuse_wrong(plan)
+    if dry:
+        show_plan(found, plan)
+        return 0
+    with begun(found, plan, rows or ()) as jobs:
+        for problem in write_pictures(plan.plan, found.folder):
+            terminal.notice(problem)
+        if print_jobs:
+            for job in jobs.todo:
+                line = shlex.join(job_command(job.folder.resolve()))
+                print(f"{line}  # {job.row}, seed {job.seed}")
+            return 0
+        done = len(jobs.jobs) - len(jobs.todo)
+        terminal.notice(f"{len(jobs.jobs)} jobs, {done} of them done before")
+        return _run(found, jobs, processes)
+
+
+def _run(study: Study, jobs: Begun, processes: int) -> int:
+    from ..running.live import watched
+    from ..running.pool import advice, run_pool
+    from ..running.speed import gpus
+
+    live, console = terminal.shows_progress(), terminal.console()
+    with watched(jobs.record, study.folder, console, live=live) as look:
+        work = run_pool(jobs.todo, processes, gpus=gpus(), look=look)
+    for key, problem in work.failed.items() if live else ():
+        terminal.notice(f"job {key} failed: {problem}")
+    if work.stopped_by is not None:
+        terminal.notice("stopped; the same command continues")
+        return 128 + work.stopped_by
+    if work.failed:
+        terminal.notice(advice(len(work.failed), study.folder))
+    _report(study)
+    return int(bool(work.failed))
+
+
+def _report(study: Study, to: str | None = None, forms: Sequence[Form] = ()) -> None:
+    """Write the report, and print what can and what cannot be concluded, and its files."""
+    from ..report.text import CANNOT
+
+    found = study.report(to, forms=forms or FORMS)
+    print("\n".join(found.conclusions))
+    if found.unclear:
+        print("\n".join(("", f"{CANNOT}:", *found.unclear)))
+    if "svg" in forms and not found.comparisons:
+        terminal.notice("there is nothing to compare, so there is no picture")
+    for path in found.paths:
+        terminal.notice(f"written  {path}")
+
+
+@command("Commands", "weft study job outputs/my-study/jobs/0123456789abcdef", of=app)
+def job(
+    folder: Annotated[str, argument("FOLDER", "Folder of a job.", complete_files)],
+    *,
+    cores: Annotated[
+        str | None,
+        option("--cores", "Numbers of the cores to use, such as 0,1. [default: all]"),
+    ] = None,
+    parent: Annotated[
+        int | None,
+        option("--parent", "Stop with a checkpoint when the process with this id ends."),
+    ] = None,
+    task: Annotated[
+        Literal["task.json", "search.json"],
+        option("--task", "File that says what is measured: that of the study or of its search."),
+    ] = "task.json",
+) -> int:
+    """Run one job of a study, as `weft study run` and job arrays do."""
+    if cores is not None and hasattr(os, "sched_setaffinity"):
+        try:
+            os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+        except (OSError, ValueError) as error:
+            raise wrong("--cores", f"these are not cores of this machine: {error}") from error
+    from ....runtime.system.memory import keep_freed_memory
+    from ..running.worker import run_job
+
+    if not (Path(folder) / task).is_file():
+        raise InputError(
+            "this is not the folder of a job", place=folder, help="see weft study run --print-jobs"
+        )
+    keep_freed_memory()
+    outcome = run_job(Path(folder), parent=parent, kind=task)
+    return {"done": 0, "SIGINT": 130, "SIGTERM": 143}[outcome]
+
+
+@command("Commands", "weft study status my-study.json", of=app)
+def status(study: StudyName, *, out: Folder = None, json_: Json = False) -> int:
+    """Print how far each run of a study is."""
+    found = _study(study, None, out, None)
+    note_edits(found)
+    if json_:
+        jobs = [asdict(one) for one in found.status()]
+        known = [{key: each for key, each in one.items() if each not in (None, "")} for one in jobs]
+        print(json.dumps(known, indent=2))
+        return 0
+    from rich.console import Console
+
+    from ..running.jobs import open_plan
+    from ..running.live import status_table
+
+    table = status_table(open_plan(found.folder), found.folder)
+    Console(highlight=False).print(table)
+    return 0
+
+
+@command(
+    "Commands",
+    "weft study report my-study.json",
+    "weft study report my-study.json --to docs --form md --form svg",
+    of=app,
+)
+def report(
+    study: StudyName,
+    *,
+    out: Folder = None,
+    to: Annotated[
+        str | None, to_option("Folder of the report. [default: the folder `report` of the study]")
+    ] = None,
+    forms: Annotated[
+        list[Form] | None,
+        option("--form", "Write only this form. Repeat the option for several. [default: all]"),
+    ] = None,
+) -> None:
+    """Write the report of the runs that are done.
+
+    It has HTML, Markdown with a picture of the differences (SVG), LaTeX, CSV and JSON.
+
+    Raises:
+        InputError: the study was not run, or a file cannot be written.
+    """
+    found = _study(study, None, out, None)
+    note_edits(found)
+    _report(found, to, forms or ())
+
+
+@command(
+    "Commands",
+    "weft study pack my-study.json --to results",
+    note="The file of a run, KEY.zip, has scores and no weights. So results can be published, or "
+    "brought together from several machines. plan.json has the rows.",
+    of=app,
+)
+def pack(
+    study: StudyName,
+    *,
+    to: Annotated[str, to_option("Folder of the files.")],
+    out: Folder = None,
+) -> None:
+    """Write the results of each finished run to a small file.
+
+    Raises:
+        InputError: the study was not run, or a file cannot be written.
+    """
+    found = _study(study, None, out, None)
+    paths = found.pack(to)
+    terminal.notice(f"{len(paths)} finished run{'s' * (len(paths) != 1)}, in {to}")
+
+
+@command(
+    "Commands",
+    "weft study unpack my-study.json results",
+    note="Then `weft study report` writes their report, which needs no data, and `weft study run` "
+    "trains only what is missing.",
+    of=app,
+)
+def unpack(
+    study: StudyName,
+    files: Annotated[
+        list[str],
+        argument("FILES", "Files of runs from weft study pack, or their folders.", complete_files),
+    ],
+    *,
+    out: Folder = None,
+) -> None:
+    """Add finished runs to a study, which does not train them again.
+
+    Raises:
+        InputError: a file is not that of a run, or the folder is in use.
+    """
+    added, known = _study(study, None, out, None).unpack(files)
+    terminal.notice(f"{len(added)} added, {len(known)} known already")
+
+
+@command("Commands", "weft study demo --processes 2", of=app)
+def demo(
+    *,
+    out: Annotated[
+        str | None, out_option("Folder of the study. [default: outputs/study-demo]")
+    ] = None,
+    processes: Annotated[
+        int,
+        Field(ge=1),
+        option("--processes", "Runs that train at the same time. [default: 2]"),
+    ] = 2,
+    overrides: Overrides = None,
+) -> int:
+    """Run a small shipped study on a generated corpus: five rows, two seeds, in minutes.
+
+    Raises:
+        InputError: a file cannot be written, or num2words is not installed.
+    """
+    from ....examples.demo import write_demo_corpus
+
+    corpus = Path(out or "outputs/study-demo") / "corpus"
+    write_demo_corpus(corpus)
+    root = [f"run.data.root={corpus}", *(overrides or [])]
+    return run("study-demo", out=out, overrides=root, processes=processes)
+
+
+@command(
+    "Commands",
+    "weft study search my-study.json --processes 2",
+    note="Needs the extra 'search'. Ctrl-C stops with checkpoints; the same command continues.",
+    of=app,
+)
+def search(
+    study: StudyName,
+    *,
+    out: Folder = None,
+    overrides: Overrides = None,
+    processes: Annotated[
+        int,
+        Field(ge=1),
+        option("--processes", "Trials that train at the same time. [default: 1]"),
+    ] = 1,
+) -> int:
+    """Search the best row by the validation data; no test set is measured."""
+    found = _study(study, overrides, out, None).search(processes=processes, log=terminal.notice)
+    for path in found.paths:
+        terminal.notice(f"written  {path}")
+    if found.stopped_by is not None:
+        terminal.notice("stopped; the same command continues")
+        return 128 + found.stopped_by
+    return int(any(trial.state == "failed" for trial in found.trials))

@@ -1,0 +1,1 @@
+"""Comparisons of systems: resampled sentences, and means over seeds."""

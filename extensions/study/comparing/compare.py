@@ -1,0 +1,371 @@
+"""Comparisons of systems that were trained with several seeds and measured on the same examples.
+
+The score of a training varies with its seed, and the difference of two systems also with the choice
+of the test examples.  With seeds s and examples i, the variance of a difference of mean scores is
+
+    V = s^2 (1 / n_A + 1 / n_B) + V_examples
+
+where s^2 is the variance over seeds, pooled over the systems of the study, and V_examples the
+bootstrap variance of the difference of the means over seeds, without the part that comes from the
+seeds, which s^2 contains: each seed is right on other examples.  The statistic d / sqrt(V) has
+about a t distribution, whose degrees of freedom follow Satterthwaite 1946.  If the two systems of a
+pair vary more over seeds than the others, by an F test at 10 %, their own variance is used.
+
+A system whose variance is an outlier, such as one that learns with one seed and fails with another,
+is not pooled: one after the other, by Cochran's test at 1 % (`pooling.py`).  It has its own
+variance in its comparisons, V = s_A^2 / n_A + s_B^2 / n_B + V_examples.
+
+With one seed for each system, the spread over seeds is unknown.  The test is then sacreBLEU's
+approximate randomization, and its conclusion is about the two trained models.
+
+A system with a value or a sum that is not finite, such as the perplexity of a training that
+diverged, is not tested, and does not count in the pooled variance of the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtr, stdtrit
+
+from ....runtime.metrics.bootstrap import (
+    SAMPLES,
+    SEED,
+    Value,
+    approximate_randomization,
+    percentiles,
+    resampled,
+)
+from .pooling import Pool, Spread, System, own_spread
+
+Verdict = Literal["better", "worse", "not distinguishable", "not tested"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Mean and spread of a system."""
+
+    name: str
+    mean: float
+    spread: float | None
+    """Standard deviation over seeds; None for one seed."""
+    low: float | None
+    high: float | None
+    """Interval of the mean over seeds and examples; None if it is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The difference between two systems."""
+
+    baseline: str
+    other: str
+    difference: float
+    """Mean of the other minus mean of the baseline."""
+    low: float | None
+    high: float | None
+    """Interval of the difference, without correction for several comparisons."""
+    p: float | None
+    """Probability of a difference as large if there were none; None if it cannot be tested."""
+    adjusted: float | None
+    """`p` with the correction of Holm 1979 for all comparisons of the family."""
+    verdict: Verdict
+    detectable: float | None
+    """Smallest difference that would have been found with the wanted power, by estimate.
+
+    None if it is unknown, as where nothing varies: the systems may have the same predictions.
+    """
+    test: str
+    """The test, in words."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Means over seeds on resampled examples, and their variance that comes from the seeds."""
+
+    values: NDArray[np.float64]
+    of_seeds: float
+
+    def __sub__(self, other: _Drawn) -> _Drawn:
+        return _Drawn(self.values - other.values, self.of_seeds + other.of_seeds)
+
+    @property
+    def variance(self) -> float:
+        """Variance that comes from the choice of the examples alone."""
+        return max(0.0, float(self.values.var(ddof=1)) - self.of_seeds)
+
+
+def summaries(
+    systems: Sequence[System],
+    value_of: Value | None,
+    *,
+    level: float = 0.95,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+) -> list[Summary]:
+    """Return mean, spread and interval of each system.
+
+    Args:
+        systems: the systems.
+        value_of: value of the metric for a total of sums; None if it has none.
+        level: probability of intervals.
+        samples: number of resampled corpora.
+        seed: seed of the random numbers.
+
+    Raises:
+        InputError: systems were measured on different examples.
+    """
+    finite, found = _finite(systems), []
+    names = {system.name for system in finite}
+    pool, means = Pool.of(finite), _resampled_means(finite, value_of, samples, seed)
+    for system in systems:
+        mean = float(np.mean(system.values))
+        if system.name not in names:
+            found.append(Summary(name=system.name, mean=mean, spread=None, low=None, high=None))
+            continue
+        own = own_spread(system)
+        spread = math.sqrt(own.variance) if own.degrees else None
+        low = high = None
+        drawn = means.get(system.name)
+        if not pool.spread.degrees:
+            if drawn is not None:
+                low, high = percentiles(drawn.values, level)
+        else:
+            low, high = _bounds(mean, pool.parts(system), drawn, system, level)
+        found.append(Summary(name=system.name, mean=mean, spread=spread, low=low, high=high))
+    return found
+
+
+def compare(
+    systems: Sequence[System],
+    pairs: Sequence[tuple[str, str]],
+    value_of: Value | None,
+    *,
+    higher_is_better: bool = True,
+    level: float = 0.95,
+    power: float = 0.8,
+    samples: int = SAMPLES,
+    seed: int = SEED,
+) -> list[Comparison]:
+    """Return the comparisons of pairs of systems, corrected as one family.
+
+    Args:
+        systems: all systems of the study, whose spread over seeds is pooled.
+        pairs: names of a baseline and of another system.
+        value_of: value of the metric for a total of sums; None if it has none.
+        higher_is_better: whether a higher value is better.
+        level: probability of intervals; `1 - level` bounds the probability of any false alarm.
+        power: probability with which a difference of `detectable` would be found.
+        samples: number of resampled corpora.
+        seed: seed of the random numbers.
+
+    Raises:
+        InputError: systems were measured on different examples.
+    """
+    known = {system.name: system for system in systems}
+    finite = {system.name: system for system in _finite(systems)}
+    pool = Pool.of([*finite.values()])
+    means = _resampled_means([*finite.values()], value_of, samples, seed)
+    first = (1 - level) / max(1, sum(a in finite and b in finite for a, b in pairs))
+    found = [
+        _pair(known[a], known[b], pool, means, value_of, (level, first, power, seed))
+        if a in finite and b in finite
+        else _untested(known[a], known[b])
+        for a, b in pairs
+    ]
+    adjusted = holm([one.p for one in found])
+    return [
+        replace(one, adjusted=p, verdict=_verdict(one, p, 1 - level, higher_is_better))
+        for one, p in zip(found, adjusted, strict=True)
+    ]
+
+
+def all_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each pair of names once."""
+    return list(itertools.combinations(names, 2))
+
+
+def holm(probabilities: Sequence[float | None]) -> list[float | None]:
+    """Return probabilities corrected for their number; None stays None.
+
+    Source: Holm 1979.
+
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    given = sorted((p, number) for number, p in enumerate(probabilities) if p is not None)
+    found: list[float | None] = [None] * len(probabilities)
+    largest = 0.0
+    for place, (p, number) in enumerate(given):
+        largest = max(largest, min(1.0, p * (len(given) - place)))
+        found[number] = largest
+    return found
+
+
+def _verdict(
+    one: Comparison,
+    adjusted: float | None,
+    most: float,
+    higher_is_better: bool,  # noqa: FBT001 - private
+) -> Verdict:
+    if adjusted is None:
+        return "not tested"
+    if adjusted > most:
+        return "not distinguishable"
+    return "better" if (one.difference > 0) == higher_is_better else "worse"
+
+
+def _finite(systems: Sequence[System]) -> list[System]:
+    """Return the systems of which every value and every sum is finite."""
+    return [
+        system
+        for system in systems
+        if all(map(math.isfinite, system.values))
+        and all(bool(np.isfinite(sums).all()) for sums in system.sums)
+    ]
+
+
+def _resampled_means(
+    systems: Sequence[System], value_of: Value | None, samples: int, seed: int
+) -> dict[str, _Drawn]:
+    """Return the mean over seeds of each system on resampled examples; empty without sums."""
+    if value_of is None or not systems or not all(system.sums for system in systems):
+        return {}
+    flat = [one for system in systems for one in system.sums]
+    values = resampled(flat, value_of, samples=samples, seed=seed)
+    found, start = {}, 0
+    for system in systems:
+        own = values[start : start + len(system.sums)]
+        found[system.name] = _Drawn(own.mean(0), _of_seeds(own))
+        start += len(system.sums)
+    return found
+
+
+def _of_seeds(values: NDArray[np.float64]) -> float:
+    """Return the variance of a resampled mean that comes from differences between the seeds.
+
+    Args:
+        values: values of one system by seed and resampled corpus.
+    """
+    seeds = len(values)
+    if seeds == 1:
+        return 0.0
+    residuals = (values - values.mean(0)).var(1, ddof=1).sum() / (seeds - 1)
+    return float(residuals) / seeds
+
+
+_Settings = tuple[float, float, float, int]
+"""Level of intervals, level of the first step of Holm's correction, power, and seed."""
+
+
+def _pair(
+    baseline: System,
+    other: System,
+    pool: Pool,
+    means: Mapping[str, _Drawn],
+    value_of: Value | None,
+    settings: _Settings,
+) -> Comparison:
+    """Return the comparison of a pair, without correction."""
+    level, first, power, seed = settings
+    difference = float(np.mean(other.values) - np.mean(baseline.values))
+    drawn = means[other.name] - means[baseline.name] if means else None
+    parts = pool.parts(baseline, other)
+    p = low = high = detectable = None
+    if all(spread.degrees for spread, _ in parts):
+        error, degrees = _error(parts, drawn, baseline)
+        p = _probability(difference, error, degrees)
+        width = float(stdtrit(degrees, (1 + level) / 2)) * error
+        low, high = difference - width, difference + width
+        detectable = float(stdtrit(degrees, 1 - first / 2) + stdtrit(degrees, power)) * error
+        seeds = f"{len(baseline.values)} and {len(other.values)} seeds"
+        over = "" if drawn is None else f" and {len(baseline.sums[0]):,} examples"
+        test = f"t test over {seeds}{over}, {degrees:.1f} degrees of freedom"
+    elif drawn is not None and value_of is not None:
+        pair = baseline.sums[0], other.sums[0]
+        p = approximate_randomization(*pair, value_of, seed=seed)
+        low, high = percentiles(drawn.values, level)
+        error = float(drawn.values.std(ddof=1))
+        detectable = float(ndtri(1 - first / 2) + ndtri(power)) * error
+        test = f"approximate randomization over {len(baseline.sums[0]):,} examples, one seed"
+    else:
+        test = "none: one seed, and a metric without sums over examples"
+    return Comparison(
+        baseline=baseline.name,
+        other=other.name,
+        difference=difference,
+        low=low,
+        high=high,
+        p=p,
+        adjusted=p,
+        verdict="not tested",
+        detectable=None if _alike(baseline, other) else detectable or None,
+        test=test,
+    )
+
+
+def _alike(baseline: System, other: System) -> bool:
+    """Return whether two systems have the same sums for each example, seed by seed."""
+    pairs = zip(baseline.sums, other.sums, strict=False)
+    same = len(baseline.sums) == len(other.sums) > 0
+    return same and all(np.array_equal(one, its) for one, its in pairs)
+
+
+def _untested(baseline: System, other: System) -> Comparison:
+    """Return the comparison of a pair of which a value is not finite."""
+    return Comparison(
+        baseline=baseline.name,
+        other=other.name,
+        difference=float(np.mean(other.values)) - float(np.mean(baseline.values)),
+        low=None,
+        high=None,
+        p=None,
+        adjusted=None,
+        verdict="not tested",
+        detectable=None,
+        test="none: a value is not finite",
+    )
+
+
+def _error(
+    parts: Sequence[tuple[Spread, float]], drawn: _Drawn | None, system: System
+) -> tuple[float, float]:
+    """Return the standard error over seeds and examples, and its degrees of freedom."""
+    seeds = [(spread.variance * weight, spread.degrees) for spread, weight in parts]
+    examples = 0.0 if drawn is None else drawn.variance
+    total = sum(variance for variance, _ in seeds) + examples
+    if not total:
+        return 0.0, float(sum(degrees for _, degrees in seeds))
+    weights = sum(variance**2 / degrees for variance, degrees in seeds)
+    if drawn is not None:
+        weights += examples**2 / max(1, len(system.sums[0]) - 1)
+    return math.sqrt(total), total**2 / weights
+
+
+def _probability(difference: float, error: float, degrees: float) -> float:
+    if not error:
+        return 1.0 if not difference else 0.0
+    return float(2 * stdtr(degrees, -abs(difference) / error))
+
+
+def _bounds(
+    mean: float,
+    parts: Sequence[tuple[Spread, float]],
+    drawn: _Drawn | None,
+    system: System,
+    level: float,
+) -> tuple[float, float]:
+    """Return the interval of a mean."""
+    error, degrees = _error(parts, drawn, system)
+    width = float(stdtrit(degrees, (1 + level) / 2)) * error
+    return mean - width, mean + width

@@ -1,0 +1,304 @@
+"""The base run of a study, and the run of each row."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ....graphs.ir.graph import Graph
+from ....runtime.train.check_run import checked_value
+from ....runtime.train.loading import run_of
+from ....runtime.train.objective.context import objective_file
+from ....runtime.train.objective.planned import graph_of_run
+from ....runtime.train.run import Run, set_dotted
+from ....runtime.train.run import read_run as recovered
+from ....specs import upgrade
+from ....specs.composition.inherit import FOLDERS, parent_of
+from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
+from ....specs.form import FORMAT, UseNode, describes_run
+from ....specs.held import load_held
+from ....specs.load import OVERRIDES, load, load_child
+from ....specs.reader import read_file, shipped_names
+from ..document.change import Change
+from ..document.rows import Row
+from ..document.settings import StudySettings
+
+RUNS = "runs"
+"""Folder of `specs/` that contains the shipped runs."""
+_MATCH = "/match/"
+"""Beginning of the places of the study's `match`."""
+
+__all__ = ["Base", "Run", "base_of", "finished_run", "read_run", "row_value"]
+
+
+def read_run(value: Any, source: str) -> Run:
+    """Return the run in a JSON value, which is not changed.
+
+    Raises:
+        SpecError: it is not a valid run.
+    """
+    return run_of(copy.deepcopy(value), source)
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The base run of a study, as a JSON value."""
+
+    value: dict[str, Any]
+    source: str
+    """File of the run, for names of its objective and specs."""
+    study: str
+    """File of the study."""
+    inline: bool
+    """Whether the study contains the run."""
+    changed: tuple[tuple[str, str], ...] = ()
+    """Places in the run that the study changes, each with the place of the change."""
+
+
+def base_of(study: StudySettings, source: str) -> Base:
+    """Return the base run of a study with the study's settings.
+
+    Raises:
+        InputError: there is no such run.
+        SpecError: the run cannot be read, or is not a run of an objective.
+    """
+    if isinstance(study.run, dict):
+        value: Any = copy.deepcopy(study.run)
+        file = source
+    else:
+        path = parent_of(study.run, Path(source), RUNS)
+        if path is None or not path.is_file():
+            beside = [each.name for each in Path(source).parent.glob("*.json")]
+            raise InputError(
+                f"there is no run '{study.run}'",
+                place=f"{source}#/run",
+                help=did_you_mean(study.run, [*shipped_names(RUNS), *beside])
+                or "name a shipped run, or a file in the folder of the study",
+            )
+        value, file = read_file(path)
+    if isinstance(value, dict):
+        value = upgrade.upgrade_format(value, upgrade.RUNS)
+    if not isinstance(value, dict) or not describes_run(value):
+        raise SpecError(
+            [
+                Finding(
+                    code="Y01",
+                    at="/run",
+                    problem="the base is not a run",
+                    help="name a run: see 'weft list runs'",
+                    source=source,
+                )
+            ]
+        )
+    changed = []
+    if study.root is not None:
+        set_dotted(value, "data.root", study.root, source, "/root")
+        changed.append((pointer("data", "root"), "/root"))
+    for dotted, new in study.set.items():
+        at = pointer("set", dotted)
+        set_dotted(value, dotted, copy.deepcopy(new), source, at)
+        changed.append((pointer(*dotted.split(".")), at))
+    inline = isinstance(study.run, dict)
+    return Base(value, file, source, inline=inline, changed=(*changed,))
+
+
+def row_value(base: Base, row: Row) -> dict[str, Any]:
+    """Return the run of a row as a JSON value.
+
+    Raises:
+        InputError: a spec or an objective does not exist.
+        SpecError: the change does not apply; the findings are in the study.
+    """
+    value, change = copy.deepcopy(base.value), row.change
+    if change.objective is not None:
+        value["objective"] = change.objective
+    for dotted, new in change.set.items():
+        at = row.at + pointer("set", dotted)
+        set_dotted(value, dotted, copy.deepcopy(new), base.study, at)
+    if change.extends or change.params or change.unset or change.patch:
+        name, held = held_model(value, base, row)
+        value.setdefault("params", {})[name] = _changed(held, base, row)
+    return value
+
+
+def held_model(value: dict[str, Any], base: Base, row: Row) -> tuple[str, dict[str, Any]]:
+    """Return the param of the objective that holds the deployed model, and its value in a run.
+
+    Raises:
+        InputError: there is no such objective.
+        SpecError: the objective takes its model from no param.
+    """
+    read = recovered(copy.deepcopy(value), base.source)  # mistakes elsewhere do not matter here
+    if read.form is None:
+        raise SpecError(read.findings)
+    run = read.form
+    form = load(objective_file(run, base.source), kind="objectives").form
+    node = form.nodes.get(form.deploy or "")
+    name = node.use.removeprefix("=").strip() if isinstance(node, UseNode) else ""
+    if not isinstance(node, UseNode) or not node.use.startswith("=") or name not in form.params:
+        raise SpecError(
+            [
+                Finding(
+                    code="Y01",
+                    at=row.at,
+                    problem=f"the objective '{form.name}' has no param that holds its model, so a"
+                    " row cannot change the model",
+                    help="change settings of the run with 'set', or name another objective",
+                    source=base.study,
+                )
+            ]
+        )
+    own = form.params[name]
+    given = run.params.get(name, own)
+    return name, {"spec": given} if isinstance(given, str) else dict(given)
+
+
+def _changed(held: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
+    """Return a held model with the changes of a row.
+
+    Raises:
+        SpecError: a spec does not exist, or a patch does not apply.
+    """
+    change, found = row.change, dict(held)
+    if "spec" not in found and change.extends is None:
+        problem = "the base run takes its model from a checkpoint, so a row cannot change it"
+        help_ = "name the spec of the model in the run, and the checkpoint as its 'start'"
+        raise SpecError(
+            [Finding(code="Y01", at=row.at, problem=problem, help=help_, source=base.study)]
+        )
+    params = dict(found.get("params", {}))
+    for name in change.unset:
+        if name not in params:
+            raise SpecError([_no_param(name, params, base, row)])
+        del params[name]
+    params |= change.params
+    if change.extends is not None:
+        path = parent_of(change.extends, Path(base.study), *FOLDERS)
+        if path is None or not path.is_file():
+            raise SpecError([_no_spec(change.extends, base, row)])
+        found = {"spec": load(path).value()}
+    if change.patch:
+        found = {"spec": _patched(found, base, row)}
+    return {**found, **({"params": params} if params else {})}
+
+
+def _no_param(name: str, params: dict[str, Any], base: Base, row: Row) -> Finding:
+    return Finding(
+        code="Y01",
+        at=f"{row.at}/unset",
+        problem=f"the base run does not set the param '{name}' of its model",
+        help=did_you_mean(name, params) or "remove it",
+        source=base.study,
+    )
+
+
+def _no_spec(name: str, base: Base, row: Row) -> Finding:
+    return Finding(
+        code="Y01",
+        at=f"{row.at}/extends",
+        problem=f"there is no spec '{name}'",
+        help=did_you_mean(name, shipped_names(*FOLDERS)),
+        source=base.study,
+    )
+
+
+def _patched(held: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
+    """Return the complete spec of a model with the patches of a row.
+
+    Raises:
+        SpecError: the model does not exist, or a patch does not apply.
+    """
+    loaded = load_held(held, base.source)
+    if loaded is None:
+        raise SpecError([_no_spec(str(held["spec"]), base, row)])
+    name = loaded.form.name
+    patch = list(row.change.patch)
+    child = {"format": FORMAT, "extends": name, "name": name, "patch": patch}
+    made = load_child(loaded, child, base.study)
+    return made.value()
+
+
+def finished_run(value: dict[str, Any], base: Base) -> tuple[Run, Graph]:
+    """Return the run of a row and the graph of its objective.
+
+    Args:
+        value: the run as a JSON value.
+        base: the base run.
+
+    Raises:
+        InputError: a file of the run does not exist.
+        SpecError: the run has mistakes; they are the findings of `weft check RUN`.
+    """
+    checked = checked_value(value, base.source)
+    errors = [finding for finding in checked.findings if finding.level == "error"]
+    if errors or checked.run is None:
+        raise SpecError(errors)
+    return checked.run, graph_of_run(checked.run, base.source)
+
+
+def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:
+    """Return the findings about a row in the study.
+
+    A finding about the run points to the change of the row that caused it, as far as it is known.
+    """
+    return [_placed(one, base, row) for one in findings]
+
+
+def _placed(finding: Finding, base: Base, row: Row) -> Finding:
+    help_ = finding.help.replace("data.root", "root")  # the key of a study
+    finding = replace(finding, help=help_)
+    of_run = finding.source in (base.source, OVERRIDES)
+    by_study = _cause(finding.at, base.changed) if of_run else ""
+    if not row.at:  # the base run itself
+        if by_study:
+            return replace(finding, at=by_study, source=base.study, fix=None, placed=True)
+        at = f"/run{finding.at}" if base.inline and finding.source == base.source else finding.at
+        return replace(finding, at=at)
+    if finding.at.startswith("/patch") and finding.source == base.study:
+        return replace(finding, at=row.at + finding.at if _is_written(row) else row.at, fix=None)
+    if finding.source == base.study and finding.at.startswith((row.at, _MATCH)):
+        return finding
+    where = f"in the row '{row.name}', {finding.source or 'the run'}#{finding.at}"
+    by_row = _cause(finding.at, _changed_by(row.change)) if _is_written(row) else ""
+    at = row.at + by_row if by_row else by_study or row.at
+    evidence = (*finding.evidence, where)
+    return replace(finding, at=at, source=base.study, evidence=evidence, fix=None, placed=True)
+
+
+def _changed_by(change: Change) -> list[tuple[str, str]]:
+    """Return the ends of places in a run or spec that a row changes, each with that of the change.
+
+    Both are JSON Pointers; the second ones lead from the row.
+    """
+    found = [(pointer(*name.split(".")), pointer("set", name)) for name in change.set]
+    found += [(pointer(name), pointer("params", name)) for name in change.params]
+    found += [("/objective", "/objective")] if change.objective is not None else []
+    for number, patch in enumerate(change.patch):
+        given = patch.get("set")
+        for name in given if isinstance(given, dict) else ():
+            found.append((pointer(*name.split(".")), pointer("patch", number, "set", name)))
+    return found
+
+
+def _cause(at: str, changed: Sequence[tuple[str, str]]) -> str:
+    """Return the place of the change that a finding is about; `""` if it is not known.
+
+    It is the one that names most of the finding's place; else the only one inside of it.
+
+    Args:
+        at: JSON Pointer of the finding.
+        changed: ends of places that are changed, each with the place of its change.
+    """
+    about = [(len(end), cause) for end, cause in changed if f"{end}/" in f"{at}/"]
+    longest = [cause for length, cause in about if length == max(about)[0]]
+    inside = [cause for end, cause in changed if at and end.startswith(f"{at}/")]
+    found = longest or inside
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_written(row: Row) -> bool:
+    """Return whether the place of a row has its change, and not a list of values."""
+    return row.at.startswith("/rows/") or "/levels/" in row.at

@@ -1,0 +1,323 @@
+"""The plan of a study: every row checked, costed and compared with the baseline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ....graphs.diff.changes import Change
+from ....graphs.diff.diff import Diff, diff
+from ....graphs.diff.text import rows as lines_of
+from ....graphs.ir.graph import Graph
+from ....graphs.passes.objective import deployed_graph
+from ....runtime.train.objective.planned import graph_of_run
+from ....specs.findings import Finding, InputError, SpecError, pointer
+from ..document.change import Match
+from ..document.rows import Row, rows_of
+from ..document.settings import StudySettings
+from .base import Base, Run, base_of, finished_run, held_model, placed, read_run, row_value
+from .checks import copies, of_measuring, of_rows, of_study
+from .costs import costs_of, quantity, work_of
+from .identity import DataDigests, digest_of, job_key, signature
+from .match import Solution, solve
+from .planned import Planned
+from .space import axes_of, probes_of, without_effect, wrong_settings
+
+_IN_ROW = re.compile("in the row '[^']*'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A study with all its rows, and what is wrong with it."""
+
+    study: StudySettings
+    source: str
+    base: Base | None
+    rows: tuple[Planned, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> list[Finding]:
+        """Findings because of which nothing is trained."""
+        return [one for one in self.findings if one.level == "error"]
+
+    @property
+    def baseline(self) -> Planned:
+        """The row that the others are compared with."""
+        return next(row for row in self.rows if row.name == self.study.compare.baseline)
+
+    def changes(self, planned: Planned) -> list[str]:
+        """Return the differences of a row from the baseline, one line each."""
+        found = [str(line) for line in lines_of(difference(self.baseline, planned)[2].changes)]
+        return [*found, *_settings(self.baseline.value, planned.value)]
+
+
+def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, Diff]:
+    """Return the two graphs of which the difference of two rows is shown, and the difference.
+
+    They are the deployed models, or the objectives if these differ elsewhere too.  Specs that
+    compute the same, of which only names or docs differ, have no changes.
+    """
+    whole = diff(old.graph, new.graph)
+    if any(_is_of_objective(change, old.graph) for change in whole.changes):
+        return old.graph, new.graph, whole
+    models = deployed_graph(old.graph), deployed_graph(new.graph)
+    found = diff(*models)
+    return *models, replace(found, changes=()) if found.equal else found
+
+
+def _is_of_objective(change: Change, objective: Graph) -> bool:
+    """Return whether a change is outside the deployed model, or is one of its wires."""
+    inside = f"{objective.deploy}."
+    if change.kind == "tie":
+        groups = [*change.before, *change.after]
+        return not all(weight.startswith(inside) for group in groups for weight in group)
+    if change.path == objective.deploy:
+        return change.kind != "template"
+    return change.kind != "spec" and not change.path.startswith(inside)
+
+
+def plan_study(
+    study: StudySettings, source: str, flops_per_second: Callable[[Run], float] | None = None
+) -> Plan:
+    """Check all rows of a study and return them with their costs.
+
+    Nothing is trained and no data is prepared; the files of the data are read for their digest.
+
+    Args:
+        study: the study.
+        source: its file.
+        flops_per_second: speed with which a run trains, for the limit on its duration; None
+            checks no duration.
+    """
+
+    def failed(findings: list[Finding]) -> Plan:
+        found = tuple(findings)
+        return Plan(study=study, source=source, base=None, rows=(), findings=found)
+
+    rows, base, wrong = None, None, list[Finding]()
+    try:
+        rows = rows_of(study, source)
+    except InputError as error:
+        wrong += _findings(error, source)
+    try:
+        base = base_of(study, source)
+    except InputError as error:
+        wrong += _findings(error, source)
+    if rows is None or base is None:
+        return failed(wrong)
+    first = next(row for row in rows if row.name == study.compare.baseline)
+    baseline = planned_row(study, base, first, None, wrong)
+    if baseline is None:
+        return failed([*wrong, *_of_other_rows(study, base, rows, first, wrong)])
+    found = []
+    for row in rows:
+        made = baseline if row is first else planned_row(study, base, row, baseline, wrong)
+        found += [made] if made is not None else []
+    wrong += of_study(study, base, found)
+    wrong += of_rows(study, base, found, baseline, flops_per_second)
+    digests = DataDigests()
+    wrong += _of_space(study, base, baseline, digests)
+    if not [one for one in wrong if one.level == "error"]:
+        found = [with_keys(study, one, digests) for one in found]
+        wrong += copies(found, base.study)
+    return Plan(study=study, source=source, base=base, rows=tuple(found), findings=_once(wrong))
+
+
+def _of_other_rows(
+    study: StudySettings, base: Base, rows: Iterable[Row], first: Row, known: Iterable[Finding]
+) -> list[Finding]:
+    """Return what is wrong with the rows besides the mistakes of the baseline.
+
+    Args:
+        study: the study.
+        base: its base run.
+        rows: all rows.
+        first: the baseline, which is wrong.
+        known: its findings.
+    """
+    wrong: list[Finding] = []
+    for row in rows:
+        if row is not first:
+            planned_row(study, base, row, None, wrong)
+    told = {(finding.code, finding.problem) for finding in known}
+    return [one for one in _once(wrong) if (one.code, one.problem) not in told]
+
+
+def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings of which only the rows differ once, as of the levels of a factor."""
+    found: dict[Finding, Finding] = {}
+    for one in findings:
+        evidence = tuple(_IN_ROW.sub("", line) for line in one.evidence)
+        found.setdefault(replace(one, evidence=evidence), one)
+    return tuple(found.values())
+
+
+def _of_space(
+    study: StudySettings, base: Base, baseline: Planned, digests: DataDigests
+) -> list[Finding]:
+    """Return the findings about the space of a search: each value of each factor is tried alone."""
+    axes = axes_of(study)
+    wrong = [*wrong_settings(study, axes, baseline, base.study)]
+    for axis in axes:
+        probes = [planned_row(study, base, row, baseline, wrong) for row in probes_of(axis)]
+        found = [with_keys(study, one, digests) for one in probes if one is not None]
+        wrong += of_measuring(study, base, found)
+        wrong += without_effect(axis, found, base.study)
+    return wrong
+
+
+def with_keys(study: StudySettings, planned: Planned, digests: DataDigests) -> Planned:
+    """Return a row with the keys of its jobs, which need the digests of its data."""
+    data = digests.of(planned.run)
+    if others := digests.others(planned.run):
+        data = digest_of([data, *others])
+    return replace(
+        planned, keys={seed: job_key(planned.signature, seed, data) for seed in study.seeds}
+    )
+
+
+def _findings(error: InputError, source: str) -> list[Finding]:
+    if isinstance(error, SpecError):
+        return list(error.findings)
+    place, _, at = error.place.partition("#")
+    file = source if place in ("", source) else place  # with its text, to show the line
+    return [Finding(code="Y01", at=at, problem=error.problem, help=error.help, source=file)]
+
+
+def planned_row(
+    study: StudySettings, base: Base, row: Row, baseline: Planned | None, wrong: list[Finding]
+) -> Planned | None:
+    """Return a row with its costs.
+
+    Args:
+        study: the study.
+        base: its base run.
+        row: the row.
+        baseline: the row that `match` makes it as large as; None solves nothing.
+        wrong: receives the findings of a row that is wrong.
+
+    Returns:
+        The row; None if it is wrong.
+    """
+    try:
+        value, solution = row_value(base, row), None
+        if baseline is not None:
+            value, solution = _matched(study, base, row, value, baseline)
+        value = _budgeted(study, base, value)
+        run, graph = _finished(study, base, value)
+        costs = costs_of(run, graph, base.source)
+    except InputError as error:
+        wrong += placed(tuple(_findings(error, base.source)), base, row)
+        return None
+    return Planned(
+        row=row,
+        value=value,
+        run=run,
+        graph=graph,
+        costs=costs,
+        signature=signature(run, graph),
+        solution=solution,
+    )
+
+
+def _finished(study: StudySettings, base: Base, value: dict[str, Any]) -> tuple[Run, Graph]:
+    """Return a run and the graph of its objective.
+
+    Raises:
+        InputError: a file of the run does not exist.
+        SpecError: the run has mistakes; those of its schedule tell the updates of the budget.
+    """
+    try:
+        return finished_run(value, base)
+    except SpecError as error:
+        if not study.budget.counts:
+            raise
+        by = f"the budget of the study gives the run {value['updates']:,} updates"
+        found = [
+            replace(one, evidence=(*one.evidence, by)) if one.at.startswith("/schedule") else one
+            for one in error.findings
+        ]
+        raise SpecError(found) from error
+
+
+def _matched(
+    study: StudySettings, base: Base, row: Row, value: dict[str, Any], baseline: Planned
+) -> tuple[dict[str, Any], Solution | None]:
+    """Return the run of a row with its matched param.
+
+    Raises:
+        InputError: no value of the param makes the row as large as the baseline.
+    """
+    own = row.change.match
+    match = study.match if own is None else own
+    if not match:
+        return value, None
+    wanted = quantity(deployed_graph(baseline.graph), match.quantity)
+    if _size(value, base, match) == wanted:
+        return value, None
+    if match.param in row.change.params:
+        raise _y04(base, row, f"the row sets '{match.param}', which is also matched")
+    name, held = held_model(value, base, row)
+
+    def with_param(number: int) -> dict[str, Any]:
+        params = {**held.get("params", {}), match.param: number}
+        return {**value, "params": {**value.get("params", {}), name: {**held, "params": params}}}
+
+    try:
+        solution = solve(match, wanted, lambda number: _size(with_param(number), base, match))
+    except SpecError as error:
+        at = ("" if own is None else row.at) + pointer("match", "param")
+        raise SpecError(_of_match(error.findings, match, at, base)) from error
+    except InputError as error:
+        raise _y04(base, row, error.problem, error.help) from error
+    return with_param(solution.value), solution
+
+
+def _y04(base: Base, row: Row, problem: str, help_: str = "") -> SpecError:
+    help_ = help_ or 'leave the param out, or set "match": false in the row'
+    return SpecError(
+        [Finding(code="Y04", at=row.at, problem=problem, help=help_, source=base.study)]
+    )
+
+
+def _of_match(findings: Iterable[Finding], match: Match, at: str, base: Base) -> Iterator[Finding]:
+    """Yield the findings about a value that `match` has tried, at the place of its param."""
+    for one in findings:
+        evidence = (*one.evidence, f"'match' solves for '{match.param}', a whole number")
+        yield replace(one, at=at, source=base.study, evidence=evidence, fix=None, placed=True)
+
+
+def _size(value: dict[str, Any], base: Base, match: Match) -> int:
+    graph = graph_of_run(read_run(value, base.source), base.source)
+    return quantity(deployed_graph(graph), match.quantity)
+
+
+def _budgeted(study: StudySettings, base: Base, value: dict[str, Any]) -> dict[str, Any]:
+    """Return a run with the number of updates that the budget gives it."""
+    budget, updates = study.budget, study.budget.updates
+    if budget.tokens is not None or budget.flops is not None:
+        work = work_of(read_run(value, base.source), base.source)
+        tokens = budget.tokens or float(budget.flops or 0) / work.flops_per_token
+        updates = max(1, int(tokens / work.tokens_per_update))
+    if updates is None:
+        return value
+    found = {**value, "updates": updates}
+    schedule = value.get("schedule")
+    if isinstance(schedule, dict) and "total" in schedule:
+        found["schedule"] = {**schedule, "total": updates}
+    return found
+
+
+def _settings(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Yield the settings in which two runs differ, without the params of their objectives."""
+    for key in sorted(old.keys() | new.keys()):
+        if not path and key in ("params", "name", "doc"):
+            continue
+        left, right = old.get(key), new.get(key)
+        if isinstance(left, dict) and isinstance(right, dict):
+            yield from _settings(left, right, f"{path}{key}.")
+        elif left != right:
+            yield f"~ run {path}{key}  {left} -> {right}"

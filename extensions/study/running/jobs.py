@@ -1,0 +1,296 @@
+"""Folder of a study: its plan, its jobs, and how far each of them is.
+
+plan.json            rows, costs and the keys of their jobs
+prepared/DIGEST      tokenizers and tables, shared by the jobs with the same data
+jobs/KEY/run.json    a run that `weft train` reads, without other files of the study
+jobs/KEY/task.json   where its data is, and what is measured
+jobs/KEY/search.json the same for a search, which measures the validation data alone
+jobs/KEY/train/      folder of the training, as of `weft train`
+jobs/KEY/measured/DIGEST/    scores, answers and sums by test set
+jobs/KEY/trained.json  how the training ended
+jobs/KEY/error.json  why the last attempt failed
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from ....runtime.train.objective.context import objective_file
+from ....runtime.train.reporting.history import read
+from ....specs.files import write_beside
+from ....specs.findings import InputError
+from ....specs.form import holds_spec
+from ....specs.held import inlined
+from ....specs.load import load
+from ....specs.reader import SHIPPED
+from ..document.settings import StudySettings
+from ..planning.base import Base
+from ..planning.identity import DataDigests, digest_of
+from ..planning.plan import Plan
+from ..planning.planned import Planned
+
+PLAN = "plan.json"
+TASK = "task.json"
+SEARCH_TASK = "search.json"
+"""Task of a job of a search, which measures the validation data alone."""
+RESULT = "result.json"
+ERROR = "error.json"
+OBJECTIVE = "objective.json"
+TRAINED = "trained.json"
+"""File of a job whose training is complete."""
+LOCK = ".job.lock"
+"""Lock file of a job, held by the process that trains or measures it."""
+DIGITS = 16
+
+State = Literal["done", "running", "failed", "stopped", "waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """How a training ended, as `trained.json` has it."""
+
+    update: int
+    seconds: float
+    reason: str
+    best_update: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of a study: a row with a seed."""
+
+    folder: Path
+    row: str
+    seed: int
+    kind: str = TASK
+    """File of its task: `task.json`, or `search.json` if a search runs it."""
+
+    @property
+    def key(self) -> str:
+        """Key of the job, which is the name of its folder."""
+        return self.folder.name
+
+    @property
+    def task(self) -> dict[str, Any]:
+        """What is measured, and where the prepared data is."""
+        return dict(read_json(self.folder / self.kind))
+
+    @property
+    def measured(self) -> Path:
+        """Folder of the measurements that the current document asks for."""
+        return self.folder / "measured" / str(self.task["measured"])
+
+    def state(self) -> State:
+        """Return how far the job is, by the files in its folder and their lock."""
+        if not (self.folder / self.kind).is_file():
+            return "waiting"  # the plan is from another machine
+        if (self.measured / RESULT).is_file():
+            return "done"
+        if self.locked():
+            return "running"
+        if (self.folder / ERROR).is_file():
+            return "failed"
+        return "stopped" if any((self.folder / "train/checkpoints").glob("[0-9]*")) else "waiting"
+
+    def locked(self) -> bool:
+        """Return whether a process, which may belong to another call, works on the job."""
+        if not (self.folder / LOCK).is_file():
+            return False
+        try:
+            with FileLock(self.folder / LOCK, timeout=0):
+                return False
+        except Timeout:
+            return True
+        except OSError:  # a folder that can only be read
+            return False
+
+    def progress(self) -> dict[str, Any]:
+        """Return the newest events of the training: `train` and `valid`, as far as there are."""
+        found: dict[str, Any] = {}
+        for event in read(self.folder / "train/metrics.jsonl"):
+            found[str(event.get("type"))] = event
+        return found
+
+    def error(self) -> str:
+        """Return why the last attempt failed; `""` if it did not."""
+        try:
+            return str(read_json(self.folder / ERROR)["problem"])
+        except InputError:
+            return ""
+
+
+def read_json(path: Path) -> Any:
+    """Return the JSON value of a file that weft wrote.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot read the file: {error}", place=str(path), help="run the study again"
+        ) from error
+
+
+def error_of(problem: str) -> dict[str, Any]:
+    """Return the content of the file that says why a job failed."""
+    return {"problem": problem, "time": time.time()}
+
+
+def json_text(value: Any) -> str:
+    """Return a JSON value as the files of a study have it."""
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON value, completely or not at all; leave a file that has it already.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    content = json_text(value).encode()
+    if not (path.is_file() and path.read_bytes() == content):
+        write_beside(path, content, "file")
+
+
+def write_jobs(plan: Plan, out: Path, record: dict[str, Any]) -> list[Job]:
+    """Write the plan of a study and all of its jobs; those that are done stay as they are.
+
+    Args:
+        plan: a plan without errors.
+        out: folder of the study.
+        record: the plan as plain data.
+
+    Returns:
+        The jobs in the order of the rows, seed by seed; equal rows share jobs.
+    """
+    if plan.base is None:
+        raise ValueError(plan)
+    digests, done = DataDigests(), set[str]()
+    for row in plan.rows:
+        for seed, key in row.keys.items():
+            if key not in done:
+                done.add(key)
+                tests = plan.study.measure.tests
+                splits = ["valid", *(row.run.data.test if tests is None else tests)]
+                metrics = plan.study.measure.metrics or tuple(row.run.metrics())
+                what = Measured(TASK, splits, [one.model_dump(mode="json") for one in metrics])
+                write_job(plan.study, plan.base, row, seed, out / "jobs" / key, digests, what)
+    write_json(out / PLAN, record)
+    return jobs_of(record, out)
+
+
+def jobs_of(record: dict[str, Any], out: Path) -> list[Job]:
+    """Return the jobs of a plan, seed by seed, each once."""
+    found: dict[str, Job] = {}
+    seeds = dict.fromkeys(seed for row in record["rows"] for seed in row["jobs"])
+    for seed in seeds:
+        for row in record["rows"]:
+            key = row["jobs"][seed]
+            found.setdefault(key, Job(out / "jobs" / key, row["name"], int(seed)))
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the task of a job measures, and the file of the task."""
+
+    kind: str
+    splits: list[str]
+    metrics: list[dict[str, Any]]
+
+
+def write_job(
+    study: StudySettings,
+    base: Base,
+    row: Planned,
+    seed: int,
+    folder: Path,
+    digests: DataDigests,
+    what: Measured,
+) -> None:
+    """Write the run and the task of a job.
+
+    Args:
+        study: the study.
+        base: its base run.
+        row: the row of the job.
+        seed: its seed.
+        folder: folder of the job.
+        digests: digests of the data that are known.
+        what: what is measured.
+
+    Raises:
+        InputError: a file cannot be read or written.
+    """
+    value = copy.deepcopy(row.value)
+    params = value.get("params", {})
+    for name, one in params.items():
+        if holds_spec(one):
+            params[name] = inlined(one, base.source)
+    path = Path(objective_file(row.run, base.source))
+    if not path.is_relative_to(SHIPPED):
+        objective = load(path).value()
+        for name, one in objective.get("params", {}).items():
+            objective["params"][name] = inlined(one, str(path))
+        write_json(folder / OBJECTIVE, objective)
+        value["objective"] = OBJECTIVE
+    value |= {"name": f"job-{folder.name}", "seed": seed}
+    write_json(folder / "run.json", value)
+    data = row.run.data
+    measured = {
+        "splits": what.splits,
+        "metrics": what.metrics,
+        "checkpoint": study.measure.checkpoint,
+        "predict": study.measure.predict,
+        "answers": row.run.answers,
+    }
+    settings = data.model_dump(mode="json", by_alias=True)
+    prepared = {key: each for key, each in settings.items() if key != "test"}
+    tokenizers = {name: one.model_dump(mode="json") for name, one in row.run.tokenizers.items()}
+    own = [digests.of(row.run, (name,)) for name in what.splits]
+    examples = {name: digests.examples(row.run, name) for name in what.splits}
+    task = {
+        **measured,
+        "data": settings,
+        "prepared": digest_of([prepared, tokenizers], DIGITS),
+        "measured": digest_of([measured, own], DIGITS),
+        "examples": examples,
+    }
+    write_json(folder / what.kind, task)
+
+
+def open_plan(out: Path) -> dict[str, Any]:
+    """Return the plan in the folder of a study.
+
+    Raises:
+        InputError: the study was not run there, or its plan is damaged.
+    """
+    if not (out / PLAN).is_file():
+        raise InputError(
+            "there is no study in this folder",
+            place=str(out),
+            help="run it with 'weft study run', or give its folder with --out",
+        )
+    found = dict(read_json(out / PLAN))
+    if missing := {"document", "folder", "overrides", "rows", "source"} - found.keys():
+        raise InputError(
+            f"the plan of the study has no '{min(missing)}'",
+            place=str(out / PLAN),
+            help="remove the file, and run the study again, which keeps what is trained",
+        )
+    return found
+
+
+def events(job: Job) -> Iterator[dict[str, Any]]:
+    """Yield the events of a job's training."""
+    yield from read(job.folder / "train/metrics.jsonl")

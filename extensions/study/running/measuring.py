@@ -1,0 +1,196 @@
+"""Measure the model of a job on the validation data and on each test set."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....runtime.data.preparing.prepare import records_of
+from ....runtime.data.preparing.records import values_of
+from ....runtime.metrics.metric import LossMetric, Metric, SumMetric
+from ....runtime.metrics.registry import METRICS
+from ....runtime.model.answering import as_json
+from ....runtime.model.opening import open_model
+from ....runtime.train.device import Place, choose, settings_of_process
+from ....specs.files import write_beside
+from ....specs.findings import InputError
+from ..planning.base import Run
+from .jobs import RESULT, TRAINED, Job, Trained, read_json, write_json
+
+LARGEST = 2**26
+"""Bytes of an unpacked file, so that a damaged or hostile one cannot fill memory or the disk."""
+DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError)
+"""What reading a damaged or encrypted archive raises, besides `OSError` and `ValueError`."""
+LENGTHS = "(lengths)"
+"""Name of the array with the words of each reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What is measured on a split, as `result.json` has it."""
+
+    rows: int
+    losses: dict[str, float]
+    scores: dict[str, float]
+    signatures: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The content of `result.json`."""
+
+    training: Trained
+    splits: dict[str, Scores]
+
+
+def measure(job: Job, run: Run) -> None:
+    """Measure the trained model of a job, and write scores, answers and sums by example.
+
+    Raises:
+        InputError: a test set cannot be read, or a metric does not fit the answers.
+    """
+    place = choose(run)
+    with settings_of_process(run, place):
+        _measure(job, run, place)
+
+
+def _measure(job: Job, run: Run, place: Place) -> None:
+    task = job.task
+    folder = job.folder / "train" / str(task["checkpoint"])
+    model = open_model(
+        folder, device=str(place.device), precision="bfloat16" if place.half else "float32"
+    )
+    reading, metrics = model.answering, [METRICS.parse(one, "metrics") for one in task["metrics"]]
+    needed = [one for one in metrics if one.needs == "predictions"]
+    predictor = None
+    if needed:
+        predictor = reading.predictor(
+            (model.module,), task["predict"] or None, task["answers"], half=place.half
+        )
+    found: dict[str, Scores] = {}
+    for split in task["splits"]:
+        records = records_of(run.data, split, reading.columns)
+        rows = [values_of(reading.columns, record) for record in records]
+        losses = reading.losses(model.module, rows)
+        answers = predictor.predict(rows) if predictor is not None else []
+        values, signatures, sums = _measured(metrics, rows, answers, losses, str(task["answers"]))
+        found[split] = Scores(len(rows), dict(losses), values, signatures)
+        _write(job.measured, split, answers, sums)
+    trained = Trained(**read_json(job.folder / TRAINED))
+    write_json(job.measured / RESULT, asdict(Measurement(trained, found)))
+
+
+def _measured(
+    metrics: Sequence[Metric],
+    rows: Sequence[Mapping[str, Any]],
+    answers: Sequence[Any],
+    losses: Mapping[str, float],
+    column: str,
+) -> tuple[dict[str, float], dict[str, str], dict[str, NDArray[np.float64]]]:
+    """Return the values and the signatures of a split by metric, and the sums of each example."""
+    values, signatures = dict[str, float](), dict[str, str]()
+    sums = dict[str, NDArray[np.float64]]()
+    for metric in metrics:
+        if isinstance(metric, LossMetric):
+            if not losses:
+                continue
+            one = metric.measure_losses(losses)
+        else:
+            own = metric.column or column
+            references = [row[own] for row in rows]
+            one = metric.measure(answers, references)
+            if isinstance(metric, SumMetric):
+                sums[metric.name] = metric.statistics(answers, references)
+            if LENGTHS not in sums and all(isinstance(text, str) for text in references):
+                sums[LENGTHS] = np.array([[len(text.split())] for text in references], np.float64)
+        values[metric.name] = one.value
+        if one.signature:
+            signatures[metric.name] = one.signature
+    return values, signatures, sums
+
+
+def _write(
+    folder: Path, split: str, answers: Sequence[Any], sums: Mapping[str, NDArray[np.float64]]
+) -> None:
+    """Write the answers of a split as JSON lines, and the sums of its examples."""
+    lines = (json.dumps(as_json(one), ensure_ascii=False) + "\n" for one in answers)
+    write_beside(folder / f"{split}.answers.jsonl", "".join(lines).encode(), "file")
+    content = io.BytesIO()
+    np.savez_compressed(content, **{_file(name): each for name, each in sums.items()})  # type: ignore[arg-type]
+    write_beside(folder / f"{split}.sums.npz", content.getvalue(), "file")
+
+
+def _file(name: str) -> str:
+    """Return the name of an array in a file, which may not contain every character."""
+    return name.replace("/", "_").replace(":", "_")
+
+
+def read_sums(folder: Path, split: str) -> dict[str, NDArray[np.float64]]:
+    """Return the sums of each example of a split, by metric with `_` for `:`.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    path = folder / f"{split}.sums.npz"
+    try:
+        return arrays_in(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot read the file: {error}", place=str(path), help="run the study again"
+        ) from error
+
+
+def arrays_in(content: bytes) -> dict[str, NDArray[np.float64]]:
+    """Return the arrays of an `.npz` file: float64, [examples, sums].
+
+    The sizes that the file states are checked before memory is reserved for them.
+
+    Raises:
+        ValueError: the file is damaged, too large, or has other arrays.
+    """
+    found: dict[str, NDArray[np.float64]] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                msg = f"the arrays have more than {LARGEST:,} bytes"
+                raise ValueError(msg)
+            for entry in archive.infolist():
+                with archive.open(entry) as file:
+                    found[entry.filename.removesuffix(".npy")] = _array(file, entry.file_size)
+    except DAMAGED as error:
+        raise ValueError(str(error)) from error
+    return found
+
+
+def _array(file: IO[bytes], size: int) -> NDArray[np.float64]:
+    """Return the array in a file of a known size.
+
+    Raises:
+        ValueError: it has another type or size than it should have.
+    """
+    version = np.lib.format.read_magic(file)
+    shape, fortran, kind = np.lib.format.read_array_header_1_0(file)
+    if version != (1, 0) or kind != np.float64 or len(shape) != 2:  # noqa: PLR2004
+        msg = f"an array of {kind} with shape {shape} is not one of sums"
+        raise ValueError(msg)
+    count = math.prod(shape)
+    if count * 8 > size:
+        msg = f"an array says that it has {count:,} numbers, and has fewer"
+        raise ValueError(msg)
+    values = np.frombuffer(file.read(count * 8), np.float64)
+    return values.reshape(shape, order="F" if fortran else "C")
+
+
+def sums_of(found: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64] | None:
+    """Return the sums of a metric; None if its value is not a function of sums."""
+    return found.get(_file(metric))

@@ -1,0 +1,68 @@
+"""How fast runs train, for estimates: measured on finished runs, or assumed from the peak."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ....specs.findings import InputError
+from ..planning.base import Run
+from .jobs import TRAINED, jobs_of, open_plan, read_json
+
+MFU = 0.3
+"""Share of the peak FLOP/s that a run is assumed to reach before any run has finished."""
+
+
+def flops_per_second(out: Path, given: float | None = None) -> Callable[[Run], float]:
+    """Return the FLOP/s with which a run trains.
+
+    Args:
+        out: folder of the study; the runs that are finished there tell the speed.
+        given: a speed to use instead.
+    """
+    known = given or _of_finished(out)
+    if known is not None:
+        return lambda _: known
+    return _of_peak
+
+
+def _of_finished(out: Path) -> float | None:
+    """Return the mean speed of the finished runs; None if there are none."""
+    try:
+        record = open_plan(out)
+    except InputError:
+        return None
+    works = {
+        key: row["costs"]["training_flops"] / row["costs"]["updates"]
+        for row in record["rows"]
+        for key in row["jobs"].values()
+    }
+    flops = seconds = 0.0
+    for job in jobs_of(record, out):
+        if (job.folder / TRAINED).is_file():
+            trained = read_json(job.folder / TRAINED)
+            flops += works[job.key] * trained["update"]
+            seconds += trained["seconds"]
+    return flops / seconds if seconds else None
+
+
+def _of_peak(run: Run) -> float:
+    """Return a share of the measured peak FLOP/s of the device."""
+    from ....runtime.compile.roofline import peak_flops  # noqa: PLC0415
+    from ....runtime.train.device import choose, settings_of_process  # noqa: PLC0415
+
+    place = choose(run)
+    with settings_of_process(run, place):
+        return MFU * peak_flops(place.device, place.dtype)
+
+
+def gpus() -> list[str]:
+    """Return the GPUs that jobs share, as in `CUDA_VISIBLE_DEVICES`; empty if there are none."""
+    import torch  # noqa: PLC0415 - as above
+
+    if not torch.cuda.is_available():
+        return []
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = [str(number) for number in range(torch.cuda.device_count())]
+    return visible if given is None else [one.strip() for one in given.split(",") if one.strip()]

@@ -1,0 +1,309 @@
+"""`weft.Study`: plan, run and report a study from Python; the command `weft study` uses it too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...runtime.system.lock import locked
+from ...specs.findings import InputError, SpecError, did_you_mean
+from ...specs.load import parse_overrides
+from .carrying import pack, packed_plan, unpack, without_roots
+from .document.load import load_study
+from .document.settings import StudySettings
+from .planning.plan import plan_study
+from .planning.table import Speed
+from .records import (
+    StudyJob,
+    StudyPlan,
+    StudyReport,
+    StudyScore,
+    StudySearch,
+    plan_of,
+    report_of,
+    scores_of,
+    status_of_jobs,
+)
+from .report.commands import study_command
+from .report.forms import FORMS, Form
+from .report.pictures import write_pictures
+from .report.record import study_record
+from .report.write import write_report
+from .running.jobs import PLAN, Job, jobs_of, open_plan, write_jobs, write_json
+from .running.pool import run_pool
+from .running.speed import flops_per_second, gpus
+from .searching.report import best_trials, write_search_report
+from .searching.sampling import importances, optuna
+from .searching.search import Searching
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The jobs of a study, written into its folder."""
+
+    record: dict[str, Any]
+    """The plan, with the chosen rows alone."""
+    jobs: list[Job]
+    """The jobs of the chosen rows."""
+    todo: list[Job]
+    """Those that are not done."""
+
+
+def _written(overrides: Mapping[str, Any]) -> list[str]:
+    """Return overrides as the option --set has them."""
+    return [f"{path}={json.dumps(value)}" for path, value in overrides.items()]
+
+
+def _silent(_: str) -> None:
+    """Discard a line."""
+
+
+class Study:
+    """A study: variants of one run, trained with several seeds and compared.
+
+    Nothing is trained before `run`.  `docs/studies.md` describes the file.
+    """
+
+    def __init__(
+        self,
+        name: str | Path,
+        *,
+        out: str | Path | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        gigaflops: float | None = None,
+    ) -> None:
+        """Read a study.
+
+        Args:
+            name: path of a study file, or name of a shipped study.
+            out: folder of the study; default: `outputs/NAME`.
+            overrides: dotted path to value, such as `{"budget.updates": 200}`.
+            gigaflops: GFLOP/s with which a run trains, for estimates of durations; default: the
+                speed of finished runs of the study, or 30 % of the measured peak.
+
+        Raises:
+            InputError: the file does not exist.
+            SpecError: it is not a valid study.
+        """
+        self.settings, self._file = load_study(name, overrides)
+        self.name, self.doc = self.settings.name, self.settings.doc
+        self.folder = Path(out) if out is not None else Path("outputs") / self.name
+        self.source, self.overrides = str(name), dict(overrides or {})
+        self._speed = None if gigaflops is None else gigaflops * 1e9
+
+    def __repr__(self) -> str:
+        """Return the name, the number of rows and seeds, and the folder."""
+        return f"{str(self.settings)[:-1]}, in {self.folder}>"
+
+    def plan(self) -> StudyPlan:
+        """Check and cost every row; errors and warnings are the `findings` of the result."""
+        plan = plan_study(self.settings, self._file, self._limit())
+        return plan_of(plan, flops_per_second(self.folder, self._speed))
+
+    def _limit(self) -> Speed | None:
+        """Return the speed that the budget of seconds is checked with; None without such a one."""
+        limited = self.settings.budget.seconds is not None
+        return flops_per_second(self.folder, self._speed) if limited else None
+
+    def run(self, *, processes: int = 1, rows: Iterable[str] = ()) -> StudyReport:
+        """Train and measure everything that is not done yet, and write the report.
+
+        SIGINT and SIGTERM stop the trainings with checkpoints, and the report is then that of what
+        is done; the next call continues.  The failure of one training does not stop the others.
+
+        Args:
+            processes: number of trainings at the same time, each on its own cores.
+            rows: names of the rows to train; by default all of them.  The report has all rows.
+
+        Returns:
+            The report; its `failed` names trainings that failed.
+
+        Raises:
+            SpecError: the study has errors.
+            InputError: there is no such row, another process uses the folder, or a file cannot be
+                written.
+        """
+        plan = self.plan()
+        with begun(self, plan, rows) as jobs:
+            write_pictures(plan.plan, self.folder)
+            run_pool(jobs.todo, processes, gpus=gpus())
+            return self.report()
+
+    def status(self) -> list[StudyJob]:
+        """Return how far each training is.
+
+        Raises:
+            InputError: the study was not run.
+        """
+        return status_of_jobs(jobs_of(open_plan(self.folder), self.folder))
+
+    def report(self, to: str | Path | None = None, *, forms: Sequence[Form] = FORMS) -> StudyReport:
+        """Write the report of what is done.
+
+        Args:
+            to: folder of the report; default: `report` in the folder of the study.
+            forms: what is written: "html", "md", "svg" (the picture of the differences, which the
+                Markdown shows), "tex", "csv" and "json".
+
+        Raises:
+            InputError: a form is unknown, the study was not run, or a file cannot be written.
+        """
+        return report_of(*write_report(self.folder, None if to is None else Path(to), forms))
+
+    def results(self) -> list[StudyScore]:
+        """Return the value of each metric, for each row, seed and split that is done.
+
+        Raises:
+            InputError: the study was not run.
+        """
+        return scores_of(study_record(self.folder))
+
+    def pack(self, to: str | Path) -> list[Path]:
+        """Write the results of each finished training to a file, `KEY.zip`, without weights.
+
+        The file `plan.json` beside them has the rows of the study, for `unpack`.
+
+        Args:
+            to: folder of the files.
+
+        Raises:
+            InputError: the study was not run, or a file cannot be written.
+        """
+        return pack(self.folder, Path(to))
+
+    def unpack(self, sources: Iterable[str | Path]) -> tuple[list[str], list[str]]:
+        """Add finished trainings, which `run` then does not repeat.
+
+        If the study was not run in its folder, and is the same as the packed one, it also gets the
+        plan of that one, so that `report` needs no data.
+
+        Args:
+            sources: files from `pack`, or folders of them.
+
+        Returns:
+            Keys of the trainings that were added, and of those that were known already.
+
+        Raises:
+            InputError: a file is not that of a training, or another process uses the folder.
+        """
+        paths = [Path(one) for one in sources]
+        plan = packed_plan(paths)
+        found = unpack(paths, self.folder)
+        if plan is not None and not (self.folder / PLAN).is_file():
+            document = _planned_document(self, plan)
+            if without_roots(document) == plan["document"]:
+                own = {"source": self.source, "folder": str(self.folder), "document": document}
+                write_json(self.folder / PLAN, {**plan, **own})
+        return found
+
+    def search(
+        self, *, processes: int = 1, log: Callable[[str], None] | None = None
+    ) -> StudySearch:
+        """Search the best row by the validation data; no test set is measured.
+
+        It needs the extra `search`.  SIGINT and SIGTERM stop the trials with checkpoints; the next
+        call continues.
+
+        Args:
+            processes: number of trials that train at the same time, each on its own cores.
+            log: called with a line for each trial that ends.
+
+        Raises:
+            SpecError: the study has errors.
+            InputError: the study has no search, Optuna is not installed, or another process uses
+                the folder.
+        """
+        if self.settings.search is None:
+            raise InputError(
+                "the study has no search",
+                place=self.source,
+                help="add 'search' with its 'factors'; see docs/studies.md",
+            )
+        optuna()
+        log = log or _silent
+        plan = self.plan()
+        if plan.findings.errors:
+            raise SpecError(plan.findings.errors)
+        speed = self._limit()
+        with locked(self.folder):
+            one = Searching(plan.plan, self.source, self.folder, gpus=gpus(), log=log, speed=speed)
+            if one.others:
+                log(f"{len(one.others)} trials of other factors or settings are left out")
+            one.run(processes)
+            overrides = _written(self.overrides)
+            command = study_command("search", self.source, overrides, str(self.folder))
+            paths = write_search_report(one, self.name, command, self.folder)
+        up = one.metric.higher_is_better
+        return StudySearch(
+            trials=tuple(one.trials),
+            best=tuple(best_trials(one)),
+            importances=importances(one.axes, one.trials, higher_is_better=up),
+            stopped_by=one.stopped_by,
+            paths=tuple(paths),
+        )
+
+
+def edited(study: Study) -> bool:
+    """Return whether the file of a study has changed since the study was run.
+
+    Raises:
+        InputError: the study was not run.
+    """
+    plan = open_plan(study.folder)
+    return bool(_planned_document(study, plan) != plan["document"])
+
+
+def _planned_document(study: Study, plan: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the study as its file is, with the overrides of a plan; None if they do not fit."""
+    try:
+        settings, _ = load_study(study.source, parse_overrides(plan["overrides"]))
+    except SpecError:
+        return None
+    return _document(settings)
+
+
+def _document(settings: StudySettings) -> dict[str, Any]:
+    """Return a study as the plan in its folder has it."""
+    return settings.model_dump(mode="json", exclude_unset=True)
+
+
+@contextmanager
+def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[Begun]:
+    """Lock the folder of a study, and write its jobs; those that are done stay as they are.
+
+    Args:
+        study: the study.
+        plan: its plan.
+        rows: names of the rows whose jobs are to do; by default all of them.
+
+    Yields:
+        The jobs.
+
+    Raises:
+        SpecError: the study has errors.
+        InputError: there is no such row, another process uses the folder, or a file cannot be
+            written.
+    """
+    if plan.findings.errors:
+        raise SpecError(plan.findings.errors)
+    known, chosen = [row.name for row in plan.rows], list(rows)
+    for name in chosen:
+        if name not in known:
+            problem = f"the study has no row '{name}'"
+            raise InputError(problem, place=study.source, help=did_you_mean(name, known))
+    with locked(study.folder):
+        record = plan.as_json()
+        record["document"] = _document(study.settings)
+        record |= {"source": study.source, "folder": str(study.folder)}
+        record["overrides"] = _written(study.overrides)
+        jobs = write_jobs(plan.plan, study.folder, record)
+        own = [one for one in record["rows"] if not chosen or one["name"] in chosen]
+        # Equal rows share jobs, which have the name of the first one.
+        names = {key: one["name"] for one in reversed(own) for key in one["jobs"].values()}
+        jobs = [replace(job, row=names[job.key]) for job in jobs if job.key in names]
+        shown = {**record, "rows": own}
+        yield Begun(shown, jobs, [job for job in jobs if job.state() != "done"])

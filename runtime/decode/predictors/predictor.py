@@ -1,0 +1,215 @@
+"""Contract of a predictor: from the raw values of a table's columns to the model's answers.
+
+The settings of a predictor are a class whose fields appear in a run file; `make` returns the
+predictor for given models and columns.  Prepared columns encode values and decode answers.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+
+from ....specs.findings import InputError, did_you_mean
+from ...system.plugins import Named
+from ..settings import different
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ....graphs.ir.graph import Graph
+    from ...data.symbols import Vocabulary
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+"""Raw values of one example, by column."""
+Reads = Literal["all", "fixed", ""]
+"""Which inputs of a model columns must fill: all, or those without its step axis, because the
+predictor writes the others; empty if the predictor does not tell before it is made."""
+
+
+class Column(Protocol):
+    """A prepared column, as far as predictors use it."""
+
+    def encode(self, value: Any) -> Any:
+        """Return a raw value in the form that `collate` takes."""
+
+    def collate(self, values: Sequence[Any]) -> Mapping[str, Tensor]:
+        """Return padded tensors by input: the column's name, or NAME_FIELD such as NAME_mask."""
+
+    def decode(self, prediction: Any) -> Any:
+        """Return the raw value of a prediction: a class of its index, a text of its ids."""
+
+
+@runtime_checkable
+class TextColumn(Protocol):
+    """A column of texts or symbols with a vocabulary."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Conversion of text to ids and back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model answers for one row."""
+
+    value: Any
+    """The answer in the form of its column: a text, a class, a list of tags, a number, a parse."""
+    score: float = 0.0
+    """Score by which it was chosen; comparable among the answers of one row."""
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    """Probability of each class, for predictors of classes."""
+    others: tuple[Answer, ...] = ()
+    """Further answers, best first, where several were requested."""
+
+
+def best_of(answers: Sequence[Answer]) -> Answer:
+    """Return the first of some answers, best first, with the others whose values differ."""
+    best, *others = different(answers, lambda one: one.value)
+    return replace(best, others=tuple(others))
+
+
+class Predictor(Protocol):
+    """A model that is ready to answer."""
+
+    def predict(self, rows: Sequence[Row]) -> list[Any]:
+        """Return the answer for each row, as metrics take it."""
+
+    def answers(self, rows: Sequence[Row]) -> list[Answer]:
+        """Return the answer for each row with its score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a predictor is made from."""
+
+    models: tuple[nn.Module, ...]
+    """Models with the same inputs and outputs, whose probabilities are averaged."""
+    columns: Mapping[str, Column]
+    """Prepared columns by name."""
+    answers: str
+    """Column whose values are predicted."""
+    objective: Graph | None = None
+    """Objective of the models, which says what its columns fill; None if it is unknown, and columns
+    have the names of the inputs."""
+    half: bool = False
+    """Whether to run matrix products in bfloat16."""
+    warn: Callable[[int, str], None] | None = None
+    """Called with the number of each row, from 1, whose text is truncated, and a message."""
+
+    @property
+    def graph(self) -> Graph:
+        """Graph of the models."""
+        from ...codegen.generated import program_of
+
+        return program_of(self.models[0]).graph
+
+    @property
+    def filled(self) -> Mapping[str, str]:
+        """Inputs of the models to the inputs of the objective whose values they have."""
+        from ....graphs.passes.objective import feeds_of
+
+        if self.objective is None:
+            return {name: name for name in self.graph.inputs}
+        return feeds_of(self.objective)
+
+    def column(self, name: str) -> Column:
+        """Return a column.
+
+        Raises:
+            InputError: it does not exist.
+        """
+        if name not in self.columns:
+            raise InputError(f"no column '{name}'", help=did_you_mean(name, self.columns))
+        return self.columns[name]
+
+    def vocabulary(self, column: str) -> Vocabulary:
+        """Return the vocabulary of a column of text.
+
+        Raises:
+            InputError: the column does not exist, or has no vocabulary.
+        """
+        found = self.column(column)
+        if not isinstance(found, TextColumn):
+            raise InputError(
+                f"the column '{column}' has no vocabulary",
+                help="select a predictor that fits the type of the column",
+            )
+        return found.vocabulary
+
+    def one_model(self, predictor: str) -> nn.Module:
+        """Return the only model.
+
+        Raises:
+            InputError: there are several.
+        """
+        if len(self.models) != 1:
+            raise InputError(
+                f"the predictor '{predictor}' cannot average {len(self.models)} models",
+                help="predict with one model",
+            )
+        return self.models[0]
+
+
+class PredictorSettings(Named):
+    """Base class of the settings of a predictor."""
+
+    short: ClassVar[str] = ""
+    reads: ClassVar[Reads] = ""
+    """Which inputs of a model columns must fill."""
+
+    @abstractmethod
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor.
+
+        Raises:
+            InputError: the models or the columns do not fit.
+        """
+
+
+def values(row: Row, column: str, number: int) -> Any:
+    """Return the raw value of a column.
+
+    Raises:
+        InputError: the row lacks it.
+    """
+    if column not in row:
+        raise InputError(
+            f"the row has no value for the column '{column}'",
+            place=f"row {number + 1}",
+            help=did_you_mean(column, row) or "give a value for each column that the model reads",
+        )
+    return row[column]
+
+
+def read_value(row: Row, column: str, number: int, read: Callable[[Any], T]) -> T:
+    """Return what a function reads from the value of a column; an error names the row.
+
+    Args:
+        row: raw values.
+        column: the column.
+        number: index of the row.
+        read: the function.
+
+    Raises:
+        InputError: the row lacks the value, or the function refuses it.
+    """
+    value = values(row, column, number)
+    try:
+        return read(value)
+    except InputError as error:
+        place = error.place or f"row {number + 1}"
+        raise InputError(error.problem, place=place, help=error.help) from error
+
+
+@contextmanager
+def evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
+    """Put models into evaluation mode; restore their modes afterwards."""
+    with ExitStack() as stack:
+        for model in models:
+            stack.callback(model.train, model.training)
+            model.eval()
+        yield

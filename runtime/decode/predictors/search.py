@@ -1,0 +1,278 @@
+"""Predictors of text: search, sampling and mask-predict for encoder-decoders, and generation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from ....specs.findings import InputError
+from ....specs.wording import SettingError
+from ...data.columns.values import text_of
+from ...data.symbols import lacking
+from ..settings import GenerateSettings, SampleSettings, SearchSettings
+from .predictor import (
+    Answer,
+    Context,
+    Predictor,
+    PredictorSettings,
+    Reads,
+    Row,
+    best_of,
+    evaluating,
+    read_value,
+)
+from .settings import Searching
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ...data.symbols import Vocabulary
+    from ..translate import TranslationRequest, Translator
+    from .feeding import Feeding, Sources
+
+_MASKS = frozenset({"iterations", "lengths"})
+_BEAMS = frozenset({"beam", "penalty", "alpha", "ends", "nbest", "groups", "diversity"})
+_PROMPT_TOKENS = 4096
+"""Maximum tokens of a batch of prompts with their continuations."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPredictor:
+    """Predicts texts with a translator, whose lines are the rows of a column."""
+
+    context: Context
+    translator: Translator
+    sources: Sources
+    """What fills the inputs of the models."""
+
+    def predict(self, rows: Sequence[Row]) -> list[str]:
+        """Return the text for each row; an empty one for an empty text."""
+        return [answer.value for answer in self.answers(rows)]
+
+    def answers(self, rows: Sequence[Row]) -> list[Answer]:
+        """Return the best text for each row, and the others that were requested."""
+        lines = [self._request(row, number) for number, row in enumerate(rows)]
+        decode = self.translator.target.decode
+        with evaluating(self.context.models):
+            found = [
+                [Answer(decode(one.tokens), one.score) for one in hypotheses]
+                for hypotheses in self.translator.hypotheses(lines, warn=self.context.warn)
+            ]
+        return [best_of(each) if each else Answer("") for each in found]
+
+    def _request(self, row: Row, number: int) -> TranslationRequest:
+        """Return the line of a row, with the values of its further columns."""
+        from ..translate import TranslationRequest
+
+        column = self.sources.source
+        text = "" if column is None else text_in(row, column, number)
+        others, length = self.sources.encoded(row, number)
+        return TranslationRequest(text, others=others, other_length=length)
+
+
+def text_in(row: Row, column: str, number: int) -> str:
+    """Return the text of a column in a row.
+
+    Raises:
+        InputError: the value is missing or not a text; the place is the row.
+    """
+    return read_value(row, column, number, lambda value: text_of(value, column))
+
+
+def text_predictor(context: Context, search: SearchSettings) -> TextPredictor:
+    """Return the predictor of a model that writes text token by token.
+
+    Raises:
+        InputError: columns cannot fill its inputs, or the answers have no vocabulary.
+    """
+    from ..translate import Translator
+    from .feeding import Sources
+
+    sources = Sources.of(context)
+    first, *others = context.models
+    vocabularies = _vocabularies(context, sources)
+    translator = Translator(first, *vocabularies, search, context.half, tuple(others), sources)
+    return TextPredictor(context, translator, sources)
+
+
+def _vocabularies(context: Context, sources: Sources) -> tuple[Vocabulary, Vocabulary]:
+    """Return the vocabularies of the source and of the answers; of the latter without a source."""
+    target = context.vocabulary(context.answers)
+    return (target if sources.source is None else context.vocabulary(sources.source)), target
+
+
+class Beam(Searching):
+    """Beam search."""
+
+    idle: ClassVar[frozenset[str]] = _MASKS | {"sample"}
+
+    type: Literal["beam"] = "beam"
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        return text_predictor(context, self.search())
+
+
+class Greedy(Searching):
+    """Greedy search: the most probable token at each step."""
+
+    idle: ClassVar[frozenset[str]] = _MASKS | _BEAMS | {"sample"}
+
+    type: Literal["greedy"] = "greedy"
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        return text_predictor(context, self.search().model_copy(update={"beam": 1}))
+
+
+class Sample(Searching, SampleSettings):
+    """Sampling; the answer is the most probable of `samples` texts."""
+
+    idle: ClassVar[frozenset[str]] = _MASKS | _BEAMS | {"sample"}
+
+    type: Literal["sample"] = "sample"
+    samples: int = Field(default=1, ge=1, le=1000)
+    """Number of texts that are sampled for each row."""
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        draws = SampleSettings(**self.model_dump(include=set(SampleSettings.model_fields)))
+        several = {"beam": self.samples, "nbest": self.samples, "sample": draws}
+        return text_predictor(context, self.search().model_copy(update=several))
+
+
+class MaskPredict(PredictorSettings):
+    """Mask-predict: all tokens at once, then the least probable ones again."""
+
+    reads: ClassVar[Reads] = "fixed"
+
+    type: Literal["mask_predict"] = "mask_predict"
+    iterations: int = Field(default=10, ge=1, le=1000)
+    """Iterations of rewriting."""
+    lengths: int = Field(default=5, ge=1, le=1000)
+    """Candidate lengths for each output."""
+    max_length: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Maximum tokens of an output; by default there is no further limit."""
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        from ..mask_predict import MaskPredictor
+        from .feeding import Sources
+
+        model = context.one_model(self.type)
+        sources = Sources.of(context, steps=False)
+        if not sources.written_masks or "lengths" not in context.graph.outputs:
+            raise InputError(
+                "mask-predict needs a mask of the ids that it writes, and an output 'lengths'",
+                place=context.graph.source,
+                help="use the predictor 'beam' for a model that decodes step by step",
+            )
+        search = SearchSettings(
+            iterations=self.iterations, lengths=self.lengths, max_length=self.max_length
+        )
+        vocabularies = _vocabularies(context, sources)
+        translator = MaskPredictor(model, *vocabularies, search, context.half, (), sources)
+        return TextPredictor(context, translator, sources)
+
+
+class Generate(PredictorSettings, GenerateSettings):
+    """Continuation of a prefix by a decoder-only model, greedily or by sampling."""
+
+    reads: ClassVar[Reads] = "fixed"
+
+    type: Literal["generate"] = "generate"
+    prefix: str | None = None
+    """Column with the text that is continued; `null` continues an empty text."""
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Generate:
+        if self.samples > 1 and self.temperature == 0:
+            msg = "'samples' has no effect at temperature 0"
+            raise SettingError(msg, "samples", help_="set 'temperature', or remove 'samples'")
+        return self
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        from ..generate import check_generates
+        from .feeding import Feeding
+
+        model, graph = context.one_model(self.type), context.graph
+        fixed = [name for name, type_ in graph.inputs.items() if graph.step_axis not in type_.axes]
+        check_generates(graph, fixed)
+        feeding = Feeding.of(context, fixed)
+        context.vocabulary(context.answers)
+        if self.prefix is not None:
+            context.vocabulary(self.prefix)
+        settings = GenerateSettings(**self.model_dump(include=set(GenerateSettings.model_fields)))
+        return Continuing(context, model, feeding, settings, self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Continuing:
+    """Continues the text of a column."""
+
+    context: Context
+    model: nn.Module
+    feeding: Feeding
+    """Computes the inputs that do not depend on what is written."""
+    settings: GenerateSettings
+    prefix: str | None
+
+    def predict(self, rows: Sequence[Row]) -> list[str]:
+        """Return the continuation of each row."""
+        return [answer.value for answer in self.answers(rows)]
+
+    def answers(self, rows: Sequence[Row]) -> list[Answer]:
+        """Return the most probable continuation of each row, and the others."""
+        from ..generate import generate_with
+
+        target = self.context.vocabulary(self.context.answers)
+        prompts = [[target.bos, *ids] for ids in self._prefixes(rows)]
+        order = sorted(range(len(rows)), key=lambda at: len(prompts[at]), reverse=True)
+        columns, device = self.context.columns, next(self.model.parameters()).device
+        encoded = {
+            name: [read_value(row, name, at, columns[name].encode) for at, row in enumerate(rows)]
+            for name in self.feeding.columns
+        }
+        found: list[Answer] = [Answer("")] * len(rows)
+        samples = self.settings.samples
+        with evaluating(self.context.models):
+            while order:
+                width = (len(prompts[order[0]]) + self.settings.max_new) * samples
+                count = max(1, _PROMPT_TOKENS // width)
+                places, order = order[:count], order[count:]
+                tensors: dict[str, Tensor] = {}
+                for name, column in encoded.items():
+                    tensors |= columns[name].collate([column[at] for at in places])
+                written = generate_with(
+                    self.model,
+                    self.context.graph,
+                    [prompts[at] for at in places],
+                    self.settings,
+                    eos=(target.eos,),
+                    fixed=self.feeding(tensors, device),
+                    half=self.context.half,
+                )
+                for number, at in enumerate(places):
+                    own = [
+                        Answer(target.decode(one.tokens), one.log_probability)
+                        for one in written[number * samples : (number + 1) * samples]
+                    ]
+                    found[at] = best_of(sorted(own, key=lambda one: -one.score))
+        return found
+
+    def _prefixes(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Return the ids of the text that each row begins with."""
+        if self.prefix is None:
+            return [[] for _ in rows]
+        texts = [text_in(row, self.prefix, number) for number, row in enumerate(rows)]
+        vocabulary = self.context.vocabulary(self.prefix)
+        prefixes = vocabulary.encode_many(texts)
+        for row, (text, ids) in enumerate(zip(texts, prefixes, strict=True), 1):
+            problem = lacking(vocabulary, text, ids, "the prefix")
+            if problem and self.context.warn is not None:
+                self.context.warn(row, problem)
+        return prefixes

@@ -1,1 +1,0 @@
-"""Comparing systems by a metric: intervals, paired tests and corrections for several tests."""

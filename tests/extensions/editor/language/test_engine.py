@@ -1,0 +1,335 @@
+"""What the engine answers an editor: findings, completion, types, names and formatting.
+
+`|` in a text is the place of the cursor.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+from weft.extensions.editor.language.completion.complete import complete
+from weft.extensions.editor.language.completion.items import Item
+from weft.extensions.editor.language.document import document
+from weft.extensions.editor.language.hover import hover
+from weft.extensions.editor.language.moves import apply, definition, references
+from weft.extensions.editor.language.problems import findings, fix_all
+from weft.extensions.editor.language.rename.rename import rename
+from weft.extensions.editor.language.symbols import symbols
+from weft.specs import tree as tree_module
+from weft.specs.findings import InputError
+from weft.specs.layout import laid_out
+from weft.specs.reader import SHIPPED, read_json
+from weft.specs.text.edits import TextEdit
+from weft.specs.tree import tree
+
+BASE = SHIPPED / "models" / "transformer-base.json"
+TEXT = BASE.read_text()
+CHILD = """{
+  "format": 1,
+  "extends": "transformer-base",
+  "name": "child",
+  "patch": [{"select": "**/f[use=attention@1]", "expect": 3, "set": {"params.kv_heads": 2}}]
+}
+"""
+
+
+def _at(old: str, new: str, text: str = TEXT) -> tuple[str, int]:
+    """Return a text with its first `old` replaced by `new`, and the offset of `|` in it."""
+    assert old in text
+    made = text.replace(old, new, 1)
+    return made.replace("|", "", 1), made.index("|")
+
+
+def _items(old: str, new: str, text: str = TEXT) -> dict[str, Item]:
+    made, offset = _at(old, new, text)
+    return {item.label: item for item in complete(made, offset, str(BASE.parent / "mine.json"))}
+
+
+def _after(old: str, new: str, label: str, text: str = TEXT) -> str:
+    """Return the text after an item is chosen."""
+    made, _ = _at(old, new, text)
+    item = _items(old, new, text)[label]
+    return apply(made, [TextEdit(item.start, item.end, item.new)])
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*/transformer-*.json")), ids=lambda p: p.stem)
+def test_the_tolerant_reader_reads_correct_texts_as_the_strict_one(path: Path) -> None:
+    """Else completion would see another spec than the checker."""
+    assert tree(path.read_text()).json() == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": {"b": "x', {"a": {"b": "x"}}),
+        ('{"a": [1, {"b": , "c": 3]}', {"a": [1, {"c": 3}]}),
+        ('{"a": {"in": {"x": "foo\n }, "c": 3}', {"a": {"in": {"x": "foo"}, "c": 3}}),
+        ('{"a": 1 "b": tru}', {"a": 1, "b": "tru"}),
+        ("]", None),
+        ('{"a": "\\\\"}', {"a": "\\"}),
+    ],
+)
+def test_broken_texts_are_read_as_far_as_possible(text: str, value: object) -> None:
+    """A text is broken at most keystrokes."""
+    assert tree(text).json() == value
+
+
+def test_entries_are_complete_in_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that asks while another reads them waits for it."""
+    value = tree('{"shared": {"b": 1, "c": 2}}').entries[0]
+    began, may_go, key = threading.Event(), threading.Event(), tree_module._key
+
+    def slow(text: str, span: tuple[int, int]) -> str:
+        began.set()
+        may_go.wait(10)
+        return key(text, span)
+
+    def names() -> list[str]:
+        return [entry.name for entry in value.entries]
+
+    monkeypatch.setattr(tree_module, "_key", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(names)
+        began.wait(10)
+        second = pool.submit(names)
+        wait([second], timeout=0.1)
+        may_go.set()
+
+    assert first.result() == second.result() == ["b", "c"]
+
+
+@pytest.mark.integration
+def test_correct_parts_of_a_broken_text_are_read_as_if_token_by_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The places inside a correct object are read only if they are asked for."""
+
+    def read(text: str) -> list[object]:
+        tree.cache_clear()
+        found: list[object] = [tree(text).json()]
+        found += [(v.path, v.kind, v.key, v.start, v.end, v.closed) for v in tree(text).walk()]
+        return [*found, tree(text).json()]
+
+    chance, texts = random.Random(1), [TEXT]
+    for _ in range(60):
+        at = chance.randrange(len(TEXT))
+        cut = TEXT[:at] + chance.choice('{}[]",:\\\n 7') + TEXT[at + chance.randrange(3) :]
+        texts.append(cut if chance.random() < 0.7 else cut[: chance.randrange(len(cut))])
+    quick = [read(text) for text in texts]
+    monkeypatch.setattr("weft.specs.tree.end_of", lambda *_: 0)
+    assert quick == [read(text) for text in texts]
+    tree.cache_clear()
+
+
+def test_every_prefix_of_a_spec_can_be_asked_about() -> None:
+    """No keystroke makes the engine fail."""
+    for end in range(0, len(TEXT), 397):
+        text = TEXT[:end]
+        findings(text, str(BASE))
+        complete(text, end, str(BASE))
+        hover(text, end, str(BASE))
+
+
+def test_a_finding_has_the_range_of_its_key_and_a_fix_that_mends_it() -> None:
+    """Editors underline the range and offer the fix."""
+    text, _ = _at('"heads": "=heads"', '"hedas|": "=heads"')
+    [first, *_] = findings(text, str(BASE))
+    assert (first.code, first.severity, text[first.start : first.end]) == (
+        "N04",
+        "error",
+        '"hedas"',
+    )
+    [fix] = first.fixes
+    assert '"heads": "=heads"' in apply(text, list(fix.edits))
+    assert apply(text, fix_all(text, str(BASE))) == TEXT
+
+
+def test_a_finding_in_a_parent_is_shown_at_its_name(tmp_path: Path) -> None:
+    """It has no place in the text of the child."""
+    (tmp_path / "parent.json").write_text(TEXT.replace("linear@1", "liner@1"))
+    text = CHILD.replace("transformer-base", "parent")
+    found = findings(text, str(tmp_path / "child.json"))
+    assert {text[one.start : one.end] for one in found} == {'"parent"'}
+    assert "parent.json" in found[0].message
+
+
+def test_wires_are_completed_by_type_and_without_cycles() -> None:
+    """`memory` reads [B S 512]: the target is on another axis, masks are of another kind."""
+    found = _items('"memory": "encoder.x"', '"memory": "|"')
+    assert set(found) == {"source_embedding.y", "source_position.y", "encoder.x"}
+    assert found["encoder.x"].detail == "f[B S 512]"
+    cycle = _items('{"x": "source_position.y", "mask"', '{"x": "|", "mask"')
+    assert "encoder.x" not in cycle
+    assert "source_position.y" in cycle
+
+
+def test_a_wire_that_is_not_begun_gets_its_quotes() -> None:
+    """The text is broken there."""
+    made = _after('"memory": "encoder.x"', '"memory": |', "encoder.x")
+    assert made == TEXT
+
+
+def test_blocks_are_completed_by_what_fits_the_wires_and_the_slot() -> None:
+    """A mask block is not a node, and an embedding takes ids."""
+    node = _items('"use": "linear@1"', '"use": "|"')
+    assert node["linear@1"].rank == 0
+    assert not {"embedding@1", "window_mask@1"} & node.keys()
+    slot = _items('"use": "feed_forward@1"', '"use": "|"')
+    assert {"feed_forward@1", "gated_feed_forward@1"} <= slot.keys()
+    assert "embedding@1" not in slot
+
+
+def test_params_are_completed_with_their_defaults_and_values() -> None:
+    """Those that are set already are left out."""
+    keys = _items('{"heads": "=heads"', '{"|", "heads": "=heads"')
+    assert "heads" not in keys
+    assert keys["causal"].detail == "default false"
+    made = _after('{"heads": "=heads"', '{|, "heads": "=heads"', "causal")
+    assert '{"causal": false, "heads"' in made
+    values = _items('"order": "post"', '"order": "|"')
+    assert [label for label, item in values.items() if item.rank == 0] == [
+        '"post"',
+        '"pre"',
+        '"sandwich"',
+    ]
+    numbers = _items('"heads": "=heads"', '"heads": "|"')
+    assert numbers["=heads"].rank < numbers["=dropout"].rank
+
+
+def test_a_word_of_an_expression_is_completed_alone() -> None:
+    """The rest of the expression stays."""
+    assert '"d_k": "=d_model//layers"' in _after('d_model//heads"', 'd_model//hea|"', "layers")
+
+
+def test_patches_are_completed_from_the_parent() -> None:
+    """A selection reads the parent's nodes, and `set` the params of what it selects."""
+    keys = _items('"params.kv_heads": 2', '"|"', CHILD)
+    assert "params.lora_rank" in keys
+    assert "params.d_ff" not in keys
+    assert "encoder.*.self_attention/f" in _items("**/f[use=attention@1]", "|", CHILD)
+    assert "transformer-base" in _items('"transformer-base"', '"|"', CHILD)
+
+
+def test_a_hover_shows_the_type_and_the_shape_of_a_wire() -> None:
+    """32 positions by default."""
+    text, offset = _at('"memory": "encoder.x"', '"memory": "enco|der.x"')
+    found = hover(text, offset, str(BASE))
+    assert found is not None
+    assert "`f[B S 512]`" in found.markdown
+    assert "shape (1, 32, 512) for B=1, S=32" in found.markdown
+    assert "18,914,304 parameters" in found.markdown  # 6 layers of 4*(512**2+512) + ...
+    assert text[found.start : found.end] == "encoder.x"
+
+
+def test_a_hover_documents_params_and_blocks() -> None:
+    """From the contract, and the value that an expression has."""
+    text, offset = _at('"heads": "=heads"', '"he|ads": "=heads"')
+    found = hover(text, offset, str(BASE))
+    assert found is not None
+    assert "Number of heads." in found.markdown
+    assert "value `8`" in found.markdown
+    text, offset = _at("attention@1", "atten|tion@1")
+    assert "Vaswani" in getattr(hover(text, offset, str(BASE)), "markdown", "")
+
+
+def test_definitions_are_found_in_the_text_and_in_parents() -> None:
+    """A node of a patch's selection is defined in the parent."""
+    text, offset = _at('"block": "encoder_layer"', '"block": "enc|oder_layer"')
+    place = definition(text, offset, str(BASE))
+    assert place is not None
+    assert place.start == TEXT.index('"encoder_layer": {') + 1
+    text, offset = _at("**/f[use=attention@1]", "encoder.*.self_att|ention/f", CHILD)
+    place = definition(text, offset, str(BASE.parent / "mine.json"))
+    assert place is not None
+    assert place.path == str(BASE)
+    assert place.text[place.start : place.end] == '"self_attention"'
+
+
+@pytest.mark.parametrize(
+    ("at", "new", "count"),
+    [
+        ('"source|_embedding": {', "words", 3),  # the key, a wire, a tie
+        ('"encoder|_layer": {', "layer", 2),  # the key, a repeat
+        ('"d_|model": 512', "width", 9),  # sizes of types and expressions, not params of blocks
+        ('"inputs": {"|x": "f[B S', "value", 6),  # a carried port has one name
+        ('"S|": "time"', "L", 7),  # the key, two inputs, four ports
+    ],
+)
+def test_a_name_is_renamed_wherever_it_is_used(
+    at: str, new: str, count: int, tmp_path: Path
+) -> None:
+    """The renamed spec is as valid as before."""
+    text, offset = _at(at.replace("|", ""), at)
+    made = rename(text, offset, new, str(tmp_path / "mine.json"))
+    [edits] = made.edits.values()
+    assert len(edits) == count == len(references(text, offset, str(BASE)))
+    assert findings(apply(text, edits), str(BASE)) == []
+
+
+@pytest.mark.parametrize(
+    ("at", "new", "problem"),
+    [
+        ('"source|_embedding": {', "head", "is taken"),
+        ('"source|_embedding": {', "a-b", "is not a name"),
+        ('"source|_embedding": {', "forward", "would be wrong"),
+        ('"use": "linear|@1"', "mine", "no name to rename"),
+    ],
+)
+def test_a_name_that_would_break_the_spec_is_refused(
+    at: str, new: str, problem: str, tmp_path: Path
+) -> None:
+    """Nothing is changed then."""
+    text, offset = _at(at.replace("|", ""), at)
+    with pytest.raises(InputError, match=problem):
+        rename(text, offset, new, str(tmp_path / "mine.json"))
+
+
+def test_formatting_keeps_comments_values_and_its_own_result() -> None:
+    """Numbers are kept as they are written."""
+    text = '// top\n{"a":1e5, // one\n "b" : [1,2, /* two */ 3],\n\n\n'
+    text += ' "c": {"d":{} ,"e":[]}\n // last\n}'
+    made = laid_out(text)
+    assert made == (
+        '// top\n{\n  "a": 1e5,  // one\n  "b": [\n    1,\n    2,  /* two */\n    3\n  ],\n\n'
+        '  "c": {"d": {}, "e": []}\n  // last\n}\n'
+    )
+    assert laid_out(made) == made
+    assert read_json(laid_out(TEXT), "") == json.loads(TEXT)
+
+
+def test_the_outline_has_nodes_inside_templates() -> None:
+    """With what they use."""
+    blocks = next(one for one in symbols(TEXT, str(BASE)) if one.name == "blocks")
+    encoder = blocks.children[0]
+    assert [(node.name, node.detail) for node in encoder.children] == [
+        ("self_attention", "sublayer@1"),
+        ("feed_forward", "sublayer@1"),
+    ]
+
+
+def test_an_answer_is_kept_until_the_text_changes() -> None:
+    """An editor asks about one text many times."""
+    assert document(TEXT, str(BASE)) is document(TEXT, str(BASE))
+    assert document(TEXT + " ", str(BASE)) is not document(TEXT, str(BASE))
+
+
+@pytest.mark.slow
+def test_an_answer_to_a_keystroke_takes_less_than_60_ms() -> None:
+    """The best of ten, because other work on the machine is no fault of the engine's."""
+    findings(TEXT, str(BASE))
+    times = []
+    for count in range(10):
+        text = TEXT + " " * (count + 1)
+        offset = text.index('"encoder.x"') + 3
+        begun = time.perf_counter()
+        findings(text, str(BASE))
+        complete(text, offset, str(BASE))
+        hover(text, offset, str(BASE))
+        times.append(time.perf_counter() - begun)
+    assert min(times) < 0.06

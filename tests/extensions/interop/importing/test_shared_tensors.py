@@ -1,0 +1,178 @@
+"""One tensor for several weights, and several tensors for one weight."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import weft
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from weft.extensions.interop.export.huggingface.tensors import assembled
+from weft.extensions.interop.importing.config import Configuration
+from weft.extensions.interop.importing.table import Table
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.checkpoint.saving import write_tensors
+from weft.specs.findings import InputError, SpecError
+
+VOCAB, WIDTH = 5, 4
+SPEC: dict[str, Any] = {
+    "format": 1,
+    "name": "bigram",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"tokens": f"ids:{VOCAB}[B T]"},
+    "outputs": {"logits": "head.y"},
+    "nodes": {
+        "embedding": {
+            "use": "embedding@1",
+            "in": {"ids": "tokens"},
+            "params": {"d_model": WIDTH},
+        },
+        "first": {"use": "linear@1", "in": {"x": "embedding.y"}, "params": {"d_out": WIDTH}},
+        "second": {"use": "linear@1", "in": {"x": "first.y"}, "params": {"d_out": WIDTH}},
+        "head": {
+            "use": "linear@1",
+            "in": {"x": "second.y"},
+            "params": {"d_out": VOCAB, "bias": False},
+        },
+    },
+    "tie": [["embedding.weight", "head.weight"]],
+}
+LINES: dict[str, Any] = {
+    "embedding.weight": "words",
+    "head.weight": "out",
+    "first.weight": "map",
+    "second.weight": "map",
+    "{map}.bias": {"from": "bias", "take": [[0, 4]], "unread": 0},
+}
+WORDS = torch.arange(VOCAB * WIDTH, dtype=torch.float32).reshape(VOCAB, WIDTH)
+TENSORS = {"words": WORDS, "map": torch.randn(WIDTH, WIDTH), "bias": torch.randn(6)}
+
+
+def imported(folder: Path, tensors: dict[str, Tensor], lines: dict[str, Any] = LINES) -> Any:
+    """Import a folder with tensors by a table with lines."""
+    table = {
+        "format": 1,
+        "name": "hf-bigram",
+        "doc": "A table.",
+        "spec": "bigram.json",
+        "model_type": ["bigram"],
+        "params": {},
+        "weights": lines,
+    }
+    (folder / "bigram.json").write_text(json.dumps(SPEC))
+    (folder / "table.json").write_text(json.dumps(table))
+    (folder / "config.json").write_text(json.dumps({"model_type": "bigram"}))
+    save_file(tensors, folder / "model.safetensors")
+    return weft.import_hf(folder, folder / "table.json")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {}),
+        ({"permute": [1, 0]}, {}),
+        ({"split": [[2, 2]], "permute": [1, 0]}, {"split": [[2, 2]]}),
+    ],
+)
+def test_one_tensor_may_be_several_weights(tmp_path: Path, first: Any, second: Any) -> None:
+    """As it is, transposed, or in another order; the checkpoint has a tensor for each weight."""
+    lines = {
+        **LINES,
+        "first.weight": {"from": "map", **first},
+        "second.weight": {"from": "map", **second},
+    }
+
+    made = imported(tmp_path, TENSORS, lines)
+    made.save(tmp_path / "out")
+
+    weights = open_checkpoint(tmp_path / "out").weights
+    order = [0, 2, 1, 3] if "split" in first else [0, 1, 2, 3]
+    wanted = TENSORS["map"].T if "split" not in first and first else TENSORS["map"][order]
+    assert torch.equal(weights["first.weight"], wanted)
+    assert torch.equal(weights["second.weight"], TENSORS["map"])
+    assert torch.equal(weights["first.bias"], weights["second.bias"])
+
+
+def test_views_that_overlap_are_written_apart(tmp_path: Path) -> None:
+    """Parts of one tensor, a transposed one, one with a stride of 0, and an empty one."""
+    whole = torch.arange(12.0).reshape(3, 4)
+    views = {
+        "all": whole,
+        "again": whole,
+        "head": whole[:2],
+        "tail": whole[1:],
+        "column": whole[:, 1],
+        "turned": whole.T,
+        "flat": whole.view(-1),
+        "repeated": whole[0, 0].expand(3),
+        "none": whole[:0],
+    }
+
+    write_tensors(views, tmp_path / "x.safetensors")
+
+    written = load_file(tmp_path / "x.safetensors")
+    assert written.keys() == views.keys()
+    assert all(torch.equal(written[name], view) for name, view in views.items())
+
+
+def test_a_tied_weight_may_be_stored_twice(tmp_path: Path) -> None:
+    """The line of the other path reads the second tensor, which must be the same."""
+    made = imported(tmp_path, {**TENSORS, "out": WORDS.clone()})
+
+    assert torch.equal(made.weights["embedding.weight"], WORDS)
+
+
+def test_a_tied_weight_may_be_stored_under_its_other_path(tmp_path: Path) -> None:
+    """A file that has only the output projection."""
+    rest = {name: tensor for name, tensor in TENSORS.items() if name != "words"}
+
+    made = imported(tmp_path, {**rest, "out": WORDS.clone()})
+
+    assert torch.equal(made.weights["embedding.weight"], WORDS)
+
+
+def test_tied_weights_that_differ_are_named(tmp_path: Path) -> None:
+    """The configuration says that they are one weight, so neither is chosen."""
+    with pytest.raises(SpecError) as error:
+        imported(tmp_path, {**TENSORS, "out": WORDS + 1})
+
+    [finding] = error.value.findings
+    assert (finding.code, finding.at) == ("I05", "/weights/head.weight")
+    assert finding.problem == "'words' and 'out' should be equal, but differ"
+    assert "tie_word_embeddings" in finding.help
+
+
+def test_a_tied_weight_without_any_tensor_is_named(tmp_path: Path) -> None:
+    """By its first path."""
+    rest = {name: tensor for name, tensor in TENSORS.items() if name != "words"}
+
+    with pytest.raises(SpecError, match=r"empty  embedding\.weight  from words"):
+        imported(tmp_path, rest)
+
+
+def test_parts_of_one_tensor_that_overlap_are_exported() -> None:
+    """If they agree where they overlap; otherwise no tensor is right."""
+    table = Table(
+        format=1,
+        name="t",
+        doc="",
+        spec="bert",
+        model_type=("t",),
+        params={},
+        weights={
+            "head": {"from": "all", "take": [[0, 3]]},
+            "tail": {"from": "all", "take": [[2, None]]},
+        },
+    )
+    config = Configuration({}, {}, "config.json")
+    numbers = torch.arange(1.0, 6.0)
+
+    tensors = assembled(table, "t.json", {"head": numbers[:3], "tail": numbers[2:]}, config)
+
+    assert torch.equal(tensors["all"], numbers)
+    with pytest.raises(InputError, match="are one tensor of theirs, 'all', but differ"):
+        assembled(table, "t.json", {"head": numbers[:3], "tail": numbers[2:] + 1}, config)

@@ -1,0 +1,127 @@
+"""`weft serve`: it answers, stops on a signal, and reports why it cannot start."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+from weft.runtime import api
+from weft.runtime.cli.main import main
+
+SECONDS = 60
+
+
+def test_an_address_in_use_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error comes before the checkpoint is opened, and suggests --port 0."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "nowhere", "--port", str(port)]) == 1
+
+    message = capsys.readouterr().err
+    assert f"127.0.0.1:{port}" in message
+    assert "in use" in message
+    assert "--port 0" in message
+
+
+def test_an_invalid_address_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """A port out of range is a wrong command line; an unknown interface is a wrong input."""
+    assert main(["serve", "nowhere", "--port", "70000"]) == 2
+    assert main(["serve", "nowhere", "--host", "192.0.2.1", "--port", "0"]) == 1
+
+    assert capsys.readouterr().err.count("error: ") == 1
+
+
+def test_limits_out_of_range_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message names the options."""
+    assert main(["serve", "nowhere", "--queue", "0"]) == 2
+
+    assert "queue" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--drain", "-1"), ("--timeout", "0")])
+def test_an_invalid_limit_names_its_option(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the option, before anything is opened."""
+    assert main(["serve", "nowhere", "--port", "0", option, value]) == 2
+
+    assert f"Invalid value for '{option}'" in capsys.readouterr().err
+
+
+def test_a_missing_extra_gives_the_pip_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message gives the pip command."""
+    for name in ("server", "app"):
+        monkeypatch.delitem(sys.modules, f"weft.extensions.serve.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+
+    assert main(["serve", "nowhere"]) == 1
+
+    assert "pip install 'weft[serve]'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_stopped_under_load_answers_every_accepted_request(
+    toy_checkpoint: Path, sent: signal.Signals
+) -> None:
+    """Each client gets a correct translation or a 503; the exit code is 0."""
+    words = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
+    lines = [f"{a} {b}" for a in words for b in words]
+    expected = dict(zip(lines, api.open_model(toy_checkpoint).translate(lines), strict=True))
+    command = [sys.executable, "-m", "weft", "serve", str(toy_checkpoint), "--port", "0"]
+    command += ["--compile", "off"]
+    process = subprocess.Popen(
+        [*command, "--device", "cpu", "--precision", "float32"], stderr=subprocess.PIPE, text=True
+    )
+    answers, wrong = Counter[int | str](), list[str]()
+
+    def call(number: int, url: str) -> None:
+        with httpx.Client(timeout=SECONDS) as client:
+            for line in lines[number:] + lines:
+                try:
+                    answer = client.post(f"{url}/translate", json={"source": line})
+                except httpx.ConnectError:
+                    answers["closed"] += 1
+                    return
+                answers[answer.status_code] += 1
+                if answer.status_code != 200:
+                    return
+                [result] = answer.json()["results"]
+                if result["translations"][0]["text"] != expected[line]:
+                    wrong.append(line)
+
+    try:
+        assert process.stderr is not None
+        lines_of_log = (re.search(r"http://127.0.0.1:\d+", one) for one in process.stderr)
+        found = next(one for one in lines_of_log if one)
+        callers = [threading.Thread(target=call, args=(n, found[0])) for n in range(12)]
+        for caller in callers:
+            caller.start()
+        time.sleep(1.5)
+        process.send_signal(sent)
+        for caller in callers:
+            caller.join(SECONDS)
+        code = process.wait(SECONDS)
+        rest = process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert wrong == []
+    assert code == 0, rest
+    assert "0 sentences unfinished" in rest
+    assert answers[200] > 12
+    # No client was cut off: each ends with a 503 or a closed connection.
+    assert answers.keys() <= {200, 503, "closed"}
+    assert answers[503] + answers["closed"] == 12

@@ -1,0 +1,148 @@
+"""Tests of sequence-level distillation: what is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import weft
+from weft.extensions.study import distilling
+from weft.extensions.study.distilling import closest_answer, distill
+from weft.runtime.cli.main import main
+from weft.runtime.decode.predictors.predictor import Answer
+from weft.runtime.model.opening import ensemble, open_model
+from weft.runtime.train.loading import run_of
+from weft.runtime.train.run import Run
+
+from .conftest import Writer
+
+
+@pytest.fixture
+def run(toy_study: Writer) -> tuple[Run, Path]:
+    """Return the run of the toy study, and its file."""
+    path = toy_study()
+    value = json.loads(path.read_text())["run"]
+    file = path.parent / "run.json"
+    file.write_text(json.dumps(value))
+    return run_of(value, str(file)), file
+
+
+def test_a_folder_outside_of_the_data_is_refused(run: tuple[Run, Path], tmp_path: Path) -> None:
+    """A run reads no files outside of its root."""
+    with pytest.raises(weft.InputError, match="not below the root"):
+        distill(run[0], tmp_path / "teacher", tmp_path / "elsewhere")
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(run: tuple[Run, Path], tmp_path: Path) -> None:
+    """Before the folder is made."""
+    out = Path(run[0].data.root) / "distilled"
+
+    with pytest.raises(weft.InputError, match="cannot read"):
+        distill(run[0], tmp_path / "teacher", out)
+    assert not out.exists()
+
+
+def test_files_are_cut_to_the_rows_that_all_have(tmp_path: Path) -> None:
+    """A kill may come between two writes, and within a line."""
+    (tmp_path / "a").write_text("1\n2\n3\n")
+    (tmp_path / "b").write_text("1\n2\n3")
+
+    assert distilling._aligned(tmp_path, ["a", "b"]) == 2
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() == "1\n2\n"
+
+
+def test_the_closest_answer_has_the_highest_bleu_of_the_sentence() -> None:
+    """By the definition: more n-grams in common with the text; the best answer among equals."""
+    text = "a man rides a horse on the beach"
+    far, near = "people are at the beach", "a man rides a brown horse on the beach"
+
+    assert closest_answer(Answer(far, others=(Answer(near), Answer("a dog"))), text) == near
+    assert closest_answer(Answer(text, others=(Answer(near),)), text) == text
+    assert closest_answer(Answer("x y", others=(Answer("y x"),)), text) == "x y"
+
+
+@pytest.mark.slow
+def test_an_ensemble_answers_with_the_closest_of_several(
+    run: tuple[Run, Path], tmp_path: Path, capsys: Any
+) -> None:
+    """Each answer is one of the n best of both models, and the most similar to the corpus."""
+    settings, file = run
+    root = Path(settings.data.root)
+    words = {"updates": 40, "schedule.rate": 0.01}
+    prepared = weft.train(file, out=tmp_path / "1", overrides=words).averaged
+    other = weft.train(file, out=tmp_path / "2", overrides={**words, "seed": 7}).averaged
+    assert prepared is not None
+    assert other is not None
+    out = root / "closest"
+    command = ["distill", str(file), str(prepared), "--ensemble", str(other), "--out", str(out)]
+    command += ["--closest", "--predict", "beam=3"]
+
+    assert main(command) == 1
+    assert "--predict nbest=5" in capsys.readouterr().err
+    assert not (out / "provenance.json").exists()
+    assert main([*command, "--predict", "nbest=3"]) == 0
+
+    model = ensemble(open_model(prepared), [open_model(other)])
+    rows = [{"source": line} for line in (root / "train.src").read_text().splitlines()]
+    wanted = (root / "train.tgt").read_text().splitlines()
+    found = (out / "train.target.txt").read_text().splitlines()
+    given = model.predictor({"beam": 3, "nbest": 3}, answers="target").answers(rows)
+    better = 0
+    for answer, text, chosen in zip(given, wanted, found, strict=True):
+        texts = [" ".join(one.value.split()) for one in (answer, *answer.others)]
+        bleu = [sacrebleu.sentence_bleu(one, [text]).score for one in texts]
+        assert chosen == texts[bleu.index(max(bleu))]
+        better += chosen != texts[0]
+    assert better > 0
+    known = json.loads((out / "provenance.json").read_text())
+    assert len(known["weights"]) == 2
+    assert known["closest"] is True
+
+
+@pytest.mark.slow
+def test_the_answers_are_those_of_the_teacher_and_train_a_run(
+    run: tuple[Run, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """As `translate` gives them; a stopped call continues; other settings are refused."""
+    settings, file = run
+    root = Path(settings.data.root)
+    teacher = weft.train(file, out=tmp_path / "teacher").averaged
+    assert teacher is not None
+    monkeypatch.setattr(distilling, "CHUNK", 25)
+    words = ["distill", str(file), str(teacher), "--out", str(root / "distilled")]
+
+    assert main(words) == 0
+
+    captured = capsys.readouterr()
+    printed = captured.out.strip()
+    assert "distill: 60 rows" in captured.err
+    sources = (root / "train.src").read_text().splitlines()
+    answers = (root / "distilled/train.target.txt").read_text().splitlines()
+    assert (root / "distilled/train.source.txt").read_text().splitlines() == sources
+    search = {"beam": 1, "max_extra": 4}
+    wanted = weft.open(teacher, search=search).translate(sources)
+    assert answers == [" ".join(one.split()) for one in wanted]
+    known = json.loads((root / "distilled/provenance.json").read_text())
+    assert known["rows"] == 60
+    assert known["data"].keys() == {"train.src", "train.tgt"}
+
+    whole = (root / "distilled/train.target.txt").read_bytes()
+    (root / "distilled/train.target.txt").write_bytes(whole[: len(whole) // 2])
+    assert main(words) == 0
+    assert (root / "distilled/train.target.txt").read_bytes() == whole
+    assert main([*words, "--predict", "beam=2"]) == 1
+    assert "another 'predict'" in capsys.readouterr().err
+
+    given = (word.split("=", 1) for word in shlex.split(printed) if word != "--set")
+    read = {name: json.loads(value) for name, value in given}
+    assert read.keys() == {"data.train", "tokenizers"}
+    read |= {"start": str(teacher), "updates": 1}
+    result = weft.train(file, out=tmp_path / "student", overrides=read)
+    assert result.finished
+    assert result.checkpoint is not None
+    (own,) = result.checkpoint.glob("*.model")
+    assert own.read_bytes() == (teacher / own.name).read_bytes()

@@ -1,0 +1,270 @@
+"""A full disk while a study is planned, trained, measured and reported loses nothing.
+
+The faults of `benchmarks/file_faults.py` are those of a disk that is full from one file operation
+on; a write leaves half of its bytes.  `benchmarks/study_disk_drill.py` fills a real disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.extensions.study.report.record import study_record
+from weft.extensions.study.running import pool
+from weft.extensions.study.running.jobs import Job, jobs_of, open_plan
+from weft.extensions.study.running.pool import LOG, advice, run_pool
+from weft.extensions.study.running.worker import run_job
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.cli.main import main
+from weft.runtime.train.resuming.retention import checkpoints
+
+from .conftest import ONE_ROW, Writer, write_study, written
+from .test_running import same, weights
+
+pytestmark = pytest.mark.integration
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+JOB = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from file_faults import inject
+from weft.runtime.cli.main import main
+folder, at, log = Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+inject(folder.parents[1], "full", at, Path(log) if log else None)
+sys.exit(main(["study", "job", str(folder), *sys.argv[5:]]))
+"""
+"""A process of a job, in which the disk of the study is full from an operation on."""
+NEVER = sys.maxsize
+
+Capture = pytest.CaptureFixture[str]
+
+
+def begun_again(done: Path, copy: Path) -> Job:
+    """Remove what the first job of a finished study has made, and return the job."""
+    job = written(write_study(done, rows=ONE_ROW), copy)[0]
+    for name in ("train", "measured"):
+        shutil.rmtree(job.folder / name)
+    (job.folder / "trained.json").unlink()
+    assert job.state() == "waiting"
+    return job
+
+
+def faulty(at: int, log: str = "") -> Callable[[Path], list[str]]:
+    """Return `job_command` for a disk that is full from an operation on."""
+    command = [sys.executable, "-c", JOB, str(BENCHMARKS)]
+    return lambda folder: [*command, str(folder), str(at), log]
+
+
+def unsound(out: Path) -> list[str]:
+    """Return what is not complete, or is left behind, in the folder of a study."""
+    for path in out.rglob("*.json"):
+        json.loads(path.read_text())
+    for train in out.glob("jobs/*/train"):
+        for path in [*checkpoints(train), train / "best", train / "averaged"]:
+            if path.is_dir():
+                open_checkpoint(path)
+    return [str(path) for path in out.rglob("*.tmp")]
+
+
+def figures(value: Any) -> Any:
+    """Return a record without times and folders."""
+    if isinstance(value, dict):
+        return {k: figures(v) for k, v in value.items() if k not in ("seconds", "folder")}
+    return [figures(one) for one in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def operations(done: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """Return the number of file operations of a job that need space."""
+    folder = tmp_path_factory.mktemp("counted")
+    shutil.copytree(done / "out", folder / "out", symlinks=True)
+    job, log = begun_again(done, folder / "out"), folder / "operations"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "job_command", faulty(NEVER, str(log)))
+        assert run_pool([job], 1).failed == {}
+    return len(log.read_text().splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.9, 1.0])
+def test_a_job_on_a_full_disk_fails_and_continues_to_the_same_report(
+    part: float, operations: int, done: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record is complete or missing, and the reason is known though its folder cannot have it.
+
+    With the space back, the weights have the same bits, and the record the same figures.
+    """
+    job, at = begun_again(done, copy), max(1, round(part * operations))
+    other = next(one for one in jobs_of(open_plan(copy), copy) if one.key != job.key)
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "job_command", faulty(at))
+        work = run_pool([job, other], 1)
+
+    assert [*work.failed] == [job.key]
+    assert [one.key for one in work.done] == [other.key]
+    assert str(job.folder / LOG) in work.failed[job.key]
+    assert "No space left" in (job.folder / LOG).read_text()
+    assert "Traceback" not in (job.folder / LOG).read_text()
+    assert unsound(copy) == []
+    assert job.state() == "failed"  # the study's process, whose disk is not full, wrote the reason
+
+    assert run_job(job.folder) == "done"
+
+    whole = Job(done / "out/jobs" / job.key, job.row, job.seed)
+    assert same(weights(job), weights(whole))
+    assert figures(study_record(copy)) == figures(study_record(done / "out"))
+    for name in ("toy.answers.jsonl", "toy.sums.npz", "valid.answers.jsonl"):
+        assert (job.measured / name).read_bytes() == (whole.measured / name).read_bytes()
+
+
+class Disk:
+    """A disk that is full from one write on: it takes half of the bytes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take all files until `takes` is called."""
+        self.taken, self.left = 0, NEVER
+        write = Path.write_bytes
+
+        def written(path: Path, content: Any) -> int:
+            if self.taken >= self.left:
+                write(path, content[: len(content) // 2])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            self.taken += 1
+            return write(path, content)
+
+        monkeypatch.setattr(Path, "write_bytes", written)
+
+    def takes(self, files: int) -> None:
+        """Take a number of files from now on."""
+        self.taken, self.left = 0, files
+
+
+def test_the_jobs_of_a_study_are_written_completely_or_not_at_all(
+    toy_study: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """At each file before anything trains: a message with the way out, and then the same jobs."""
+    path, disk = str(toy_study(rows=ONE_ROW, seeds=[1])), Disk(monkeypatch)
+    words = ["study", "run", path, "--print-jobs", "--speed", "5", "--out"]
+    assert main([*words, str(tmp_path / "whole")]) == 0
+    wanted, files = capsys.readouterr().out.replace("whole", "out"), disk.taken
+    assert files >= 2 * 2 + 1  # run and task of each job, and the plan
+
+    for number in range(files):
+        disk.takes(number)
+        assert main([*words, str(tmp_path / "out")]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "error: cannot write the " in said.err
+        assert "No space left on device" in said.err
+        assert "help: free disk space, and run the same command again" in said.err
+        assert unsound(tmp_path / "out") == []
+        disk.takes(NEVER)
+        assert main([*words, str(tmp_path / "out")]) == 0
+        assert capsys.readouterr().out == wanted
+        shutil.rmtree(tmp_path / "out")
+
+
+def test_a_folder_that_cannot_be_locked_is_named(
+    toy_study: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """The first file of a study; the system's error has no path if the disk is full at a write."""
+    study, out = str(toy_study()), tmp_path / "out"
+
+    def full(path: Path, *_: Any, **__: Any) -> int:
+        assert path.parent == out
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+
+    assert main(["study", "run", study, "--speed", "5", "--out", str(out)]) == 1
+    said = capsys.readouterr().err
+    assert "cannot lock the folder: No space left on device" in said
+    assert f"--> {out}\n" in said
+    assert "help: free disk space, and run the same command again" in said
+    assert not [path for path in out.iterdir() if path.name != ".lock"]
+
+
+def test_a_report_on_a_full_disk_leaves_the_older_one(
+    done: Path, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Each of its files is the older or the newer one, and the next call writes all of them."""
+    words = ["study", "report", str(write_study(done, rows=ONE_ROW)), "--out", str(copy)]
+    disk = Disk(monkeypatch)
+    assert main(words) == 0
+    before, files = report_of(copy), disk.taken
+    assert len(before) == files == 6
+
+    for number in range(files):
+        disk.takes(number)
+        assert main(words) == 1
+        assert "free disk space" in capsys.readouterr().err
+        assert report_of(copy) == before
+
+
+def report_of(out: Path) -> dict[str, bytes]:
+    """Return the files of the report of a study."""
+    return {path.name: path.read_bytes() for path in (out / "report").iterdir()}
+
+
+def test_a_job_that_cannot_say_why_it_failed_stops_no_other(
+    done: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its process nor the study's can write the reason; it stays in what the pool says."""
+    job = begun_again(done, copy)
+    others = [one for one in jobs_of(open_plan(copy), copy) if one.key != job.key]
+    monkeypatch.setattr(pool, "job_command", lambda _: [sys.executable, "-c", "exit(1)"])
+    usage = shutil.disk_usage(copy)
+    monkeypatch.setattr(pool, "disk_usage", lambda _: usage._replace(free=0))
+    Disk(monkeypatch).takes(0)
+
+    work = run_pool([job, *others], 1)
+
+    why = f"ended with exit code 1, and its disk has no space left; see {job.folder / LOG}"
+    assert work.failed == {job.key: why}
+    assert len(work.done) == len(others)
+    assert job.state() == "waiting"
+    assert unsound(copy) == []
+
+
+def test_a_job_that_cannot_be_started_stops_no_other(
+    done: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log cannot be opened, say."""
+    job = begun_again(done, copy)
+    others = [one for one in jobs_of(open_plan(copy), copy) if one.key != job.key]
+    start = pool.start_job
+
+    def started(one: Job, *more: Any) -> Any:
+        if one.key == job.key:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(one.folder / LOG))
+        return start(one, *more)
+
+    monkeypatch.setattr(pool, "start_job", started)
+    monkeypatch.setattr(pool, "job_command", lambda _: [sys.executable, "-c", ""])
+
+    work = run_pool([job, *others], 1)
+
+    assert work.failed == {job.key: "it cannot be started: No space left on device"}
+    assert job.error() == work.failed[job.key]
+    assert len(work.done) == len(others)
+
+
+def test_advice_names_the_disk_only_if_it_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checkpoint is written with less than 16 MiB of free space."""
+    usage = shutil.disk_usage(tmp_path)
+    for free, words in ((16 << 20, False), ((16 << 20) - 1, True)):
+        monkeypatch.setattr(pool, "disk_usage", lambda _, n=free: usage._replace(free=n))
+        said = advice(2, tmp_path)
+        assert said.startswith("2 jobs failed")
+        assert "the same command tries again what failed" in said
+        assert (f"the disk of {tmp_path} has 15 MiB left: free disk space" in said) is words
