@@ -30,10 +30,16 @@ BUDGETS: Mapping[str, str] = {
     "decode_state": "'weft cost' lists the bytes that decoding keeps",
 }
 """Sizes of the complete graph that a requirement may read besides params, and how to see them."""
-RUN_KEYS = frozenset(["spec", "data", "tokenizer", "objective"])
-"""Required keys of a run, which a spec does not have."""
-STUDY_KEYS = frozenset(["rows", "grid", "search"])
-"""Keys of a study, of which it has at least one, and which specs and runs do not have."""
+Kind = Literal["spec", "run", "study", "import table", "other"]
+"""What a JSON file describes."""
+_KEYS: Mapping[Kind, tuple[str, ...]] = {
+    "spec": ("nodes", "axes"),
+    "import table": ("model_type", "weights"),
+    "run": ("objective", "data", "tokenizers"),
+}
+"""Keys of each kind, of which it has at least one, and which those below do not have."""
+_STUDY_KEYS = frozenset(["rows", "grid", "search"])
+"""Keys of a study, of which it has at least one beside `run`."""
 
 
 def holds_spec(value: object) -> bool:
@@ -41,14 +47,14 @@ def holds_spec(value: object) -> bool:
     return isinstance(value, dict) and "spec" in value
 
 
-def describes_run(value: object) -> bool:
-    """Return whether the value of a JSON file is a run, or one that lacks its spec or its data."""
-    return isinstance(value, dict) and "nodes" not in value and not RUN_KEYS.isdisjoint(value)
-
-
-def describes_study(value: object) -> bool:
-    """Return whether the value of a JSON file is a study: a base run, and what is varied."""
-    return isinstance(value, dict) and "run" in value and not STUDY_KEYS.isdisjoint(value)
+def kind_of(value: object) -> Kind:
+    """Return what the value of a JSON file describes, also if it lacks some of its keys."""
+    if not isinstance(value, dict):
+        return "other"
+    if "run" in value and not _STUDY_KEYS.isdisjoint(value):
+        return "study"
+    kinds = (kind for kind, keys in _KEYS.items() if not value.keys().isdisjoint(keys))
+    return next(kinds, "spec" if "extends" in value else "other")
 
 
 def own_part(value: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from .findings import (
     nearest_shipped,
     pointer,
 )
-from .form import Spec, describes_run, describes_study
+from .form import Kind, Spec, kind_of
 from .text.places import Source, line_and_column
 from .text.scan import DEEPEST, without_comments
 from .upgrade import SPECS, Upgrader, upgrade_format
@@ -280,7 +280,7 @@ def run_file(name: str | Path) -> Path | None:
         SpecError: the text is not valid JSON.
     """
     path = shipped_names("runs").get(str(name), Path(name))
-    return path if path.is_file() and describes_run(read_file(path)[0]) else None
+    return path if path.is_file() and kind_of(read_file(path)[0]) == "run" else None
 
 
 def parse(
@@ -390,27 +390,38 @@ def current(value: Any, source: str) -> Any:
     """Return the JSON value of a spec file in the current format.
 
     Raises:
-        SpecError: the value is a study, or too large.
+        SpecError: the value describes something else, or is too large.
     """
     if not isinstance(value, dict):
         return value
-    refuse_study(value, source, "spec")
+    refuse_other(value, source, "spec")
     _bounded(value, source)
     return upgrade_format(value)
 
 
-def refuse_study(value: Any, source: str, wanted: str) -> None:
-    """Refuse a study where another kind of file is wanted.
+_USES: Mapping[Kind, str] = {
+    "spec": "show it with 'weft show {0}'; a run trains it as a param of its objective",
+    "run": "check it with 'weft check {0}', train it with 'weft train {0}'",
+    "study": "check it with 'weft study check {0}', train it with 'weft study run {0}'",
+    "import table": "use it with 'weft import hf FOLDER --as {0}'",
+}
+
+
+def refuse_other(value: Any, source: str, kind: Kind) -> None:
+    """Refuse a file that describes something else than what is read.
 
     Raises:
-        SpecError: the value is a study.
+        SpecError: the value is of another kind.
     """
-    if describes_study(value):
-        help_ = (
-            f"check it with 'weft study check {source}', train it with 'weft study run {source}'"
-        )
-        problem = f"this is a study, and not a {wanted}"
+    described = kind_of(value)
+    if described not in (kind, "other"):
+        problem = f"this is {_article(described)}, and not {_article(kind)}"
+        help_ = _USES[described].format(source)
         raise SpecError([Finding(code="S04", at="", problem=problem, help=help_, source=source)])
+
+
+def _article(kind: Kind) -> str:
+    return f"{'an' if kind.startswith('i') else 'a'} {kind}"
 
 
 def _bounded(value: dict[str, Any], source: str) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
-from ...specs.reader import refuse_study
+from ...specs.reader import refuse_other
 from ...specs.recovery.settings import ReadSettings, read_settings
 from ...specs.upgrade import RUNS, upgrade_format
 from ...specs.wording import SettingError, refuse
@@ -327,7 +327,7 @@ def read_run(
     Raises:
         SpecError: it is not a run, or of an unknown format.
     """
-    refuse_study(value, source, "run")
+    refuse_other(value, source, "run")
     if isinstance(value, dict):
         value = upgrade_format(value, RUNS)
     findings: list[Finding] = []

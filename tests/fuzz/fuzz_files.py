@@ -29,7 +29,7 @@ from weft.graphs.checker.check import analyse
 from weft.runtime.spec.fixing import fixed
 from weft.runtime.train.check_run import checked_value
 from weft.specs.findings import Finding, InputError, SpecError
-from weft.specs.form import describes_run
+from weft.specs.form import kind_of
 from weft.specs.load import load_as
 from weft.specs.reader import SHIPPED, read_json
 from weft.specs.text.places import Source
@@ -102,7 +102,7 @@ def findings_in(source: Source) -> list[Finding]:
     """Return everything that `weft check` finds in a text."""
     try:
         value = read_json(source.text, source)
-        if describes_run(value):
+        if kind_of(value) == "run":
             return list(checked_value(value, source).findings)
         loaded = load_as(value, source)
         graph, found = analyse(

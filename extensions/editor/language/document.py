@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ....blocks.registry import registry
 from ....graphs.advice.advise import advise
@@ -16,15 +16,12 @@ from ....graphs.ir.value_type import ValueType
 from ....runtime.spec.check import explored
 from ....specs.expressions import ExpressionError, evaluate, is_expression
 from ....specs.findings import Finding, InputError, SpecError, at_most, pointer
-from ....specs.form import describes_run, describes_study
+from ....specs.form import Kind, kind_of
 from ....specs.load import LoadedSpec, load_as
 from ....specs.reader import read_json
 from ....specs.text.places import Source
 from ....specs.tree import Value, tree
 
-Kind = Literal["spec", "run", "study", "other"]
-"""What a file contains: a spec, also one of an objective or one that extends another, a run, a
-study, or something of which editors know nothing."""
 _KEPT = 16
 """Number of texts of which the answers are kept."""
 
@@ -183,9 +180,9 @@ def document(text: str, path: str) -> Document:
     if kind in ("run", "study"):
         findings = findings or list(_checked(kind, strict, source))
         return Document(text, path, kind, None, Explored(None, {}, findings))
-    if kind == "other":
+    if kind != "spec":
         findings = findings if text.strip() else []
-        return Document(text, path, kind, None, Explored(None, {}, findings))
+        return Document(text, path, "other", None, Explored(None, {}, findings))
     loaded, known = _explored(value, source)
     if findings:  # those of the mended text have other places
         known = known._replace(findings=findings)
@@ -205,17 +202,6 @@ def _data(loaded: LoadedSpec | None) -> Mapping[str, Any]:
 def forget() -> None:
     """Forget all answers: a file that some text may read has changed."""
     document.cache_clear()
-
-
-def kind_of(value: object) -> Kind:
-    """Return what kind of file a JSON value is."""
-    if not isinstance(value, dict):
-        return "other"
-    if describes_study(value):
-        return "study"
-    if describes_run(value):
-        return "run"
-    return "spec" if not value.keys().isdisjoint(("nodes", "extends", "axes")) else "other"
 
 
 def _explored(value: Any, source: Source) -> tuple[LoadedSpec | None, Explored]:

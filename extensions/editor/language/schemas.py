@@ -8,7 +8,7 @@ from typing import Any
 
 from ....blocks.registry import registry
 from ....graphs.json_schema import schema
-from .document import Kind
+from ....specs.form import Kind
 
 Schema = Mapping[str, Any]
 _TYPES: Mapping[str, type | tuple[type, ...]] = {

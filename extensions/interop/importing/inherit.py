@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ....specs.findings import Finding, InputError, SpecError, did_you_mean
-from ....specs.reader import find, read_file, shipped_names
+from ....specs.reader import find, read_file, refuse_other, shipped_names
 from ....specs.upgrade import TABLES, upgrade_format
 
 FOLDER = "imports"
@@ -52,6 +52,7 @@ def inherited(name: str | Path) -> tuple[Any, str]:
     made = _current(chain[-1])
     for child in reversed(chain[:-1]):
         made = merged(made, _current(child))
+    refuse_other(made, source, "import table")
     return made, source
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from ....graphs.json_schema import DRAFT
 from ....runtime.train.run import set_dotted
-from ....specs.findings import Finding, InputError, SpecError
-from ....specs.form import describes_run
-from ....specs.reader import FOR_EDITORS, find, read_file
+from ....specs.findings import Finding, SpecError
+from ....specs.reader import FOR_EDITORS, find, read_file, refuse_other
 from ....specs.recovery.settings import read_settings
 from .settings import StudySettings
 
@@ -34,16 +33,11 @@ def load_study(
         The study, and the file that it was read from.
 
     Raises:
-        InputError: the file does not exist, or is a run.
+        InputError: the file does not exist.
         SpecError: the file is not valid JSON or not a valid study.
     """
     value, source = read_file(find(str(name), FOLDER))
-    if describes_run(value):
-        raise InputError(
-            "this is a run, and a study is a table of runs",
-            place=source,
-            help="write a study with it as \"run\"; 'weft schema --study' prints the keys",
-        )
+    refuse_other(value, source, "study")
     return study_of(value, source, overrides), source
 
 

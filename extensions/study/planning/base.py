@@ -18,7 +18,7 @@ from ....runtime.train.run import read_run as recovered
 from ....specs import upgrade
 from ....specs.composition.inherit import FOLDERS, parent_of
 from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
-from ....specs.form import FORMAT, UseNode, describes_run
+from ....specs.form import FORMAT, UseNode, kind_of
 from ....specs.held import load_held
 from ....specs.load import OVERRIDES, load, load_child
 from ....specs.reader import read_file, shipped_names
@@ -81,7 +81,7 @@ def base_of(study: StudySettings, source: str) -> Base:
         value, file = read_file(path)
     if isinstance(value, dict):
         value = upgrade.upgrade_format(value, upgrade.RUNS)
-    if not isinstance(value, dict) or not describes_run(value):
+    if not isinstance(value, dict) or kind_of(value) != "run":
         raise SpecError(
             [
                 Finding(

@@ -15,7 +15,7 @@ from ....graphs.ir.canonical import fingerprint
 from ....graphs.passes.objective import deployed_graph, reported_losses
 from ....specs.files import write_beside
 from ....specs.findings import Finding, InputError, SpecError
-from ....specs.form import describes_run
+from ....specs.form import kind_of
 from ....specs.load import FOLDERS, load_as
 from ....specs.reader import LARGEST, SHIPPED, find, read_json, read_text, text_of
 from ....specs.text.places import Source
@@ -143,7 +143,7 @@ def _outcome(source: Source, overrides: dict[str, Any]) -> _Outcome:
     """Check the text of a spec or a run."""
     try:
         value = read_json(source.text, source)
-        return (_of_run if describes_run(value) else _of_spec)(value, source, overrides)
+        return (_of_run if kind_of(value) == "run" else _of_spec)(value, source, overrides)
     except SpecError as error:
         return _Outcome(list(error.findings))
     except InputError as error:

@@ -28,7 +28,7 @@ from ....graphs.passes.pipeline import (
     pipeline,
 )
 from ....specs.findings import InputError, SpecError, did_you_mean
-from ....specs.form import describes_run
+from ....specs.form import kind_of
 from ....specs.load import FOLDERS, load
 from ....specs.reader import find, read_file, shipped_names
 from ...spec.check import graph_of
@@ -159,7 +159,7 @@ def _opened(
     """
     path = shipped_names(RUNS).get(spec, Path(spec))
     value, source = read_file(path) if path.is_file() else (None, "")
-    if not describes_run(value):
+    if kind_of(value) != "run":
         find(spec, *FOLDERS, RUNS)  # names of runs are among those that an error suggests
         return graph_of(load(spec, overridden(overrides))), Settings()
     from ...train.checks.conflicts import conflicts

@@ -12,7 +12,7 @@ from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import position_limits
 from ....specs.composition.inherit import parent_of
 from ....specs.findings import InputError, SpecError, nearest_shipped, pointer
-from ....specs.form import UseNode, describes_run
+from ....specs.form import UseNode, kind_of
 from ....specs.held import SpecFile
 from ....specs.load import FOLDERS
 from ....specs.reader import read_file, shipped_names
@@ -78,7 +78,7 @@ def _named(name: str, source: str, *folders: str) -> Path | None:
     if found is None or shipped is None or found == shipped:
         return found
     try:
-        return shipped if describes_run(read_file(found)[0]) else found
+        return shipped if kind_of(read_file(found)[0]) == "run" else found
     except (InputError, SpecError):  # told where the file is loaded
         return found
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from weft.extensions.editor.language.document import kind_of
-from weft.extensions.study.document.load import load_study, study_of, study_schema
+import weft
+from weft.extensions.interop.importing.table import load_table
+from weft.extensions.study.document.load import study_of, study_schema
 from weft.extensions.study.document.rows import rows_of
-from weft.runtime.cli.main import main
-from weft.specs.findings import InputError, SpecError
+from weft.specs.findings import SpecError
 
 SMALLEST: dict[str, Any] = {
     "format": 1,
@@ -197,29 +197,28 @@ def test_the_help_of_a_wrong_name_is_the_rule_for_names_of_rows(changes: dict[st
     assert "'_.=,+-', at most 100" in finding.help
 
 
-def test_a_run_is_no_study(tmp_path: Path) -> None:
-    """A run has another format number, so the reader would ask for a newer weft."""
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps({"format": 1, "name": "a", "objective": "translation", "data": {}}))
+FILES = {
+    "a spec": {"axes": {"B": "batch"}, "nodes": {}},
+    "a run": {"objective": "translation", "data": {}},
+    "a study": {"run": "demo", "rows": {}},
+    "a study of a grid": {"run": "demo", "grid": {}},
+    "a study by search": {"run": "demo", "search": {}},
+    "an import table": {"spec": "bert", "model_type": ["bert"], "params": {}, "weights": {}},
+}
+READERS = {"spec": weft.load, "run": weft.train, "study": weft.Study, "import table": load_table}
 
-    with pytest.raises(InputError, match="this is a run") as caught:
-        load_study(path)
-    assert "weft schema --study" in caught.value.help
 
+@pytest.mark.parametrize(
+    ("kind", "reader"), [(kind, one) for kind in FILES for one in READERS if one not in kind]
+)
+def test_a_file_of_another_kind_is_named(kind: str, reader: str, tmp_path: Path) -> None:
+    """One finding with the commands for it, instead of one for each key."""
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps({"format": 1, "name": "file", **FILES[kind]}))
+    described = kind.partition(" of ")[0].partition(" by ")[0]
 
-@pytest.mark.parametrize("space", ["rows", "grid", "search"])
-@pytest.mark.parametrize("command", [["check"], ["show"], ["train"]])
-def test_a_study_is_no_spec_and_no_run(
-    command: list[str], space: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One finding names the commands of studies, instead of one for each key."""
-    path = tmp_path / "s.json"
-    path.write_text(json.dumps({"format": 1, "name": "s", "run": "demo", space: {}}))
+    with pytest.raises(weft.SpecError, match=f"this is {described}, and not an? {reader}") as error:
+        READERS[reader](str(path))
 
-    assert main([*command, str(path)]) == 1
-
-    said = capsys.readouterr().err
-    assert said.count("error[") == 1
-    assert "this is a study, and not a" in said
-    assert f"weft study check {path}" in said
-    assert kind_of(json.loads(path.read_text())) == "study"
+    [finding] = error.value.findings
+    assert str(path) in finding.help
