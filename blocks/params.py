@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -41,40 +41,6 @@ Activation = Literal[
 """An activation function.  `gelu_tanh` is the tanh approximation of gelu, `quick_gelu` is
 x * sigmoid(1.702 x), and `squared_relu` is max(0, x)^2; below 0, `leaky_relu` is 0.01 x.
 `silu` is also called swish; `identity` returns x."""
-
-
-def lora_arguments(params: BaseModel, *names: str) -> dict[str, Any]:
-    """Return the constructor arguments of LoRA; none without a rank, so that code stays as it is.
-
-    Args:
-        params: params with `lora_rank` and `lora_alpha`.
-        *names: further params of LoRA.
-    """
-    given = params.model_dump()
-    if not given["lora_rank"]:
-        return {}
-    return {name: given[name] for name in ("lora_rank", "lora_alpha", *names)}
-
-
-def without_lora(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of params without those of LoRA."""
-    return {name: value for name, value in given.items() if not name.startswith("lora_")}
-
-
-def lora_weights(
-    arguments: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the factors of LoRA.
-
-    Args:
-        arguments: constructor arguments of a block.
-        shapes: prefix of each adapted linear map, such as `query.`, to the shape of its weight.
-    """
-    rank = arguments.get("lora_rank", 0)
-    if not rank:
-        return {}
-    factors = {f"{name}lora_a": (rank, shape[1]) for name, shape in shapes.items()}
-    return factors | {f"{name}lora_b": (shape[0], rank) for name, shape in shapes.items()}
 
 
 class Params(BaseModel):

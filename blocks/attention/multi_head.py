@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from ...graphs.ir.block_type import (
     BlockType,
     Division,
-    Needs,
     Port,
     Prunable,
     Signature,
@@ -16,6 +15,7 @@ from ...graphs.ir.block_type import (
     port,
 )
 from ...graphs.ir.graph import Part
+from ...graphs.ir.lora import Adaptable
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import (
     Base,
@@ -23,9 +23,6 @@ from ..params import (
     Flag,
     Params,
     Probability,
-    Several,
-    lora_arguments,
-    lora_weights,
 )
 from .parts.inside import inside
 from .parts.masks import ALLOWED, KEY, QUERY, ROW
@@ -38,7 +35,7 @@ STORED = ("after_key", "after_value")
 PROJECTIONS = ("query", "key", "value", "out")
 
 
-class AttentionParams(Params):
+class AttentionParams(Adaptable, Params):
     """Params of `attention`."""
 
     heads: Count
@@ -72,12 +69,6 @@ class AttentionParams(Params):
     """What decoding stores for each position: its keys and values, or the vector of which they are
     projections.  With `inputs` each step projects the vectors of all positions again, as
     latent attention and Transformer-XL do; it needs `causal`."""
-    lora_rank: Several = 0
-    """Rank of the low-rank matrices that are added to projections; 0 for none (LoRA)."""
-    lora_alpha: Annotated[Base, Needs("lora_rank", least=1)] = 16.0
-    """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
-    lora_maps: Annotated[Literal["query_value", "all"], Needs("lora_rank", least=1)] = "query_value"
-    """Projections with LoRA: those of queries and values, or all four."""
 
 
 def _slots(read: str) -> tuple[Slot, ...]:
@@ -180,7 +171,6 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         "dropout": params.dropout,
         "scale": params.scale,
         **({"cache": params.cache} if params.cache != "keys_values" else {}),
-        **lora_arguments(params, "lora_maps"),
     }
 
 
@@ -191,13 +181,7 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         weights[f"{name}.weight"] = shape
         if name in biases:
             weights[f"{name}.bias"] = shape[:1]
-    return weights | lora_weights(a, {f"{name}.": projections(a)[name] for name in _lora_maps(a)})
-
-
-def _lora_maps(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the projections with LoRA."""
-    maps = {"query_value": ("query", "value"), "all": PROJECTIONS}
-    return maps.get(arguments.get("lora_maps", ""), ())
+    return weights
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
@@ -207,11 +191,7 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     both = a["d_k"] + a["d_v"]
     of_queries = t * a["d_model"] * a["heads"] * both
     of_memory = s * a["d_memory"] * a["kv_heads"] * both
-    lora = sum(
-        (s if name in ("key", "value") else t) * a["lora_rank"] * sum(projections(a)[name])
-        for name in _lora_maps(a)
-    )
-    work: int = 2 * sizes["b"] * (of_queries + of_memory + lora + a["heads"] * t * s * both)
+    work: int = 2 * sizes["b"] * (of_queries + of_memory + a["heads"] * t * s * both)
     return work
 
 
@@ -249,10 +229,8 @@ def _carries(part: Part) -> str:
     return ""
 
 
-def _division(arguments: Mapping[str, Any]) -> Division | None:
-    """Divide along the heads; None for LoRA."""
-    if "lora_rank" in arguments:
-        return None
+def _division(arguments: Mapping[str, Any]) -> Division:
+    """Divide along the heads."""
     names = ("heads", "kv_heads")
     return Division(
         parts={name: arguments[name] for name in names},
@@ -272,8 +250,7 @@ ATTENTION = BlockType(
     doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v for each head.  "
     "Slots take positions, masks, and functions of queries, keys, values, scores and outputs.",
     source="Vaswani et al. 2017, section 3.2; kv_heads: Ainslie et al. 2023, section 2.2, and "
-    "Shazeer 2019, section 3; no scale: Luong et al. 2015, section 3.1; LoRA: Hu et al. 2022, "
-    "section 4",
+    "Shazeer 2019, section 3; no scale: Luong et al. 2015, section 3.1",
     params=AttentionParams,
     signature=_signature,
     slot_sizes=_slot_sizes,
@@ -285,6 +262,7 @@ ATTENTION = BlockType(
         rows={"query": "heads", "key": "kv_heads", "value": "kv_heads"}, columns=("out.weight",)
     ),
     module=".attention.multi_head_module:Attention",
+    maps={"query": "b t", "key": "b s", "value": "b s", "out": "b t"},
     dropout=("dropout",),
     steps=True,
     unpads=True,

@@ -17,7 +17,7 @@ from ..kernels.attention.backends import BY_RULE, Cores, varlen_applies, varlen_
 from ..kernels.attention.dispatch import attend, weigh
 from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
-from ..kernels.linear import linear_map
+from ..kernels.linear import LinearMap
 from ..kernels.unpad import Batched, Rows, with_padding
 from .parts.projected_module import Projected
 from .parts.slots_module import (
@@ -62,9 +62,6 @@ class Attention(Projected):
         dropout: float = 0.0,
         scale: float | str = "sqrt",
         cache: str = "keys_values",
-        lora_rank: int = 0,
-        lora_alpha: float = 1.0,
-        lora_maps: str = "query_value",
         ports: Mapping[str, Sequence[str]] = MappingProxyType({}),
         stepping: Collection[str] = (),
         **parts: nn.Module,
@@ -84,9 +81,6 @@ class Attention(Projected):
             dropout: dropout probability of the attention weights.
             scale: factor of the dot products, `sqrt` for 1 / sqrt(d_k), or `none`.
             cache: what decoding stores of each position, `keys_values` or their `inputs`.
-            lora_rank: rank of low-rank additions to projections; 0 for none.
-            lora_alpha: scale of these additions.
-            lora_maps: projections with additions: `query_value`, or `all`.
             ports: slot to the wires that are passed on to its part, if any.
             stepping: slots whose parts have `begin` and `step`.
             **parts: slot (`SLOTS`) to the module that fills it.
@@ -98,17 +92,15 @@ class Attention(Projected):
         if self.stores_inputs:
             refuse_wires_of_keys(self.ports)
         self.scale = {"sqrt": None, "none": 1.0}[scale] if isinstance(scale, str) else scale
-        lora = (lora_rank, lora_alpha)
-        rest = lora if lora_maps == "all" else (0, lora_alpha)
         width = self.kv_heads * d_k
 
         def biased(name: str) -> bool:
             return bias if isinstance(bias, bool) else name in bias
 
-        self.query = linear_map(d_model, heads * d_k, bias=biased("query"), lora=lora)
-        self.key = linear_map(d_memory, width, bias=biased("key"), lora=rest)
-        self.value = linear_map(d_memory, self.kv_heads * d_v, bias=biased("value"), lora=lora)
-        self.out = linear_map(heads * d_v, d_model, bias=biased("out"), lora=rest)
+        self.query = LinearMap(d_model, heads * d_k, biased("query"))
+        self.key = LinearMap(d_memory, width, biased("key"))
+        self.value = LinearMap(d_memory, self.kv_heads * d_v, biased("value"))
+        self.out = LinearMap(heads * d_v, d_model, biased("out"))
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw Xavier-uniform weights; biases start at zero."""

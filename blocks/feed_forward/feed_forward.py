@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from ...graphs.ir.block_type import BlockType, Division, Needs, Signature, port
-from ..params import (
-    Activation,
-    Base,
-    Count,
-    Flag,
-    Params,
-    Probability,
-    Several,
-    lora_arguments,
-    lora_weights,
-    without_lora,
-)
+from ...graphs.ir.block_type import BlockType, Division, Signature, port
+from ...graphs.ir.lora import Adaptable
+from ..params import Activation, Count, Flag, Params, Probability
 from .inside import feed_forward, gated_feed_forward
 
 
-class FeedForwardParams(Params):
+class FeedForwardParams(Adaptable, Params):
     """Params of `feed_forward`."""
 
     d_ff: Count
@@ -32,13 +22,9 @@ class FeedForwardParams(Params):
     """Whether both linear maps have biases."""
     dropout: Probability = 0.0
     """Dropout probability after the activation."""
-    lora_rank: Several = 0
-    """Rank of the low-rank matrices that are added to the weights; 0 for none (LoRA)."""
-    lora_alpha: Annotated[Base, Needs("lora_rank", least=1)] = 16.0
-    """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
 
 
-class GatedFeedForwardParams(Params):
+class GatedFeedForwardParams(Adaptable, Params):
     """Params of `gated_feed_forward`."""
 
     d_ff: Count
@@ -49,10 +35,6 @@ class GatedFeedForwardParams(Params):
     """Whether the three linear maps have biases."""
     dropout: Probability = 0.0
     """Dropout probability of the gated hidden layer."""
-    lora_rank: Several = 0
-    """Rank of the low-rank matrices that are added to the weights; 0 for none (LoRA)."""
-    lora_alpha: Annotated[Base, Needs("lora_rank", least=1)] = 16.0
-    """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
 
 
 def _signature(_: FeedForwardParams | GatedFeedForwardParams, __: frozenset[str]) -> Signature:
@@ -60,12 +42,6 @@ def _signature(_: FeedForwardParams | GatedFeedForwardParams, __: frozenset[str]
         inputs=(port("x", "f[... d_model]", "input vectors"),),
         outputs=(port("y", "f[... d_model]", "output vectors, each from its own input only"),),
     )
-
-
-def _arguments(
-    params: FeedForwardParams | GatedFeedForwardParams, sizes: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {**sizes, **without_lora(params.model_dump()), **lora_arguments(params)}
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -76,9 +52,7 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     }
     if arguments["bias"]:
         weights |= {"inner.bias": (d_ff,), "outer.bias": (d_model,)}
-    return weights | lora_weights(
-        arguments, {"inner.": weights["inner.weight"], "outer.": weights["outer.weight"]}
-    )
+    return weights
 
 
 def _gated_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -86,15 +60,12 @@ def _gated_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     gate: dict[str, tuple[int, ...]] = {"gate.weight": (d_ff, d_model)}
     if arguments["bias"]:
         gate["gate.bias"] = (d_ff,)
-    gate |= lora_weights(arguments, {"gate.": gate["gate.weight"]})
     return gate | _weights(arguments)
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count two linear maps."""
-    d_model, d_ff = arguments["d_model"], arguments["d_ff"]
-    each = d_model * d_ff + arguments.get("lora_rank", 0) * (d_model + d_ff)
-    work: int = 4 * sizes["..."] * each
+    work: int = 4 * sizes["..."] * arguments["d_model"] * arguments["d_ff"]
     return work
 
 
@@ -103,17 +74,13 @@ def _gated_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return 3 * _flops(arguments, sizes) // 2
 
 
-def _division(arguments: Mapping[str, Any]) -> Division | None:
-    """Divide along the hidden width; None with LoRA."""
-    if "lora_rank" in arguments:
-        return None
+def _division(arguments: Mapping[str, Any]) -> Division:
+    """Divide along the hidden width."""
     return Division(parts={"d_ff": arguments["d_ff"]}, enter=("inner",), leave=("outer",))
 
 
-def _gated_division(arguments: Mapping[str, Any]) -> Division | None:
-    """Divide along the hidden width, which gate and values share; None with LoRA."""
-    if "lora_rank" in arguments:
-        return None
+def _gated_division(arguments: Mapping[str, Any]) -> Division:
+    """Divide along the hidden width, which gate and values share."""
     width = {"d_ff": arguments["d_ff"]}
     return Division(parts=width, enter=("gate", "inner"), leave=("outer",))
 
@@ -128,11 +95,11 @@ FEED_FORWARD = BlockType(
     source="Vaswani et al. 2017, section 3.3",
     params=FeedForwardParams,
     signature=_signature,
-    arguments=_arguments,
     weights=_weights,
     flops=_flops,
     division=_division,
     module=".feed_forward.feed_forward_module:FeedForward",
+    maps={"inner": "...", "outer": "..."},
     dropout=("dropout",),
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},
@@ -149,11 +116,11 @@ GATED_FEED_FORWARD = BlockType(
     source="Shazeer 2020, section 2",
     params=GatedFeedForwardParams,
     signature=_signature,
-    arguments=_arguments,
     weights=_gated_weights,
     flops=_gated_flops,
     division=_gated_division,
     module=".feed_forward.feed_forward_module:GatedFeedForward",
+    maps={"gate": "...", "inner": "...", "outer": "..."},
     dropout=("dropout",),
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},

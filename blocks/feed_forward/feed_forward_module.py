@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..kernels.dropout import Dropout
 from ..kernels.init import draw_linear
-from ..kernels.linear import linear_map
+from ..kernels.linear import LinearMap
 
 
 def _squared_relu(x: Tensor) -> Tensor:
@@ -62,14 +62,11 @@ class FeedForward(nn.Module):
         *,
         bias: bool = True,
         dropout: float = 0.0,
-        lora_rank: int = 0,
-        lora_alpha: float = 1.0,
     ) -> None:
         """Create the maps, from D to d_ff and back."""
         super().__init__()
-        lora = (lora_rank, lora_alpha)
-        self.inner = linear_map(d_model, d_ff, bias=bias, lora=lora)
-        self.outer = linear_map(d_ff, d_model, bias=bias, lora=lora)
+        self.inner = LinearMap(d_model, d_ff, bias)
+        self.outer = LinearMap(d_ff, d_model, bias)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
@@ -97,15 +94,12 @@ class GatedFeedForward(nn.Module):
         *,
         bias: bool = True,
         dropout: float = 0.0,
-        lora_rank: int = 0,
-        lora_alpha: float = 1.0,
     ) -> None:
         """Create the maps, two from D to d_ff and one back."""
         super().__init__()
-        lora = (lora_rank, lora_alpha)
-        self.gate = linear_map(d_model, d_ff, bias=bias, lora=lora)
-        self.inner = linear_map(d_model, d_ff, bias=bias, lora=lora)
-        self.outer = linear_map(d_ff, d_model, bias=bias, lora=lora)
+        self.gate = LinearMap(d_model, d_ff, bias)
+        self.inner = LinearMap(d_model, d_ff, bias)
+        self.outer = LinearMap(d_ff, d_model, bias)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 

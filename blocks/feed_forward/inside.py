@@ -92,6 +92,5 @@ def _dropout(arguments: Mapping[str, Any], last: str, frame: str) -> Iterator[St
 def _linear(
     name: str, reads: tuple[str, ...], width: int, arguments: Mapping[str, Any], frame: str = ""
 ) -> Step:
-    lora = f", LoRA rank {arguments['lora_rank']}" if arguments.get("lora_rank") else ""
-    detail = f"to {width}{'' if arguments['bias'] else ', no bias'}{lora}"
+    detail = f"to {width}{'' if arguments['bias'] else ', no bias'}"
     return Step(name=name, reads=reads, title="linear", detail=detail, family="linear", frame=frame)

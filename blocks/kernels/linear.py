@@ -12,7 +12,7 @@ Axes: R rows, I input width, O output width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,16 +35,11 @@ def has_onednn() -> bool:
 
 
 class LinearMap(nn.Linear):
-    """Linear map x W^T + b, computed by the chosen kernel, with an optional low-rank addition.
-
-    With a rank r of LoRA, the map is x (W + alpha / r * B A)^T + b with A [r, I] and B [O, r].
-
-    Source: LoRA: Hu et al. 2022, section 4.1.
-    """
+    """Linear map x W^T + b, computed by the chosen kernel, to which LoRA may be added."""
 
     product_kernel: Product = "torch"
     """Kernel of its products in float32 on the CPU."""
-    copied: ClassVar[tuple[str, ...]] = ("weight", "bias", "lora_a", "lora_b")
+    copied: ClassVar[tuple[str, ...]] = ("weight", "bias")
     """Weights that get low-precision copies."""
     copies: Copies | None = None
     """The copies, if the graph of the model has them."""
@@ -54,55 +49,60 @@ class LinearMap(nn.Linear):
         in_features: int,
         out_features: int,
         bias: bool = True,  # noqa: FBT001, FBT002 - as in torch
-        *,
-        lora_rank: int = 0,
-        lora_alpha: float = 1.0,
     ) -> None:
-        """Create the map, and the two factors of LoRA if it has a rank."""
+        """Create the map, without LoRA."""
         super().__init__(in_features, out_features, bias)
-        self.lora_factor = lora_alpha / lora_rank if lora_rank else 0.0
-        self.lora_a: nn.Parameter | None = None
-        self.lora_b: nn.Parameter | None = None
-        if lora_rank:
-            self.lora_a = nn.Parameter(torch.empty(lora_rank, in_features))
-            self.lora_b = nn.Parameter(torch.empty(out_features, lora_rank))
-
-    def draw_lora(self, generator: torch.Generator) -> None:
-        """Draw A as the weights of `torch.nn.Linear`, and set B to zero: nothing is added yet."""
-        if self.lora_a is not None and self.lora_b is not None:
-            bound = self.in_features**-0.5
-            nn.init.uniform_(self.lora_a, -bound, bound, generator=generator)
-            nn.init.zeros_(self.lora_b)
+        self.lora: Lora | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., I] to [..., O]."""
-        kernel = self.product_kernel
-        y = linear(x, operand(self, "weight"), operand(self, "bias"), kernel)
-        if self.lora_a is None or self.lora_b is None:
-            return y
-        inner = linear(x, operand(self, "lora_a"), None, kernel)
-        return y + linear(inner, operand(self, "lora_b"), None, kernel) * self.lora_factor
+        y = linear(x, operand(self, "weight"), operand(self, "bias"), self.product_kernel)
+        return y if self.lora is None else y + self.lora(x)
 
 
-class LoraLinear(LinearMap):
-    """Linear map inside a block, whose factors of LoRA are drawn separately from its weights.
+class Lora(nn.Module):
+    """Low-rank matrices that are added to a linear map: alpha / r * x A^T B^T.
 
-    So a model has the same initial weights with LoRA and without it.
+    A is [r, I] and B [O, r].
+
+    Source: Hu et al. 2022, section 4.1.
     """
 
+    def __init__(self, linear: nn.Linear, rank: int, alpha: float) -> None:
+        """Create both matrices."""
+        super().__init__()
+        self.factor = alpha / rank
+        self.a = LinearMap(linear.in_features, rank, bias=False)
+        self.b = LinearMap(rank, linear.out_features, bias=False)
+
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw the factors of LoRA."""
-        self.draw_lora(generator)
+        """Draw A as the weights of `torch.nn.Linear`, and set B to zero: nothing is added yet."""
+        bound = self.a.in_features**-0.5
+        nn.init.uniform_(self.a.weight, -bound, bound, generator=generator)
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what is added for x [..., I], in the shape [..., O]."""
+        y: Tensor = self.b(self.a(x)) * self.factor
+        return y
 
 
-def linear_map(
-    d_in: int, d_out: int, *, bias: bool, lora: tuple[int, float] = (0, 1.0)
-) -> LinearMap:
-    """Return a linear map inside a block, with LoRA if its rank, the first of two, is not 0."""
-    rank, alpha = lora
-    if not rank:
-        return LinearMap(d_in, d_out, bias)
-    return LoraLinear(d_in, d_out, bias, lora_rank=rank, lora_alpha=alpha)
+Block = TypeVar("Block", bound=nn.Module)
+
+
+def with_lora(block: Block, *maps: str, rank: int, alpha: float) -> Block:
+    """Add low-rank matrices to linear maps of a block, and return it.
+
+    Args:
+        block: the block.
+        *maps: names of its linear maps; "" is the block itself.
+        rank: rank of the matrices.
+        alpha: scale; their product is multiplied by alpha / rank.
+    """
+    for name in maps:
+        linear: Any = block.get_submodule(name)
+        linear.lora = Lora(linear, rank, alpha)
+    return block
 
 
 def linear(
@@ -162,9 +162,7 @@ def _together(x: Tensor, maps: Sequence[nn.Module]) -> list[LinearMap]:
     if not torch.is_grad_enabled():
         return []
     plain = [
-        one
-        for one in maps
-        if type(one) is LinearMap and one.lora_a is None and serves(x, one.weight)
+        one for one in maps if type(one) is LinearMap and one.lora is None and serves(x, one.weight)
     ]
     alike = len(plain) == len(maps) and len({one.bias is None for one in plain}) == 1
     return plain if alike else []

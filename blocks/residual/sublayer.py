@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Needs, Port, Signature, Slot, port
+from ...graphs.ir.lora import Adaptable
 from ...graphs.ir.value_type import parse_type
 from ..params import (
-    Base,
     Count,
     Epsilon,
     Flag,
     Number,
     Params,
     Probability,
-    Several,
-    lora_arguments,
-    lora_weights,
-    without_lora,
 )
 from .norm import LAYER_NORM, LAYER_NORM_EPS, RMS_NORM
 
@@ -61,17 +57,13 @@ class ParallelSublayerParams(ResidualParams):
     """Params of `parallel_sublayer`."""
 
 
-class LinearParams(Params):
+class LinearParams(Adaptable, Params):
     """Params of `linear`."""
 
     d_out: Count
     """Width of the output."""
     bias: Flag = True
     """Whether to add a bias."""
-    lora_rank: Several = 0
-    """Rank of the low-rank matrices that are added to the weight; 0 for none (LoRA)."""
-    lora_alpha: Annotated[Base, Needs("lora_rank", least=1)] = 16.0
-    """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
 
 
 class DropoutParams(Params):
@@ -185,20 +177,13 @@ def _linear_signature(params: LinearParams, _: frozenset[str]) -> Signature:
     )
 
 
-def _linear_arguments(params: LinearParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    return {**sizes, **without_lora(params.model_dump()), **lora_arguments(params)}
-
-
 def _linear_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     weight: dict[str, tuple[int, ...]] = {"weight": (arguments["d_out"], arguments["d_in"])}
-    weight |= lora_weights(arguments, {"": weight["weight"]})
     return weight | ({"bias": (arguments["d_out"],)} if arguments["bias"] else {})
 
 
 def _linear_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    d_in, d_out = arguments["d_in"], arguments["d_out"]
-    each = d_in * d_out + arguments.get("lora_rank", 0) * (d_in + d_out)
-    work: int = 2 * sizes["..."] * each
+    work: int = 2 * sizes["..."] * arguments["d_in"] * arguments["d_out"]
     return work
 
 
@@ -208,14 +193,14 @@ LINEAR = BlockType(
     adapts=("f", "f"),
     role="linear",
     doc="Linear map; x W^T + b.",
-    source="Vaswani et al. 2017, section 3.4; LoRA: Hu et al. 2022, section 4.1",
+    source="Vaswani et al. 2017, section 3.4",
     params=LinearParams,
     signature=_linear_signature,
-    arguments=_linear_arguments,
     weights=_linear_weights,
     flops=_linear_flops,
     module=".residual.sublayer_module:Linear",
     is_linear_map=True,
+    maps={"": "..."},
     example={"d_out": 6},
     example_inputs={"x": "f[B T 8]"},
 )

@@ -180,19 +180,10 @@ class Linear(LinearMap):
     Source: Vaswani et al. 2017, section 3.4.
     """
 
-    def __init__(
-        self,
-        d_in: int,
-        d_out: int,
-        *,
-        bias: bool = True,
-        lora_rank: int = 0,
-        lora_alpha: float = 1.0,
-    ) -> None:
+    def __init__(self, d_in: int, d_out: int, *, bias: bool = True) -> None:
         """Create the map from d_in to d_out features."""
-        super().__init__(d_in, d_out, bias, lora_rank=lora_rank, lora_alpha=lora_alpha)
+        super().__init__(d_in, d_out, bias)
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw Xavier-uniform weights; the bias and the addition of LoRA start at zero."""
+        """Draw Xavier-uniform weights; the bias starts at zero."""
         draw_linear(generator, self)
-        self.draw_lora(generator)

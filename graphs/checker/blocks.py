@@ -18,6 +18,7 @@ from ...specs.findings import did_you_mean, nearest, pointer, renamed
 from ...specs.form import Use
 from ..ir.block_type import BlockType, Signature, Slot, no_weights, width_names, widths
 from ..ir.graph import Filling, Part, TemplatePart
+from ..ir.lora import without_lora
 from ..ir.stand_ins import StandIn, common_signature
 from ..ir.value_type import UNKNOWN, Bound, Misfit, fit, free_names, settled, substitute
 from ..order import leading
@@ -268,7 +269,7 @@ def _sized(
     errors: list[ValueError] = []
     for params in made.variants:
         try:
-            arguments = block.arguments(params, sizes)
+            arguments = without_lora(params, block.arguments(params, sizes), block.maps)
             tried.append((arguments, block.weights(arguments)))
         except KeyError as error:
             _report_unsized(checker.findings, block, str(error.args[0]), bound, wires_at)
@@ -283,7 +284,7 @@ def _sized(
         _report_clash(checker.context, checker.findings, use, block.key, errors, at)
     if not tried:
         checker.doubts.unnamed.add(at)
-        return replace(block, weights=no_weights), {}
+        return replace(block, weights=no_weights, maps={}), {}
     weights = [shapes for _, shapes in tried]
     if not made.complete or any(shapes.keys() != weights[0].keys() for shapes in weights):
         checker.doubts.unnamed.add(at)
@@ -297,7 +298,7 @@ def _with_guesses(block: BlockType, made: StandIn, sizes: Mapping[str, int]) -> 
     tried: list[_Weights] = []
     for params in made.variants:
         try:
-            arguments = block.arguments(params, sizes)
+            arguments = without_lora(params, block.arguments(params, sizes), block.maps)
             tried.append((arguments, block.weights(arguments)))
         except (KeyError, ValueError):
             continue

@@ -333,7 +333,7 @@ def _in_node(node: BlockNode, uncertain: frozenset[str]) -> int:
     inside = {at: part for at, part in uses(node) if at in uncertain}
     if inside.keys() != uncertain:
         return node.parameters()
-    weights = (part.block.weights(part.arguments) for part in inside.values())
+    weights = (part.own_weights() for part in inside.values())
     return sum(prod(shape) for one in weights for shape in one.values())
 
 

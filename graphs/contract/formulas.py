@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from ...specs.findings import did_you_mean
 from ..ir.block_type import BlockType, Division, Prunable, Signature, widths
+from ..ir.lora import Adaptable, prefix_of, without_lora
 from ..ir.state_tensor import StateTensor
 from ..ir.value_type import Bound, evaluate, free_names, names_of
 
@@ -64,10 +65,11 @@ def refuse_wrong_formulas(
     """
     formulas = _Formulas(block, wrong)
     sizes = widths(sample.signature, sample.bound)
-    arguments = formulas.arguments(sample.params, sizes)
-    if arguments is None:
+    constructor = formulas.arguments(sample.params, sizes)
+    if constructor is None:
         return  # the sample's sizes do not fit the params, which is no mistake of the block
-    formulas.weights(arguments)
+    arguments = without_lora(sample.params, constructor, block.maps)
+    _refuse_lost_maps(block, formulas.weights(arguments), sample.signature, wrong)
     for lengths in _lengths(sample):
         for member in _COSTS:
             formulas.cost(member, arguments, lengths)
@@ -75,6 +77,27 @@ def refuse_wrong_formulas(
     formulas.limits(arguments)
     formulas.bands(sample.params)
     formulas.value("stands_in", lambda: block.stands_in.format_map(arguments))
+
+
+def _refuse_lost_maps(
+    block: BlockType,
+    weights: Mapping[str, tuple[int, ...]],
+    signature: Signature,
+    wrong: Callable[..., Exception],
+) -> None:
+    """Refuse linear maps without a matrix, or over axes that the block does not have."""
+    names = {name for port in signature.inputs for name in free_names(port.type)}
+    for name, axes in block.maps.items():
+        weight = f"{prefix_of(name)}weight"
+        if len(weights.get(weight, ())) != 2:  # noqa: PLR2004 - a matrix
+            problem = f"'{name}' has no matrix '{weight}' in 'weights'"
+            raise wrong("maps", problem, "name submodules of the class LinearMap")
+        if lost := [axis for axis in axes.split() if axis not in names]:
+            problem = f"'{name}' is applied over '{lost[0]}', which no input has"
+            raise wrong("maps", problem, "write the names of the axes, such as 'b t'")
+    if block.maps and not issubclass(block.params, Adaptable):
+        problem = f"LoRA could not be set: {block.params.__qualname__} is not Adaptable"
+        raise wrong("maps", problem, "derive the params from weft.graphs.ir.lora.Adaptable too")
 
 
 def _lengths(sample: Sample) -> list[dict[str, int]]:
@@ -141,8 +164,8 @@ class _Formulas:
                 raise self.wrong("arguments", problem, help_)
         return _Given("argument", made)
 
-    def weights(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse weights that are not shapes by name."""
+    def weights(self, arguments: Mapping[str, Any]) -> Mapping[str, tuple[int, ...]]:
+        """Return the weights; refuse those that are not shapes by name."""
         made = self._formula("weights", arguments)
         if not isinstance(made, Mapping):
             raise self.wrong("weights", f"it returns {made!r:.60}, not a dict", _FORMS["weights"])
@@ -156,6 +179,8 @@ class _Formulas:
                     f"the shape of '{name}' is {shape!r:.60}, not a tuple of positive integers"
                 )
                 raise self.wrong("weights", problem, _FORMS["weights"])
+        shapes: Mapping[str, tuple[int, ...]] = made
+        return shapes
 
     def cost(self, member: str, arguments: Mapping[str, Any], lengths: Mapping[str, int]) -> None:
         """Refuse a cost that is not a whole number of 0 or more."""

@@ -79,7 +79,7 @@ def _total(scope: Scope, of_node: Callable[[BlockNode], int], known: dict[int, i
 def _flops_of(part: Part, lengths: Mapping[str, int]) -> int:
     """Return the FLOPs of a block without its slots; 0 if a mistake leaves an axis unknown."""
     try:
-        return part.block.flops(part.arguments, sizes_in(part, lengths))
+        return part.flops(sizes_in(part, lengths))
     except (KeyError, ValueError):
         return 0
 

@@ -77,7 +77,7 @@ def part_flops(part: Filling, sizes: Mapping[str, int]) -> int:
     if isinstance(part, TemplatePart):
         return 0
     inside = sum(part_flops(inner, sizes) for inner in part.fill.values())
-    return part.block.flops(part.arguments, sizes_in(part, sizes)) + inside
+    return part.flops(sizes_in(part, sizes)) + inside
 
 
 def sizes_in(part: Part, sizes: Mapping[str, int]) -> dict[str, int]:

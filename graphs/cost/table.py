@@ -114,9 +114,7 @@ def value_bytes(type_: ValueType, sizes: Mapping[str, int], float_bytes: int) ->
 @kept
 def _parameters(part: Part) -> int:
     """Return the parameters of one set of weights, without templates in slots (they have rows)."""
-    return sum(
-        sum(map(prod, inner.block.weights(inner.arguments).values())) for inner in _blocks(part)
-    )
+    return sum(sum(map(prod, inner.own_weights().values())) for inner in _blocks(part))
 
 
 @kept

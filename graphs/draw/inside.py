@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from ...specs.findings import InputError, did_you_mean
 from ..ir.block_type import Inside, Step
@@ -141,13 +142,27 @@ def _declared(part: Part) -> Inside:
             if port not in part.outputs or name not in known - {*part.inputs}:
                 problem = problem or f"its output '{port}' is '{name}', which is unknown"
         if not problem:
-            return made
+            return _with_lora(made, part)
     problem = problem or f"it returns {made!r:.60}, not an Inside"
     raise InputError(
         f"the inside of block '{part.key}' cannot be drawn: {problem}",
         help="write inside=lambda part: Inside(steps=(Step(name='z', reads=('x',)),), "
         "outputs={'y': 'z'})",
     )
+
+
+def _with_lora(inside: Inside, part: Part) -> Inside:
+    """Note the low-rank matrices at the linear maps that have some."""
+    if part.lora is None:
+        return inside
+    maps, note = part.lora.chosen(part.block.maps), f"LoRA rank {part.lora.rank}"
+    steps = (
+        replace(step, detail=", ".join(filter(None, (step.detail, note))))
+        if step.name in maps
+        else step
+        for step in inside.steps
+    )
+    return replace(inside, steps=tuple(steps))
 
 
 def _enter(picture: Picture, frame: Frame, end: str, type_: ValueType) -> str:

@@ -128,7 +128,7 @@ def _line(
         if isinstance(part, Part):
             params, shown = _params(part), _shown_params(part)
             shown = f"{shown} frozen".lstrip() if visit.kind == "name" and node.frozen else shown
-            weights = _own_weights(part) if visit.sets else {}
+            weights = part.own_weights() if visit.sets else {}
     elif visit.kind == "index" and visit.body is not None:
         use, inputs, outputs = visit.body.name, visit.body.inputs, visit.body.gives()
         each = visit.body.parameters()
@@ -181,11 +181,6 @@ def _counted_once(line: Line, again: int) -> Line:
 
 
 _NO_WEIGHTS: Mapping[str, tuple[int, ...]] = {}
-
-
-@kept
-def _own_weights(part: Part) -> Mapping[str, tuple[int, ...]]:
-    return dict(part.block.weights(part.arguments))
 
 
 @kept

@@ -447,6 +447,10 @@ class BlockType:
     """Non-padding positions of its output: the `same` as of `ids`, or those `shifted` right."""
     unpads: bool = False
     """Whether its module takes unpadded values, with `batched` and `places` as of `Attention`."""
+    maps: Mapping[str, str] = field(default_factory=dict)
+    """Linear maps of its module, instances of `LinearMap`, to the axis names over which each is
+    applied, such as `{"query": "b t"}`; "" stands for the module itself.  LoRA may be added to
+    them, if the params derive from `Adaptable`."""
     dropout: tuple[str, ...] = ()
     """Params that are probabilities of dropping values in training.  The module keeps each as an
     attribute of the same name: a float, or a dropout layer."""

@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from ...specs.form import Spec
-from .block_type import BlockType, Signature
+from .block_type import BlockType, Division, Signature
 from .execution import PLAIN, Execution
+from .lora import Lora, lora_of, prefix_of
 from .state_tensor import Segments
 from .value_type import ValueType
 
@@ -95,10 +96,38 @@ class Part:
     @kept
     def weights(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every parameter by name, slots included."""
-        own = dict(self.block.weights(self.arguments))
+        weights = {**self.own_weights()}
         for slot, filling in self.fill.items():
-            own |= {f"{slot}.{name}": shape for name, shape in filling.weights().items()}
-        return own
+            weights |= {f"{slot}.{name}": shape for name, shape in filling.weights().items()}
+        return weights
+
+    @property
+    def lora(self) -> Lora | None:
+        """The low-rank matrices that are added to its linear maps."""
+        return lora_of(self.params)
+
+    @kept
+    def own_weights(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of every parameter by name, without its slots."""
+        weights = dict(self.block.weights(self.arguments))
+        return weights | (self.lora.weights(self.block.maps, weights) if self.lora else {})
+
+    def flops(self, sizes: Mapping[str, int]) -> int:
+        """Return the operations of one `forward`, without its slots; see `BlockType.flops`."""
+        work = self.block.flops(self.arguments, sizes)
+        if self.lora is None:
+            return work
+        weights, same = self.block.weights(self.arguments), self.signature.same
+        for name in self.lora.chosen(self.block.maps):
+            axes = self.block.maps[name].split()
+            vectors = prod(sizes[axis if axis in sizes else same[axis]] for axis in axes)
+            work += 2 * vectors * self.lora.rank * sum(weights[f"{prefix_of(name)}weight"])
+        return work
+
+    @property
+    def division(self) -> Division | None:
+        """How processes can divide its work; None if they cannot, as with LoRA."""
+        return None if self.lora else self.block.division(self.arguments)
 
     @kept
     def parameters(self) -> int:

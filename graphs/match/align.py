@@ -173,7 +173,7 @@ class _Walk:
             return
         self.found.pairs.append(Pair(here, at, one, other))
         self.arguments(one, other, there)
-        mine, theirs = (set(p.block.weights(p.arguments)) for p in (one, other))
+        mine, theirs = (set(p.own_weights()) for p in (one, other))
         for name in sorted(mine):
             path = f"{_dotted(here)}.{name}"
             if name in theirs:

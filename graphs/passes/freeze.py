@@ -36,7 +36,7 @@ def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = (
             raise InputError(
                 f"the pattern '{pattern}' names no frozen weight",
                 place=f"/train/{number}",
-                help=did_you_mean(pattern, frozen) or "write a pattern such as '*.lora_a'",
+                help=did_you_mean(pattern, frozen) or "write a pattern such as '*.lora.*'",
             )
         frozen.difference_update(*(tied.get(name, (name,)) for name in kept))
     return frozen

@@ -29,8 +29,4 @@ def head_of(graph: Graph, output: str) -> str | None:
 
 def is_plain_map(node: Node) -> bool:
     """Return whether a node is a product with a weight and nothing else: no LoRA adds to it."""
-    return (
-        isinstance(node, BlockNode)
-        and node.part.block.is_linear_map
-        and "lora_rank" not in node.part.arguments
-    )
+    return isinstance(node, BlockNode) and node.part.block.is_linear_map and node.part.lora is None

@@ -93,7 +93,7 @@ def divided_blocks(graph: Graph, processes: int) -> Divided:
     found = Divided()
     tied = {path for group in graph.ties for path in group}
     for path, _, part in owned_parts(graph.root):
-        division = part.block.division(part.arguments)
+        division = part.division
         if division is None or not all(map(_any_heads, part.fill.values())):
             continue
         uneven = [f"{n} {name}" for name, n in division.parts.items() if n % processes]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...blocks.params import without_lora
 from ...blocks.registry import registry
 from ...graphs.checker.check import check
 from ...graphs.ir.canonical import canonical, fingerprint
+from ...graphs.ir.lora import A, B, prefix_of
 from ...graphs.ir.traverse import owned_parts
 from ...specs.findings import InputError
 from ...specs.load import loaded
@@ -28,18 +28,14 @@ if TYPE_CHECKING:
     from ...graphs.ir.graph import Graph
     from .checkpoint import Checkpoint
 
-_A, _B = "lora_a", "lora_b"
-
 
 def lora_factors(graph: Graph) -> dict[str, float]:
     """Return the factor alpha / rank of each linear map with LoRA, by the prefix of its paths."""
     return {
-        f"{path}.{name.removesuffix(_A)}": part.arguments["lora_alpha"]
-        / part.arguments["lora_rank"]
+        f"{path}.{prefix_of(name)}": part.lora.factor
         for path, _, part in owned_parts(graph.root)
-        if part.arguments.get("lora_rank")
-        for name in part.block.weights(part.arguments)
-        if name.rpartition(".")[2] == _A
+        if part.lora is not None
+        for name in part.lora.chosen(part.block.maps)
     }
 
 
@@ -58,13 +54,13 @@ def merged(weights: Mapping[str, Tensor], graph: Graph) -> dict[str, Tensor]:
     found = dict(weights)
     for prefix, factor in factors.items():
         path = f"{prefix}weight"
-        wrong = sorted(tied & {path, f"{prefix}{_A}", f"{prefix}{_B}"})
+        wrong = sorted(tied & {path, f"{prefix}{A}", f"{prefix}{B}"})
         if wrong:
             raise InputError(
                 f"'{wrong[0]}' is tied to another weight, so LoRA cannot be merged into it",
                 help="remove the tie or the LoRA of this block",
             )
-        a, b = found.pop(f"{prefix}{_A}"), found.pop(f"{prefix}{_B}")
+        a, b = found.pop(f"{prefix}{A}"), found.pop(f"{prefix}{B}")
         weight = found[path]
         # In float64, so that the sum is rounded once.
         total = weight.double() + factor * (b.double() @ a.double())
@@ -74,7 +70,7 @@ def merged(weights: Mapping[str, Tensor], graph: Graph) -> dict[str, Tensor]:
 
 def graph_without_lora(graph: Graph) -> Graph:
     """Return the graph of the model that was adapted."""
-    keys = {p.block.key for _, _, p in owned_parts(graph.root) if p.arguments.get("lora_rank")}
+    keys = {part.block.key for _, _, part in owned_parts(graph.root) if part.lora is not None}
     spec = loaded(_without(canonical(graph), keys))
     return check(
         spec.form, registry(graph.blocks), spec.overrides, source=graph.source, checked=True
@@ -106,5 +102,5 @@ def _without(value: Any, keys: set[str]) -> Any:
         return value
     found = {key: _without(each, keys) for key, each in value.items()}
     if found.get("use") in keys and "params" in found:
-        found["params"] = without_lora(found["params"])
+        found["params"] = {k: v for k, v in found["params"].items() if k != "lora"}
     return found

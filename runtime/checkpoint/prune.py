@@ -154,7 +154,7 @@ def _place(known: Mapping[str, Place], path: str, removed: set[int], source: str
     if not left.kept:
         help_ = "keep one head, or adapt the checkpoint to a spec without this attention"
         raise InputError(f"no head of '{path}' would remain", place=source, help=help_)
-    if arguments.get("lora_rank"):
+    if place.part.lora is not None:
         help_ = "merge it into the weights first, with 'weft merge'"
         raise InputError(f"'{path}' has LoRA", place=source, help=help_)
     for slot, filling in place.part.fill.items():

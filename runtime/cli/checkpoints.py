@@ -132,7 +132,7 @@ def merge(
         raise InputError(
             "the model has no LoRA to merge",
             place=str(opened.folder),
-            help="merge a checkpoint of a spec that sets 'lora_rank'",
+            help="merge a checkpoint of a spec that 'weft lora' wrote",
         )
     made = merged_checkpoint(opened)
     contents = Contents(

@@ -21,7 +21,7 @@ COMMANDS = {
     "specs.checking": ("check",),
     "specs.showing": ("show",),
     "specs.specs": ("expand", "draw", "list", "blocks", "prove"),
-    "specs.language": ("diff", "swap", "schema"),
+    "specs.language": ("diff", "swap", "lora", "schema"),
     "cost": ("cost",),
     "training": ("demo", "prepare", "train"),
     "predicting": ("predict",),

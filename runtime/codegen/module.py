@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ...blocks.registry import module_path
+from ...blocks.registry import full_path, module_path
 from ...graphs.ir.execution import PLAIN
 from ...graphs.ir.graph import (
     BlockNode,
@@ -38,6 +38,7 @@ from .constants import constants
 from .decode import Times, decoding_texts
 from .execution import (
     NO_MARKS,
+    WITH_LORA,
     Marks,
     below,
     constructor_lines,
@@ -381,7 +382,7 @@ def _construct(
         return f"{inner[path]}()"
     imported = writer.imported(module_path(part.block))
     local = marked_class(writer, imported, marks.get(path))
-    arguments = [f"{name}={value!r}" for name, value in part.arguments.items()]
+    arguments, end = [f"{name}={value!r}" for name, value in part.arguments.items()], ")"
     if len(part.signature.slots) > 1:
         ports = {slot: passed for slot in part.fill if (passed := part.slot_ports(slot))}
         stepping = tuple(slot for slot, one in part.fill.items() if one.steps)
@@ -392,13 +393,19 @@ def _construct(
         + _construct(writer, filling, f"{path}.{slot}", inner, marks, indent + 4, f"{slot}=")
         for slot, filling in part.fill.items()
     ]
-    one_line = f"{local}({', '.join([*arguments, *flat])})"
+    if part.lora is not None:
+        maps = part.lora.chosen(part.block.maps)
+        added = f"{', '.join(map(repr, maps))}, rank={part.lora.rank}, alpha={part.lora.alpha}"
+        writer.helper(full_path(WITH_LORA))
+        local = f"{writer.imported(full_path(WITH_LORA))}({local}"
+        end = f"), {added})"
+    one_line = f"{local}({', '.join([*arguments, *flat])}{end}"
     if indent + len(before) + len(one_line) <= WIDTH and "\n" not in one_line:
         return one_line
     pad = " " * (indent + 4)
     head = f"\n{pad}{', '.join(arguments)}," if arguments else ""
     rest = "".join(f"\n{pad}{text}," for text in flat)
-    return f"{local}({head}{rest}\n{' ' * indent})"
+    return f"{local}({head}{rest}\n{' ' * indent}{end}"
 
 
 def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool) -> str:

@@ -75,7 +75,7 @@ def _culprit(error: BaseException, blocks: Mapping[str, BlockType]) -> str | Non
 
 def _compare_weights(part: Part, module: nn.Module) -> None:
     """Refuse parameters other than the declared ones."""
-    declared = {name: tuple(shape) for name, shape in part.block.weights(part.arguments).items()}
+    declared = {name: tuple(shape) for name, shape in part.own_weights().items()}
     slots = tuple(f"{slot}." for slot in part.fill)
     found = {
         name: tuple(weight.shape)

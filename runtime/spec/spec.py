@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from ...specs.load import LoadedSpec
 from ...specs.load import load as load_file
 from .check import analysed, graph_of, listed
 from .display import findings_html, note_html
+from .lora import lora
 from .swap import swap
 
 
@@ -23,7 +24,7 @@ class Spec(LoadedSpec):
     """A loaded spec with its overrides; notebooks show its picture, or its errors."""
 
     written: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The variant as file contents, if `swap` made it; otherwise empty."""
+    """The variant as file contents, if `swap` or `lora` made it; otherwise empty."""
 
     @property
     def name(self) -> str:
@@ -86,6 +87,29 @@ class Spec(LoadedSpec):
         made = swap(self, select, use, params)
         loaded = made.spec
         return _spec(loaded, loaded.blocks, made.child)
+
+    def lora(
+        self, select: str, /, *, rank: int, alpha: float = 16.0, maps: Collection[str] = ()
+    ) -> Spec:
+        """Return a variant with low-rank matrices in linear maps; this spec does not change.
+
+        Args:
+            select: blocks with linear maps: a path with `*` and `**`, and `[key=value]`.
+            rank: rank of the matrices.
+            alpha: scale; their product is multiplied by alpha / rank.
+            maps: linear maps of these blocks; all by default.
+
+        Raises:
+            SpecError: the selection matches nothing, or a block has no such linear maps.
+
+        Source: Hu et al. 2022, section 4.1.
+
+        >>> spec = load("gpt2").lora("**[use=attention@1]", rank=8, maps=["query", "value"])
+        >>> spec.graph().parameters() - load("gpt2").graph().parameters()
+        294912
+        """
+        variant = lora(self, select, rank, alpha, maps)
+        return _spec(variant.spec, variant.spec.blocks, variant.child)
 
 
 def load(name: str | Path, /, *, blocks: Iterable[BlockType] = (), **params: Any) -> Spec:

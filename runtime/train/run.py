@@ -133,7 +133,7 @@ class Run(Settings):
     """Parts whose weights do not train, as selections such as `model.encoder.*`."""
     train: tuple[str, ...] = ()
     """Weights inside parts of `freeze` that train nevertheless, as patterns of their paths, such as
-    `*.lora_?`."""
+    `*.lora.*`."""
     evaluate: Evaluation = Evaluation()
     predict: AnyPredictor | None = None
     """How the trained model answers, such as `{"type": "beam", "beam": 4}`; metrics of predictions

@@ -29,7 +29,7 @@ def test_an_exported_adapter_computes_the_same(
     name: str, hf: Any, peft: Any, tmp_path: Path
 ) -> None:
     """With fused and transposed tensors, rotary pairs, and scales other than one."""
-    made = checkpoint(adapted(name, **{"params.lora_maps": "all"}))
+    made = checkpoint(adapted(name))
     export_huggingface(without(made), tmp_path / "base", table=name)
 
     export_peft(made, tmp_path / "lora", table=name, base=str(tmp_path / "base"))

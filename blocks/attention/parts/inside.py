@@ -145,9 +145,7 @@ def _in_heads(name: str, reads: tuple[str, ...], title: str, family: str, detail
 
 
 def _bias(arguments: Mapping[str, Any], name: str) -> str:
-    """Return notes on a projection: without a bias, with low-rank matrices."""
+    """Return a note on a projection without a bias."""
     biases = arguments["bias"]
     has = biases if isinstance(biases, bool) else name in biases
-    maps = ("query", "value") if arguments.get("lora_maps") == "query_value" else (name,)
-    lora = arguments.get("lora_rank") if name in maps else 0
-    return ("" if has else ", no bias") + (f", LoRA rank {lora}" if lora else "")
+    return "" if has else ", no bias"

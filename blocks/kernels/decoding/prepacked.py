@@ -159,7 +159,7 @@ def exchange_linear(model: nn.Module, make: Callable[[nn.Linear], InferenceLinea
 def is_plain(module: nn.Module) -> bool:
     """Return whether a module is a linear map and nothing else."""
     plain = type(module).forward in (nn.Linear.forward, LinearMap.forward)
-    return isinstance(module, nn.Linear) and plain and getattr(module, "lora_a", None) is None
+    return isinstance(module, nn.Linear) and plain and getattr(module, "lora", None) is None
 
 
 @functools.cache

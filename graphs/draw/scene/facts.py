@@ -98,7 +98,9 @@ def _params(part: Part) -> Mapping[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    return value if isinstance(value, bool | int | str | None) else number(value)
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_shown(inner)}" for name, inner in value.items())
+    return number(value) if isinstance(value, float) else value
 
 
 class _Texts:

@@ -1,4 +1,4 @@
-"""The commands `weft diff`, `swap` and `schema`; torch only where runs are involved."""
+"""The commands `weft diff`, `swap`, `lora` and `schema`; torch only where runs are involved."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from ....specs.layout import laid_out
 from ....specs.load import FOLDERS, load
 from ....specs.reader import find
 from ...spec.check import graph_of
+from ...spec.lora import lora as with_lora
 from ...spec.swap import Swap
 from ...spec.swap import swap as swap_blocks
 from ..common import terminal
@@ -139,6 +140,53 @@ def swap(
     count = len(made.changes)
     print(f"wrote {out}: {extends} with {use} in {count} place{'s' * (count != 1)}")
     print(_swapped(made, weights))
+
+
+@command(
+    SPECS, "weft lora gpt2 '**[use=attention@1]' --rank 8 --maps query,value -o gpt2-lora.json"
+)
+def lora(
+    spec: SpecName,
+    select: Annotated[
+        str,
+        argument("SELECT", "Blocks with linear maps: a path with * and **, and [key=value]."),
+    ],
+    *,
+    rank: Annotated[int, Field(ge=1), option("--rank", "Rank of the matrices.")],
+    out: Annotated[str, out_option("Spec file to write.")],
+    alpha: Annotated[
+        float,
+        Field(gt=0),
+        option("--alpha", "Scale: the product of the matrices is multiplied by alpha / rank."),
+    ] = 16.0,
+    maps: Annotated[
+        str | None,
+        option("--maps", "Linear maps of these blocks, such as query,value. [default: all]"),
+    ] = None,
+    name: Annotated[
+        str | None,
+        option("--name", "Name of the variant. [default: the file name without its suffix]"),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Write a variant with low-rank matrices in linear maps, to train them alone (LoRA).
+
+    Raises:
+        InputError: a spec at the output path cannot extend the original spec.
+        SpecError: the variant is invalid; nothing is written.
+    """
+    path = Path(out)
+    extends = _extends(spec, path)
+    names, chosen = (extends, name or path.stem), maps.split(",") if maps is not None else []
+    variant = with_lora(load(spec), select, rank, alpha, chosen, names=names, source=out)
+    write_beside(path, laid_out(json.dumps(variant.child, ensure_ascii=False)).encode(), "spec")
+    count = len(variant.matrices) // 2
+    if json_:
+        print(json.dumps({"spec": variant.child, "maps": count, "parameters": variant.added}))
+        return
+    print(f"wrote {out}: {extends} with LoRA of {count} linear map{'s' * (count != 1)}")
+    print(f"{variant.added:,} of {variant.graph.parameters():,} parameters are LoRA")
+    print('to train them alone, a run sets "freeze": ["model"], "train": ["*.lora.*"]')
 
 
 def _extends(spec: str, out: Path) -> str:

@@ -70,10 +70,10 @@ BOTH = {
 }
 
 VARIANTS: dict[str, BlockType] = {
-    "attention, LoRA": replace(ATTENTION, example={"heads": 2, "lora_rank": 3, "lora_alpha": 1.0}),
-    "attention, LoRA of all": attention(
-        SELF, causal=True, lora_rank=2, lora_alpha=0.5, lora_maps="all"
+    "attention, LoRA": replace(
+        ATTENTION, example={"heads": 2, "lora": {"rank": 3, "maps": ["query", "value"]}}
     ),
+    "attention, LoRA of all": attention(SELF, causal=True, lora={"rank": 2, "alpha": 0.5}),
     "attention, itself": attention(MASKED),
     "attention, free widths": attention(SELF, heads=3, d_k=5, d_v=2, causal=True, bias=False),
     "attention, causal and masked": attention(MASKED, causal=True),

@@ -15,8 +15,8 @@ VARIANTS: dict[str, BlockType] = {
         FEED_FORWARD, example={"d_ff": 16, "activation": "gelu_tanh"}
     ),
     "feed_forward, silu": replace(FEED_FORWARD, example={"d_ff": 16, "activation": "silu"}),
-    "feed_forward, LoRA": replace(FEED_FORWARD, example={"d_ff": 16, "lora_rank": 2}),
-    "gated, LoRA": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "lora_rank": 2}),
+    "feed_forward, LoRA": replace(FEED_FORWARD, example={"d_ff": 16, "lora": {"rank": 2}}),
+    "gated, LoRA": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "lora": {"rank": 2}}),
     "gated, gelu": replace(
         GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
     ),

@@ -128,22 +128,21 @@ def test_a_param_of_a_block_choice_is_reported_where_it_is_written(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """A param of the spec chooses the block."""
-    params = {"heads": 8, "lora_alpha": 3.0}
+    params = {"heads": 8, "chunk": 32}
     spec = edit(
         {
-            "/params/kind": {"use": "attention@1", "params": params},
+            "/params/kind": {"use": "linear_attention@1", "params": params},
             f"{SELF}/fill/f": {"use": "=kind"},
         }
     )
 
-    assert [(f.code, f.at) for f in findings_of(spec)] == [
-        ("P08", "/params/kind/params/lora_alpha")
-    ]
+    assert [(f.code, f.at) for f in findings_of(spec)] == [("P08", "/params/kind/params/chunk")]
 
 
 def test_other_mistakes_of_the_block_are_reported_too(edit: Edit, findings_of: FindingsOf) -> None:
     """A wrong wire does not hide a param without effect, and the other way round."""
-    spec = edit({f"{SELF}/fill/f/params/lora_alpha": 3.0, f"{SELF}/in/mask": "x"})
+    linear = {"use": "linear_attention@1", "params": {"heads": 8, "chunk": 32}}
+    spec = edit({f"{SELF}/fill/f": linear, f"{SELF}/in/mask": "x"})
 
     assert {f.code for f in findings_of(spec)} >= {"P08", "T02"}
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from weft.graphs.diff.diff import diff
 from weft.graphs.ir.canonical import fingerprint
 from weft.graphs.ir.graph import Graph
+from weft.graphs.ir.lora import A, B
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.merge import graph_without_lora, lora_factors, merged
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
@@ -21,10 +22,12 @@ from weft.specs.findings import InputError
 from weft.specs.load import loaded
 
 
-def spec_of(rank: int, **params: Any) -> dict[str, Any]:
+def spec_of(rank: int, maps: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a spec of two layers and a head, in which every linear map may have LoRA."""
-    lora = {"lora_rank": "=rank", **({"lora_alpha": 8} if rank else {})} if rank else {}
-    heads = {"heads": 2, "causal": True, **lora, **params}
+    lora = {"lora": {"rank": "=rank", "alpha": 8}} if rank else {}
+    heads = {"heads": 2, "causal": True, **lora}
+    if maps and rank:
+        heads["lora"] = {**lora["lora"], "maps": list(maps)}
     return {
         "format": 1,
         "name": "adapted",
@@ -75,20 +78,20 @@ def computed(graph: Graph, weights: dict[str, Tensor], x: Tensor) -> Tensor:
     return y
 
 
-@pytest.mark.parametrize("maps", ["query_value", "all"])
-def test_the_merged_model_computes_the_same(maps: str) -> None:
+@pytest.mark.parametrize("maps", [("query", "value"), ()], ids=["two maps", "all maps"])
+def test_the_merged_model_computes_the_same(maps: tuple[str, ...]) -> None:
     """W + alpha / rank * B A, in every adapted map, and nowhere else."""
-    graph = graph_of(loaded(spec_of(2, lora_maps=maps)))
+    graph = graph_of(loaded(spec_of(2, maps)))
     model, x = drawn(graph), torch.randn(2, 5, 8)
     weights = dict(model.state_dict())
 
     made = merged(weights, graph)
 
-    assert len(lora_factors(graph)) == 2 * ((2 if maps == "query_value" else 4) + 3) + 1
+    assert len(lora_factors(graph)) == 2 * ((len(maps) or 4) + 3) + 1
     torch.testing.assert_close(
         computed(graph_without_lora(graph), made, x), model(x=x)["y"], rtol=1e-4, atol=1e-4
     )
-    head = weights["head.weight"] + 4 * weights["head.lora_b"] @ weights["head.lora_a"]
+    head = weights["head.weight"] + 4 * weights[f"head.{B}"] @ weights[f"head.{A}"]
     torch.testing.assert_close(made["head.weight"], head)
 
 

@@ -41,7 +41,7 @@ WEIGHTS = "weights.safetensors"
 _GENERATED = "weft_generated"
 _STEPPING = (("blocks.kernels.decode_state", "Capacity"), ("runtime.decode.stepper", "reorder"))
 """Definitions that callers of `begin` and `step` use."""
-_ROOT = __name__.partition(".runtime")[0]
+_ROOT = __name__.partition(".extensions")[0]
 _REPLACEMENTS = {
     Symbol(f"{_ROOT}.{module}", name): Symbol(torch_kernels.__name__, name)
     for module, names in torch_kernels.REPLACED.items()

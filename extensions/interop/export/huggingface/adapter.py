@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .....graphs.ir.lora import A, B
 from .....runtime.checkpoint.checkpoint import Checkpoint
 from .....runtime.checkpoint.merge import graph_without_lora, lora_factors, merged
 from .....runtime.checkpoint.saving import write_tensors
@@ -119,10 +120,10 @@ def export_peft(
         raise InputError(
             "the model has no LoRA",
             place=str(checkpoint.folder),
-            help="train with lora_rank, or export the whole model with --to huggingface",
+            help="train a spec of weft lora, or export the whole model with --to huggingface",
         )
     whole = merged(checkpoint.weights, checkpoint.graph)  # refuses LoRA of tied weights
-    low = tuple(f"{prefix}lora_{one}" for prefix in factors for one in "ab")
+    low = tuple(f"{prefix}{name}" for prefix in factors for name in (A, B))
     kept = {path: one for path, one in checkpoint.weights.items() if path not in low}
     graph = graph_without_lora(checkpoint.graph)
     plain = replace(checkpoint, graph=graph, weights=kept)
@@ -218,7 +219,7 @@ def _pairs(
             view.copy_(numbers.reshape(view.shape))
             places.append(at.long())
         prefix = path.removesuffix("weight")
-        a, b = (checkpoint.weights[f"{prefix}lora_{one}"].float() for one in "ab")
+        a, b = (checkpoint.weights[f"{prefix}{name}"].float() for name in (A, B))
         one = _placed(path, a, b, (places[0], places[1]), factor / times)
         name = module.removesuffix(".weight")
         found[name] = _joined(path, found[name], one) if name in found else one

@@ -210,7 +210,7 @@ def test_a_word_of_an_expression_is_completed_alone() -> None:
 def test_patches_are_completed_from_the_parent() -> None:
     """A selection reads the parent's nodes, and `set` the params of what it selects."""
     keys = _items('"params.kv_heads": 2', '"|"', CHILD)
-    assert "params.lora_rank" in keys
+    assert "params.lora" in keys
     assert "params.d_ff" not in keys
     assert "encoder.*.self_attention/f" in _items("**/f[use=attention@1]", "|", CHILD)
     assert "transformer-base" in _items('"transformer-base"', '"|"', CHILD)

@@ -28,10 +28,10 @@ SMALL: dict[str, dict[str, int]] = {
 }
 
 
-def adapted(name: str, **more: Any) -> Graph:
+def adapted(name: str, *maps: str) -> Graph:
     """Return a small shipped spec with LoRA of rank 3 in its attention."""
-    params = {"params.lora_rank": 3, "params.lora_alpha": 6.0} | more
-    patch = [{"select": "**[use=attention@1]", "set": params}]
+    lora = {"rank": 3, "alpha": 6.0} | ({"maps": maps} if maps else {})
+    patch = [{"select": "**[use=attention@1]", "set": {"params.lora": lora}}]
     known = load(name).form.params
     sizes = {key: value for key, value in SMALL[name].items() if key in known}
     return graph_of(load_child(load(name, sizes), {"name": "mine", "patch": patch}, "mine.json"))
@@ -49,7 +49,7 @@ def checkpoint(graph: Graph) -> Checkpoint:
 
 def without(made: Checkpoint) -> Checkpoint:
     """Return the base model of a checkpoint with LoRA."""
-    kept = {path: one for path, one in made.weights.items() if ".lora_" not in path}
+    kept = {path: one for path, one in made.weights.items() if ".lora." not in path}
     graph = graph_without_lora(made.graph)
     return Checkpoint(
         folder=made.folder, graph=graph, weights=kept, run={}, state=made.state, tokenizers={}
@@ -58,7 +58,7 @@ def without(made: Checkpoint) -> Checkpoint:
 
 def test_the_matrices_of_fused_maps_are_joined(tmp_path: Path) -> None:
     """GPT-2 has queries, keys and values in one tensor [inputs, outputs]."""
-    made = checkpoint(adapted("gpt2"))
+    made = checkpoint(adapted("gpt2", "query", "value"))
 
     found = export_peft(made, tmp_path / "out", table="gpt2")
 
@@ -66,11 +66,12 @@ def test_the_matrices_of_fused_maps_are_joined(tmp_path: Path) -> None:
     assert found.difference < 1e-6
     tensors = load_file(tmp_path / "out" / "adapter_model.safetensors")
     name = "base_model.model.transformer.h.1.attn.c_attn.lora_"
-    prefix = next(p for p in made.weights if p.endswith("query.lora_a") and ".1." in p)
-    prefix = prefix.removesuffix("query.lora_a")
+    prefix = next(p for p in made.weights if p.endswith("query.lora.a.weight") and ".1." in p)
+    prefix = prefix.removesuffix("query.lora.a.weight")
     a_q, b_q, a_v, b_v = (
-        made.weights[f"{prefix}{one}"]
-        for one in ("query.lora_a", "query.lora_b", "value.lora_a", "value.lora_b")
+        made.weights[f"{prefix}{name}.lora.{matrix}.weight"]
+        for name in ("query", "value")
+        for matrix in "ab"
     )
     zero = torch.zeros(16, 3)
     expected = torch.cat([torch.cat([b_q, zero], 1), zero.repeat(1, 2), torch.cat([zero, b_v], 1)])
@@ -87,7 +88,7 @@ def test_importing_the_base_with_the_adapter_merges_it(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rows of rotary pairs are reordered, too; the base is compared."""
-    made = checkpoint(adapted(name, **{"params.lora_maps": "all"}))
+    made = checkpoint(adapted(name))
     export_huggingface(without(made), tmp_path / "base", table=name)
     contents = Contents(graph=made.graph, weights=made.weights, state=made.state)
     folder = save(tmp_path / "ours", contents)
