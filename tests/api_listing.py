@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 def listing() -> list[str]:
     """Return names, signatures, fields and members of everything that `weft` exports."""
-    return [line for name in weft.__all__ for line in _lines(name, getattr(weft, name))]
+    return [line for name in vars(weft)["__all__"] for line in _lines(name, getattr(weft, name))]
 
 
 def _lines(name: str, found: object) -> Iterator[str]:

@@ -19,6 +19,6 @@ def test_the_example_runs() -> None:
 
 def test_the_page_names_everything_public() -> None:
     """A new name needs a line there."""
-    missing = [name for name in weft.__all__ if not re.search(rf"[`.]{name}[`(]", PAGE)]
+    missing = [name for name in vars(weft)["__all__"] if not re.search(rf"[`.]{name}[`(]", PAGE)]
 
     assert missing == []

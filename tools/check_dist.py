@@ -155,7 +155,7 @@ def check_contents(wheel: Path, source: Path) -> None:
         path.parent for folder in FOLDERS for path in (ROOT / folder).rglob("__init__.py")
     }
     page = ROOT / "docs" / "errors.md"  # which `weft check --explain` prints
-    found = {ROOT / "py.typed", page} | {
+    found = {ROOT / "__init__.pyi", ROOT / "py.typed", page} | {
         path for folder in packages for path in folder.glob("*.py")
     }
     for folder in FOLDERS:

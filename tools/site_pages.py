@@ -161,7 +161,7 @@ def _output(output: dict[str, Any]) -> Iterator[str]:
 def _names() -> str:
     """Return the reference of the public names, from their docstrings."""
     parts = ["# Public names", "[The Python API](../api.md) introduces them."]
-    for name in sorted(weft.__all__, key=str.lower):
+    for name in sorted(vars(weft)["__all__"], key=str.lower):
         value = getattr(weft, name)
         if hasattr(value, "__qualname__"):
             parts.append(f"::: {value.__module__}.{value.__qualname__}")

@@ -111,6 +111,9 @@ def compile_model(
     return CompileReport("layers", reason, program.all_templates, len(layers), before)
 
 
+compile = compile_model  # noqa: A001 - its public name is `weft.compile`
+
+
 def ready_compiler() -> None:
     """Set the torch options that all compilations here need, in this process."""
     # Two axes of equal size by chance must not become one symbolic size.

@@ -90,6 +90,9 @@ def open_folder(  # noqa: PLR0913 - all by name but one
     )
 
 
+open = open_folder  # noqa: A001 - its public name is `weft.open`
+
+
 def open_model(  # noqa: PLR0913 - all by name but one
     folder: Path | str,
     *,
