@@ -6,8 +6,7 @@ import re
 
 from .reader import read_json
 from .text.edits import TextEdit, smallest_edit
-from .text.scan import STRING
-from .tree import Value, tree
+from .text.tree import STRING, Value, tree
 
 WIDEST = 120
 """Maximum number of characters of a line with an object or a list on it."""

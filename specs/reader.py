@@ -29,7 +29,7 @@ from .findings import (
 )
 from .form import Kind, Spec, kind_of
 from .text.places import Source, line_and_column
-from .text.scan import DEEPEST, without_comments
+from .text.tree import DEEPEST, without_comments
 from .upgrade import SPECS, Upgrader, upgrade_format
 from .wording import form_findings, own_errors
 

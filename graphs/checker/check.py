@@ -21,6 +21,7 @@ from ...specs.findings import (
 from ...specs.form import Spec, in_order
 from ...specs.held import inlined
 from ...specs.recovery.lost import NOTHING, Lost
+from ...specs.references import references
 from ...specs.text.edits import removing, replacing
 from ..ir.block_type import Registry
 from ..ir.graph import Graph, Node, RepeatNode, Scope
@@ -37,7 +38,7 @@ from .params import (
     within_limits,
 )
 from .records import MISSING, Checker, Context, Doubts, Findings, Memo, TooManyFindingsError, Values
-from .reserved_names import check_names, names_read
+from .reserved_names import check_names
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
 from .weights import check_ties, resolved_rules, ties_fit, united, written_out
 from .wiring import Given
@@ -227,9 +228,11 @@ def _check_unused(checker: Checker) -> None:
         for name, value in spec.params.items():
             if isinstance(value, dict) and name not in values.read:
                 check_choice(checker, name)
-    read = values.read | names_read(spec)
-    for name in spec.params:
-        if name not in read and not values.unclear:
+    unread = [name for name in spec.params if name not in values.read and not values.unclear]
+    texts = references(spec.model_dump(by_alias=True)) if unread else ()
+    read = {text.name for text in texts if text.kind == "param" and not text.in_key}
+    for name in unread:
+        if name not in read:
             findings.report(
                 code="W08",
                 at=pointer("params", name),

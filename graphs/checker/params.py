@@ -13,12 +13,13 @@ from ...specs.expressions import ExpressionError, evaluate, is_expression, names
 from ...specs.findings import did_you_mean, pointer
 from ...specs.form import BUDGETS, AnyNode, RepeatNode, ShareNode, Spec, Use
 from ...specs.held import in_place_of
+from ...specs.references import words_read
 from ...specs.text.copies import number_of_copies, selected_copies
 from ..cost.budgets import Measure, measured_flops, measured_state
 from ..cost.decode_state import blocks_without_formula
 from ..ir.graph import Graph
 from ..order import cycles, ordered, reached, unread
-from .records import MISSING, Context, Doubts, Findings, Values, _names_inside
+from .records import MISSING, Context, Doubts, Findings, Values
 from .weights import least_size
 
 
@@ -58,7 +59,7 @@ _READERS_SHOWN = 8
 def _order(written: Mapping[str, Any], findings: Findings) -> list[str]:
     """Return the params in an order in which each follows the params that it reads."""
     reads = {
-        name: [other for other in _names_inside(value) if other in written]
+        name: [other for other in words_read(value) if other in written]
         for name, value in written.items()
     }
     for cycle in cycles(reads):

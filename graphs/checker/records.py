@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from ...specs.findings import (
 from ...specs.form import Spec, own_part
 from ...specs.load import LoadedSpec
 from ...specs.recovery.lost import NOTHING, Lost
+from ...specs.references import words_read
 from ..ir.block_type import Registry
 from ..ir.graph import Graph, Scope
 from ..ir.stand_ins import MOST_VARIANTS, StandIn
@@ -184,7 +185,7 @@ class Values:
             name = waiting.pop()
             if name in self.written and name not in seen:
                 seen.add(name)
-                waiting += _names_inside(self.written[name])
+                waiting += words_read(self.written[name])
         return seen & self.overridden
 
     def with_(self, more: Mapping[str, Any]) -> Values:
@@ -228,17 +229,6 @@ def holds_missing(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return any(map(holds_missing, value))
     return value is MISSING
-
-
-def _names_inside(value: Any) -> Iterator[str]:
-    """Yield the names that the expressions inside a JSON value read."""
-    if isinstance(value, dict):
-        value = [*own_part(value).values()]
-    if isinstance(value, list | tuple):
-        for inner in value:
-            yield from _names_inside(inner)
-    elif is_expression(value):
-        yield from words_in(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reserved names: words that a spec may not use as names, and the names that its text reads.
+"""Reserved names: words that a spec may not use as names.
 
 Names of nodes become attributes of modules, and names of ports become arguments of generated
 functions, so neither may be a word that is already in use there.
@@ -7,13 +7,9 @@ functions, so neither may be a word that is already in use there.
 from __future__ import annotations
 
 import keyword
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
 
-from ...specs.expressions import is_expression, words_in
 from ...specs.findings import pointer
-from ...specs.form import BUDGETS, AnyNode, RepeatNode, Spec, Use, UseNode, own_part
+from ...specs.form import BUDGETS, Spec
 from .records import Findings
 
 MODULE_WORDS = frozenset(
@@ -72,45 +68,3 @@ def _refuse(findings: Findings, what: str, name: str, at: str) -> None:
         problem=f"{what} '{name}' has a reserved name",
         help=f"give it another name, such as '{name}_{what}'",
     )
-
-
-def names_read(spec: Spec) -> frozenset[str]:
-    """Return every name that an expression or a type in a spec reads, valid or not."""
-    texts = [*spec.require, *_expressions(spec.losses)]
-    types = [*spec.inputs.values(), *spec.output_types.values()]
-    texts += _expressions(spec.params)
-    texts += _expressions(spec.segments.memory if spec.segments else None)
-    for template in spec.blocks.values():
-        types += template.inputs.values()
-        texts += _of_nodes(template.nodes)
-    texts += _of_nodes(spec.nodes)
-    # The kind at the start of a type is not a name.
-    texts += [re.sub(r"^\s*[a-z]+", "", text) for text in types]
-    return frozenset().union(*map(words_in, texts))
-
-
-def _of_nodes(nodes: Mapping[str, AnyNode]) -> Iterator[str]:
-    for node in nodes.values():
-        if isinstance(node, RepeatNode):
-            yield from _expressions(node.repeat)
-        elif isinstance(node, UseNode):
-            yield from _of_use(node)
-
-
-def _of_use(use: Use) -> Iterator[str]:
-    yield from _expressions(use.use)
-    yield from _expressions(use.params)
-    for inner in use.fill.values():
-        yield from _of_use(inner)
-
-
-def _expressions(value: Any) -> Iterator[str]:
-    """Yield the expressions inside a JSON value."""
-    if isinstance(value, dict):
-        for inner in own_part(value).values():
-            yield from _expressions(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _expressions(inner)
-    elif is_expression(value):
-        yield value

@@ -7,11 +7,12 @@ repeatedly, as in a decoder that predicts all tokens at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...specs.form import Spec
 from ...specs.reader import parse
+from ...specs.references import templates_used
 from ..checker.check import check
 from ..ir.block_type import Registry
 from ..ir.canonical import canonical
@@ -90,7 +91,7 @@ def subgraph(
     read |= {*outputs.values()}
     kept = {name: type_ for name, type_ in inputs.items() if name in read}
     axes = {axis for type_ in kept.values() for axis in _AXIS.findall(type_)}
-    used = set(_templates(nodes, full.get("blocks", {})))
+    used = templates_used(full, nodes)
     value = {
         "format": full["format"],
         "name": f"{full['name']}-{part}",
@@ -107,16 +108,3 @@ def subgraph(
     }
     source = f"{full['name']}, {part} part"
     return check(parse(Spec, value, source), registry, source=source, checked=True)
-
-
-def _templates(nodes: Mapping[str, Any], blocks: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the templates that nodes use, directly or inside other templates."""
-    todo: list[Any] = list(nodes.values())
-    while todo:
-        record = todo.pop()
-        names = [record.get("use"), record.get("block"), *record.get("instead", {}).values()]
-        todo += record.get("fill", {}).values()
-        for name in names:
-            if name in blocks:
-                yield name
-                todo += blocks[name]["nodes"].values()

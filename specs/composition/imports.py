@@ -8,16 +8,16 @@ used over any axis.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
-from ..expressions import WORD, calls, is_expression, words_in
+from ..expressions import words_in
 from ..findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed
 from ..form import BUDGETS
 from ..origins import Origins
 from ..patches.select import glob
+from ..references import Reference, references, rewritten
 from ..text.edits import Fix
 
 Json = dict[str, Any]
@@ -28,11 +28,8 @@ Reported = list[tuple[str, list[Finding], Any]]
 """Pointer of each entry that cannot be imported, the findings about it, and the entry."""
 
 _KEYS = ("spec", "params", "doc")
-_KEPT = ("inputs", "outputs", "nodes", "tie", "init")
+_SHARED = ("inputs", "outputs", "nodes", "tie", "init")
 """Keys of a spec that a template has too."""
-_KIND = re.compile(r"\s*[a-z]+")
-_TEMPLATES = re.compile(r"(?P<before>^/blocks/|\[(?:use|block)=)(?P<pattern>[^\[\]]*)")
-"""A pattern of names of templates in a selection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,36 +182,33 @@ def _add(
     base: tuple[Json, Origins],
 ) -> None:
     """Write one imported spec into the importing value."""
-    inner, places = base
-    params, templates = inner.get("params", {}), inner.get("blocks", {})
-    own_names = {key: f"{name}__{key}" for key in params}
-    taken = {*full["params"], *own_names.values()}
-    names = _Names(
-        own_names,
-        {key: f"{name}__{key}" for key in templates},
-        _free_axes(inner.get("axes", {}), taken),
-        taken,
-    )
-    place = merged.of(("blocks", name))
-    template: Json = {key: inner[key] for key in _KEPT if key in inner}
+    value, origins = base
+    params = {key: f"{name}__{key}" for key in value.get("params", {})}
+    templates = {key: f"{name}__{key}" for key in value.get("blocks", {})}
+    taken = {*full["params"], *params.values()}
+    names = _Names(params, templates, _free_axes(value.get("axes", {}), taken), taken)
+    inner = _renamed(value, names)
+    file, at = merged.of(("blocks", name))
+    template: Json = {key: inner[key] for key in _SHARED if key in inner}
     doc = entry.get("doc") or inner.get("doc", "")
-    full["blocks"][name] = _template(template | ({"doc": doc} if doc else {}), names)
-    merged.at(("blocks",)).inner[name] = places.copied(())
-    for key, template in templates.items():
-        full["blocks"][names.templates[key]] = _template(template, names)
-        merged.at(("blocks",)).inner[names.templates[key]] = places.copied(("blocks", key))
-    given = entry.get("params", {})
-    for key, written in params.items():
-        new = names.params[key]
-        full["params"][new] = given[key] if key in given else _param(written, names)
-        own = (place[0], place[1] + pointer("params", key))
-        merged.put(("params", new), own if key in given else places.of(("params", key)))
+    full["blocks"][name] = template | ({"doc": doc} if doc else {})
+    merged.at(("blocks",)).inner[name] = origins.copied(())
+    for key, new in templates.items():
+        full["blocks"][new] = inner["blocks"][key]
+        merged.at(("blocks",)).inner[new] = origins.copied(("blocks", key))
+    overrides = entry.get("params", {})
+    for key, new in params.items():
+        full["params"][new] = overrides.get(key, inner["params"][key])
+        origin = origins.of(("params", key))
+        merged.put(
+            ("params", new), (file, at + pointer("params", key)) if key in overrides else origin
+        )
     require = list(full.get("require", ()))
     for index, text in enumerate(inner.get("require", ())):
-        if words_in(text) & BUDGETS.keys():
+        if words_in(value["require"][index]) & BUDGETS.keys():
             continue  # A budget of the imported spec would apply to the complete model here.
-        merged.put(("require", str(len(require))), places.of(("require", str(index))))
-        require.append(_replaced(text, names.params))
+        merged.put(("require", str(len(require))), origins.of(("require", str(index))))
+        require.append(text)
     if require:
         full["require"] = require
 
@@ -230,91 +224,34 @@ def _free_axes(axes: Iterable[str], taken: set[str]) -> dict[str, str]:
     return free
 
 
-def _free_words(words: Collection[str], taken: Collection[str]) -> dict[str, str]:
-    """Return a name for each free word of a type, different from the params in `taken`."""
-    found: dict[str, str] = {}
-    for word in sorted(words):
-        name = word
-        while name in taken:
-            name += "_"
-        found[word] = name
-    return found
+def _renamed(base: Json, names: _Names) -> Json:
+    """Return an imported spec with new names in all its texts."""
+
+    def new(reference: Reference) -> str | None:
+        kind, name = reference.kind, reference.name
+        if kind == "param":
+            return names.params.get(name)
+        if kind == "template":
+            return _pattern(name, names)
+        if kind == "axis":
+            return names.axes[name]
+        if kind == "size":
+            return _free_word(name, names.taken)
+        return None
+
+    return cast("Json", rewritten(base, references(base), new))
 
 
-def _replaced(text: Any, names: Mapping[str, str]) -> Any:
-    """Return a text with its words replaced, but no functions; other values stay as they are."""
-    if not isinstance(text, str):
-        return text
-
-    def new(found: re.Match[str]) -> str:
-        return found[0] if calls(found) else names.get(found[0], found[0])
-
-    return WORD.sub(new, text)
-
-
-def _expressions(value: Any, names: _Names) -> Any:
-    """Return a value with the names in its expressions replaced."""
-    if isinstance(value, dict):
-        return {key: _expressions(inner, names) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_expressions(inner, names) for inner in value]
-    return _replaced(value, names.params) if is_expression(value) else value
-
-
-def _param(value: Any, names: _Names) -> Any:
-    """Return the value of a param with its names replaced, including a chosen template."""
-    value = _expressions(value, names)
-    if isinstance(value, dict) and value.get("use") in names.templates:
-        return {**value, "use": names.templates[value["use"]]}
-    return value
-
-
-def _type(text: str, names: _Names) -> str:
-    """Return a type with its names replaced, except the kind before its axes."""
-    kind = _KIND.match(text)
-    head = kind[0] if kind else ""
-    rest = text[len(head) :]
-    free = words_in(rest) - names.params.keys() - names.axes.keys()
-    words = {**_free_words(free, names.taken), **names.params, **names.axes}
-    return head + str(_replaced(rest, words))
-
-
-def _template(template: Json, names: _Names) -> Json:
-    """Return a template with its names replaced."""
-    inputs = {key: _type(text, names) for key, text in template.get("inputs", {}).items()}
-    nodes = {key: _node(node, names) for key, node in template.get("nodes", {}).items()}
-    init = {key: _rules(template[key], names) for key in ("init",) if key in template}
-    return {**template, "inputs": inputs, "nodes": nodes, **init}
-
-
-def _rules(rules: list[Json], names: _Names) -> list[Json]:
-    """Return rules for initial weights with their names replaced."""
-
-    def new(found: re.Match[str]) -> str:
-        return found["before"] + _pattern(found["pattern"], names)
-
-    return [
-        {**_expressions(rule, names), "select": _TEMPLATES.sub(new, rule["select"])}
-        for rule in rules
-    ]
+def _free_word(word: str, taken: Collection[str]) -> str:
+    """Return a name for a free word of a type that is different from all params."""
+    while word in taken:
+        word += "_"
+    return word
 
 
 def _pattern(pattern: str, names: _Names) -> str:
     """Return a pattern that matches the new names of the templates that it matches now."""
-    known = next((key for key in names.templates if glob(pattern, key)), None)
-    if known is None or pattern.startswith("*"):
+    match = next((key for key in names.templates if glob(pattern, key)), None)
+    if match is None or pattern.startswith("*"):
         return pattern
-    return names.templates[known].removesuffix(known) + pattern
-
-
-def _node(node: Json, names: _Names) -> Json:
-    """Return a node or the block in a slot with its names replaced."""
-    new = {key: inner if key == "in" else _expressions(inner, names) for key, inner in node.items()}
-    for key in ("use", "block"):
-        if new.get(key) in names.templates:
-            new[key] = names.templates[new[key]]
-    if "instead" in node:
-        new["instead"] = {i: names.templates.get(t, t) for i, t in node["instead"].items()}
-    if "fill" in node:
-        new["fill"] = {slot: _node(inner, names) for slot, inner in node["fill"].items()}
-    return new
+    return names.templates[match].removesuffix(match) + pattern

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .places import Part, part_at, parts_of
-from .scan import blanked
+from .places import part_at, parts_of
+from .tree import Value, blanked
 
 WIDEST = 100
 """Maximum length of a line with an object or a list on it, with its comma."""
@@ -117,14 +117,14 @@ def _edited(text: str, edit: Edit) -> str:
         msg = f"{edit.old} cannot be moved to {edit.path}"
         raise EditError(msg)
     name = parts_of(edit.path)[-1]
-    if name in _part(text, new[0]).inner:
+    if _part(text, new[0]).get(name) is not None:
         msg = f"{edit.path} exists already"
         raise EditError(msg)
     begin, end = part.key
     return text[:begin] + json.dumps(name, ensure_ascii=False) + text[end:]
 
 
-def _part(text: str, at: str) -> Part:
+def _part(text: str, at: str) -> Value:
     part, exact = part_at(text, at)
     if not exact:
         msg = f"the text has no {at or 'value'}"
@@ -137,19 +137,19 @@ def _with(text: str, edit: Edit) -> str:
     above, _, _ = edit.path.rpartition("/")
     outer, key = _part(text, above), parts_of(edit.path)[-1]
     listed = text[outer.start] == "["
-    if text[outer.start] not in "[{" or (not listed and key in outer.inner):
+    if text[outer.start] not in "[{" or (not listed and outer.get(key) is not None):
         msg = f"nothing can be added at {edit.path}"
         raise EditError(msg)
     indent = _indent(text, outer.start)
     written = "" if listed else f"{json.dumps(key, ensure_ascii=False)}: "
-    if not outer.inner:
+    if not outer.entries:
         inside = text[outer.start + 1 : outer.end - 1]
         if inside.strip():  # a comment alone
             inside = inside.rstrip() + "\n" + indent
         before = outer.start - _line_start(text, outer.start) + len(written) + 1
         added = written + formatted(edit.value, indent, before)
         return text[: outer.start + 1] + inside + added + text[outer.end - 1 :]
-    last = max(outer.inner.values(), key=lambda part: part.start)
+    last = outer.entries[-1]
     begins = last.key[0] if last.key else last.start
     head = _line_start(text, begins)
     separate = "\n" in text[outer.start : begins] and not text[head:begins].strip()
@@ -169,7 +169,7 @@ def _without(text: str, at: str) -> str:
         raise EditError(msg)
     begin, end = part.key[0] if part.key else part.start, part.end
     bare = blanked(text)[0]
-    entries = sorted(outer.inner.values(), key=lambda each: each.start)
+    entries = outer.entries
     at_end = entries[-1] is part
     stop = outer.end - 1 if at_end else entries[entries.index(part) + 1].start
     comma = bare.find(",", end, stop)

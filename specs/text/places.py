@@ -1,18 +1,53 @@
-"""Find the places of the parts of a JSON text, by JSON Pointer."""
+"""Places: the parts of JSON texts and values by JSON Pointer, and what a finding shows of them.
+
+A text is measured in the cells of a terminal: Chinese, Japanese and Korean characters and emoji are
+two cells wide; marks over another character, and what is not visible, have no width (Unicode
+Standard Annex 11, East Asian Width).
+"""
 
 from __future__ import annotations
 
-import functools
-import json
-import re
+import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from .scan import DEEPEST, STRING, end_of, without_comments
-from .width import cells
+from .tree import Value, tree
 
-_TOKEN = re.compile(rf'{STRING}|[{{}}\[\],:]|[^\s{{}}\[\],:"]++', re.DOTALL)
+_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
+_SKIN_TONES = range(0x1F3FB, 0x1F400)
+_INNER_HANGUL = range(0x1160, 0x1200)
+"""Vowels and final consonants, which share the cells of the consonant before them."""
+
+
+def cells(text: str) -> int:
+    """Return the width of a text in character cells.
+
+    >>> cells("dog"), cells("中国"), cells("cafe\u0301"), cells("\u2764\ufe0f")
+    (3, 4, 4, 2)
+    """
+    if text.isascii():
+        return len(text)
+    total = last = 0
+    before = ""
+    for character in text:
+        if character == _EMOJI_STYLE and last == 1:
+            width = last = 1  # an emoji instead of a symbol: two cells together
+        elif before == _JOINER or (last and ord(character) in _SKIN_TONES):
+            width = 0
+        else:
+            width = _cells(character)
+            last = width or last
+        total += width
+        before = character
+    return total
+
+
+def _cells(character: str) -> int:
+    """Return the width of a character on its own."""
+    if unicodedata.category(character) in ("Mn", "Me", "Cf") or ord(character) in _INNER_HANGUL:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
 WIDTH = 90
@@ -41,30 +76,6 @@ class Source(str):
     def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
         """Pickle the text too: the findings of a worker process keep their places."""
         return str(self), self.text
-
-
-@dataclass(slots=True)
-class Part:
-    """The place of one value in a text, as offsets in characters."""
-
-    start: int
-    """Where the value begins."""
-    end: int = 0
-    """Where it ends, exclusive."""
-    key: tuple[int, int] | None = None
-    """Where its key begins and ends, quotes included; None in a list and at the root."""
-    unread: str = field(default="", repr=False, compare=False)
-    """The text, if it is a correct value whose entries have not been read yet."""
-    entries: dict[str, Part] = field(default_factory=dict)
-    """Entries by key, or by index as text, as far as they have been read; see `inner`."""
-
-    @property
-    def inner(self) -> dict[str, Part]:
-        """Entries by key, or by index as text."""
-        if self.unread:
-            text, self.unread = self.unread, ""
-            _fill(self, text)
-        return self.entries
 
 
 def parts_of(at: str) -> tuple[str, ...]:
@@ -104,90 +115,20 @@ def is_in(value: Any, at: str) -> bool:
     return True
 
 
-def part_at(text: str, at: str) -> tuple[Part, bool]:
-    """Return the place of the value at a JSON Pointer.
+def part_at(text: str, at: str) -> tuple[Value, bool]:
+    """Return the value at a JSON Pointer, with its place.
 
     Returns:
-        The place, and whether it is that of the very value; if the text does not contain the
-        value, it is the place of the smallest part that would contain it.
+        The value, and whether it is that very value; if the text does not contain it, it is the
+        smallest part that would contain it.
     """
-    part = parts(text)
+    part = tree(text)
     for key in parts_of(at):
-        inner = part.inner.get(key)
-        if inner is None:
+        inner = part.get(key)
+        if inner is None or inner.kind == "none":
             return part, False
         part = inner
     return part, True
-
-
-@functools.lru_cache(maxsize=2)
-def parts(text: str) -> Part:
-    """Return the place of a JSON text's value, with the places of all its parts.
-
-    A text that is not JSON gives the parts up to the mistake, or more, and one that is nested too
-    deeply has no parts.  Of a duplicate key, the last value counts, as when the text is parsed.
-    """
-    plain, depth, _ = without_comments(text)
-    root = here = Part(len(plain) - len(plain.lstrip()), len(plain.rstrip()))
-    if depth > DEEPEST:
-        return root
-    above: list[Part] = []
-    key: tuple[int, int] | None = None
-    listed, begun, at = [False], False, 0
-    while token := _TOKEN.search(plain, at):
-        mark, at = token[0], token.end()
-        if mark in "}]":
-            if not above:
-                break
-            here.end, here = at, above.pop()
-            listed.pop()
-            key = None
-        elif mark in ":,":
-            continue
-        elif mark[0] == '"' and not listed[-1] and above and key is None:
-            key = token.span()
-        else:
-            end = end_of(plain, token.start()) if mark in "{[" and above else 0
-            made = Part(token.start(), end or at, key, unread=plain if end else "")
-            at = end or at
-            if not above:
-                if begun:
-                    break
-                begun, made = True, root
-            elif listed[-1]:
-                here.entries[str(len(here.entries))] = made
-            elif key is not None:
-                here.entries[_key(plain, key)] = made
-            key = None
-            if mark in "{[" and not end:
-                above.append(here)
-                listed.append(mark == "[")
-                here = made
-    return root
-
-
-def _fill(part: Part, text: str) -> None:
-    """Read the entries of a correct object or list."""
-    at, key, listed = part.start + 1, None, text[part.start] == "["
-    while (token := _TOKEN.search(text, at)) and token[0] not in "}]":
-        start, at = token.span()
-        if token[0] in ":,":
-            continue
-        if not listed and key is None:
-            key = token.span()
-            continue
-        end = end_of(text, start) if token[0] in "{[" else 0
-        name = str(len(part.entries)) if key is None else _key(text, key)
-        part.entries[name] = Part(start, end or at, key, unread=text if end else "")
-        at, key = end or at, None
-
-
-def _key(text: str, span: tuple[int, int]) -> str:
-    """Return the key that a quoted string denotes; a broken one denotes itself."""
-    try:
-        return str(json.loads(text[slice(*span)]))
-    except ValueError:
-        return text[slice(*span)]
 
 
 def line_and_column(text: str, offset: int) -> tuple[int, int]:

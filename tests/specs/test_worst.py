@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from weft.specs.bounds import MOST_WRITTEN
 from weft.specs.reader import LARGEST
-from weft.specs.text.scan import DEEPEST
+from weft.specs.text.tree import DEEPEST
 
 pytestmark = pytest.mark.slow  # ten seconds, mostly for the longest files
 

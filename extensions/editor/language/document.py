@@ -20,7 +20,7 @@ from ....specs.form import Kind, kind_of
 from ....specs.load import LoadedSpec, load_as
 from ....specs.reader import read_json
 from ....specs.text.places import Source
-from ....specs.tree import Value, tree
+from ....specs.text.tree import Value, tree
 
 _KEPT = 16
 """Number of texts of which the answers are kept."""

@@ -18,11 +18,10 @@ from ....graphs.ir.value_type import evaluate as size_of
 from ....runtime.spec.check import analysed
 from ....specs.composition.inherit import parent_of
 from ....specs.findings import InputError
-from ....specs.tree import Cursor, cursor
 from .document import Document, document, site
-from .names.finder import Name
-from .names.names import name_at
+from .names import Name, name_at
 from .ports import chosen, example_signature, ports_of, record_at
+from .positions import Cursor, cursor
 from .schemas import properties
 
 

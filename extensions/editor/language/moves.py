@@ -10,8 +10,7 @@ from ....specs.findings import pointer
 from ....specs.text.edits import TextEdit
 from ....specs.text.places import Source, part_at
 from .document import Document, document
-from .names.finder import Name
-from .names.names import name_at, names
+from .names import Name, name_at, names
 
 
 @dataclass(frozen=True, slots=True)

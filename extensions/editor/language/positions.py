@@ -1,10 +1,13 @@
-"""Places in a text as a line and a column, as the Language Server Protocol counts them."""
+"""Positions in a text: as lines and columns of the Language Server Protocol, and what is there."""
 
 from __future__ import annotations
 
 import bisect
 import re
+from dataclasses import dataclass
 from typing import Literal
+
+from ....specs.text.tree import Value, tree
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 """What a column counts: bytes, UTF-16 code units, or characters."""
@@ -46,3 +49,75 @@ class Lines:
         if self.encoding == "utf-8":
             return len(piece.encode())
         return len(piece) + sum(ord(character) > 0xFFFF for character in piece)  # noqa: PLR2004
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What is at an offset of a text."""
+
+    role: Literal["key", "value", "gap"]
+    """In a key, in a value or where a value is to be written, or between entries."""
+    value: Value
+    """The value, or the value of the key; for `gap`, the object or list around the offset."""
+    start: int
+    """Where the text to replace begins: the inside of a string, or a word."""
+    end: int
+    typed: str
+    """The text from `start` to the offset."""
+    quoted: bool = True
+    """Whether `start` is inside quotes."""
+
+
+def cursor(text: str, offset: int) -> Cursor:
+    """Return what is at an offset of a text.
+
+    Args:
+        text: the text.
+        offset: characters from its start.
+    """
+    here = tree(text)
+    while True:
+        inner = next((one for one in here.entries if _covers(one, offset)), None)
+        if inner is None:
+            break
+        if inner.key and inner.key[0] < offset < inner.key[1] + (not _ended(text, inner.key)):
+            return _at_key(text, inner, offset)
+        if inner.key and offset <= inner.key[1]:
+            return Cursor("gap", here, offset, offset, "", quoted=False)
+        if inner.kind in ("object", "list") and inner.start < offset:
+            here = inner
+            continue
+        return _at_value(text, inner, offset)
+    if here.outer is None and here.kind not in ("object", "list"):
+        return _at_value(text, here, offset)
+    word = re.search(r"[\w@.=]*\Z", text[:offset])
+    start = offset - len(word[0]) if word else offset
+    return Cursor("gap", here, start, offset, text[start:offset], quoted=False)
+
+
+def _covers(value: Value, offset: int) -> bool:
+    start = value.key[0] if value.key else value.start
+    if value.kind in ("object", "list"):
+        return start <= offset < value.end or (not value.closed and offset == value.end)
+    if value.kind == "string":
+        return start <= offset < value.end or (not value.closed and offset == value.end)
+    return start <= offset <= value.end
+
+
+def _at_key(text: str, value: Value, offset: int) -> Cursor:
+    start, end = value.key or (offset, offset)
+    start, end = start + 1, end - _ended(text, (start, end))
+    return Cursor("key", value, start, end, text[start:offset])
+
+
+def _ended(text: str, key: tuple[int, int]) -> bool:
+    """Return whether a key has its second quote."""
+    return key[1] - key[0] > 1 and text[key[1] - 1] == '"'
+
+
+def _at_value(text: str, value: Value, offset: int) -> Cursor:
+    start, end = value.inside
+    quoted = value.kind == "string"
+    if value.kind == "none":
+        start = end = offset
+    return Cursor("value", value, start, end, text[start:offset] if start <= offset else "", quoted)

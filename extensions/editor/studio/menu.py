@@ -14,12 +14,11 @@ from ....graphs.draw.scene.facts import pointers
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import BlockNode, Graph, Scope
 from ....graphs.ir.traverse import Visit, visits
-from ....specs.expressions import ExpressionError, is_expression, names_in
 from ....specs.findings import Finding, InputError, SpecError, pointer
 from ....specs.form import FORMAT
 from ....specs.load import LoadedSpec, loaded
+from ....specs.references import references, templates_used
 from ....specs.text.places import parts_of, value_at
-from .partial import templates_of, texts_in
 
 _ROUNDS = 3
 """Maximum number of checks of one block: params without effect are left out."""
@@ -208,13 +207,15 @@ class _Place:
         """Check a spec with this node alone, between the types that it has in the spec."""
         outputs = {port: f"n.{port}" for port in self.visit.node.outputs}
         node = {**record, "in": {port: f"{port}_" for port in self.types}}
-        templates = templates_of(record, self.value.get("blocks", {}))
-        names = _names([record, templates])
+        blocks = self.value.get("blocks", {})
+        templates = {name: blocks[name] for name in templates_used(self.value, {"n": record})}
+        texts = references({"nodes": {"n": record}, "blocks": templates}, self.value)
+        params = {text.name for text in texts if text.kind == "param"}
         axes = {axis: kind for axis, kind in self.graph.spec.axes.items() if self._reads(axis)}
         value = {
             "format": FORMAT,
             "name": "place",
-            "params": {name: given for name, given in self.graph.params.items() if name in names},
+            "params": {name: self.graph.params[name] for name in params & self.graph.params.keys()},
             "axes": axes,
             "inputs": {f"{port}_": type_ for port, type_ in self.types.items()},
             "outputs": outputs,
@@ -261,16 +262,3 @@ def _split(visit: Visit) -> tuple[str, str, str]:
 
 def _type_of(scope: Scope, value: str) -> Any:
     return scope.type_of(value)
-
-
-def _names(values: list[Any]) -> set[str]:
-    """Return the params that the expressions in some values read."""
-    found: set[str] = set()
-    for one in texts_in(values):
-        try:
-            found |= set(names_in(one[1:] if is_expression(one) else ""))
-        except ExpressionError:
-            found |= set(one.replace("[", " ").replace("]", " ").split())
-        if not is_expression(one):
-            found |= set(one.replace("[", " ").replace("]", " ").replace(":", " ").split())
-    return found

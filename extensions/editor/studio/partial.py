@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from ....graphs.checker.check import analyse
 from ....graphs.ir.graph import Graph
 from ....specs.findings import Finding, WeftError
 from ....specs.load import LoadedSpec, loaded
+from ....specs.references import references, templates_used
 from ....specs.text.places import parts_of
 
 _UNREAD = "W03"
@@ -76,8 +77,7 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
         elif len(way) > 1 and way[0] in unused:
             unused[way[0]].add(way[1])
     nodes = dict(value.get("nodes", {}))
-    blocks = value.get("blocks", {})
-    gone |= {n for n, node in nodes.items() if templates & templates_of(node, blocks).keys()}
+    gone |= {n for n, node in nodes.items() if templates & templates_used(value, {n: node})}
     gone = _with_readers(gone, nodes)
     kept = {name: node for name, node in nodes.items() if name not in gone}
     made = {key: part for key, part in value.items() if key not in _WHOLE} | {"nodes": kept}
@@ -86,20 +86,20 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
         for name, end in value.get("outputs", {}).items()
         if isinstance(end, str) and end.partition(".")[0] in kept
     }
-    read = {end for node in kept.values() for end in _values(node)}
-    sources = {end.partition(".")[0] for end in [*read, *outputs.values()]}
+    read = {*outputs.values()}.union(*_sources(kept).values())
+    sources = {end.partition(".")[0] for end in read}
     # What nothing reads is drawn, with an output of its own.
     for name, node in kept.items():
         if name not in sources:
             outputs[f"{name}_"] = f"{name}.{_output(node, value)}"
     made["outputs"] = outputs
     inputs = value.get("inputs", {})
-    outputs |= {f"{name}_": name for name in inputs if name not in {*read, *outputs.values()}}
+    outputs |= {f"{name}_": name for name in inputs if name not in read}
     for key, names in unused.items():
         if names and key in made:
             made[key] = {n: part for n, part in made[key].items() if n not in names}
     if "blocks" in made:
-        uses = templates_of(kept, blocks)
+        uses = templates_used(value, kept)
         made["blocks"] = {n: part for n, part in made["blocks"].items() if n in uses}
     return made
 
@@ -107,8 +107,8 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
 def _with_readers(gone: Iterable[str], nodes: Mapping[str, Any]) -> set[str]:
     """Return some nodes, and all that depend on them."""
     readers: dict[str, list[str]] = {}
-    for name, node in nodes.items():
-        for source in _reads(node):
+    for name, sources in _sources(nodes).items():
+        for source in sources:
             readers.setdefault(source, []).append(name)
     found, waiting = {*gone}, [*gone]
     while waiting:
@@ -116,6 +116,15 @@ def _with_readers(gone: Iterable[str], nodes: Mapping[str, Any]) -> set[str]:
         found.update(more)
         waiting += more
     return found
+
+
+def _sources(nodes: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the nodes and inputs that each node reads, or of which it shares the module."""
+    sources: dict[str, set[str]] = {name: set() for name in nodes}
+    for text in references({"nodes": nodes}):
+        if text.kind in ("node", "input") and not text.in_key:
+            sources[parts_of(text.at)[1]].add(text.name)
+    return sources
 
 
 def _read_out(
@@ -127,7 +136,12 @@ def _read_out(
     slot, which takes one output. An input of a template is left out with its wires.
     """
     blocks = dict(value.get("blocks", {}))
-    in_slots = templates_of(list(_fillings(value)), blocks)
+    filling = {
+        text.name
+        for text in references(value)
+        if text.kind == "template" and not {"fill", "params"}.isdisjoint(parts_of(text.at))
+    }
+    in_slots = templates_used(value, {name: {"use": name} for name in filling})
     idle: dict[str, set[str]] = {}
     rest = []
     for finding in found:
@@ -151,70 +165,25 @@ def _read_out(
         blocks[name] = body
     made = {**value, **({"blocks": blocks} if blocks else {})}
     if idle:
-        made["nodes"] = _without_wires(made.get("nodes", {}), idle)
+        made["nodes"] = _without_wires(value, made.get("nodes", {}), idle)
         made["blocks"] = {
-            name: {**body, "nodes": _without_wires(body["nodes"], idle)}
+            name: {**body, "nodes": _without_wires(value, body["nodes"], idle)}
             for name, body in blocks.items()
         }
     return made, rest
 
 
-def _fillings(record: Any) -> Iterator[Any]:
-    """Yield what fills the slots inside a JSON value, and the choices of params."""
-    if isinstance(record, Mapping):
-        for key, inner in record.items():
-            if key in {"fill", "params"} and isinstance(inner, Mapping):
-                yield from (each for each in inner.values() if isinstance(each, Mapping))
-            yield from _fillings(inner)
-
-
-def _without_wires(nodes: Mapping[str, Any], idle: Mapping[str, set[str]]) -> dict[str, Any]:
+def _without_wires(
+    spec: Mapping[str, Any], nodes: Mapping[str, Any], idle: Mapping[str, set[str]]
+) -> dict[str, Any]:
     """Return nodes without the wires to inputs of templates that are left out."""
     made = {}
     for name, node in nodes.items():
-        used = texts_in({key: part for key, part in node.items() if key != "in"})
+        used = templates_used(spec, {name: node}, inside=False)
         gone = {port for template in used for port in idle.get(template, ())}
         wires = {port: end for port, end in (node.get("in") or {}).items() if port not in gone}
         made[name] = {**node, "in": wires} if "in" in node else node
     return made
-
-
-def _values(node: Any) -> set[str]:
-    return {end for end in (node.get("in") or {}).values() if isinstance(end, str)}
-
-
-def _reads(node: Any) -> set[str]:
-    """Return the nodes that a node reads or shares."""
-    shared = {node["share"]} if isinstance(node.get("share"), str) else set()
-    return {end.partition(".")[0] for end in _values(node) if "." in end} | shared
-
-
-def texts_in(record: Any) -> Iterator[str]:
-    """Yield the texts in a JSON value, without the keys of its objects."""
-    if isinstance(record, Mapping):
-        record = list(record.values())
-    if isinstance(record, list):
-        for inner in record:
-            yield from texts_in(inner)
-    elif isinstance(record, str):
-        yield record
-
-
-def templates_of(record: Any, blocks: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the templates that a node, or another record, uses directly or inside others.
-
-    Args:
-        record: a part of a spec.
-        blocks: the templates of the spec, by name.
-    """
-    found: dict[str, Any] = {}
-    waiting = [record]
-    while waiting:
-        for name in texts_in(waiting.pop()):
-            if name in blocks and name not in found:
-                found[name] = blocks[name]
-                waiting.append(blocks[name])
-    return found
 
 
 def _output(node: Any, value: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....specs.findings import InputError
-from ....specs.text.width import cells
+from ....specs.text.places import cells
 
 MOST = 12
 """Default number of rows."""

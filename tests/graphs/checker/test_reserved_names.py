@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.graphs.checker.reserved_names import ARGUMENT_WORDS, MODULE_WORDS, NODE_WORDS, names_read
-from weft.specs.load import loaded
+from weft.graphs.checker.reserved_names import ARGUMENT_WORDS, MODULE_WORDS, NODE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,26 +85,3 @@ def test_a_template_may_not_have_a_constant_for_its_class(
 
     assert [(f.code, f.at) for f in findings_of(spec)] == [("N09", f"/blocks/{name}")]
     assert [f.at for f in findings_of(edit({"/name": name}))] == ["/name"]
-
-
-def test_names_are_read_wherever_an_expression_may_stand(edit: Edit) -> None:
-    """In params, fills, repeats, types, requirements and block choices, also in lists."""
-    spec = edit(
-        {
-            "/params": {"a": "=p1", "b": {"use": "x@1", "params": {"c": ["=p2"]}}},
-            "/require": ["p3 > 0"],
-            "/inputs": {"x": "ids:p4[B p5*2]"},
-            "/blocks": {"t": {"inputs": {"x": "f[p6]"}, "outputs": {"x": "x"}, "nodes": {}}},
-            "/nodes": {
-                "a": {"use": "=p7", "params": {"q": "=p8"}},
-                "b": {"use": "x@1", "fill": {"f": {"use": "y@1", "params": {"q": "=p9 +"}}}},
-                "c": {"repeat": "=p10", "block": "t", "carry": ["x"]},
-                "d": {"use": "x@1", "params": {"word": "p11"}, "doc": "=p12"},
-            },
-        }
-    )
-
-    names = names_read(loaded(spec).form)
-
-    assert {name for name in names if name.startswith("p")} == {f"p{i}" for i in range(1, 11)}
-    assert "f" not in names

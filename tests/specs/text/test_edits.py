@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from weft.specs.findings import pointer
 from weft.specs.reader import read_json
 from weft.specs.text.edits import Edit, EditError, edited
-from weft.specs.text.scan import has_comments
+from weft.specs.text.tree import has_comments
 
-from .test_scan import VALUES, decorated
+from .test_tree import VALUES, decorated
 
 LINES = """{
   // widths

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.specs.findings import Finding, pointer
 from weft.specs.reader import read_json
-from weft.specs.text.places import Part, Source, part_at, parts, spot
-from weft.specs.text.scan import DEEPEST, without_comments
+from weft.specs.text.places import Source, part_at, spot
+from weft.specs.text.tree import DEEPEST, tree, without_comments
 
-from .test_scan import VALUES, decorated
+from .test_tree import VALUES, decorated
 
 TEXT = """{
   // sizes
@@ -37,30 +37,6 @@ def within(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield from within(inner, at + pointer(key))
 
 
-def test_correct_parts_of_a_broken_text_are_read_as_if_token_by_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The places inside a correct object are read only if they are asked for."""
-
-    def read(part: Part) -> list[object]:
-        own = [(key, inner.start, inner.end, inner.key) for key, inner in part.inner.items()]
-        return [own, *(read(inner) for inner in part.inner.values())]
-
-    def places(text: str) -> list[object]:
-        parts.cache_clear()
-        return read(parts(text))
-
-    chance, whole = random.Random(1), json.dumps({"a": {"b": [1, {"c": "}"}], "d": {}}, "e": [[2]]})
-    texts = [whole, TEXT]
-    for _ in range(200):
-        at = chance.randrange(len(whole))
-        texts.append(whole[:at] + chance.choice('{}[]",:7') + whole[at + chance.randrange(3) :])
-    quick = [places(text) for text in texts]
-    monkeypatch.setattr("weft.specs.text.places.end_of", lambda *_: 0)
-    assert quick == [places(text) for text in texts]
-    parts.cache_clear()
-
-
 @pytest.mark.integration
 @given(VALUES, st.randoms(use_true_random=False))
 def test_every_part_is_found_where_it_stands(value: Any, rng: random.Random) -> None:
@@ -79,11 +55,8 @@ def test_every_part_is_found_where_it_stands(value: Any, rng: random.Random) -> 
 @given(st.text(max_size=80))
 def test_any_text_has_places(text: str) -> None:
     """A text that is not JSON gives some places, all of them inside it."""
-    waiting = [parts(text)]
-    while waiting:
-        part = waiting.pop()
-        assert 0 <= part.start <= len(text)
-        waiting += part.inner.values()
+    for value in tree(text).walk():
+        assert 0 <= value.start <= value.end <= len(text)
     spot(text, "/a/b", key=True)
     spot(text, "", len(text) + 3)
 
@@ -154,5 +127,5 @@ def test_the_scan_of_a_broken_text_ends() -> None:
 
 def test_a_text_that_is_nested_too_deeply_has_no_parts() -> None:
     """A tree of 300,000 levels would take 140 MB, to show a finding about the whole file."""
-    assert parts("[" * 300_000).inner == {}
-    assert parts("[" * DEEPEST + "]" * DEEPEST).inner != {}
+    assert tree("[" * 300_000).entries == []
+    assert tree("[" * DEEPEST + "]" * DEEPEST).entries != []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from weft.specs.text.places import spot
-from weft.specs.text.width import cells
+from weft.specs.text.places import cells, spot
 
 
 @pytest.mark.parametrize(

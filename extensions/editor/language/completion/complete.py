@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from .....specs.reader import FOR_EDITORS
-from .....specs.tree import Cursor, cursor
 from ..document import Document, document, site
+from ..positions import Cursor, cursor
 from ..schemas import at as schemas_at
 from ..schemas import choices, fits
 from .items import Item, as_json_value, as_key, as_string, as_word, item

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from .....specs.tree import Cursor
+from ..positions import Cursor
 
 ItemKind = Literal["key", "block", "template", "param", "value", "wire", "node", "axis", "file"]
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from .....specs.composition.inherit import FOLDERS, parent_of
 from .....specs.findings import InputError
 from .....specs.reader import LARGEST, SHIPPED, read_text
-from .....specs.tree import Value, tree
+from .....specs.references import files_named
+from .....specs.text.places import parts_of
+from .....specs.text.tree import Value, tree
 
 MOST_FILES = 5_000
 """Maximum number of files of a workspace that are searched."""
@@ -42,18 +44,16 @@ def dependents(
 def _depends(file: Path, text: str, known: Collection[Path], stems: Iterable[str]) -> bool:
     if not any(f'"{stem}"' in text or f'"{stem}.json"' in text for stem in stems):
         return False
-    return any(target in known for _, target in named(tree(text), file))
+    return any(target in known for _, target in targets(text, file))
 
 
-def named(root: Value, file: Path) -> Iterator[tuple[Value, Path]]:
+def targets(text: str, file: Path) -> Iterator[tuple[Value, Path]]:
     """Yield every place in a file that names a spec: the record around it, and the spec's file."""
-    for value in root.walk():
-        for key in ("extends", "spec"):
-            name = value.get(key) if value.kind == "object" else None
-            if name is not None and name.kind == "string":
-                target = parent_of(str(name.plain), file)
-                if target is not None:
-                    yield value, target.resolve()
+    root = tree(text)
+    for at, name in files_named(root.json()):
+        target, record = parent_of(name, file), root.get(*parts_of(at))
+        if target is not None and record is not None:
+            yield record, target.resolve()
 
 
 def _texts(

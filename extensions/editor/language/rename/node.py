@@ -7,7 +7,7 @@ from pathlib import Path
 from .....specs.findings import InputError
 from ..document import document
 from ..moves import apply
-from ..names.names import names
+from ..names import names
 from .rename import rename
 
 

@@ -17,16 +17,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from .....graphs.diff.nameless import nameless
 from .....specs.composition.inherit import parent_of
-from .....specs.findings import InputError
+from .....specs.findings import InputError, pointer
 from .....specs.form import Name as NameForm
 from .....specs.reader import SHIPPED, read_text, with_texts
 from .....specs.text.edits import TextEdit
-from .....specs.tree import tree
+from .....specs.text.tree import tree
 from ..document import Document, document, forget
 from ..moves import apply, definition
-from ..names.finder import Name
-from ..names.names import name_at, names
-from .dependents import dependents, named
+from ..names import Name, name_at, names
+from .dependents import dependents, targets
 
 _FORM = TypeAdapter[str](NameForm)
 _NOT_HERE = "rename a node, template, param, port or axis where a file of yours defines it"
@@ -270,7 +269,7 @@ def _prefixes(path: Path, text: str, target: Path) -> list[str]:
     if path.resolve() == target.resolve():
         return [""]
     found: list[str] = []
-    for value, file in named(tree(text), path):
+    for value, file in targets(text, path):
         way = value.path
         if way and not (way[:1] == ("blocks",) and not way[2:]):
             continue  # a param holds the spec, so its names are not those of this file
@@ -282,7 +281,7 @@ def _prefixes(path: Path, text: str, target: Path) -> list[str]:
 
 def _in_uses(target: _Target, path: Path, text: str) -> Iterator[TextEdit]:
     """Yield the edits of params that are set next to the name of the spec: `spec` and `params`."""
-    for value, file in named(tree(text), path):
+    for value, file in targets(text, path):
         if value.get("spec") is None or not value.path:
             continue
         inner = _read(file)
@@ -356,5 +355,5 @@ def _left(
         for value in tree(text).walk():
             words = str(value.plain) if value.kind == "string" else ""
             if target.name.name in words.replace("/", ".").split("."):
-                yield f"{file.name} has '{words}' at {value.pointer}, which is left as it is"
+                yield f"{file.name} has '{words}' at {pointer(*value.path)}, which is left as it is"
                 break

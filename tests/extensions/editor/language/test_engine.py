@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import json
-import random
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -21,12 +18,10 @@ from weft.extensions.editor.language.moves import apply, definition, references
 from weft.extensions.editor.language.problems import findings, fix_all
 from weft.extensions.editor.language.rename.rename import rename
 from weft.extensions.editor.language.symbols import symbols
-from weft.specs import tree as tree_module
 from weft.specs.findings import InputError
 from weft.specs.layout import laid_out
 from weft.specs.reader import SHIPPED, read_json
 from weft.specs.text.edits import TextEdit
-from weft.specs.tree import tree
 
 BASE = SHIPPED / "models" / "transformer-base.json"
 TEXT = BASE.read_text()
@@ -56,75 +51,6 @@ def _after(old: str, new: str, label: str, text: str = TEXT) -> str:
     made, _ = _at(old, new, text)
     item = _items(old, new, text)[label]
     return apply(made, [TextEdit(item.start, item.end, item.new)])
-
-
-@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*/transformer-*.json")), ids=lambda p: p.stem)
-def test_the_tolerant_reader_reads_correct_texts_as_the_strict_one(path: Path) -> None:
-    """Else completion would see another spec than the checker."""
-    assert tree(path.read_text()).json() == json.loads(path.read_text())
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ('{"a": {"b": "x', {"a": {"b": "x"}}),
-        ('{"a": [1, {"b": , "c": 3]}', {"a": [1, {"c": 3}]}),
-        ('{"a": {"in": {"x": "foo\n }, "c": 3}', {"a": {"in": {"x": "foo"}, "c": 3}}),
-        ('{"a": 1 "b": tru}', {"a": 1, "b": "tru"}),
-        ("]", None),
-        ('{"a": "\\\\"}', {"a": "\\"}),
-    ],
-)
-def test_broken_texts_are_read_as_far_as_possible(text: str, value: object) -> None:
-    """A text is broken at most keystrokes."""
-    assert tree(text).json() == value
-
-
-def test_entries_are_complete_in_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that asks while another reads them waits for it."""
-    value = tree('{"shared": {"b": 1, "c": 2}}').entries[0]
-    began, may_go, key = threading.Event(), threading.Event(), tree_module._key
-
-    def slow(text: str, span: tuple[int, int]) -> str:
-        began.set()
-        may_go.wait(10)
-        return key(text, span)
-
-    def names() -> list[str]:
-        return [entry.name for entry in value.entries]
-
-    monkeypatch.setattr(tree_module, "_key", slow)
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(names)
-        began.wait(10)
-        second = pool.submit(names)
-        wait([second], timeout=0.1)
-        may_go.set()
-
-    assert first.result() == second.result() == ["b", "c"]
-
-
-@pytest.mark.integration
-def test_correct_parts_of_a_broken_text_are_read_as_if_token_by_token(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The places inside a correct object are read only if they are asked for."""
-
-    def read(text: str) -> list[object]:
-        tree.cache_clear()
-        found: list[object] = [tree(text).json()]
-        found += [(v.path, v.kind, v.key, v.start, v.end, v.closed) for v in tree(text).walk()]
-        return [*found, tree(text).json()]
-
-    chance, texts = random.Random(1), [TEXT]
-    for _ in range(60):
-        at = chance.randrange(len(TEXT))
-        cut = TEXT[:at] + chance.choice('{}[]",:\\\n 7') + TEXT[at + chance.randrange(3) :]
-        texts.append(cut if chance.random() < 0.7 else cut[: chance.randrange(len(cut))])
-    quick = [read(text) for text in texts]
-    monkeypatch.setattr("weft.specs.tree.end_of", lambda *_: 0)
-    assert quick == [read(text) for text in texts]
-    tree.cache_clear()
 
 
 def test_every_prefix_of_a_spec_can_be_asked_about() -> None:

@@ -18,7 +18,7 @@ import pytest
 import weft
 from weft.extensions.editor.language.document import document
 from weft.extensions.editor.language.moves import apply
-from weft.extensions.editor.language.names.names import names
+from weft.extensions.editor.language.names import names
 from weft.extensions.editor.language.rename.dependents import dependents
 from weft.extensions.editor.language.rename.rename import Renaming, renamable, rename
 from weft.graphs.ir.flat import flat_graph

@@ -15,8 +15,7 @@ from weft.extensions.editor.studio.session import Session
 from weft.graphs.checker import blocks
 from weft.graphs.draw.scene import placed
 from weft.specs.reader import SHIPPED
-from weft.specs.text.places import parts
-from weft.specs.tree import tree
+from weft.specs.text.tree import tree
 
 MODELS = sorted((SHIPPED / "models").glob("*.json"))
 SOME = ("transformer-base", "moe-transformer", "gru-attention", "t5")
@@ -25,7 +24,7 @@ SOME = ("transformer-base", "moe-transformer", "gru-attention", "t5")
 
 def _forget_everything() -> None:
     """Forget what was kept, as a new process has."""
-    for cache in (blocks._place, blocks._names, placed._dot, tree, parts):
+    for cache in (blocks._place, blocks._names, placed._dot, tree):
         cache.cache_clear()
     forget()
 

@@ -1,4 +1,4 @@
-"""Read a JSON text that may be broken, with the place of every part.
+"""The tree of a JSON text, which may be broken or have comments, with the place of every part.
 
 A text is broken most of the time while it is written.  This reader never fails: it skips what it
 does not understand, closes what is open, and leaves out keys without a value.  Of a correct text,
@@ -13,10 +13,86 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal
 
-from .findings import pointer
-from .text.scan import DEEPEST, STRING, blanked, end_of
+DEEPEST = 64
+"""Maximum nesting depth of objects and lists."""
+
+STRING = r'"(?:[^"\\]|\\.?)*+(?:"|\Z)'
+_MARK = re.compile(rf"{STRING}|//[^\n\r]*|/\*|[\[\]{{}}]", re.DOTALL)
+"""A string, whose brackets do not count, a comment or a bracket."""
+_TRAILING = re.compile(rf'({STRING}|[^\s\[{{,:"])(\s*+),(?=\s*+[}}\]])|{STRING}', re.DOTALL)
+"""The end of a value with a comma behind it that separates nothing, or another string."""
+_DECODER = json.JSONDecoder()
+_VISIBLE = re.compile(r"[^\n\r]")
+_NO_BRACKETS = re.compile(rf'[^\[\]{{}}"]++|{STRING}', re.DOTALL)
+"""What stands between brackets, and strings, whose brackets do not count."""
+_COMMA = re.compile(r",\s*+[}\]]")
+_STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
+"""Bracket to the levels that it opens."""
+
+
+def without_comments(text: str) -> tuple[str, int, int | None]:
+    """Return a text of the same length with spaces for comments and trailing commas.
+
+    Returns:
+        As `blanked`.
+    """
+    plain, depth, unclosed = blanked(text)
+    if not _COMMA.search(plain):
+        return plain, depth, unclosed
+    return _TRAILING.sub(_without_comma, plain), depth, unclosed
+
+
+def blanked(text: str) -> tuple[str, int, int | None]:
+    """Return a text of the same length with spaces for comments.
+
+    Returns:
+        The text; the nesting depth of its objects and lists, counted no further than one above
+        `DEEPEST`; and where a comment begins that does not end, if any.
+    """
+    if "//" not in text and "/*" not in text:
+        deepest = max(accumulate(map(_STEPS.__getitem__, _NO_BRACKETS.sub("", text))), default=0)
+        return text, min(max(deepest, 0), DEEPEST + 1), None
+    pieces: list[str] = []
+    done = start = depth = deepest = 0
+    while mark := _MARK.search(text, start):
+        found, start = mark[0], mark.end()
+        if found[0] == "/":
+            end = start if found != "/*" else text.find("*/", start) + 2
+            if end < start:
+                return text, deepest, mark.start()
+            pieces += [text[done : mark.start()], _VISIBLE.sub(" ", text[mark.start() : end])]
+            done = start = end
+            continue
+        depth += _STEPS.get(found, 0)
+        deepest = max(deepest, depth)
+        if deepest > DEEPEST:
+            return text, deepest, None
+    return "".join([*pieces, text[done:]]), deepest, None
+
+
+def end_of(text: str, start: int) -> int:
+    """Return where a correct object or list ends, exclusive, or 0 if it is not correct JSON.
+
+    This is much faster than reading its tokens, so most parts of a text are read only if their
+    places are asked for.
+    """
+    try:
+        return _DECODER.raw_decode(text, start)[1]
+    except ValueError:
+        return 0
+
+
+def has_comments(text: str) -> bool:
+    """Return whether a JSON text contains a comment."""
+    return any(mark[0][0] == "/" for mark in _MARK.finditer(text))
+
+
+def _without_comma(found: re.Match[str]) -> str:
+    return found[0] if found[1] is None else f"{found[1]}{found[2]} "
+
 
 _TOKEN = re.compile(
     rf'(?P<string>{STRING})|(?P<mark>[{{}}\[\],:])|(?P<word>[^\s{{}}\[\],:"]++)', re.S
@@ -84,11 +160,6 @@ class Value:
         return tuple(reversed(found))
 
     @property
-    def pointer(self) -> str:
-        """Its JSON Pointer."""
-        return pointer(*self.path)
-
-    @property
     def inside(self) -> tuple[int, int]:
         """The place of a string without its quotes; of any other value, its place."""
         if self.kind != "string":
@@ -130,7 +201,7 @@ def tree(text: str) -> Value:
     """
     plain, depth, _ = blanked(text)
     begin = len(plain) - len(plain.lstrip())
-    empty = Value(min(begin, len(text)), len(plain.rstrip()), "none")
+    empty = Value(begin, max(begin, len(plain.rstrip())), "none")
     return empty if depth > DEEPEST else _Reader(plain).read() or empty
 
 
@@ -281,75 +352,3 @@ def _key(text: str, span: tuple[int, int]) -> str:
     piece = text[slice(*span)]
     closed = len(piece) > 1 and piece.endswith('"') and _closes(piece)
     return _plain(piece if closed else f'{piece}"')
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """What is at an offset of a text."""
-
-    role: Literal["key", "value", "gap"]
-    """In a key, in a value or where a value is to be written, or between entries."""
-    value: Value
-    """The value, or the value of the key; for `gap`, the object or list around the offset."""
-    start: int
-    """Where the text to replace begins: the inside of a string, or a word."""
-    end: int
-    typed: str
-    """The text from `start` to the offset."""
-    quoted: bool = True
-    """Whether `start` is inside quotes."""
-
-
-def cursor(text: str, offset: int) -> Cursor:
-    """Return what is at an offset of a text.
-
-    Args:
-        text: the text.
-        offset: characters from its start.
-    """
-    here = tree(text)
-    while True:
-        inner = next((one for one in here.entries if _covers(one, offset)), None)
-        if inner is None:
-            break
-        if inner.key and inner.key[0] < offset < inner.key[1] + (not _ended(text, inner.key)):
-            return _at_key(text, inner, offset)
-        if inner.key and offset <= inner.key[1]:
-            return Cursor("gap", here, offset, offset, "", quoted=False)
-        if inner.kind in ("object", "list") and inner.start < offset:
-            here = inner
-            continue
-        return _at_value(text, inner, offset)
-    if here.outer is None and here.kind not in ("object", "list"):
-        return _at_value(text, here, offset)
-    word = re.search(r"[\w@.=]*\Z", text[:offset])
-    start = offset - len(word[0]) if word else offset
-    return Cursor("gap", here, start, offset, text[start:offset], quoted=False)
-
-
-def _covers(value: Value, offset: int) -> bool:
-    start = value.key[0] if value.key else value.start
-    if value.kind in ("object", "list"):
-        return start <= offset < value.end or (not value.closed and offset == value.end)
-    if value.kind == "string":
-        return start <= offset < value.end or (not value.closed and offset == value.end)
-    return start <= offset <= value.end
-
-
-def _at_key(text: str, value: Value, offset: int) -> Cursor:
-    start, end = value.key or (offset, offset)
-    start, end = start + 1, end - _ended(text, (start, end))
-    return Cursor("key", value, start, end, text[start:offset])
-
-
-def _ended(text: str, key: tuple[int, int]) -> bool:
-    """Return whether a key has its second quote."""
-    return key[1] - key[0] > 1 and text[key[1] - 1] == '"'
-
-
-def _at_value(text: str, value: Value, offset: int) -> Cursor:
-    start, end = value.inside
-    quoted = value.kind == "string"
-    if value.kind == "none":
-        start = end = offset
-    return Cursor("value", value, start, end, text[start:offset] if start <= offset else "", quoted)

@@ -1,1 +1,0 @@
-"""Where each name of a spec is defined and used."""
