@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from .commands import commands
 from .conclusions import conclude
-from .effects import against
 from .record import Record, decimals_for
-from .text import CAN, CANNOT, CONCLUSION, cells, failures, method, selected_of
+from .text import CAN, CANNOT, CONCLUSION, against, cells, failures, method, selected_of
 
 _ANYWHERE = re.compile(r"[\\`*]|(?<!\w)_|_(?!\w)|<(?=[\w/!?])|&(?=#?\w+;)|~(?=~)|\](?=\()")
 _AT_START = re.compile(r"^(\d*)([#>+.)-])(?=\s)")

@@ -10,7 +10,8 @@ from ..planning.table import duration, size
 from .commands import commands
 from .conclusions import FOUND, conclude, conclusion_of, parts_of, probability
 from .markup import cell, drawn_row, escaped, filled, head, wide
-from .pictures import curves, picture_of
+from .pictures import picture_of
+from .plots import curves
 from .record import (
     Record,
     comparison_of,

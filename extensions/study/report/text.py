@@ -22,6 +22,11 @@ CONCLUSION = "conclusion"
 """Head of the column of words in the main table."""
 
 
+def against(record: Record) -> str:
+    """Return the words that name the baseline of all differences; `""` if they have several."""
+    return "" if record["pairs"] == "all" else f" from {record['baseline']}"
+
+
 def method(record: Record, *, intervals: bool = False, tests: bool = True) -> str:
     """Return how the figures of a table were computed.
 

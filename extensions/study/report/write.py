@@ -10,11 +10,11 @@ from typing import Any
 from ....specs.files import write_beside
 from ....specs.findings import InputError, did_you_mean
 from ..running.jobs import json_text
-from .effects import effects
 from .forms import FORMS, Form
 from .latex import latex
 from .markdown import markdown
 from .page import page
+from .plots import effects
 from .record import Record, study_record
 from .text import table_csv
 

@@ -109,7 +109,7 @@ def test_the_page_needs_no_network_and_escapes_text(out: Path) -> None:
     page.feed(text)
 
     assert page.links == []
-    assert not re.search(r"url\(|@import|<link", text)
+    assert not re.search(r"url\((?!#)|@import|<link", text)
     assert "&amp; &lt;b&gt;?" in text
     assert page.tags.count("table") == 3
     assert "a+b_c, seed 1" in text  # the failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -128,7 +129,10 @@ def test_a_published_report_is_that_of_its_results(name: str, tmp_path: Path) ->
 
     assert added
     study.report(tmp_path, forms=["md", "svg"])
-    for suffix in (".md", ".svg"):
-        texts = ((folder / f"{name}{suffix}").read_text() for folder in (tmp_path, DOCS))
-        found, wanted = ([x for x in text.splitlines() if x[:5] != "weft "] for text in texts)
-        assert found == wanted
+    pages = ((folder / f"{name}.md").read_text() for folder in (tmp_path, DOCS))
+    found, published = ([x for x in page.splitlines() if x[:5] != "weft "] for page in pages)
+    assert found == published
+    # Positions depend on the version of matplotlib.
+    pictures = ((folder / f"{name}.svg").read_text() for folder in (tmp_path, DOCS))
+    found, published = (re.findall(">([^<]+)</text>", picture) for picture in pictures)
+    assert found == published
