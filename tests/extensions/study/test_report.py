@@ -108,7 +108,7 @@ def test_the_page_needs_no_network_and_escapes_text(out: Path) -> None:
     page = _Page()
     page.feed(text)
 
-    assert page.links == []
+    assert all(link.startswith("#") for link in page.links)  # parts of pictures
     assert not re.search(r"url\((?!#)|@import|<link", text)
     assert "&amp; &lt;b&gt;?" in text
     assert page.tags.count("table") == 3
