@@ -28,7 +28,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from weft.blocks.kernels.attention.backends import fused_attend, plain_attend, varlen_unpadded
+from weft.blocks.kernels.attention.backends import (
+    AttentionCall,
+    fused_attend,
+    plain_attend,
+    varlen_unpadded,
+)
 from weft.blocks.kernels.attention.blocks import blocked_attend
 from weft.blocks.kernels.processor import processor_name
 from weft.blocks.kernels.unpad import rows_of, without_padding
@@ -85,7 +90,7 @@ def job(
             return varlen_unpadded(query, key, value, placed, placed, causal=causal)
         query, key, value = (one.transpose(1, 2) for one in inputs)
         if kernel in OURS:
-            found: Tensor = OURS[kernel](query, key, value, allowed, causal=causal, dropout=0.0)
+            found: Tensor = OURS[kernel](AttentionCall(query, key, value, allowed, causal))
             return found
         with sdpa_kernel([OF_TORCH[kernel]]):
             return F.scaled_dot_product_attention(

@@ -88,7 +88,7 @@ TRAINING = (
             ("attend", DISPATCH),
             ("plain_attend", BACKENDS),
         ),
-        "@ value_BHSV",
+        "@ call.value",
     ),
     Call(
         "feed-forward sub-layer",

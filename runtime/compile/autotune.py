@@ -293,8 +293,8 @@ def _attention_job(backend: backends.Core, length: int, device: torch.device, *,
 
     def run() -> None:
         compute = by_name(backend)
-        padded = compute(query, key, value, mask[:, None, None, :], causal=False, dropout=0.0)
-        causal = compute(query, key, value, None, causal=True, dropout=0.0)
+        padded = compute(backends.AttentionCall(query, key, value, mask[:, None, None, :]))
+        causal = compute(backends.AttentionCall(query, key, value, None, causal=True))
         (padded + causal).sum().backward()
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -322,7 +322,7 @@ def _unpadded_job(
     def padded(*, causal: bool) -> torch.Tensor:
         q, k, v = (with_padding(one, rows).transpose(1, 2) for one in (query, key, value))
         masked = None if causal else rows.mask[:, None, None, :]
-        found = compute(q, k, v, masked, causal=causal, dropout=0.0)
+        found = compute(backends.AttentionCall(q, k, v, masked, causal))
         return without_padding(found.transpose(1, 2), rows)
 
     def unpadded(*, causal: bool) -> torch.Tensor:

@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .backends import fused_attend, plain_attend
-from .softmax import softmax_of_keys
+from .backends import AttentionCall, fused_attend, plain_attend, softmax_of_keys
 
 QUERIES: Final = {torch.float32: 64, torch.bfloat16: 128}
 """Queries of a block, by dtype; other dtypes use the fused kernel."""
@@ -32,36 +31,24 @@ LONGEST: Final = 2048
 """Positions above which the fused kernel is used, since the weights would take too much memory."""
 
 
-def blocked_attend(
-    query_BHTK: Tensor,
-    key_BHSK: Tensor,
-    value_BHSV: Tensor,
-    mask: Tensor | None,
-    *,
-    causal: bool,
-    dropout: float,
-    scale: float | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """Compute attention in blocks of queries; see `backends.plain_attend`.
+def blocked_attend(call: AttentionCall) -> Tensor:
+    """Compute attention in blocks of queries; see `AttentionCall`.
 
     Where it does not apply (with dropout or a bias, without gradients, on other devices, and for
     subclasses of tensors), the fused kernel is used.  With dropout or a bias in bfloat16, these are
     two products, since the backward pass of that kernel is slow there.
     """
-    if torch.is_autocast_enabled("cpu") and query_BHTK.device.type == "cpu":
+    query, key, value, *settings = call
+    if torch.is_autocast_enabled("cpu") and query.device.type == "cpu":
         half = torch.get_autocast_dtype("cpu")
-        query_BHTK, key_BHSK, value_BHSV = (
-            part.to(half) for part in (query_BHTK, key_BHSK, value_BHSV)
-        )
-    parts = (query_BHTK, key_BHSK, value_BHSV)
-    if not _serves(*parts):
-        return fused_attend(*parts, mask, causal=causal, dropout=dropout, scale=scale, bias=bias)
-    if dropout or bias is not None:
-        other = plain_attend if query_BHTK.dtype == torch.bfloat16 else fused_attend
-        return other(*parts, mask, causal=causal, dropout=dropout, scale=scale, bias=bias)
-    factor = query_BHTK.size(-1) ** -0.5 if scale is None else scale
-    y_BHTV: Tensor = _Blocked.apply(*parts, mask, causal, factor)  # type: ignore[no-untyped-call]
+        query, key, value = (part.to(half) for part in (query, key, value))
+        call = AttentionCall(query, key, value, *settings)
+    if not _serves(query, key, value):
+        return fused_attend(call)
+    if call.dropout or call.bias is not None:
+        return (plain_attend if query.dtype == torch.bfloat16 else fused_attend)(call)
+    factor = query.size(-1) ** -0.5 if call.scale is None else call.scale
+    y_BHTV: Tensor = _Blocked.apply(query, key, value, call.mask, call.causal, factor)  # type: ignore[no-untyped-call]
     return y_BHTV
 
 

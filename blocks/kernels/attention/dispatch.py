@@ -14,20 +14,23 @@ from .backends import (
     BY_RULE,
     COMPARED,
     UNPADDED,
+    AttentionCall,
     Computes,
     Core,
     Cores,
+    Pairs,
     Score,
     flex_attend,
     flex_serves,
     fused_attend,
+    near,
+    of_pairs,
     plain_attend,
     plain_weights,
     varlen_attend,
     varlen_serves,
 )
 from .blocks import blocked_attend
-from .masks import Pairs, near, of_pairs
 
 FEW = 16
 """Queries per row up to which a step without gradients may use the plain backend in float32."""
@@ -174,14 +177,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     if causal or shared == 1:
         bias = None if bias is None else bias.to(query_BHTK.dtype)
         return compute(
-            query_BHTK,
-            key_BGSK,
-            value_BGSV,
-            mask,
-            causal=causal,
-            dropout=dropout,
-            scale=scale,
-            bias=bias,
+            AttentionCall(query_BHTK, key_BGSK, value_BGSV, mask, causal, dropout, scale, bias)
         )
     # Heads that share a key head become further query positions of one head, so that the keys
     # need not be copied.
@@ -189,7 +185,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     if bias is not None:
         bias = _shared_bias(bias.to(query.dtype), shared)
     y = compute(
-        query, key_BGSK, value_BGSV, mask, causal=False, dropout=dropout, scale=scale, bias=bias
+        AttentionCall(query, key_BGSK, value_BGSV, mask, dropout=dropout, scale=scale, bias=bias)
     )
     y_BHTV: Tensor = y.unflatten(2, (shared, -1)).flatten(1, 2)
     return y_BHTV

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.attention.parts.masks_module import Window
-from weft.blocks.kernels.attention.backends import plain_attend
+from weft.blocks.kernels.attention.backends import AttentionCall, plain_attend
 from weft.blocks.kernels.attention.dispatch import attend
 from weft.blocks.position.relative import (
     DISENTANGLED_POSITION,
@@ -226,7 +226,7 @@ def test_two_products_add_the_bias_that_the_fused_kernel_adds(
 
     wide = None if mask is None else mask[:, None, None, :]
     whole = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
-    plain = plain_attend(query, *whole, wide, causal=causal, dropout=0.0, bias=bias)
+    plain = plain_attend(AttentionCall(query, *whole, wide, causal=causal, bias=bias))
     torch.testing.assert_close(fused, plain, rtol=0, atol=1e-12)
     expected = torch.autograd.grad((plain * plain).sum(), [query, bias])
     torch.testing.assert_close(gradients, expected, rtol=0, atol=1e-12)

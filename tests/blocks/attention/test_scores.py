@@ -14,7 +14,7 @@ from weft.blocks.attention.additive_module import AdditiveAttention
 from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.attention.parts.masks_module import Window
 from weft.blocks.attention.parts.scores_module import HeadGates, SoftCap, TalkingHeads
-from weft.blocks.kernels.attention.backends import plain_attend
+from weft.blocks.kernels.attention.backends import AttentionCall, plain_attend
 from weft.blocks.kernels.attention.dispatch import attend
 from weft.blocks.position.relative_module import Alibi, RelativeBias, RelativeKeys
 from weft.blocks.position.rotary_module import Rotary
@@ -135,7 +135,7 @@ def test_two_products_mask_like_the_fused_kernel() -> None:
     query.requires_grad_()
     bias = MaskToBias()(NOTHING, torch.zeros(2, 6, 1, dtype=torch.float64))[:, None]
 
-    plain = plain_attend(query, key, value, None, causal=False, dropout=0.0, bias=bias)
+    plain = plain_attend(AttentionCall(query, key, value, None, bias=bias))
 
     torch.testing.assert_close(plain, attend(query, key, value, NOTHING), rtol=0, atol=1e-12)
     gradient = torch.autograd.grad(plain.square().sum(), query)[0]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from weft.blocks.kernels.attention import blocks
+from weft.blocks.kernels.attention.backends import AttentionCall
 from weft.blocks.kernels.attention.blocks import blocked_attend
 from weft.blocks.kernels.attention.dispatch import attend
 
@@ -52,7 +53,9 @@ def test_values_and_gradients_are_those_of_the_definition(
     """With masks of keys and of pairs, and queries without keys."""
     parts = drawn(dtype=dtype)
     found = blocked_attend(
-        *(part.transpose(1, 2) for part in parts), mask, causal=causal, dropout=0.0, scale=0.7
+        AttentionCall(
+            *(part.transpose(1, 2) for part in parts), mask, causal=causal, dropout=0.0, scale=0.7
+        )
     )
     assert "_Blocked" in type(found.grad_fn).__name__
     weights = torch.linspace(-1, 1, found.numel()).view(found.shape)
@@ -76,7 +79,7 @@ def test_empty_batches_have_empty_outputs(shape: tuple[int, ...]) -> None:
     """As the other backends have."""
     query = torch.empty(shape, requires_grad=True)
     key = torch.empty(shape[0], 3, 7, 4)
-    found = blocked_attend(query, key, key, None, causal=False, dropout=0.0)
+    found = blocked_attend(AttentionCall(query, key, key, None))
     found.sum().backward()
     assert found.shape == shape
 
@@ -115,7 +118,7 @@ def test_products_are_in_the_dtype_of_autocast() -> None:
     """Rotated queries are in float32 in a training in bfloat16."""
     query, key, value = (x.transpose(1, 2) for x in drawn())
     with torch.autocast("cpu", torch.bfloat16):
-        found = blocked_attend(query, key.bfloat16(), value, None, causal=True, dropout=0.0)
+        found = blocked_attend(AttentionCall(query, key.bfloat16(), value, causal=True))
     assert found.dtype == torch.bfloat16
     found.float().sum().backward()
 
@@ -129,7 +132,7 @@ def test_dropout_and_biases_are_two_products_in_bfloat16(
     """The fused kernel computes its backward pass slowly there."""
     monkeypatch.setattr(blocks, "fused_attend", lambda *_, **__: pytest.fail("fused"))
     parts = (x.transpose(1, 2) for x in drawn(dtype=torch.bfloat16))
-    blocked_attend(*parts, None, causal=True, **{"dropout": 0.0, **options}).sum().backward()
+    blocked_attend(AttentionCall(*parts, causal=True, **options)).sum().backward()
 
 
 @pytest.mark.parametrize(
@@ -154,13 +157,13 @@ def test_what_blocks_lack_is_computed_by_the_fused_kernel(
     monkeypatch.setattr(
         blocks, "fused_attend", lambda *a, **k: fused.append(1) or original(*a, **k)
     )
-    given = {"dropout": 0.0, **options}
+    given = {**options}
     dtype, heads = given.pop("dtype", torch.float32), 1 if given.pop("shared", False) else 3
     if given.pop("long", False):
         monkeypatch.setattr(blocks, "LONGEST", 6)
     query, key, value = (x.transpose(1, 2) for x in drawn(dtype=dtype))
 
     with torch.set_grad_enabled(given.pop("gradients", True)):
-        blocked_attend(query, key[:, :heads], value[:, :heads], None, causal=False, **given)
+        blocked_attend(AttentionCall(query, key[:, :heads], value[:, :heads], None, **given))
 
     assert bool(fused) is bool(options)

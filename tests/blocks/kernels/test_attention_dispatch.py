@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.kernels.attention.backends import plain_attend
+from weft.blocks.kernels.attention.backends import AttentionCall, plain_attend
 from weft.blocks.kernels.attention.dispatch import attend
 
 MASK = torch.tensor([[True, False, True, True], [True, True, True, False]])
@@ -28,7 +28,7 @@ def test_two_products_equal_the_fused_kernel(*, masked: bool, causal: bool) -> N
     query, key, value = three()
     mask = MASK[:, None, None, :] if masked else None
 
-    found = plain_attend(query, key, value, mask, causal=causal, dropout=0.0)
+    found = plain_attend(AttentionCall(query, key, value, mask, causal=causal))
 
     past = torch.ones(4, 4, dtype=torch.bool).tril()
     seen = past if causal else torch.ones(4, 4, dtype=torch.bool)
@@ -52,7 +52,7 @@ def test_scores_are_divided_by_the_root_of_the_width() -> None:
     share = math.exp(4) / (math.exp(4) + 1)
     for found in (
         attend(query, key, value),
-        plain_attend(query, key, value, None, causal=False, dropout=0.0),
+        plain_attend(AttentionCall(query, key, value, None)),
     ):
         assert found.item() == pytest.approx(share, rel=1e-6)
 
@@ -67,7 +67,7 @@ def test_scores_without_a_scale_are_the_dot_products() -> None:
     for found in (
         attend(query, key, value, scale=1.0),
         attend(query, key, value, torch.ones(1, 2, dtype=torch.bool), scale=1.0),
-        plain_attend(query, key, value, None, causal=False, dropout=0.0, scale=1.0),
+        plain_attend(AttentionCall(query, key, value, None, scale=1.0)),
     ):
         assert found.item() == pytest.approx(share, rel=1e-6)
 
@@ -122,4 +122,4 @@ def _plainly(
     dropout: float = 0.0,
 ) -> Tensor:
     mask = None if mask is None else mask[:, None, None, :]
-    return plain_attend(query, key, value, mask, causal=causal, dropout=dropout)
+    return plain_attend(AttentionCall(query, key, value, mask, causal=causal, dropout=dropout))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from weft.blocks.kernels.attention import softmax
-from weft.blocks.kernels.attention.softmax import softmax_of_keys
+from weft.blocks.kernels.attention import backends
+from weft.blocks.kernels.attention.backends import softmax_of_keys
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 
@@ -40,7 +40,7 @@ def test_rows_without_a_key_are_not_numbers_as_in_torch() -> None:
 
     found = softmax_of_keys(score)
 
-    assert score.numel() > softmax.FEW
+    assert score.numel() > backends.FEW
     assert found[1].isnan().all()
     torch.testing.assert_close(found[0], torch.full((14,), 1 / 14))
 
@@ -49,6 +49,6 @@ def test_few_scores_and_other_devices_use_torch() -> None:
     """A copy would cost more than it saves; on other devices there is nothing to save."""
     few, many = torch.zeros(4, 14), torch.zeros(600, 14)
 
-    assert softmax._is_slow(many)
-    assert not softmax._is_slow(few)
-    assert not softmax._is_slow(many.to("meta"))
+    assert backends._is_slow(many)
+    assert not backends._is_slow(few)
+    assert not backends._is_slow(many.to("meta"))

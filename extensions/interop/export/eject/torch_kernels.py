@@ -16,15 +16,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .....blocks.kernels.attention.backends import Cores, Score, fused_attend
+from .....blocks.kernels.attention.backends import (
+    AttentionCall,
+    Cores,
+    Pairs,
+    Score,
+    fused_attend,
+    near,
+    of_pairs,
+)
 from .....blocks.kernels.attention.dispatch import weigh
-from .....blocks.kernels.attention.masks import Pairs, near, of_pairs
 from .....blocks.kernels.linear import Product
 
 REPLACED = {
-    "blocks.kernels.attention.backends": ("varlen_applies",),
+    "blocks.kernels.attention.backends": ("softmax_of_keys", "varlen_applies"),
     "blocks.kernels.attention.dispatch": ("attend",),
-    "blocks.kernels.attention.softmax": ("softmax_of_keys",),
     "blocks.kernels.linear": ("linear", "linear_maps"),
     "blocks.kernels.precision.casts": ("Copies", "operand"),
     "blocks.kernels.unpad": ("Batched", "with_padding", "without_padding"),
@@ -96,14 +102,16 @@ def attend(  # noqa: PLR0913 - the arguments of the function that this replaces
     if inner is not None:
         bias = inner if bias is None else inner + bias
     return fused_attend(
-        query_BHTK,
-        key_BGSK,
-        value_BGSV,
-        mask,
-        causal=causal,
-        dropout=dropout,
-        scale=scale,
-        bias=None if bias is None else bias.to(query_BHTK.dtype),
+        AttentionCall(
+            query_BHTK,
+            key_BGSK,
+            value_BGSV,
+            mask,
+            causal=causal,
+            dropout=dropout,
+            scale=scale,
+            bias=None if bias is None else bias.to(query_BHTK.dtype),
+        )
     )
 
 
