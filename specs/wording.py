@@ -147,6 +147,23 @@ class CombinedSettingError(SettingError):
         super().__init__(str(first), *first.at, help_=first.help)
 
 
+class Forms:
+    """Annotation of a value that is one of several records, selected by its `type`."""
+
+    def forms(self) -> list[type[BaseModel]]:
+        """Return the records."""
+        raise NotImplementedError
+
+
+class Keyed:
+    """Record some of whose keys only installed packages tell."""
+
+    @classmethod
+    def keyed(cls) -> Mapping[str, Any]:
+        """Return the annotations of the values of these keys."""
+        raise NotImplementedError
+
+
 def keys_of(error: SettingError) -> tuple[object, ...]:
     """Return what identifies an error: the problem, and where it is."""
     return (str(error), *error.at)
@@ -358,14 +375,21 @@ def error_place(
         )
         if inside:
             here = here[part]
-        if not inside and (tagged := [each for each in _forms(records) if _types(each) == (part,)]):
-            records = tagged  # the chosen member of a union, as in ("schedule", "cosine", "peak")
-            continue
+        elif any(part in _types(each) for each in _forms(records)):
+            continue  # the chosen member of a union, as in ("schedule", "cosine", "peak")
         if inside or (index == len(location) - 1 and part != "[key]"):
             place.append(part)
             known = sorted({key for record in _forms(records) for key in _keys(record)})
-            records = [inner for annotation in records for inner in _inside(annotation, part)]
+            records = _selected(
+                [inner for annotation in records for inner in _inside(annotation, part)], here
+            )
     return place, known
+
+
+def _selected(records: list[Any], value: Any) -> list[Any]:
+    """Return the records of a union that the `type` of a value selects; all if it selects none."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    return [each for each in _forms(records) if kind in _types(each)] or records
 
 
 def _types(form: type[BaseModel]) -> tuple[Any, ...]:
@@ -392,7 +416,11 @@ _NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode, SHARE: S
 
 
 def _keys(form: type[BaseModel]) -> dict[str, Any]:
-    return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
+    keys = {
+        field.alias or name: Annotated[field.annotation, field, *field.metadata]
+        for name, field in form.model_fields.items()
+    }
+    return {**keys, **(form.keyed() if issubclass(form, Keyed) else {})}
 
 
 def _inside(annotation: Any, part: int | str) -> list[Any]:
@@ -409,7 +437,9 @@ def _inside(annotation: Any, part: int | str) -> list[Any]:
 def _choices(annotation: Any) -> list[Any]:
     """Return the members of a union, without `Annotated` wrappers."""
     if get_origin(annotation) is Annotated:
-        return _choices(get_args(annotation)[0])
+        inner, *notes = get_args(annotation)
+        forms = [form for note in notes if isinstance(note, Forms) for form in note.forms()]
+        return forms or _choices(inner)
     if get_origin(annotation) in (Union, UnionType):
         return [inner for member in get_args(annotation) for inner in _choices(member)]
     return [annotation]

@@ -45,30 +45,30 @@ def page() -> str:
 
 
 def _named(record: Schema, defs: dict[str, Any]) -> Schema:
-    """Return a record in which metrics, predictors and trackers are references.
+    """Return a record in which the records of its settings are references.
 
     Args:
         record: the record, whose settings may hold records in place.
         defs: all records by name; those that are held in place are added.
     """
-    made = {}
-    for name, field in record.get("properties", {}).items():
-        ways = [_reference(way, defs) for way in field.get("items", field).get("anyOf", ())]
-        if any("$ref" in way for way in ways):
-            rest = {key: one for key, one in field.items() if key not in ("items", "anyOf")}
-            made[name] = {**rest, "anyOf": ways}
-        else:
-            made[name] = field
-    return {**record, "properties": made} if made else record
+    fields = record.get("properties", {})
+    return {**record, "properties": {name: _referring(fields[name], defs) for name in fields}}
 
 
-def _reference(way: Schema, defs: dict[str, Any]) -> Schema:
-    """Return a reference to a record that is held in place and selected by its `type`."""
-    kind = way.get("properties", {}).get("type", {}).get("const")
-    if kind is None:
-        return way
-    defs[kind] = way
-    return {"$ref": f"#/$defs/{kind}"}
+def _referring(field: Schema, defs: dict[str, Any]) -> Schema:
+    """Return the schema of a setting with references to the records that it holds in place."""
+    if field.get("properties"):
+        defs[field["title"]] = field
+        return {"$ref": f"#/$defs/{field['title']}"}
+    patterns = field.get("patternProperties", {})
+    listed = field.get("items", field).get("anyOf", ())
+    ways = [_referring(way, defs) for way in listed]
+    if any("$ref" in way for way in ways):
+        field = {**{key: one for key, one in field.items() if key != "items"}, "anyOf": ways}
+    if patterns:
+        patterns = {key: _referring(inner, defs) for key, inner in patterns.items()}
+        field = {**field, "patternProperties": patterns}
+    return field
 
 
 class _Page:

@@ -20,8 +20,8 @@ from .trees.settings import ParsingSettings
 from .trees.trees import Tree, read_trees
 
 if TYPE_CHECKING:
-    from ...runtime.data.columns.settings import TreeSettings
     from ...runtime.data.symbols import Vocabulary
+    from .treebank import TreeSettings
 
 SINGLE = ("symbols", "binary", "known")
 """Arrays with one number for each tree."""

@@ -15,10 +15,11 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ...runtime.data.readers.settings import LinesSettings, MtdataSettings
 from .forms import Ask, Problem, SearchOptions, Text, Unicode
 
 if TYPE_CHECKING:
-    from ...runtime.data.readers.settings import Split
+    from ...runtime.data.readers.split import Split
 
 _NAMES = {
     "ar": ("ara", "Arabic"),
@@ -72,10 +73,11 @@ def languages_of(train: Split, fields: tuple[str, str]) -> Languages | None:
         fields: fields of the source and of the target texts.
     """
     codes: Sequence[str] = ()
-    if train.mtdata is not None:
-        codes = [_SHORT.get(code, code) for code in train.mtdata.languages]
-    elif train.lines is not None:
-        codes = [_suffix(train.lines[field][0]) for field in fields if field in train.lines]
+    match train.settings:
+        case MtdataSettings(languages=languages):
+            codes = [_SHORT.get(code, code) for code in languages]
+        case LinesSettings(groups=files):
+            codes = [_suffix(files[field][0]) for field in fields if field in files]
     if len(set(codes)) == 2 and all(_CODE.fullmatch(one) for one in codes):  # noqa: PLR2004
         return Languages(*codes)
     return None

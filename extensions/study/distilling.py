@@ -19,7 +19,7 @@ from typing import Any
 from ...runtime.data.columns.settings import TextSettings
 from ...runtime.data.preparing.prepare import records_of
 from ...runtime.data.preparing.records import values_of
-from ...runtime.data.readers.registry import reader_of
+from ...runtime.data.readers.split import reader_of
 from ...runtime.data.settings import SPECIAL_TOKENS, SymbolSettings
 from ...runtime.data.vocabularies import file_of
 from ...runtime.decode.predictors.predictor import Answer

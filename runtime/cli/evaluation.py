@@ -237,7 +237,7 @@ def _banks(
         refuse_test_set("--trees", test, root)
         path = Path(trees).resolve()
         splits = answering.run.data.splits().values()
-        parsing = next(one.trees.parsing for one in splits if one.trees is not None)
+        parsing = next(one.settings.parsing for one in splits if one.reader == "trees")
         return {trees: trees_of(read_bank((path.name,), str(path.parent), parsing))}
     return {
         name: trees_of(row[str(answering.run.answers)] for row in rows)

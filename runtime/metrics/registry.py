@@ -18,7 +18,6 @@ SHIPPED = {
     "accuracy": ".labels:Accuracy",
     "f1": ".labels:F1",
     "tag_accuracy": ".labels:TagAccuracy",
-    "evalb": "weft.extensions.parsing.metrics.metric:Evalb",
     "wer": ".edit_distance:WordErrorRate",
     "cer": ".edit_distance:CharacterErrorRate",
     "mse": ".numbers:MeanSquaredError",

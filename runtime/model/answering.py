@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ...extensions.parsing.predictor import TreeBeam, TreePredictor
+from ...extensions.parsing.treebank import TreeSettings
 from ...graphs.ir.canonical import fingerprint
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
@@ -22,7 +23,7 @@ from ..codegen.build import build_empty
 from ..data.columns.fitting import Fitting
 from ..data.columns.objective import inputs_of
 from ..data.columns.registry import columns_of
-from ..data.columns.settings import AudioSettings, ImageSettings, TreeSettings
+from ..data.columns.settings import AudioSettings, ImageSettings
 from ..data.preparing.prepare import records_of
 from ..data.preparing.records import values_of
 from ..data.table import Batch, batch_of, segment_batches

@@ -1,8 +1,8 @@
-"""Named settings with a `type`: shipped ones in an explicit list, others from installed packages.
+"""Settings found by name: shipped ones in an explicit list, others from installed packages.
 
-Metrics, predictors and trackers are classes of this form: the fields are the settings in a run
-file, and the methods do the work.  A file selects one by name, `"bleu"`, or with settings,
-`{"type": "bleu", "tokenize": "char"}`; it can never name code.
+Columns, readers, metrics, predictors, trackers and exporters are classes of this form: the fields
+are the settings in a file or on the command line, and the methods do the work.  A file selects one
+by name, `"bleu"`, or with settings, `{"type": "bleu", "tokenize": "char"}`; it can never name code.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import importlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import EntryPoint
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
@@ -21,8 +22,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from ...blocks.entry_points import points_of
 from ...specs.findings import InputError, did_you_mean, pointer
-from ...specs.text.places import parts_of
-from ...specs.wording import CombinedSettingError, SettingError, form_findings, own_errors
+from ...specs.wording import Forms, SettingError, form_findings, own_errors
 from .listing import installed_lines, shipped_lines
 
 
@@ -40,7 +40,7 @@ class Named(BaseModel):
     """Name of the implementation; subclasses declare it as a `Literal` with a default."""
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=BaseModel)
 
 
 class Plugins(Generic[T]):
@@ -53,10 +53,10 @@ class Plugins(Generic[T]):
 
         Args:
             what: the contract in a message, such as `metric`.
-            group: entry-point group, such as `weft.metrics`; the name of an entry point is the
-                `type`, and its value is `package.file:Class`.
+            group: entry-point group, such as `weft.metrics`; the name of an entry point is that
+                of the settings, their `type` if they have one; its value is `package.file:Class`.
             base: base class of every implementation.
-            shipped: `type` to `file:Class`, relative to `package`.
+            shipped: name to `file:Class`, relative to `package`.
             package: package that contains the shipped files.
         """
         self.what, self.group, self.base = what, group, base
@@ -135,8 +135,8 @@ class Plugins(Generic[T]):
                 place=_origin(point),
                 help=f"derive the class of your {self.what} from {base.__name__}",
             )
-        field = found.model_fields["type"]
-        if get_args(field.annotation) != (point.name,) or field.default != point.name:
+        field = found.model_fields["type"] if issubclass(base, Named) else None
+        if field and (*get_args(field.annotation), field.default) != (point.name, point.name):
             raise InputError(
                 f"the type of '{point.value}' is not '{point.name}'",
                 place=_origin(point),
@@ -159,12 +159,22 @@ class Plugins(Generic[T]):
         except SettingError as error:
             at = pointer(*error.at)
             raise InputError(str(error), place=f"{place}{at}", help=error.help) from None
+        except Invalid as invalid:
+            form = self.find(value if isinstance(value, str) else value["type"])  # type: ignore[index]
+            [finding, *_] = (
+                finding
+                for error in own_errors(invalid.errors())
+                for finding in form_findings(error, form, value, "")
+            )
+            at = f"{place}{finding.at}"
+            raise InputError(finding.problem, place=at, help=finding.help) from None
 
     def validate(self, value: object) -> T:
         """Return the implementation that a JSON value selects, as a validator of pydantic.
 
         Raises:
-            SettingError: the value is wrong; its `at` leads to the wrong part.
+            SettingError: the value selects nothing; its `at` leads to the wrong part.
+            ValidationError: a setting is wrong.
             InputError: a plug-in is broken.
         """
         if isinstance(value, self.base):
@@ -179,22 +189,30 @@ class Plugins(Generic[T]):
             help_ = did_you_mean(name, self.names())
             msg = f"no {self.what} '{name:.100}'"
             raise SettingError(msg, "type", help_=help_)
-        form = self.find(name)
-        try:
-            return form.model_validate_json(json.dumps(dict(value)), strict=True)
-        except Invalid as invalid:
-            raise CombinedSettingError(
-                SettingError(finding.problem, *parts_of(finding.at), help_=finding.help)
-                for error in own_errors(invalid.errors())
-                for finding in form_findings(error, form, dict(value), "")
-            ) from None
+        return self.settings(name, value)
+
+    def settings(self, name: str, value: Mapping[str, Any]) -> T:
+        """Return the settings of an implementation.
+
+        Raises:
+            ValidationError: a setting is wrong.
+            InputError: there is no such implementation, or its plug-in is broken.
+        """
+        return self.find(name).model_validate_json(json.dumps(dict(value)), strict=True)
+
+    def forms(self) -> dict[str, type[T]]:
+        """Return all classes by name, but those of broken plug-ins."""
+        forms = {}
+        for name in self.names():
+            with suppress(InputError):
+                forms[name] = self.find(name)
+        return forms
 
     def _expanded(self, text: str) -> dict[str, str]:
         """Return the object that a short form stands for: `"loss:lm"` sets one field."""
         name, colon, rest = text.partition(":")
-        if not colon or name not in self.names() or not self.find(name).short:
-            return {"type": text}
-        return {"type": name, self.find(name).short: rest}
+        short = getattr(self.find(name), "short", "") if colon and name in self.names() else ""
+        return {"type": name, short: rest} if short else {"type": text}
 
 
 def _package_of(point: EntryPoint) -> str:
@@ -205,16 +223,20 @@ def _origin(point: EntryPoint) -> str:
     return f"package {_package_of(point)}, entry point {point.name}"
 
 
-class Selected:
+class Selected(Forms):
     """Annotation of a pydantic field that holds one of the implementations.
 
     `metric: Annotated[Metric, Selected(METRICS)]` accepts what `Plugins.parse` accepts, dumps the
-    settings with their `type`, and lists the shipped settings in the JSON Schema.
+    settings with their `type`, and lists the settings of each in the JSON Schema.
     """
 
     def __init__(self, plugins: Plugins[Any]) -> None:
         """Store the implementations."""
         self._plugins = plugins
+
+    def forms(self) -> list[type[BaseModel]]:
+        """Return the classes of settings among which a value selects."""
+        return [*self._plugins.forms().values()]
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
@@ -223,22 +245,61 @@ class Selected:
         del source, handler
         return core_schema.no_info_plain_validator_function(
             self._plugins.validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(_dumped, info_arg=True),
+            serialization=core_schema.plain_serializer_function_ser_schema(dumped, info_arg=True),
         )
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the JSON Schema: a name, or the settings of a shipped implementation."""
+        """Return the JSON Schema: a name, or the settings of an implementation."""
         del schema
-        kinds = map(self._plugins.find, self._plugins.shipped)
-        # The handler does not call the method of the class, which may leave settings out.
-        forms = [
-            kind.__get_pydantic_json_schema__(kind.__pydantic_core_schema__, handler)
-            for kind in kinds
-        ]
-        return {"anyOf": [{"type": "string"}, *forms]}
+        return {"anyOf": [{"type": "string"}, *(schema_of(one, handler) for one in self.forms())]}
 
 
-def _dumped(value: Named, info: core_schema.SerializationInfo) -> Any:
-    return value.model_dump(mode=info.mode)
+def schema_of(form: type[BaseModel], handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    """Return the JSON Schema of settings, for the schema of what contains them."""
+    # The handler does not call the method of the class, which may leave settings out.
+    return form.__get_pydantic_json_schema__(form.__pydantic_core_schema__, handler)
+
+
+def dumped(value: BaseModel, info: core_schema.SerializationInfo) -> dict[str, Any]:
+    """Return settings as a serializer of what contains them does, always with their `type`."""
+    values = value.model_dump(
+        mode=info.mode,
+        by_alias=info.by_alias,
+        exclude_unset=info.exclude_unset,
+        exclude_defaults=info.exclude_defaults,
+    )
+    return {"type": value.type, **values} if isinstance(value, Named) else values
+
+
+def implementation_of(settings: BaseModel, base: type[Any]) -> Any:
+    """Return the class that settings name as their `module`.
+
+    Args:
+        settings: settings with `module`, as `file:Class`, relative to the package of the class
+            that names it if it begins with a dot.
+        base: base class of what it must be.
+
+    Raises:
+        InputError: it cannot be imported, or is something else.
+    """
+    owner = next(one for one in type(settings).__mro__ if "module" in vars(one))
+    file, _, name = vars(owner)["module"].partition(":")
+    package, place = owner.__module__.rpartition(".")[0], f"{owner.__module__}.{owner.__name__}"
+    try:
+        found = getattr(importlib.import_module(file, package), name)
+    except Exception as error:
+        text = str(error).partition("\n")[0]
+        raise InputError(
+            f"'{file}:{name}' cannot be imported: {type(error).__name__}: {text:.200}",
+            place=place,
+            help="correct or upgrade the package",
+        ) from error
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise InputError(
+            f"'{file}:{name}' is not a subclass of {base.__module__}.{base.__name__}",
+            place=place,
+            help=f"derive it from {base.__name__}",
+        )
+    return found

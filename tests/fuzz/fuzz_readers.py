@@ -43,8 +43,7 @@ import harness
 import numpy as np
 from weft.runtime.cli.predicting import _rows
 from weft.runtime.data.columns.values import class_of, number_of, text_of
-from weft.runtime.data.readers.registry import reader_of
-from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.readers.split import Split, reader_of
 from weft.runtime.data.text_files import count_lines, read_lines
 from weft.specs.findings import InputError
 

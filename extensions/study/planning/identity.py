@@ -12,7 +12,7 @@ from typing import Any
 from ....graphs.ir.canonical import canonical
 from ....graphs.ir.graph import Graph
 from ....runtime.checkpoint.manifest import weights_digest
-from ....runtime.data.readers.registry import reader_of
+from ....runtime.data.readers.split import reader_of
 from ....runtime.data.settings import FileTokenizerSettings
 from ....runtime.data.text_files import resolve
 from .base import Run
@@ -120,7 +120,7 @@ class DataDigests:
         settings = {"train": run.data.train, "valid": run.data.valid, **run.data.test}[split]
         reader = reader_of(settings, run.data.root)
         files = {key: self._file(path) for key, path in sorted(reader.contents().items())}
-        return settings.full_name, dict(reader.known), files
+        return settings.reader, dict(reader.known), files
 
     def _file(self, path: Path) -> str:
         """Return the digest of a file, or of the names, sizes and times of a folder."""

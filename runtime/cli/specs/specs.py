@@ -62,10 +62,11 @@ Listed = Literal[
     "studies",
     "imports",
     "blocks",
+    "columns",
+    "readers",
     "metrics",
     "predictors",
     "trackers",
-    "readers",
 ]
 """What `weft list` lists, in order."""
 
@@ -85,7 +86,7 @@ def list_(
 ) -> None:
     """List what weft ships: specs, objectives, runs, blocks, metrics, readers and others.
 
-    Blocks, metrics, predictors, trackers and readers include those of installed packages.
+    Blocks, columns, readers, metrics, predictors and trackers include those of installed packages.
     """
     found = {kind: _lines(kind) for kind in get_args(Listed) if what in (None, kind)}
     if json_:
@@ -106,7 +107,8 @@ def list_(
 
 def _lines(kind: str) -> dict[str, str]:
     """Return one line about each thing of a kind, by name."""
-    from ...data.readers.registry import reader_lines
+    from ...data.columns.registry import COLUMNS
+    from ...data.readers.registry import READERS
     from ...decode.predictors.registry import PREDICTORS
     from ...metrics.registry import METRICS
     from ...train.reporting.trackers.registry import TRACKERS
@@ -114,13 +116,13 @@ def _lines(kind: str) -> dict[str, str]:
     if kind in _FOLDERS:
         return dict(_files(_FOLDERS[kind]))
     named: dict[str, Plugins[Any]] = {
+        "columns": COLUMNS,
+        "readers": READERS,
         "metrics": METRICS,
         "predictors": PREDICTORS,
         "trackers": TRACKERS,
     }
-    if kind in named:
-        return named[kind].lines()
-    return reader_lines() if kind == "readers" else dict(_blocks())
+    return named[kind].lines() if kind in named else dict(_blocks())
 
 
 def _blocks() -> Iterator[tuple[str, str]]:

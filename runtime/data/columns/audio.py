@@ -15,7 +15,8 @@ from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError
 from ..readers.reader import required
 from ..shards.arrays import Field
-from .column import BATCH, Arrays, Column, Context, Noise
+from .column import Arrays, Column, Context, Noise
+from .settings import BATCH
 
 if TYPE_CHECKING:
     from .settings import AudioSettings

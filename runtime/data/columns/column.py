@@ -1,8 +1,8 @@
 """The contract of a column: from a value of a record to the inputs of a model, and back.
 
-A column is a subclass of `Column` that an entry point of the group `weft.columns` loads; those
-that ship with Weft are listed in `registry.py`.  Its values are encoded once, into arrays that
-are stored with the corpus; `collate` makes tensors of some rows of these arrays.
+A column is a subclass of `Column` that its settings name, as those in `settings.py` do.  Its values
+are encoded once, into arrays that are stored with the corpus; `collate` makes tensors of some rows
+of these arrays.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ Arrays = Mapping[str, Array]
 """Arrays of a column by field; `""` is the main one."""
 Noise = tuple[int, int]
 """Seed and epoch, which determine the noise of a batch in training."""
-BATCH = "B"
-"""Name of the first axis of all inputs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError, did_you_mean
 from ..shards.arrays import Field
 from ..words import word_starts
-from .column import BATCH, Arrays, Column, Context, Noise
+from .column import Arrays, Column, Context, Noise
+from .settings import BATCH
 from .text import TextColumn
 from .values import class_of, tags_of, text_of
 

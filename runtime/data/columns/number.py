@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
 from ..shards.arrays import Field
-from .column import BATCH, Arrays, Column, Noise
+from .column import Arrays, Column, Noise
+from .settings import BATCH
 from .values import number_of
 
 

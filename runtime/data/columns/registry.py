@@ -1,33 +1,40 @@
-"""Types of columns by name: those that ship with Weft, and those of installed packages."""
+"""Column registry: every type of column that a run may use.
+
+To register a column, add a line here.  Installed packages add columns through the entry-point group
+`weft.columns`; a run can never name code.
+"""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-from ..readers.registry import plugin
-from .column import Column, Context
-from .settings import PluginColumnSettings
+from ...system.plugins import Plugins, implementation_of
+from .settings import ColumnSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..symbols import Vocabulary
+    from .column import Column
 
-COLUMNS = {
-    "text": ".text:TextColumn",
-    "class": ".labels:ClassColumn",
-    "tags": ".labels:TagsColumn",
-    "tree": "weft.extensions.parsing.column:TreeColumn",
-    "number": ".number:NumberColumn",
-    "image": ".image:ImageColumn",
-    "audio": ".audio:AudioColumn",
+SHIPPED = {
+    "text": ".settings:TextSettings",
+    "class": ".settings:ClassSettings",
+    "tags": ".settings:TagsSettings",
+    "number": ".settings:NumberSettings",
+    "image": ".settings:ImageSettings",
+    "audio": ".settings:AudioSettings",
 }
-"""Type of a column to `file:class`, relative to this folder if it begins with a dot."""
+"""Type of a shipped column to `file:Class`, relative to this folder."""
+
+COLUMNS: Plugins[ColumnSettings] = Plugins(
+    "column type", "weft.columns", ColumnSettings, SHIPPED, __package__
+)
+"""All types of columns; `COLUMNS.parse({"type": "class"}, place)` returns the settings of one."""
 
 
 def columns_of(
-    settings: Mapping[str, Any],
+    settings: Mapping[str, ColumnSettings],
     vocabularies: Mapping[str, Vocabulary],
     files: Mapping[str, bytes] | None = None,
 ) -> dict[str, Column]:
@@ -41,17 +48,11 @@ def columns_of(
     Raises:
         InputError: a file is damaged, or a type of an installed package cannot be loaded.
     """
-    made: dict[str, Column] = {}
-    context = Context(vocabularies, made, files or {})
+    from .column import Column, Context  # noqa: PLC0415 - settings are read without torch
+
+    columns: dict[str, Column] = {}
+    context = Context(vocabularies, columns, files or {})
     for name in sorted(settings, key=lambda name: settings[name].type != "text"):
-        own = settings[name]
-        made[name] = _class_of(own)(name, own, context)
-    return made
-
-
-def _class_of(settings: Any) -> type[Column]:
-    if isinstance(settings, PluginColumnSettings):
-        return cast("type[Column]", plugin("weft.columns", settings.plugin, Column))
-    file, _, kind = COLUMNS[settings.type].partition(":")
-    found: type[Column] = getattr(importlib.import_module(file, __package__), kind)
-    return found
+        kind = implementation_of(settings[name], Column)
+        columns[name] = kind(name, settings[name], context)
+    return columns

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from ....graphs.ir.value_type import ValueType
+from ....specs.findings import did_you_mean
 from ....specs.wording import SettingError
-from ..settings import Name, Settings, refuse_repeated
+from ...system.plugins import Named
+from ..settings import (
+    AnyTokenizer,
+    Name,
+    PieceSettings,
+    Settings,
+    SymbolSettings,
+    refuse_repeated,
+)
 
+if TYPE_CHECKING:
+    from ..readers.settings import ReaderSettings
+
+Tokenizers = Mapping[str, AnyTokenizer]
+"""Settings of tokenizers by name."""
+Columns = Mapping[str, "ColumnSettings"]
+"""Settings of columns by name."""
+Readers = Mapping[tuple[str, ...], "ReaderSettings"]
+"""Settings of readers by place."""
+BATCH = "B"
+"""Name of the first axis of all inputs."""
 Size = Annotated[int, Field(ge=1)]
 
 
@@ -26,13 +48,63 @@ Classes = Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_distin
 """Classes in the order of their numbers."""
 
 
-class ColumnSettings(Settings):
-    """Settings that all types of columns have."""
+class ColumnSettings(Named):
+    """Base class of the settings of a column; what is asked of a run before its data is read."""
 
     model_config = ConfigDict(populate_by_name=True)
 
+    module: ClassVar[str]
+    """Class of the column, a `Column`, as `file:Class`, relative to the package of the settings if
+    it begins with a dot; it is imported when the column is needed, as it imports torch."""
+
     from_: str | None = Field(default=None, alias="from", min_length=1)
     """Field of the reader's records; `null` is the name of the column."""
+
+    def planned_inputs(
+        self,
+        name: str,  # noqa: ARG002
+        tokenizers: Tokenizers,  # noqa: ARG002
+    ) -> Mapping[str, ValueType] | None:
+        """Return the types of the inputs that the column will fill; None if only the data tell.
+
+        Sizes that only the data tell are left out of the types.
+
+        Args:
+            name: name of the column.
+            tokenizers: tokenizers of the run.
+        """
+        return None
+
+    def mistakes(
+        self,
+        name: str,  # noqa: ARG002
+        columns: Columns,  # noqa: ARG002
+        readers: Readers,  # noqa: ARG002
+    ) -> Iterator[SettingError]:
+        """Yield an error for each setting that does not fit other columns or the readers.
+
+        Args:
+            name: name of the column.
+            columns: settings of all columns by name.
+            readers: settings of all readers by their place, such as `("train", "jsonl")`; places of
+                errors begin alike, with `train` or `columns`.
+        """
+        yield from ()
+
+    def mistakes_of_tokenizers(
+        self,
+        name: str,  # noqa: ARG002
+        columns: Columns,  # noqa: ARG002
+        tokenizers: Tokenizers,  # noqa: ARG002
+    ) -> Iterator[SettingError]:
+        """Yield an error for each setting that does not fit a tokenizer.
+
+        Args:
+            name: name of the column.
+            columns: settings of all columns by name.
+            tokenizers: tokenizers of the run; places of errors begin with `data` or `tokenizers`.
+        """
+        yield from ()
 
 
 class SamplingSettings(Settings):
@@ -60,6 +132,8 @@ class SamplingSettings(Settings):
 
 class TextSettings(ColumnSettings):
     """Text as ids of a tokenizer."""
+
+    module: ClassVar[str] = ".text:TextColumn"
 
     type: Literal["text"] = "text"
     """Selects this type of column."""
@@ -103,9 +177,15 @@ class TextSettings(ColumnSettings):
             raise SettingError(msg, "max_length", help_="increase it")
         return self
 
+    def planned_inputs(self, name: str, tokenizers: Tokenizers) -> Mapping[str, ValueType]:
+        """Return the types of the inputs."""
+        return {name: ValueType("ids", (BATCH, name), _pieces(tokenizers, self.tokenizer))}
+
 
 class ClassSettings(ColumnSettings):
     """One class of each row."""
+
+    module: ClassVar[str] = ".labels:ClassColumn"
 
     type: Literal["class"] = "class"
     """Selects this type of column."""
@@ -115,12 +195,18 @@ class ClassSettings(ColumnSettings):
     """What to do with an unknown class in validation and test data: stop with an error, or count
     it in the report and use the label -1, which no loss counts."""
 
+    def planned_inputs(self, name: str, tokenizers: Tokenizers) -> Mapping[str, ValueType]:  # noqa: ARG002
+        """Return the types of the inputs."""
+        return {name: ValueType("label", (BATCH,), len(self.classes) if self.classes else None)}
+
 
 class TagsSettings(ColumnSettings):
     """One tag for each word of a text column, separated by white space.
 
     The label is on the first piece of a word; other pieces have the label -1.
     """
+
+    module: ClassVar[str] = ".labels:TagsColumn"
 
     type: Literal["tags"] = "tags"
     """Selects this type of column."""
@@ -131,45 +217,38 @@ class TagsSettings(ColumnSettings):
     unseen: Literal["refuse", "count"] = "refuse"
     """What to do with an unknown tag in validation and test data, as for classes."""
 
+    def planned_inputs(self, name: str, tokenizers: Tokenizers) -> Mapping[str, ValueType]:  # noqa: ARG002
+        """Return the types of the inputs."""
+        size = len(self.classes) if self.classes else None
+        return {name: ValueType("label", (BATCH, self.of), size)}
 
-class TreeSettings(ColumnSettings):
-    """A tree over the words of a text column, whose symbols are another text column."""
-
-    type: Literal["tree"] = "tree"
-    """Selects this type of column."""
-    words: Name = "source"
-    """Text column with the words, such as the field `source` of the reader `trees`."""
-    symbols: Name = "target"
-    """Text column with the symbols of the tree, such as the field `target` of that reader; its
-    tokenizer has the labels and tags."""
-    decoder: Literal["sequence", "chart", "tags"]
-    """What the tensors are for: a `chart` of labeled spans, or `tags` of words.  For a `sequence`
-    the model reads and writes the text columns, and the trees serve only metrics."""
-    linearization: Literal["vinyals", "tensor2tensor", "top_down"] = "vinyals"
-    """The form of a `sequence`, as for the reader."""
-
-    @model_validator(mode="after")
-    def _check_linearization(self) -> Self:
-        """Check that the form has an effect.
-
-        Raises:
-            ValueError: the trees are not written as a sequence.
-        """
-        if self.decoder != "sequence" and self.linearization != "vinyals":
-            msg = f"'linearization' has no effect on the decoder '{self.decoder}'"
-            raise SettingError(msg, "linearization", help_="remove it")
-        return self
+    def mistakes(
+        self,
+        name: str,
+        columns: Columns,
+        readers: Readers,  # noqa: ARG002
+    ) -> Iterator[SettingError]:
+        """Yield an error if the words are not a text column."""
+        yield from missing_text(name, "of", self.of, columns)
 
 
 class NumberSettings(ColumnSettings):
     """One number of each row."""
 
+    module: ClassVar[str] = ".number:NumberColumn"
+
     type: Literal["number"] = "number"
     """Selects this type of column."""
+
+    def planned_inputs(self, name: str, tokenizers: Tokenizers) -> Mapping[str, ValueType]:  # noqa: ARG002
+        """Return the types of the inputs."""
+        return {name: ValueType("f", (BATCH,))}
 
 
 class ImageSettings(ColumnSettings):
     """Images of one size, as floats."""
+
+    module: ClassVar[str] = ".image:ImageColumn"
 
     type: Literal["image"] = "image"
     """Selects this type of column."""
@@ -196,36 +275,48 @@ class ImageSettings(ColumnSettings):
                 raise SettingError(msg, name, help_="write one value for each channel")
         return self
 
+    def planned_inputs(self, name: str, tokenizers: Tokenizers) -> Mapping[str, ValueType]:  # noqa: ARG002
+        """Return the types of the inputs."""
+        return {name: ValueType("f", (BATCH, *self.size))}
+
 
 class AudioSettings(ColumnSettings):
     """Mono audio, as samples between -1 and 1, stored with 16 bits."""
+
+    module: ClassVar[str] = ".audio:AudioColumn"
 
     type: Literal["audio"] = "audio"
     """Selects this type of column."""
     rate: int = Field(default=16_000, ge=1)
     """Samples per second; a file with another rate is an error."""
 
-
-class PluginColumnSettings(ColumnSettings):
-    """Column of a type that an installed package adds."""
-
-    type: Literal["plugin"] = "plugin"
-    """Selects this type of column."""
-    plugin: str
-    """Name of the entry point in the group `weft.columns`."""
-    params: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the type."""
+    def planned_inputs(self, name: str, tokenizers: Tokenizers) -> Mapping[str, ValueType]:  # noqa: ARG002
+        """Return the types of the inputs."""
+        time = (BATCH, name)
+        return {name: ValueType("f", time), f"{name}_mask": ValueType("mask", time)}
 
 
-AnyColumn = Annotated[
-    TextSettings
-    | ClassSettings
-    | TagsSettings
-    | TreeSettings
-    | NumberSettings
-    | ImageSettings
-    | AudioSettings
-    | PluginColumnSettings,
-    Field(discriminator="type"),
-]
-"""A column of any type."""
+def missing_text(name: str, key: str, text: str, columns: Columns) -> Iterator[SettingError]:
+    """Yield an error if a setting of a column does not name a text column.
+
+    Args:
+        name: name of the column.
+        key: its setting.
+        text: value of the setting.
+        columns: settings of all columns by name.
+    """
+    texts = [other for other, one in columns.items() if isinstance(one, TextSettings)]
+    if text not in texts:
+        help_ = did_you_mean(text, texts) or "add one"
+        yield SettingError(f"there is no text column '{text}'", "columns", name, key, help_=help_)
+
+
+def _pieces(tokenizers: Tokenizers, name: str) -> int | None:
+    """Return the number of pieces of a tokenizer, or the least number of symbols; None if unknown.
+
+    Spelled symbols have the pieces of their spelling too.
+    """
+    settings = tokenizers.get(name)
+    if isinstance(settings, SymbolSettings) and settings.spelling is not None:
+        settings = tokenizers.get(settings.spelling)
+    return settings.vocab_size if isinstance(settings, PieceSettings) else None

@@ -16,7 +16,8 @@ from ..shards.blocks import BlockSettings
 from ..shards.corpus import id_dtype
 from ..tokenizer import Tokenizer
 from ..words import source_text
-from .column import BATCH, Arrays, Column, Context, Noise
+from .column import Arrays, Column, Context, Noise
+from .settings import BATCH
 from .values import text_of
 
 if TYPE_CHECKING:

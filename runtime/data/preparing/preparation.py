@@ -21,7 +21,7 @@ from ..columns.registry import columns_of
 from ..columns.text import RAW, TextColumn
 from ..columns.values import text_of
 from ..readers.lines import refuse_unequal
-from ..readers.registry import reader_of
+from ..readers.split import reader_of
 from ..settings import SymbolSettings
 from ..shards.corpus import HEADER, Corpus, CorpusWriter
 from ..shards.filters import FilterCount

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from ....specs.findings import InputError, did_you_mean
 from ..columns.registry import columns_of
+from ..columns.settings import TextSettings
 from ..folders import remove_leftover, resuming
-from ..readers.registry import reader_of
+from ..readers.split import reader_of
 from ..settings import FileTokenizerSettings
 from ..shards.arrays import AGAIN
 from ..shards.corpus import Corpus
@@ -202,7 +203,7 @@ def _open(
     used = {
         name: vocabularies[own.tokenizer].digest
         for name, own in data.columns.items()
-        if own.type == "text"
+        if isinstance(own, TextSettings)
     }
     for table in (train, valid):
         if table.corpus.header["tokenizers"] != used:
@@ -251,7 +252,7 @@ def _fingerprint(data: DataSettings, tokenizers: Tokenizers) -> str:
     stats: dict[str, tuple[int, int]] = {}
     for name, split in (("train", data.train), ("valid", data.valid)):
         reader = reader_of(split, data.root)
-        readers[name] = [split.full_name, reader.known, split.weights]
+        readers[name] = [split.reader, reader.known, split.weights]
         files |= reader.contents()
     for one in tokenizers.values():
         if isinstance(one, FileTokenizerSettings):

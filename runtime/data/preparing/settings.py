@@ -9,8 +9,10 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from ....specs.findings import did_you_mean
 from ....specs.wording import SettingError, refuse
-from ..columns.settings import AnyColumn, TagsSettings, TextSettings, TreeSettings
-from ..readers.settings import Split
+from ...system.plugins import Selected
+from ..columns.registry import COLUMNS
+from ..columns.settings import ColumnSettings, TextSettings
+from ..readers.split import Split
 from ..settings import (
     AnyTokenizer,
     FilterSettings,
@@ -20,6 +22,8 @@ from ..settings import (
     SymbolSettings,
 )
 
+AnyColumn = Annotated[ColumnSettings, Selected(COLUMNS)]
+"""A column of any type."""
 TestName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$")]
 """Name of a test set, which is also part of the names of files."""
 
@@ -66,14 +70,9 @@ class DataSettings(Settings):
         if self.train.weights is not None and any(texts[name].segment for name in blocks):
             msg = "weights of files would interrupt the segments of documents"
             yield SettingError(msg, "train", "weights", help_="remove 'weights'")
+        readers = {(*at, one.reader): one.settings for at, one in self.splits().items()}
         for name, one in self.columns.items():
-            if isinstance(one, TagsSettings) and one.of not in texts:
-                msg = f"there is no text column '{one.of}'"
-                yield SettingError(
-                    msg, "columns", name, "of", help_=did_you_mean(one.of, texts) or "add one"
-                )
-            if isinstance(one, TreeSettings):
-                yield from self._mistakes_of_tree(name, one, texts)
+            yield from one.mistakes(name, self.columns, readers)
         yield from self._mistakes_of_filter(texts, blocks)
         for where, split in (("valid", self.valid), *self.test.items()):
             if split.weights is not None:
@@ -96,29 +95,6 @@ class DataSettings(Settings):
             msg = "'max_ratio' has no effect on data with one text column"
             yield SettingError(msg, "filter", "max_ratio", help_="remove 'max_ratio'")
 
-    def _mistakes_of_tree(
-        self, name: str, tree: TreeSettings, texts: Collection[str]
-    ) -> Iterator[SettingError]:
-        """Yield an error for each missing text column, and for symbols that no reader writes.
-
-        Args:
-            name: name of the tree column.
-            tree: its settings.
-            texts: names of the text columns.
-        """
-        for key in ("words", "symbols"):
-            if getattr(tree, key) not in texts:
-                msg = f"there is no text column '{getattr(tree, key)}'"
-                help_ = did_you_mean(getattr(tree, key), texts) or "add one"
-                yield SettingError(msg, "columns", name, key, help_=help_)
-        for at, split in self.splits().items():
-            for key in ("decoder", "linearization") if split.trees is not None else ():
-                found, wanted = getattr(split.trees, key), getattr(tree, key)
-                if found != wanted and (key == "decoder" or tree.decoder == "sequence"):
-                    msg = f"the reader has the {key} '{found}', but the column '{name}' '{wanted}'"
-                    help_ = f"give both the same {key}"
-                    yield SettingError(msg, *at, "trees", key, help_=help_)
-
     def splits(self) -> dict[tuple[str, ...], Split]:
         """Return all splits by their place below `data`."""
         found: dict[tuple[str, ...], Split] = {("train",): self.train, ("valid",): self.valid}
@@ -140,8 +116,7 @@ def unfit_tokenizers(data: DataSettings, tokenizers: Tokenizers) -> Iterator[Set
             unknown = unknown or column.tokenizer not in tokenizers
             yield from _unfit_sampling(name, column, tokenizers)
             used.add(column.tokenizer)
-        if isinstance(column, TreeSettings) and column.decoder != "sequence":
-            yield from _unfit_pieces(name, column, data, tokenizers)
+        yield from column.mistakes_of_tokenizers(name, data.columns, tokenizers)
     for name, one in tokenizers.items():
         if isinstance(one, SymbolSettings) and one.spelling is not None:
             other = tokenizers.get(one.spelling)
@@ -155,18 +130,6 @@ def unfit_tokenizers(data: DataSettings, tokenizers: Tokenizers) -> Iterator[Set
     for name in () if unknown else [name for name in tokenizers if name not in used]:
         msg = f"no column uses the tokenizer '{name}'"
         yield SettingError(msg, "tokenizers", name, help_="remove it, or name it in a text column")
-
-
-def _unfit_pieces(
-    name: str, column: TreeSettings, data: DataSettings, tokenizers: Tokenizers
-) -> Iterator[SettingError]:
-    """Yield an error if the symbols of trees are not whole tokens."""
-    text = data.columns.get(column.symbols)
-    tokenizer = tokenizers.get(text.tokenizer) if isinstance(text, TextSettings) else None
-    if tokenizer is not None and not isinstance(tokenizer, SymbolSettings):
-        msg = f"the decoder '{column.decoder}' of the column '{name}' needs whole symbols"
-        help_ = 'use a tokenizer {"type": "symbols"}'
-        yield SettingError(msg, "data", "columns", column.symbols, "tokenizer", help_=help_)
 
 
 def _unfit_sampling(

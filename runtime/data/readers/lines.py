@@ -9,16 +9,17 @@ from pathlib import Path
 from ....specs.findings import InputError
 from ..text_files import count_lines, read_lines, resolve
 from .reader import Reader, Record, refuse_missing
+from .settings import LinesSettings
 
 
 class LinesReader(Reader):
-    """Reader of aligned text files; its settings are the names of files by field."""
+    """Reader of aligned text files."""
 
-    settings: Mapping[str, Sequence[str]]
+    settings: LinesSettings
 
     def parts(self) -> int:
         """Return the number of files of each field."""
-        return len(next(iter(self.settings.values())))
+        return self.settings.file_count
 
     def files(self) -> Mapping[str, Path]:
         """Return all files.
@@ -26,13 +27,8 @@ class LinesReader(Reader):
         Raises:
             InputError: a file is outside of the root.
         """
-        names = [name for group in self.settings.values() for name in group]
+        names = [name for group in self.settings.groups.values() for name in group]
         return {name: resolve(self.root, name) for name in names}
-
-    @property
-    def known(self) -> Mapping[str, Sequence[str]]:
-        """Names of the files."""
-        return {field: list(names) for field, names in self.settings.items()}
 
     def lines(self, fields: Sequence[str]) -> list[tuple[Path, ...]]:
         """Return the files themselves.
@@ -41,9 +37,10 @@ class LinesReader(Reader):
             InputError: a file is outside of the root, or there is no such field.
         """
         for field in fields:
-            refuse_missing(field, list(self.settings), "lines")
-        groups = [[resolve(self.root, name) for name in self.settings[field]] for field in fields]
-        return list(zip(*groups, strict=True))
+            refuse_missing(field, self.settings.fields(), "lines")
+        groups = [self.settings.groups[field] for field in fields]
+        paths = [[resolve(self.root, name) for name in names] for names in groups]
+        return list(zip(*paths, strict=True))
 
     def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
         """Yield line n of each file as a record.

@@ -1,7 +1,6 @@
 """The contract of a reader: records of named fields, from the files of a split.
 
-A reader is a subclass of `Reader` that an entry point of the group `weft.readers` loads; those
-that ship with Weft are listed in `registry.py`.
+A reader is a subclass of `Reader` that its settings name, as those in `settings.py` do.
 """
 
 from __future__ import annotations
@@ -63,9 +62,8 @@ class Reader(ABC):
         Raises:
             InputError: a file is outside of the root.
         """
-        own = self.settings
-        names = own.get("files", ()) if isinstance(own, Mapping) else getattr(own, "files", ())
-        return {str(name): resolve(self.root, name) for name in names}
+        names = getattr(self.settings, "files", ())
+        return {name: resolve(self.root, name) for name in names}
 
     def contents(self) -> Mapping[str, Path]:
         """Return all files that the records consist of: `files()`, and those that they name.
@@ -88,10 +86,8 @@ class Reader(ABC):
     @property
     def known(self) -> Mapping[str, Any]:
         """Settings that affect the records, as plain data."""
-        if isinstance(self.settings, Mapping):  # of an installed reader
-            return dict(self.settings)
-        found: Mapping[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
-        return found
+        settings: Mapping[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
+        return settings
 
 
 class FilesReader(Reader):

@@ -2,27 +2,121 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from ....extensions.parsing.trees.settings import ParsingSettings
-from ....specs.findings import did_you_mean
+from ....specs.findings import did_you_mean, pointer
 from ....specs.wording import SettingError
 from ..settings import CORPUS, Language, PathText, Settings, refuse_repeated
 
 Paths = Annotated[tuple[PathText, ...], Field(min_length=1)]
 
 
-class FilesSettings(Settings):
+class ReaderSettings(Settings):
+    """Base class of the settings of a reader."""
+
+    module: ClassVar[str]
+    """Class of the reader, a `Reader`, as `file:Class`, relative to the package of the settings if
+    it begins with a dot; it is imported when the reader is needed."""
+    fetched: ClassVar[bool] = False
+    """Whether files are fetched when the data is prepared, so that they need not exist before."""
+    folders_of_files: ClassVar[bool] = False
+    """Whether the reader reads folders of files."""
+    quick: ClassVar[bool] = False
+    """Whether the first record of a file is read quickly, so that `weft check` reads it."""
+
+    @property
+    def file_count(self) -> int | None:
+        """Number of files, or of groups of aligned files; None if only the reader knows it."""
+        files = getattr(self, "files", None)
+        return None if files is None else len(files)
+
+    def fields(self) -> tuple[str, ...] | None:
+        """Return the fields of the records; None if only the files tell."""
+        return None
+
+    def place_of(self, file: str) -> str:
+        """Return the JSON Pointer of a file in these settings; `""` if it is not named there."""
+        files = getattr(self, "files", ())
+        return pointer("files", files.index(file)) if file in files else ""
+
+
+class FilesSettings(ReaderSettings):
     """Files whose records are read in order."""
 
     files: Paths
     """Files below the data root."""
 
 
+class LinesSettings(ReaderSettings):
+    """Files by field, aligned line by line, such as `{"source": ["a.en"], "target": ["a.de"]}`."""
+
+    model_config = ConfigDict(extra="allow")
+    module: ClassVar[str] = ".lines:LinesReader"
+    quick: ClassVar[bool] = True
+
+    __pydantic_extra__: dict[str, Paths]
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Names of the files by field."""
+        return self.__pydantic_extra__
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        """Check that there are fields, with as many files each.
+
+        Raises:
+            SettingError: there are none, or fields have different numbers of files.
+        """
+        if not self.groups or "" in self.groups:
+            msg = "'lines' must be an object with at least one key"
+            help_ = 'name the files of each field, such as {"source": ["a.en"]}'
+            raise SettingError(msg, *self.groups, help_=help_)
+        [(first, files), *others] = self.groups.items()
+        for name, group in others:
+            if len(group) != len(files):
+                msg = f"{len(files)} {first} files for {len(group)} {name} files"
+                help_ = "list as many files for each field, in the same order"
+                raise SettingError(msg, name, help_=help_)
+        return self
+
+    @property
+    def file_count(self) -> int:
+        """Number of files of each field."""
+        return len(next(iter(self.groups.values())))
+
+    def fields(self) -> tuple[str, ...]:
+        """Return the fields."""
+        return tuple(self.groups)
+
+    def place_of(self, file: str) -> str:
+        """Return the JSON Pointer of a file in these settings."""
+        for field, files in self.groups.items():
+            if file in files:
+                return pointer(field, files.index(file))
+        return ""
+
+
+class JsonLinesSettings(FilesSettings):
+    """Files with one JSON object on each line."""
+
+    module: ClassVar[str] = ".jsonl:JsonLinesReader"
+    quick: ClassVar[bool] = True
+
+
+class ParquetSettings(FilesSettings):
+    """Parquet files; needs the extra `parquet`."""
+
+    module: ClassVar[str] = ".parquet:ParquetReader"
+
+
 class DelimitedSettings(FilesSettings):
     """CSV or TSV files; the first row of each has the names of the fields."""
+
+    module: ClassVar[str] = ".delimited:DelimitedReader"
+    quick: ClassVar[bool] = True
 
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     """Character between fields; `null` is a tab for names that end with `.tsv` or `.tsv.gz`, and
@@ -57,8 +151,11 @@ class DelimitedSettings(FilesSettings):
         return value
 
 
-class ImagesSettings(Settings):
-    """Images by class: a record has the fields `image` and `class`."""
+class ImagesSettings(ReaderSettings):
+    """Images by class, as the fields `image` and `class`; image files need the extra `images`."""
+
+    module: ClassVar[str] = ".images:ImagesReader"
+    folders_of_files: ClassVar[bool] = True
 
     folders: tuple[PathText, ...] = ()
     """Folders below the data root, each with one sub-folder of images for each class."""
@@ -77,16 +174,25 @@ class ImagesSettings(Settings):
             raise SettingError(msg, help_="give one of the two")
         return self
 
+    @property
+    def file_count(self) -> int:
+        """Number of folders, or of arrays."""
+        return len(self.folders or self.arrays)
+
 
 class AudioFilesSettings(DelimitedSettings):
-    """Manifests: CSV or TSV files of which one field is the path of a sound file."""
+    """Sound files listed in a manifest, a CSV or TSV file; needs the extra `audio`."""
+
+    module: ClassVar[str] = ".audio:AudioReader"
 
     path: str = "audio"
     """Field with the path of the sound file, below the data root."""
 
 
-class HubSettings(Settings):
-    """Dataset of the Hugging Face hub, read by the `datasets` library."""
+class HubSettings(ReaderSettings):
+    """Dataset of the Hugging Face hub, read by the `datasets` library; needs the extra `hub`."""
+
+    module: ClassVar[str] = ".hub:HubReader"
 
     name: str = Field(min_length=1)
     """Name of the dataset, such as `owner/name`."""
@@ -97,9 +203,17 @@ class HubSettings(Settings):
     config: str | None = None
     """Configuration of the dataset, if it has several."""
 
+    @property
+    def file_count(self) -> int:
+        """One: the split."""
+        return 1
 
-class MtdataSettings(Settings):
-    """Parallel corpora that the mtdata library fetches: fields `source` and `target`."""
+
+class MtdataSettings(ReaderSettings):
+    """Parallel corpora of mtdata, as `source` and `target`; needs the extra `corpora`."""
+
+    module: ClassVar[str] = ".mtdata:MtdataReader"
+    fetched: ClassVar[bool] = True
 
     names: Annotated[tuple[Annotated[str, Field(pattern=CORPUS)], ...], Field(min_length=1)]
     """Names of the corpora."""
@@ -121,121 +235,7 @@ class MtdataSettings(Settings):
             raise SettingError(msg, "digests", name, help_=did_you_mean(name, self.names))
         return self
 
-
-class TreesSettings(FilesSettings):
-    """Files of bracketed trees: fields `source` (words), `target` (symbols) and `tree`."""
-
-    decoder: Literal["sequence", "chart", "tags"] = "sequence"
-    """What `target` contains: the tree written as a sequence, as a chart, or one tag a word."""
-    linearization: Literal["vinyals", "tensor2tensor", "top_down"] = "vinyals"
-    """The form of a `sequence`; see docs/parsing.md."""
-    clean: bool = True
-    """Remove traces and function tags, and put TOP around each tree."""
-    malformed: Literal["refuse", "skip"] = "refuse"
-    """How to treat a malformed tree: stop with an error, or skip the tree."""
-    pieces: bool = False
-    """Whether `target` is tokenized into pieces, which normalizes full-width brackets."""
-
     @property
-    def parsing(self) -> ParsingSettings:
-        """The settings that determine the targets."""
-        return ParsingSettings(
-            decoder=self.decoder,
-            linearization=self.linearization,
-            clean=self.clean,
-            malformed=self.malformed,
-        )
-
-
-class PluginReaderSettings(Settings):
-    """Reader that an installed package adds."""
-
-    name: str
-    """Name of the entry point in the group `weft.readers`."""
-    params: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the reader."""
-
-
-Lines = dict[Annotated[str, Field(min_length=1)], Paths]
-
-
-class Split(Settings):
-    """Records of one split: exactly one reader, named by its key."""
-
-    lines: Lines | None = Field(default=None, min_length=1)
-    """Files by field, aligned line by line, such as `{"source": ["a.en"], "target": ["a.de"]}`."""
-    jsonl: FilesSettings | None = None
-    """Files with one JSON object on each line."""
-    csv: DelimitedSettings | None = None
-    """CSV or TSV files."""
-    parquet: FilesSettings | None = None
-    """Parquet files; needs the extra `parquet`."""
-    images: ImagesSettings | None = None
-    """Images by class; image files need the extra `images`."""
-    audio: AudioFilesSettings | None = None
-    """Sound files listed in a manifest; needs the extra `audio`."""
-    hub: HubSettings | None = None
-    """Dataset of the Hugging Face hub; needs the extra `hub`."""
-    mtdata: MtdataSettings | None = None
-    """Named parallel corpora; needs the extra `corpora`."""
-    trees: TreesSettings | None = None
-    """Treebanks."""
-    plugin: PluginReaderSettings | None = None
-    """Reader of an installed package."""
-    weights: tuple[Annotated[float, Field(gt=0, le=1000)], ...] | None = None
-    """How often the rows of each file occur in a training epoch (default: 1 each); 0.1 uses a
-    tenth of them, a different tenth each epoch."""
-
-    @model_validator(mode="after")
-    def _check_one(self) -> Self:
-        """Check that there is one reader, and as many files and weights as it needs.
-
-        Raises:
-            ValueError: there are no or several readers, fields have different numbers of files,
-                or there is another number of weights.
-        """
-        given = [name for name in READER_KEYS if getattr(self, name) is not None]
-        if len(given) != 1:
-            what = " and ".join(f"'{name}'" for name in given) or "none"
-            msg = f"a split needs exactly one reader, but has {what}"
-            known = ", ".join(READER_KEYS)
-            raise SettingError(msg, *given[1:2], help_=f"name one of the readers: {known}")
-        if self.lines is not None:
-            counts = {name: len(files) for name, files in self.lines.items()}
-            first = next(iter(counts))
-            for name, count in counts.items():
-                if count != counts[first]:
-                    msg = f"{counts[first]} {first} files for {count} {name} files"
-                    help_ = "list as many files for each field, in the same order"
-                    raise SettingError(msg, "lines", name, help_=help_)
-        files = self.file_count
-        if self.weights is not None and files is not None and len(self.weights) != files:
-            msg = f"{len(self.weights)} weights for {files} files"
-            raise SettingError(msg, "weights", help_="write one weight for each file, or none")
-        return self
-
-    @property
-    def reader(self) -> str:
-        """Name of the reader."""
-        return next(name for name in READER_KEYS if getattr(self, name) is not None)
-
-    @property
-    def full_name(self) -> str:
-        """Name of the reader; `plugin NAME` for the reader of an installed package."""
-        return self.reader if self.plugin is None else f"plugin {self.plugin.name}"
-
-    @property
-    def file_count(self) -> int | None:
-        """Number of files, or of groups of aligned files; None if only the reader knows it."""
-        if self.lines is not None:
-            return len(next(iter(self.lines.values())))
-        if self.images is not None:
-            return len(self.images.folders or self.images.arrays)
-        if self.mtdata is not None:
-            return len(self.mtdata.names)
-        found = getattr(getattr(self, self.reader), "files", None)
-        return 1 if self.hub is not None else None if found is None else len(found)
-
-
-READER_KEYS = tuple(name for name in Split.model_fields if name != "weights")
-"""Keys of a split that name a reader."""
+    def file_count(self) -> int:
+        """Number of corpora."""
+        return len(self.names)

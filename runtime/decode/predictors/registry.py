@@ -21,9 +21,6 @@ SHIPPED = {
     "argmax": ".classify:Argmax",
     "tags": ".classify:Tags",
     "regression": ".classify:Regression",
-    "cky": "weft.extensions.parsing.predictor:Cky",
-    "tree_tags": "weft.extensions.parsing.predictor:TreeTags",
-    "tree_beam": "weft.extensions.parsing.predictor:TreeBeam",
     "ctc": ".ctc:Ctc",
 }
 """Name of a shipped predictor to `file:Class`, relative to this folder."""

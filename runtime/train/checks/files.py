@@ -9,12 +9,8 @@ from typing import Any
 
 from ....specs.findings import Finding, InputError, nearest, pointer
 from ....specs.upgrade import RUNS, upgrade_format
-from ...data.readers.registry import reader_of
-from ...data.readers.settings import Split
+from ...data.readers.split import Split, reader_of
 from ..run import Run
-
-TEXTS = ("lines", "jsonl", "csv", "audio", "trees")
-"""Readers of text files, whose first record tells quickly whether they have the right form."""
 
 
 def wrong_files(run: Run) -> Iterator[Finding]:
@@ -23,7 +19,8 @@ def wrong_files(run: Run) -> Iterator[Finding]:
     Of text files, the first record is read as well.
     """
     root = Path(run.data.root)
-    if not root.is_dir() and any(one.reader != "mtdata" for one in run.data.splits().values()):
+    splits = run.data.splits()
+    if not root.is_dir() and not all(split.settings.fetched for split in splits.values()):
         yield Finding(
             code="R02",
             at="/data/root",
@@ -31,9 +28,9 @@ def wrong_files(run: Run) -> Iterator[Finding]:
             help="set data.root to the folder of the files: --set data.root=DIR",
         )
         return
-    for where, split in run.data.splits().items():
-        if split.reader == "mtdata":
-            continue  # fetched when the data is prepared
+    for where, split in splits.items():
+        if split.settings.fetched:
+            continue
         at = pointer("data", *where, split.reader)
         try:
             files = reader_of(split, run.data.root).files()
@@ -43,20 +40,20 @@ def wrong_files(run: Run) -> Iterator[Finding]:
         found = [
             finding
             for name, path in files.items()
-            for finding in _file(split, run.data.root, name, path, at + _place(split, name))
+            for finding in _file(split, run.data.root, name, path, at)
         ]
         yield from found or _first_records(run, split, at)
 
 
 def _first_records(run: Run, split: Split, at: str) -> Iterator[Finding]:
     """Yield a finding for each file whose first record cannot be read."""
-    if split.reader not in TEXTS:
+    if not split.settings.quick:
         return
     reader = reader_of(split, run.data.root)
     fields = [column.from_ or name for name, column in run.data.columns.items()]
+    known = split.settings.fields()
+    fields = [field for field in fields if known is None or field in known]
     for part, path in enumerate(reader.files().values()):
-        if split.lines is not None:
-            fields = [field for field in fields if field in split.lines]
         if not path.is_file() or not fields or part >= reader.parts():
             return
         try:
@@ -71,19 +68,10 @@ def _first_records(run: Run, split: Split, at: str) -> Iterator[Finding]:
             )
 
 
-def _place(split: Split, name: str) -> str:
-    """Return the JSON Pointer of a file in the settings of its reader; "" if it is not known."""
-    if split.lines is not None:
-        for field, names in split.lines.items():
-            if name in names:
-                return pointer(field, names.index(name))
-    names = getattr(getattr(split, split.reader), "files", ())
-    return pointer("files", names.index(name)) if name in names else ""
-
-
 def _file(split: Split, root: str, name: str, path: Path, at: str) -> Iterator[Finding]:
     """Yield a finding if one file cannot be read."""
-    if path.is_dir() and split.reader != "images":
+    at += split.settings.place_of(name)
+    if path.is_dir() and not split.settings.folders_of_files:
         problem = f"'{name}' is a folder, not a file"
         yield Finding(code="R02", at=at, problem=problem, help="name the files in it")
         return

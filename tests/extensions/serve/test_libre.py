@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from weft.extensions.serve.libre import Languages, languages_of, listed
 from weft.runtime import api
-from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.readers.split import Split
 
 Served = Callable[..., AbstractContextManager[Any]]
 
@@ -172,7 +172,7 @@ def test_languages_are_listed(served: Served) -> None:
 
 def test_a_service_knows_the_languages_of_its_training(served: Served, toy_run: Any) -> None:
     """The toy corpus has the files train.src and train.tgt."""
-    assert toy_run().data.train.lines["source"] == ("train.src",)
+    assert toy_run().data.train.settings.groups["source"] == ("train.src",)
     with served() as client:
         assert client.get("/languages").json() == [
             {"code": "src", "name": "src", "targets": ["tgt"]},

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from weft.runtime.data import corpora
 from weft.runtime.data.corpora import fetched
 from weft.runtime.data.preparing.prepare import prepare
-from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.readers.split import Split
 from weft.specs.findings import InputError
 
 from .pairs import bpe, pairs

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.data.planning import stream_plans
 from weft.runtime.data.preparing.prepare import Prepared, prepare
-from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.readers.split import Split
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards.mixture import Part, rows_of_epoch
 from weft.specs.findings import InputError

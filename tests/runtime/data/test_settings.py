@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 from weft.runtime.data.preparing.settings import DataSettings
-from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.readers.split import Split
 from weft.runtime.data.settings import BatchSettings, PieceSettings
 
 from .pairs import lines

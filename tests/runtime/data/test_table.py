@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
-from weft.runtime.data.columns import registry as column_registry
 from weft.runtime.data.columns.column import Context
 from weft.runtime.data.columns.number import NumberColumn
+from weft.runtime.data.columns.settings import NumberSettings
 from weft.runtime.data.preparing.prepare import Prepared, prepare
 from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
 from weft.runtime.data.settings import BatchSettings
@@ -183,12 +183,17 @@ class Longest(NumberColumn):
         return {"largest.txt": str(self.largest).encode()}
 
 
+class LongestSettings(NumberSettings):
+    """Settings of this column."""
+
+    module: ClassVar[str] = f"{__name__}:Longest"
+
+
 def test_an_installed_column_has_the_files_that_it_stored(
-    data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: dict[str, Any], tmp_path: Path
 ) -> None:
     """Whatever their names: scores are 0, 0.5, ..., 24.5, and every tenth text is empty."""
-    monkeypatch.setattr(column_registry, "plugin", lambda *_: Longest)
-    data["columns"]["value"] = {"type": "plugin", "plugin": "longest", "from": "score"}
+    data["columns"]["value"] = LongestSettings.model_validate({"from": "score"})
 
     made = prepared(tmp_path / "out", data)
 

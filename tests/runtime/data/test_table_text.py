@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 from weft.runtime.data.batches import pad_rows
+from weft.runtime.data.columns.registry import COLUMNS
 from weft.runtime.data.planning import stream_plans
 from weft.runtime.data.preparing.prepare import Prepared, prepare
 from weft.runtime.data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers
+from weft.runtime.data.readers.registry import READERS
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards import shards
 from weft.runtime.data.shards.blocks import joined_texts
@@ -233,10 +235,12 @@ def test_tokenizers_and_columns_name_each_other(
 
 def test_settings_have_a_json_schema() -> None:
     """Editors need it; columns and tokenizers are selected by their type."""
-    schema = json.dumps(DataSettings.model_json_schema())
+    schema = DataSettings.model_json_schema()
+    [columns] = schema["properties"]["columns"]["patternProperties"].values()
 
-    assert '"discriminator"' in schema
-    assert '"#/$defs/TagsSettings"' in schema
+    types = [way["properties"]["type"]["const"] for way in columns["anyOf"][1:]]
+    assert types == COLUMNS.names()
+    assert [*schema["$defs"]["Split"]["properties"]] == [*READERS.names(), "weights"]
 
 
 def test_an_existing_tokenizer_can_be_used(data: dict[str, Any], tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weft.runtime.data.readers.registry import reader_of
-from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.readers.split import Split, reader_of
 from weft.runtime.data.text_files import count_lines, read_lines, resolve
 from weft.specs.findings import InputError
 

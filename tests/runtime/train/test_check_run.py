@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from weft.runtime import api
 from weft.runtime.cli.main import main
-from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.readers.split import Split
 from weft.runtime.data.settings import FilterSettings
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.check_run import check_run, checked_value

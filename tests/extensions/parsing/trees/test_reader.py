@@ -24,8 +24,7 @@ from weft.extensions.parsing.trees.settings import ParsingSettings
 from weft.extensions.parsing.trees.trees import Malformed, Tree, read_all
 from weft.runtime.data.preparing.prepare import prepare
 from weft.runtime.data.preparing.settings import Tokenizers
-from weft.runtime.data.readers.registry import reader_of
-from weft.runtime.data.readers.settings import Split
+from weft.runtime.data.readers.split import Split, reader_of
 from weft.runtime.data.settings import PieceSettings, SymbolSettings
 from weft.runtime.data.symbols import SPACE
 from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer

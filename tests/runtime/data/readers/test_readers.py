@@ -9,7 +9,7 @@ import lzma
 import sys
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from weft.runtime.data.readers import registry
-from weft.runtime.data.readers.reader import Reader, Record
-from weft.runtime.data.readers.registry import READERS, reader_of
-from weft.runtime.data.readers.settings import READER_KEYS, Split
+from weft.runtime.data.readers.reader import Reader
+from weft.runtime.data.readers.registry import READERS
+from weft.runtime.data.readers.split import Split, reader_of
+from weft.runtime.system.plugins import implementation_of
 from weft.specs.findings import InputError
 
 REVISION = "0123456789" * 4
@@ -33,9 +33,43 @@ def read(root: Path, split: dict[str, Any], *fields: str) -> list[tuple[Any, ...
     return [tuple(record.values[field] for field in fields) for part in parts for record in part]
 
 
-def test_every_key_of_a_split_has_a_reader() -> None:
+@pytest.mark.parametrize("name", READERS.names())
+def test_every_key_of_a_split_has_a_reader(name: str) -> None:
     """A key without a reader could be written but not read."""
-    assert {*READER_KEYS} == {*READERS, "plugin"}
+    settings = READERS.find(name).model_construct()
+
+    assert issubclass(implementation_of(settings, Reader), Reader)
+
+
+WRONG = {
+    "a misspelled reader": ({"jsonll": {"files": ["a"]}}, ("jsonll",), "extra_forbidden"),
+    "a misspelled setting": ({"csv": {"fles": ["a"], "files": ["a"]}}, ("csv", "fles"), "extra"),
+    "a wrong entry": ({"csv": {"files": ["a", 3]}}, ("csv", "files", 1), "string_type"),
+    "a wrong file of a field": ({"lines": {"x": [3]}}, ("lines", "x", 0), "string_type"),
+    "no object": ({"csv": 3}, ("csv",), "model_type"),
+}
+
+
+@pytest.mark.parametrize(("split", "place", "kind"), WRONG.values(), ids=WRONG)
+def test_a_wrong_setting_has_its_place(
+    split: dict[str, Any], place: tuple[str, ...], kind: str
+) -> None:
+    """Below the key of the reader, as in the file."""
+    with pytest.raises(ValidationError) as caught:
+        Split.model_validate(split)
+
+    assert place in [error["loc"] for error in caught.value.errors()]
+    assert kind in str([error["type"] for error in caught.value.errors()])
+
+
+@pytest.mark.parametrize("field", ["type", "files", "weights"])
+def test_lines_may_have_fields_of_any_name(tmp_path: Path, field: str) -> None:
+    """Names that settings of other readers have are no settings of lines."""
+    (tmp_path / "a.txt").write_text("one\n")
+    split = {"lines": {field: ["a.txt"]}}
+
+    assert read(tmp_path, split, field) == [("one",)]
+    assert Split.model_validate(split).model_dump(mode="json") == split
 
 
 def test_csv_fields_may_contain_line_feeds_and_delimiters(tmp_path: Path) -> None:
@@ -367,39 +401,8 @@ def test_trees_give_words_symbols_and_the_tree(tmp_path: Path) -> None:
     assert [leaf.word for leaf in found[0][2].leaves()] == ["the", "dog", "barks"]
 
 
-class Mine(Reader):
-    """Reader of an installed package: one record for each file."""
-
-    def parts(self) -> int:
-        """Return the number of files."""
-        return len(self.files())
-
-    def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
-        """Yield the name of a file."""
-        del fields
-        yield Record({"text": list(self.files())[part]}, "")
-
-
-def test_what_a_plugin_reads_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its settings are plain data; prepared data are identified by them and by its name."""
-    monkeypatch.setattr(registry, "plugin", lambda *_: Mine)
-    split = Split.model_validate({"plugin": {"name": "mine", "params": {"files": ["a", "b"]}}})
-
-    reader = reader_of(split, str(tmp_path))
-
-    assert reader.known == {"files": ["a", "b"]}
-    assert reader.files() == {"a": tmp_path / "a", "b": tmp_path / "b"}
-    assert split.full_name == "plugin mine"
-
-
 @pytest.mark.parametrize("delimiter", ['"', "\n", "\r"])
 def test_a_delimiter_that_cannot_separate_is_refused(delimiter: str) -> None:
     """The csv module would raise an error in the middle of the data."""
     with pytest.raises(ValueError, match="cannot separate fields"):
         Split.model_validate({"csv": {"files": ["a"], "delimiter": delimiter}})
-
-
-def test_an_unknown_plugin_is_refused(tmp_path: Path) -> None:
-    """The message names the group of entry points."""
-    with pytest.raises(InputError, match=r"no installed package adds 'mine' to 'weft\.readers'"):
-        read(tmp_path, {"plugin": {"name": "mine"}}, "text")
