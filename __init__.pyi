@@ -6,7 +6,6 @@ from .blocks.params import Params as Params
 from .extensions.interop.export.ctranslate2.export import Checked as Checked
 from .extensions.interop.export.eject.eject import Ejected as Ejected
 from .extensions.interop.export.eject.eject import eject as eject
-from .extensions.interop.export.export import export as export
 from .extensions.interop.export.huggingface.adapter import CheckedAdapter as CheckedAdapter
 from .extensions.interop.export.huggingface.export import (
     CheckedHuggingFace as CheckedHuggingFace,
@@ -39,6 +38,7 @@ from .graphs.ir.state_tensor import StateTensor as StateTensor
 from .runtime.analysis.alignment import Alignment as Alignment
 from .runtime.analysis.attention_weights import AttentionMaps as AttentionMaps
 from .runtime.api import train as train
+from .runtime.checkpoint.exporter import export as export
 from .runtime.codegen.build import build as build
 from .runtime.codegen.examples import example_inputs as example_inputs
 from .runtime.compile.torch_compile import CompileReport as CompileReport

@@ -4,38 +4,31 @@ from __future__ import annotations
 
 import json
 import shlex
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 
+from ...runtime.checkpoint.exporter import EXPORTERS, targets_with
+from ...runtime.checkpoint.exporter import export as export_to
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.command import CHECKPOINTS, command, wrong
+from ...runtime.cli.common.command import CHECKPOINTS, FieldsOfAll, command, option_of, wrong
 from ...runtime.cli.common.parameters import (
     Checkpoint,
     Json,
     Overrides,
     argument,
     complete_specs,
-    complete_tables,
-    file_option,
     option,
     out_option,
     overridden,
 )
-from ...specs.findings import InputError
-from .export.ctranslate2.quantization import Quantization
+from ...specs.findings import InputError, did_you_mean
 
-LINES = 32
-"""Number of lines of `weft export --text` that both engines translate."""
-_PAGES = {
-    "ctranslate2": "README.md",
-    "onnx": "model.json, and docs/exporting.md",
-    "huggingface": "README.md",
-    "peft": "README.md",
-}
-"""Engine to where its folder is described."""
+
+def complete_targets(incomplete: str) -> list[str]:
+    """Complete the name of a target."""
+    return [name for name in EXPORTERS.names() if name.startswith(incomplete)]
 
 
 _ModelName = Annotated[
@@ -62,6 +55,8 @@ backwards. `weft fits` lists the tables and what stands in the way.
 
 `peft` writes the LoRA of a model alone, as an adapter for PEFT's library; the others merge it.
 
+Installed packages add further targets; `weft list exporters` lists them.
+
 A model that the engine cannot express is refused with the names of the unsupported nodes. The
 folder appears only after the check has passed. docs/exporting.md lists what each engine
 supports.""",
@@ -70,87 +65,30 @@ def export(
     checkpoint: Checkpoint,
     *,
     to: Annotated[
-        Literal["ctranslate2", "huggingface", "onnx", "peft"],
-        option("--to", "Target engine or library."),
+        str,
+        option("--to", "Target engine or library.", metavar="TARGET", complete=complete_targets),
     ],
     out: Annotated[str, out_option("Folder to write; an older export there is replaced.")],
-    quantization: Annotated[
-        Quantization | None,
-        option(
-            "--quantization",
-            "Number format of the weights, for ctranslate2 only. [default: float32]",
-        ),
-    ] = None,
-    text: Annotated[
-        str | None,
-        file_option(
-            "--text",
-            f"For ctranslate2: check with the first {LINES} lines of this file. [default: random "
-            "words]",
-        ),
-    ] = None,
-    table: Annotated[
-        str | None,
-        option(
-            "--as",
-            "For huggingface and peft: import table to read backwards, such as bert, or a table "
-            "file. [default: the one that fits]",
-            metavar="TABLE",
-            complete=complete_tables,
-        ),
-    ] = None,
-    scores: Annotated[
-        str | None,
-        file_option(
-            "--scores",
-            "For huggingface: output of `weft evaluate --json`, whose scores and signatures the "
-            "model card shows. [default: the last validation]",
-        ),
-    ] = None,
-    base: Annotated[
-        str | None,
-        option(
-            "--base",
-            "For peft: name or folder of the base model; a folder must have the weights to which "
-            "LoRA was added.",
-            metavar="MODEL",
-        ),
-    ] = None,
+    settings: Annotated[dict[str, Any], FieldsOfAll(EXPORTERS.forms(), "Settings of targets")],
 ) -> None:
     """Write a checkpoint for another engine, and check that it computes the same.
 
     Raises:
         InputError: the export cannot be written or does not match; nothing is left behind.
     """
-    from ...runtime.data.text_files import read_lines
-    from .export.export import export as export_to
-
-    given = {
-        "--quantization": (("ctranslate2",), quantization),
-        "--text": (("ctranslate2",), text),
-        "--as": (("huggingface", "peft"), table),
-        "--scores": (("huggingface",), scores),
-        "--base": (("peft",), base),
-    }
-    for flag, (engines, value) in given.items():
-        if value is not None and to not in engines:
-            only = " or ".join(engines)
+    if to not in EXPORTERS.names():
+        raise wrong("--to", f"no target '{to}'; {did_you_mean(to, EXPORTERS.names())}")
+    exporter = EXPORTERS.find(to)
+    for name in settings:
+        if name not in exporter.model_fields:
+            others = targets_with(name)
+            flag = EXPORTERS.find(others[0]).flags.get(name, option_of(name))
+            only = " or ".join(others)
             raise wrong(flag, f"it has no effect with --to {to}, only with --to {only}")
-    lines = list(islice(read_lines(text), LINES)) if text else []
     terminal.notice(f"{checkpoint}: exporting to {to} and comparing the outputs")
-    found = export_to(
-        checkpoint,
-        to,
-        out,
-        quantization=quantization,
-        lines=lines,
-        table=table,
-        scores=scores,
-        base=base,
-    )
-    print(found.report)
+    print(export_to(checkpoint, to, out, **settings).report)
     size = sum(one.stat().st_size for one in Path(out).iterdir())
-    print(f"wrote {shlex.quote(str(out))}, {size / 1e6:,.1f} MB; for its use see {_PAGES[to]}")
+    print(f"wrote {shlex.quote(str(out))}, {size / 1e6:,.1f} MB; for its use see {exporter.page}")
 
 
 @command(

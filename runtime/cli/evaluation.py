@@ -230,14 +230,15 @@ def _banks(
         InputError: no test set has that name, or its trees cannot be read.
     """
     from ...extensions.parsing.metrics.metric import trees_of
+    from ...extensions.parsing.treebank import TreesSettings
     from ...extensions.parsing.trees.reader import read_bank
 
     answering = model.answering
     if trees:
         refuse_test_set("--trees", test, root)
         path = Path(trees).resolve()
-        splits = answering.run.data.splits().values()
-        parsing = next(one.settings.parsing for one in splits if one.reader == "trees")
+        readers = [split.settings for split in answering.run.data.splits().values()]
+        parsing = next(one.parsing for one in readers if isinstance(one, TreesSettings))
         return {trees: trees_of(read_bank((path.name,), str(path.parent), parsing))}
     return {
         name: trees_of(row[str(answering.run.answers)] for row in rows)

@@ -13,6 +13,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -53,8 +54,36 @@ class FieldsOf:
         """
         for name, info in self.settings.model_fields.items():
             if name not in self.without:
-                flag = self.flags.get(name, "--" + name.replace("_", "-"))
+                flag = self.flags.get(name, option_of(name))
                 yield name, _option(f"{group}_{name}", flag, info, self.panel)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldsOfAll:
+    """Marks a parameter that stands for the fields of several classes, each once."""
+
+    settings: Mapping[str, type[BaseModel]]
+    """Classes by name; a class may have `flags`, field to its option."""
+    panel: str
+    """Title of these options in the help."""
+
+    def options(self, group: str) -> Iterator[tuple[str, inspect.Parameter]]:
+        """Yield the name of each field, and the parameter of its option."""
+        fields = dict.fromkeys(
+            name for form in self.settings.values() for name in form.model_fields
+        )
+        for name in [name for name in fields if name != "type"]:
+            forms = {to: form for to, form in self.settings.items() if name in form.model_fields}
+            form = next(iter(forms.values()))
+            info = copy(form.model_fields[name])
+            info.description = f"For {' and '.join(forms)}: {info.description or ''}"
+            flag = getattr(form, "flags", {}).get(name, option_of(name))
+            yield name, _option(f"{group}_{name}", flag, info, self.panel)
+
+
+def option_of(field: str) -> str:
+    """Return the option of a field: `--top-k` of `top_k`."""
+    return "--" + field.replace("_", "-")
 
 
 def _option(name: str, flag: str, info: FieldInfo, panel: str) -> inspect.Parameter:
@@ -240,9 +269,9 @@ def _runner(function: Callable[..., int | None], memory: str) -> Callable[..., N
     return run
 
 
-def _fields_of(annotation: Any) -> FieldsOf | None:
+def _fields_of(annotation: Any) -> FieldsOf | FieldsOfAll | None:
     marks = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
-    return next((mark for mark in marks if isinstance(mark, FieldsOf)), None)
+    return next((mark for mark in marks if isinstance(mark, FieldsOf | FieldsOfAll)), None)
 
 
 def _with_own_errors(parameter: inspect.Parameter) -> inspect.Parameter:

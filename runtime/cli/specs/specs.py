@@ -67,6 +67,7 @@ Listed = Literal[
     "metrics",
     "predictors",
     "trackers",
+    "exporters",
 ]
 """What `weft list` lists, in order."""
 
@@ -86,7 +87,7 @@ def list_(
 ) -> None:
     """List what weft ships: specs, objectives, runs, blocks, metrics, readers and others.
 
-    Blocks, columns, readers, metrics, predictors and trackers include those of installed packages.
+    All from blocks on include those of installed packages.
     """
     found = {kind: _lines(kind) for kind in get_args(Listed) if what in (None, kind)}
     if json_:
@@ -107,6 +108,7 @@ def list_(
 
 def _lines(kind: str) -> dict[str, str]:
     """Return one line about each thing of a kind, by name."""
+    from ...checkpoint.exporter import EXPORTERS
     from ...data.columns.registry import COLUMNS
     from ...data.readers.registry import READERS
     from ...decode.predictors.registry import PREDICTORS
@@ -121,6 +123,7 @@ def _lines(kind: str) -> dict[str, str]:
         "metrics": METRICS,
         "predictors": PREDICTORS,
         "trackers": TRACKERS,
+        "exporters": EXPORTERS,
     }
     return named[kind].lines() if kind in named else dict(_blocks())
 

@@ -135,10 +135,12 @@ def test_weft_lists_what_it_ships(capsys: Capture) -> None:
         "studies:",
         "imports:",
         "blocks:",
+        "columns:",
+        "readers:",
         "metrics:",
         "predictors:",
         "trackers:",
-        "readers:",
+        "exporters:",
     ]
     assert all(line.split(None, 1)[1:] for line in text.splitlines() if line.startswith("  "))
 

@@ -23,7 +23,7 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("show transformer-base transformer-tiny", "unexpected extra argument"),
     (
         "list blokcs",
-        "'predictors', 'trackers' or 'readers', not 'blokcs'",
+        "'predictors', 'trackers' or 'exporters', not 'blokcs'",
     ),
     ("blocks", "Missing argument 'BLOCK'"),
     ("draw transformer-base", "Missing option '--out'"),
@@ -60,7 +60,7 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("import tf folder", "must be 'hf', not 'tf'"),
     (
         "export x --to tflite -o y",
-        "must be 'ctranslate2', 'huggingface', 'onnx' or 'peft', not 'tflite'",
+        "no target 'tflite'; known: ctranslate2, huggingface, onnx, peft",
     ),
     ("export x --to onnx -o y --quantization int8", "has no effect with --to onnx"),
     ("serve x --port 70000", "must be at most 65535, not '70000'"),

@@ -11,7 +11,6 @@ import pytest
 import torch
 import weft
 from safetensors.torch import load_file, save_file
-from weft.extensions.interop.export.export import export
 from weft.extensions.interop.export.huggingface.export import export_huggingface
 from weft.extensions.interop.export.huggingface.fit import chosen, fit, fits, specs_of
 from weft.extensions.interop.export.huggingface.tensors import assembled
@@ -21,6 +20,7 @@ from weft.extensions.interop.importing.table import load_table
 from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.graphs.ir.graph import Graph
 from weft.runtime.checkpoint.checkpoint import Checkpoint
+from weft.runtime.checkpoint.exporter import export
 from weft.runtime.checkpoint.saving import Contents, save
 from weft.runtime.cli.main import main
 from weft.runtime.spec.check import graph_of
@@ -234,7 +234,7 @@ def test_a_setting_without_effect_is_refused_in_python(tmp_path: Path) -> None:
     """As on the command line."""
     with pytest.raises(InputError, match="'table' has no effect on 'onnx'"):
         export(tmp_path, "onnx", tmp_path / "out", table="bert")
-    with pytest.raises(InputError, match="float32 weights"):
+    with pytest.raises(InputError, match="'quantization' has no effect on 'huggingface'"):
         export(tmp_path, "huggingface", tmp_path / "out", quantization="int8")
 
 

@@ -1,0 +1,99 @@
+"""The targets of `weft export` that ship with Weft."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ....runtime.checkpoint.exporter import Exporter
+from .ctranslate2.quantization import Quantization
+
+if TYPE_CHECKING:
+    from ....runtime.checkpoint.checkpoint import Checkpoint
+    from .ctranslate2.export import Checked
+    from .huggingface.adapter import CheckedAdapter
+    from .huggingface.export import CheckedHuggingFace
+    from .onnx.export import CheckedOnnx
+
+LINES = 32
+"""Number of lines of a text that both engines translate."""
+
+
+class CTranslate2(Exporter):
+    """Folder for CTranslate2: encoder-decoder and decoder-only models, also in int8."""
+
+    type: Literal["ctranslate2"] = "ctranslate2"
+    quantization: Quantization = "float32"
+    """Number format of the weights."""
+    text: str | None = None
+    """File whose first 32 lines check the export; `null` takes random words."""
+
+    def write(self, checkpoint: Checkpoint, folder: Path) -> Checked:
+        """Write the folder."""
+        from ....runtime.checkpoint.merge import merged_checkpoint
+        from ....runtime.data.text_files import read_lines
+        from .ctranslate2.export import export_ctranslate2
+
+        lines = list(islice(read_lines(self.text), LINES)) if self.text else []
+        merged = merged_checkpoint(checkpoint)
+        return export_ctranslate2(merged, folder, quantization=self.quantization, lines=lines)
+
+
+class Onnx(Exporter):
+    """Graphs for onnxruntime: the encoder and one step of the decoder, or the complete model."""
+
+    page: ClassVar[str] = "model.json, and docs/exporting.md"
+
+    type: Literal["onnx"] = "onnx"
+
+    def write(self, checkpoint: Checkpoint, folder: Path) -> CheckedOnnx:
+        """Write the graphs."""
+        from ....runtime.checkpoint.merge import merged_checkpoint
+        from .onnx.export import export_onnx
+
+        return export_onnx(merged_checkpoint(checkpoint), folder)
+
+
+class HuggingFace(Exporter):
+    """Folder for from_pretrained of transformers: an import table is read backwards."""
+
+    flags: ClassVar[Mapping[str, str]] = {"table": "--as"}
+
+    type: Literal["huggingface"] = "huggingface"
+    table: str | None = None
+    """Import table to read backwards, such as bert, or a table file; `null` takes the one that
+    fits."""
+    scores: str | None = None
+    """File with the output of `weft evaluate --json`, whose scores and signatures the model card
+    shows; `null` takes the last validation."""
+
+    def write(self, checkpoint: Checkpoint, folder: Path) -> CheckedHuggingFace:
+        """Write the folder."""
+        from ....runtime.checkpoint.merge import merged_checkpoint
+        from ..importing.config import read_object
+        from .huggingface.export import export_huggingface
+
+        scores = read_object(Path(self.scores)) if self.scores else None
+        merged = merged_checkpoint(checkpoint)
+        return export_huggingface(merged, folder, table=self.table, scores=scores)
+
+
+class Peft(Exporter):
+    """Adapter for PEFT's library: the LoRA of a model alone; the other targets merge it."""
+
+    flags: ClassVar[Mapping[str, str]] = {"table": "--as"}
+
+    type: Literal["peft"] = "peft"
+    table: str | None = None
+    """Import table to read backwards, such as bert, or a table file; `null` takes the one that
+    fits."""
+    base: str | None = None
+    """Name or folder of the base model; a folder must have the weights to which LoRA was added."""
+
+    def write(self, checkpoint: Checkpoint, folder: Path) -> CheckedAdapter:
+        """Write the adapter."""
+        from .huggingface.adapter import export_peft
+
+        return export_peft(checkpoint, folder, table=self.table, base=self.base)

@@ -1,0 +1,102 @@
+"""Targets of `weft export`: settings that write a checkpoint for another engine or library.
+
+Packages add targets through the entry-point group `weft.exporters`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ...specs.findings import InputError, did_you_mean
+from ..system.plugins import Named, Plugins
+
+if TYPE_CHECKING:
+    from ...graphs.ir.block_type import BlockType
+    from .checkpoint import Checkpoint
+
+
+class ExportReport(Protocol):
+    """What was compared after a checkpoint was written."""
+
+    @property
+    def report(self) -> str:
+        """The outcome as text."""
+
+
+class Exporter(Named):
+    """Base class of a target; its fields are the settings and options that it accepts."""
+
+    flags: ClassVar[Mapping[str, str]] = {}
+    """Field to its option of `weft export`; by default, `top_k` is `--top-k`."""
+    page: ClassVar[str] = "README.md"
+    """Where the use of the folder is described, such as the name of a file in it."""
+
+    @abstractmethod
+    def write(self, checkpoint: Checkpoint, folder: Path) -> ExportReport:
+        """Write a checkpoint, and check that what was written computes the same.
+
+        Args:
+            checkpoint: the checkpoint of a model; LoRA is not merged.
+            folder: the folder to write; an older export there is replaced.
+
+        Raises:
+            InputError: the model cannot be expressed, the folder has other contents, or the outputs
+                differ; in that case nothing is written.
+        """
+
+
+EXPORTERS: Plugins[Exporter] = Plugins(
+    "export target",
+    "weft.exporters",
+    Exporter,  # type: ignore[type-abstract]  # plug-ins are subclasses of it
+    {},
+    __package__,
+)
+"""All targets; `EXPORTERS.parse("onnx", place)` returns one."""
+
+
+def targets_with(name: str) -> list[str]:
+    """Return the targets that accept a setting."""
+    return [to for to, form in EXPORTERS.forms().items() if name in form.model_fields]
+
+
+def export(
+    checkpoint: str | Path,
+    to: str,
+    out: str | Path,
+    *,
+    blocks: Iterable[BlockType] = (),
+    **settings: Any,
+) -> ExportReport:
+    """Write a checkpoint for another engine or library, and check that the outputs agree.
+
+    Args:
+        checkpoint: a checkpoint folder, such as `outputs/demo/averaged`.
+        to: the target: `ctranslate2`, `huggingface`, `onnx`, `peft`, or one that an installed
+            package adds; docs/exporting.md says what each needs.
+        out: the folder to write; an older export there is replaced.
+        blocks: block types that the model uses besides the installed ones.
+        **settings: settings of the target, such as `quantization="int8"` for `ctranslate2`.
+
+    Returns:
+        The difference between the outputs of both.
+
+    Raises:
+        InputError: there is no such target or setting, the checkpoint is incomplete, a node has no
+            counterpart, the folder has other contents, or the outputs differ; in that case nothing
+            is written.
+    """
+    from .deployed import open_deployed
+
+    known = EXPORTERS.find(to).model_fields
+    given = {name: value for name, value in settings.items() if value is not None}
+    for name in given:
+        if name not in known:
+            others = " or ".join(f"'{other}'" for other in targets_with(name))
+            help_ = f"leave it out, or export to {others}" if others else did_you_mean(name, known)
+            raise InputError(f"'{name}' has no effect on '{to}'", help=help_ or "leave it out")
+    exporter = EXPORTERS.parse({"type": to, **given}, "")
+    return exporter.write(open_deployed(checkpoint, blocks), Path(out))
