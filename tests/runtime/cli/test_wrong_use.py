@@ -23,7 +23,7 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("show transformer-base transformer-tiny", "unexpected extra argument"),
     (
         "list blokcs",
-        "'predictors', 'trackers' or 'exporters', not 'blokcs'",
+        "'exporters', not 'blokcs'",
     ),
     ("blocks", "Missing argument 'BLOCK'"),
     ("draw transformer-base", "Missing option '--out'"),
