@@ -7,17 +7,11 @@ and axes agree.
 
 from __future__ import annotations
 
-import ast
-import inspect
-import itertools
 import json
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
-from ..specs.form import FORMAT, RepeatNode, ShareNode, Spec, Step, Template, Use, UseNode
+from ..specs.form import FORMAT, Spec
 from ..specs.reader import FOR_EDITORS
 from .advice.advise import CHECKS
 from .ir.block_type import BlockType, Registry, Signature
@@ -39,9 +33,6 @@ def schema(registry: Registry) -> Schema:
     """
     spec = _tidied(Spec.model_json_schema())
     found = {**spec.pop("$defs"), **_shared(registry)}
-    for form in (Spec, Template, UseNode, RepeatNode, ShareNode, Step):
-        _describe(spec if form is Spec else found[form.__name__], form)
-    _describe(found["Use"], Use)
     for types in (
         spec["properties"]["inputs"],
         spec["properties"]["output_types"],
@@ -311,30 +302,6 @@ def _described(inner: Schema, record: Schema, key: str) -> Schema:
     """Return a new schema for a key, with the description of the previous one."""
     description = record["properties"][key].get("description")
     return {**inner, "description": description} if description else inner
-
-
-def _describe(record: Schema, form: type[BaseModel]) -> None:
-    """Add to each key the docstring of its field."""
-    keys = {name: field.alias or name for name, field in form.model_fields.items()}
-    for name, text in _field_docs(form):
-        if name in keys:
-            record["properties"][keys[name]]["description"] = text
-
-
-def _field_docs(form: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a model, those of its bases first, each with the string below it."""
-    for base in form.__bases__:
-        if issubclass(base, BaseModel) and base is not BaseModel:
-            yield from _field_docs(base)
-    [tree] = ast.parse(textwrap.dedent(inspect.getsource(form))).body
-    lines = tree.body if isinstance(tree, ast.ClassDef) else []
-    for field, below in itertools.pairwise(lines):
-        match field, below:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                yield name, inspect.cleandoc(text)
 
 
 def as_text(found: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ from .findings import Finding, InputError, SpecError, at_most, pointer
 from .form import Spec
 from .origins import Origins, Place
 from .reader import current, find, parse, read_json
-from .recovery.lost import NOTHING, Lost, words_of
+from .recovery.lost_parts import NOTHING, Lost, words_of
 from .text.places import parts_of
 
 __all__ = ["FOLDERS", "LONGEST_CHAIN", "LoadedSpec", "load", "loaded", "parse_overrides"]

@@ -17,12 +17,11 @@ from ...specs.expressions import ExpressionError, is_expression, names_in, words
 from ...specs.findings import did_you_mean, nearest, pointer, renamed
 from ...specs.form import Use
 from ..ir.block_type import BlockType, Signature, Slot, no_weights, width_names, widths
-from ..ir.graph import Filling, Part, TemplatePart
+from ..ir.graph import Filling, Part, TemplatePart, leading
 from ..ir.lora import without_lora
-from ..ir.stand_ins import StandIn, common_signature
 from ..ir.value_type import UNKNOWN, Bound, Misfit, fit, free_names, settled, substitute
-from ..order import leading
 from .block_params import (
+    common_signature,
     note_params,
     read_use,
     refuse_params,
@@ -30,7 +29,7 @@ from .block_params import (
     template_named,
     validated,
 )
-from .records import Checker, Context, Doubts, Findings
+from .records import Checker, Context, Doubts, Findings, StandIn
 from .wiring import (
     Given,
     NoOutput,

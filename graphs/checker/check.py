@@ -20,7 +20,7 @@ from ...specs.findings import (
 )
 from ...specs.form import Spec, in_order
 from ...specs.held import inlined
-from ...specs.recovery.lost import NOTHING, Lost
+from ...specs.recovery.lost_parts import NOTHING, Lost
 from ...specs.references import references
 from ...specs.text.edits import removing, replacing
 from ..ir.block_type import Registry
@@ -28,17 +28,17 @@ from ..ir.graph import Graph, Node, RepeatNode, Scope
 from ..ir.traverse import model_of, scopes
 from ..ir.value_type import ValueType, free_names, same_type, settled
 from .block_params import check_choice, report_idle
-from .decoding import check_segments, check_step, segments_of
-from .params import (
+from .declarations import (
     check_budgets,
+    check_names,
     check_requirements,
     evaluate_params,
     stand_ins,
     unused_templates,
     within_limits,
 )
+from .decoding import check_segments, check_step, segments_of
 from .records import MISSING, Checker, Context, Doubts, Findings, Memo, TooManyFindingsError, Values
-from .reserved_names import check_names
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
 from .weights import check_ties, resolved_rules, ties_fit, united, written_out
 from .wiring import Given

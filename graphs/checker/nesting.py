@@ -27,10 +27,17 @@ from ...specs.findings import (
     renamed,
     respelled,
 )
-from ...specs.form import Use, UseNode, holds_spec
+from ...specs.form import (
+    MOST_COPIES,
+    Use,
+    UseNode,
+    holds_spec,
+    is_number,
+    number_of_copies,
+    selected_copies,
+)
 from ...specs.held import KEYS, load_held, spec_names
 from ...specs.load import LoadedSpec
-from ...specs.text.copies import MOST_COPIES, is_number, number_of_copies, selected_copies
 from ...specs.text.edits import Fix, replacing
 from ...specs.wording import converted
 from ..ir.block_type import Port
@@ -44,9 +51,9 @@ from ..ir.graph import (
     Scope,
     TemplateNode,
     TemplatePart,
+    leading,
 )
 from ..ir.value_type import UNKNOWN, Bound, ValueType, same_type, sizes_of_inputs, substitute
-from ..order import leading
 from .records import MISSING, Checker, Context, Doubts, Findings, holds_missing
 from .wiring import Given, Reads, as_meant, fit_ports, report_unknown_ports, report_unwired
 

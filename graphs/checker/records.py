@@ -7,7 +7,8 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...specs.bounds import LARGEST_VALUE, larger
+from pydantic import BaseModel
+
 from ...specs.expressions import (
     ExpressionError,
     evaluate,
@@ -27,11 +28,11 @@ from ...specs.findings import (
 )
 from ...specs.form import Spec, own_part
 from ...specs.load import LoadedSpec
-from ...specs.recovery.lost import NOTHING, Lost
+from ...specs.reader import LARGEST_VALUE, larger
+from ...specs.recovery.lost_parts import NOTHING, Lost
 from ...specs.references import words_read
 from ..ir.block_type import Registry
 from ..ir.graph import Graph, Scope
-from ..ir.stand_ins import MOST_VARIANTS, StandIn
 from ..ir.value_type import ValueType
 
 
@@ -253,6 +254,28 @@ class Context:
     """File of the spec, next to which the specs that params name are searched."""
     outer: tuple[str, ...]
     """Files of the specs that contain this one as a model."""
+
+
+MOST_VARIANTS = 400
+"""Maximum number of params that one check tries in place of wrong ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """The params of one use of a block, with guesses for those that are wrong."""
+
+    params: BaseModel
+    others: tuple[BaseModel, ...] = ()
+    """The same params with other guesses."""
+    doubtful: frozenset[str] = frozenset()
+    """The params that are guesses."""
+    complete: bool = True
+    """Whether `others` has several guesses for each doubtful param."""
+
+    @property
+    def variants(self) -> tuple[BaseModel, ...]:
+        """All params to compare, the first guess first."""
+        return (self.params, *self.others)
 
 
 @dataclass(slots=True)

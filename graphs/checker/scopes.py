@@ -15,11 +15,11 @@ from ...specs.expressions import words_in
 from ...specs.findings import did_you_mean, nearest, pointer, respelled, with_gap
 from ...specs.form import AnyNode, RepeatNode, ShareNode, UseNode
 from ..ir.block_type import Port
-from ..ir.graph import BlockNode, Node, Scope, TemplateNode
+from ..ir.graph import BlockNode, Node, Scope, TemplateNode, leading
 from ..ir.value_type import TypeTextError, ValueType, parse_known, parse_type, settled, substitute
-from ..order import leading
 from .block_params import refuse_params, template_named
 from .blocks import infer_part, part_of
+from .declarations import DEEPEST
 from .nesting import (
     check_outputs,
     copies_selected,
@@ -28,7 +28,6 @@ from .nesting import (
     model_named,
     read_count,
 )
-from .params import DEEPEST
 from .records import MISSING, Checker, Context, Doubts, Findings, Memo
 from .weights import resolved_rules
 from .wiring import (

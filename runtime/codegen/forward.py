@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Set
 
-from ...graphs.checker.reserved_names import ARGUMENT_WORDS
+from ...graphs.checker.declarations import ARGUMENT_WORDS
 from ...graphs.ir.execution import PLAIN, Execution
 from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
 from ...graphs.ir.traverse import holds_model

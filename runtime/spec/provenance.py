@@ -21,8 +21,8 @@ from ...graphs.ir.graph import (
 from ...graphs.ir.traverse import holds_model
 from ...specs.expressions import ExpressionError, is_expression, names_in, words_in
 from ...specs.findings import pointer
+from ...specs.form import selected_copies
 from ...specs.load import OVERRIDES, LoadedSpec
-from ...specs.text.copies import selected_copies
 from ...specs.text.places import parts_of
 
 Entry = dict[str, Any]

@@ -17,7 +17,7 @@ from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...specs.findings import Finding, InputError, SpecError, certainly_meant, nearest
 from ...specs.load import OVERRIDES
-from ...specs.recovery.settings import NO_SETTING, LostSettings
+from ...specs.recovery.lost_settings import NO_SETTING, LostSettings
 from .checks.conflicts import conflicts
 from .checks.disk import disk_space
 from .checks.effects import without_effect

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import refuse_other
-from ...specs.recovery.settings import ReadSettings, read_settings
+from ...specs.recovery.lost_settings import ReadSettings, read_settings
 from ...specs.upgrade import RUNS, upgrade_format
 from ...specs.wording import SettingError, refuse
 from ..data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers

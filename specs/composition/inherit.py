@@ -25,7 +25,7 @@ from ..origins import Origins
 from ..patches.merge import patched
 from ..patches.patch import read_patches
 from ..reader import FOR_EDITORS, parse, read_value, shipped_names
-from ..recovery.recover import Recovered, recover
+from ..recovery.lost_parts import Recovered, recover
 from ..text.edits import Fix
 from ..text.places import Source, parts_of
 from .imports import Read, Reported, take_in

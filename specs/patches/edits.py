@@ -83,7 +83,14 @@ class ScopeEdits:
         record: Any = self.record
         for key in site:
             record = record[key]
-        getattr(self, f"_{patch.action}")(patch, site, record)
+        change = {
+            "set": self._set,
+            "remove": self._remove,
+            "replace": self._replace,
+            "insert_after": self._insert_after,
+            "insert_before": self._insert_before,
+        }[patch.action]
+        change(patch, site, record)
 
     def finish(self) -> None:
         """Rewire the readers of every value that has a replacement."""

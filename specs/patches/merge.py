@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings import MOST, Finding, SpecError, at_most
+from ..form import by_number, is_number, number_of_copies
 from ..origins import Origins, Place
 from ..reader import LARGEST
-from ..text.copies import by_number, is_number, number_of_copies
 from .edits import GONE, Edit, ScopeEdits
 from .patch import Patch
 from .report import report_conflict, report_selection

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..text.copies import by_number, is_number, number_of_copies
+from ..form import by_number, is_number, number_of_copies
 from .select import Kind, Selection
 
 DEEPEST = 32

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from weft.specs.bounds import LARGEST_VALUE, LONGEST_TEXT, MOST_WRITTEN, beyond_bounds
 from weft.specs.findings import SpecError, nearest
 from weft.specs.form import Spec
 from weft.specs.load import loaded
-from weft.specs.reader import parse
+from weft.specs.reader import LARGEST_VALUE, LONGEST_TEXT, MOST_WRITTEN, beyond_bounds, parse
 
 SMALL: dict[str, Any] = {
     "format": 1,

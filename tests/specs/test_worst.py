@@ -8,8 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from weft.specs.bounds import MOST_WRITTEN
-from weft.specs.reader import LARGEST
+from weft.specs.reader import LARGEST, MOST_WRITTEN
 from weft.specs.text.tree import DEEPEST
 
 pytestmark = pytest.mark.slow  # ten seconds, mostly for the longest files

@@ -10,7 +10,7 @@ from ....graphs.json_schema import DRAFT
 from ....runtime.train.run import set_dotted
 from ....specs.findings import Finding, SpecError
 from ....specs.reader import FOR_EDITORS, find, read_file, refuse_other
-from ....specs.recovery.settings import read_settings
+from ....specs.recovery.lost_settings import read_settings
 from .settings import StudySettings
 
 FOLDER = "studies"

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ....specs.findings import pointer
+from ...checker.block_params import choices
 from ...cost.table import CostTable, cost_table
 from ...ir.graph import BlockNode, Graph, Part, RepeatNode, kept
-from ...ir.stand_ins import choices
 from ...ir.traverse import Visit, holds_model, in_model, visits
 from ...ir.value_type import ValueType, evaluate
 from ..labels import number, words_of

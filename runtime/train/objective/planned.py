@@ -10,7 +10,7 @@ from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import pointer
 from ....specs.load import load
-from ....specs.recovery.settings import NO_SETTING, LostSettings
+from ....specs.recovery.lost_settings import NO_SETTING, LostSettings
 from ...data.columns.objective import graph_of_inputs
 from ...data.columns.settings import TextSettings
 from ...spec.check import with_blocks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.graphs.checker.reserved_names import ARGUMENT_WORDS, MODULE_WORDS, NODE_WORDS
+from weft.graphs.checker.declarations import ARGUMENT_WORDS, MODULE_WORDS, NODE_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import sys
 
 import networkx as nx
 import pytest
-from weft.graphs.order import cycles, digraph, ordered, reached
+from weft.graphs.ir.graph import cycles, digraph, ordered, reached
 
 
 def drawn(seed: int, *, acyclic: bool) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.graphs.checker.params import check_requirements, evaluate_params
+from weft.graphs.checker.declarations import check_requirements, evaluate_params
 from weft.graphs.checker.records import (
     MISSING,
     Findings,
