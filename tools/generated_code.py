@@ -21,11 +21,9 @@ MODEL = ("transformer-base",)
 
 SUBLAYER = "blocks/residual/sublayer_module.py"
 ATTENTION = "blocks/attention/multi_head_module.py"
-PARTS = "blocks/attention/parts/projected_module.py"
 DISPATCH = "blocks/kernels/attention/dispatch.py"
 BACKENDS = "blocks/kernels/attention/backends.py"
 LINEAR = "blocks/kernels/linear.py"
-IN_PARTS = "blocks/kernels/bucketed_matmul.py"
 LOSS = "blocks/kernels/losses/fused_linear_cross_entropy.py"
 PREPACKED = "blocks/kernels/decoding/prepacked.py"
 
@@ -59,11 +57,11 @@ TRAINING = (
         (
             ("Sublayer.forward", SUBLAYER),
             ("Attention.forward", ATTENTION),
-            ("Projected._projected", PARTS),
+            ("Attention._projected", ATTENTION),
             ("linear_maps", LINEAR),
             ("linear", LINEAR),
             ("_Linear.forward", LINEAR),
-            ("times_in_parts", IN_PARTS),
+            ("times_in_parts", LINEAR),
         ),
         "torch.addmm",
     ),
@@ -99,7 +97,7 @@ TRAINING = (
             ("LinearMap.forward", LINEAR),
             ("linear", LINEAR),
             ("_Linear.forward", LINEAR),
-            ("times_in_parts", IN_PARTS),
+            ("times_in_parts", LINEAR),
         ),
         "torch.addmm",
     ),
@@ -147,7 +145,7 @@ DECODING = (
         (
             ("Sublayer.step", SUBLAYER),
             ("Attention.step", ATTENTION),
-            ("Projected._projected", PARTS),
+            ("Attention._projected", ATTENTION),
             ("linear_maps", LINEAR),
             ("InferenceLinear.forward", PREPACKED),
             ("PackedLinear.multiply", PREPACKED),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels.decode_state import Capacity, State
-from ..kernels.init import draw_linear
+from ..kernels.linear import draw_linear
 
 
 class AdditiveAttention(nn.Module):

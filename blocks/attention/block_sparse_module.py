@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from ..kernels.attention.backends import BY_RULE, Cores
 from ..kernels.attention.dispatch import attend, weigh
-from ..kernels.init import draw_linear
-from ..kernels.linear import LinearMap
+from ..kernels.linear import LinearMap, draw_linear
 
 _PRIME = 2_147_483_647
 """Modulus of the hash; products of two smaller numbers stay below 2^63."""

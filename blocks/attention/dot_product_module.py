@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..kernels.attention.backends import BY_RULE, Cores
 from ..kernels.attention.dispatch import attend
 from ..kernels.decode_state import Capacity, State
-from .parts.slots_module import stored_so_far
+from .slots_module import stored_so_far
 
 
 class DotAttention(nn.Module):

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..kernels.decode_state import Capacity, State
-from ..kernels.init import draw_linear
-from ..kernels.linear import LinearMap
+from ..kernels.linear import LinearMap, draw_linear
 
 
 class LinearAttention(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels.decode_state import Capacity, State
-from ..kernels.init import draw_linear
+from ..kernels.linear import draw_linear
 
 LEAST = 1e-20
 """Lower bound of the probabilities, so that their logarithms are finite."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..kernels.decode_state import Capacity, State
-from ..kernels.init import draw_linear
+from ..kernels.linear import draw_linear
 
 
 class _TimeConvolution(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..kernels.init import draw_linear
+from ..kernels.linear import draw_linear
 from .feed_forward_module import ACTIVATIONS
 
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..kernels.dropout import Dropout
-from ..kernels.init import draw_linear
-from ..kernels.linear import LinearMap
+from ..kernels.linear import LinearMap, draw_linear
 
 
 def _squared_relu(x: Tensor) -> Tensor:

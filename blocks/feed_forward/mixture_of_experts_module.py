@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from ..kernels.autocast import as_autocast, uncompiled
 from ..kernels.dropout import Dropout
-from ..kernels.init import draw_linear
+from ..kernels.linear import draw_linear
 from ..kernels.precision.casts import Copies, operand
 from .feed_forward_module import ACTIVATIONS
 

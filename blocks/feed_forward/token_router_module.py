@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.init import draw_linear
+from ..kernels.linear import draw_linear
 
 CHOSEN_FROM = 0.5
 """Probability above which a position is chosen."""

@@ -3,15 +3,22 @@
 torch multiplies float32 matrices on the CPU with MKL and bfloat16 matrices with oneDNN.  On
 some processors, oneDNN is twice as fast in float32, too, and torch exposes it as a separate
 operator.  The kernel of a model is chosen by a measurement (`runtime/compile/autotune.py`) and set
-by `kernel_choice.py`; the default is the kernel of torch.  Products of many rows in bfloat16 are
-computed in parts (`bucketed_matmul.py`), and maps of the same input together.
+by `kernel_choice.py`; the default is the kernel of torch.  Maps of the same input are computed
+together.
+
+oneDNN generates machine code for every shape, and keeps the code of bfloat16 products for the
+lifetime of the process: 0.3 MB for each number of rows and each of the three products of a
+linear map, and as much again in a separate cache.  Batches have many different numbers of
+rows, so the memory of a training grew by gigabytes.  Here, rows are multiplied in a few parts
+whose sizes come from a short list.  The values are the same; only the gradient of the weight
+is summed in parts.
 
 Axes: R rows, I input width, O output width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
@@ -19,7 +26,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .bucketed_matmul import serves, summed_in_parts, times_in_parts
 from .precision.casts import Copies, operand
 
 Product = Literal["torch", "onednn"]
@@ -27,6 +33,14 @@ Product = Literal["torch", "onednn"]
 
 ROWS = 64
 """Minimum number of rows for which a kernel other than torch's is used."""
+
+
+FEWEST = 256
+"""Number of rows below which they are multiplied at once: so few shapes are harmless."""
+STEPS = 16
+"""Number of part sizes between consecutive powers of two."""
+SMALLEST = 32
+"""Rows of the smallest part; the remainder is padded to a multiple of it."""
 
 
 def has_onednn() -> bool:
@@ -87,6 +101,14 @@ class Lora(nn.Module):
         return y
 
 
+def draw_linear(generator: torch.Generator, *maps: nn.Linear) -> None:
+    """Draw Xavier-uniform weights for each map, in their order; biases start at zero."""
+    for linear in maps:
+        nn.init.xavier_uniform_(linear.weight, generator=generator)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)
+
+
 Block = TypeVar("Block", bound=nn.Module)
 
 
@@ -109,7 +131,7 @@ def linear(
     x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, kernel: Product = "torch"
 ) -> Tensor:
     """Return x W^T + b for x [..., I], by the given kernel if it applies, else by torch's."""
-    if serves(x, weight_OI):
+    if suits_parts(x, weight_OI):
         half = torch.bfloat16
         operands = (x.to(half), weight_OI.to(half), None if bias_O is None else bias_O.to(half))
         in_parts: Tensor = _InParts.apply(_IN_PARTS, *operands)  # type: ignore[no-untyped-call]
@@ -162,7 +184,9 @@ def _together(x: Tensor, maps: Sequence[nn.Module]) -> list[LinearMap]:
     if not torch.is_grad_enabled():
         return []
     plain = [
-        one for one in maps if type(one) is LinearMap and one.lora is None and serves(x, one.weight)
+        one
+        for one in maps
+        if type(one) is LinearMap and one.lora is None and suits_parts(x, one.weight)
     ]
     alike = len(plain) == len(maps) and len({one.bias is None for one in plain}) == 1
     return plain if alike else []
@@ -201,6 +225,85 @@ def _onednn(a_RI: Tensor, b_OI: Tensor, bias_O: Tensor | None) -> Tensor:
 def _onednn_summed(a_RO: Tensor, b_RI: Tensor) -> Tensor:
     """Return a^T b."""
     return _onednn(a_RO.t(), b_RI.t(), None)
+
+
+def parts(rows: int) -> Iterator[int]:
+    """Yield the sizes of parts that together cover the rows; the last part may exceed them.
+
+    Each part has the largest size from the list that fits.  The list has `STEPS` sizes per
+    power of two, so there are few parts, too.
+    """
+    while rows > 0:
+        step = max(SMALLEST, (1 << (rows.bit_length() - 1)) // STEPS)
+        size = max(SMALLEST, rows // step * step)
+        # For a small remainder, one part that covers it is better than two.
+        if rows < FEWEST:
+            size = -(-rows // SMALLEST) * SMALLEST
+        yield size
+        rows -= size
+
+
+def suits_parts(x: Tensor, weight_OI: Tensor) -> bool:
+    """Return whether a linear map is computed by oneDNN in bfloat16 on many rows."""
+    # Checked first: a compiler would create separate graphs for few and for many rows.
+    if torch.compiler.is_compiling():
+        return False
+    if x.device.type != "cpu" or x.numel() < FEWEST * x.size(-1):
+        return False
+    if torch.is_autocast_enabled("cpu"):
+        half = torch.get_autocast_dtype("cpu") == torch.bfloat16
+        half = half and {x.dtype, weight_OI.dtype} <= {torch.float32, torch.bfloat16}
+    else:
+        half = x.dtype == weight_OI.dtype == torch.bfloat16
+    return (
+        half
+        and type(x) is Tensor
+        and type(weight_OI) in (Tensor, nn.Parameter)
+        and torch.backends.mkldnn.is_available()
+    )
+
+
+def times_in_parts(a_RI: Tensor, b_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    """Return a b^T + bias, computed in parts of rows."""
+    b_IO = b_OI.t()
+    y_RO = a_RI.new_empty(len(a_RI), len(b_OI))
+    for start, size in _ranges(len(a_RI)):
+        target = y_RO[start : start + size]
+        product = target if len(target) == size else a_RI.new_empty(size, len(b_OI))
+        if bias_O is None:
+            torch.mm(_part(a_RI, start, size), b_IO, out=product)
+        else:
+            torch.addmm(bias_O, _part(a_RI, start, size), b_IO, out=product)
+        if product is not target:
+            target.copy_(product[: len(target)])
+    return y_RO
+
+
+def summed_in_parts(a_RO: Tensor, b_RI: Tensor) -> Tensor:
+    """Return a^T b, summed over parts of rows."""
+    y_OI: Tensor | None = None
+    for start, size in _ranges(len(a_RO)):
+        part_OI = _part(a_RO, start, size).t() @ _part(b_RI, start, size)
+        y_OI = part_OI if y_OI is None else y_OI.add_(part_OI)
+    return a_RO.new_zeros(a_RO.size(1), b_RI.size(1)) if y_OI is None else y_OI
+
+
+def _ranges(rows: int) -> Iterator[tuple[int, int]]:
+    """Yield the first row and the size of each part."""
+    start = 0
+    for size in parts(rows):
+        yield start, size
+        start += size
+
+
+def _part(x_RI: Tensor, start: int, size: int) -> Tensor:
+    """Return `size` rows from `start` on, padded with rows of zeros."""
+    part = x_RI[start : start + size]
+    if len(part) == size:
+        return part
+    padded = x_RI.new_zeros(size, x_RI.size(1))
+    padded[: len(part)] = part
+    return padded
 
 
 class _Kernel(NamedTuple):

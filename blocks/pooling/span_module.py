@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..kernels.init import draw_linear
-from ..kernels.linear import LinearMap, linear
+from ..kernels.linear import LinearMap, draw_linear, linear
 from ..kernels.precision.casts import operand
 
 

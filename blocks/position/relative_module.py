@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.init import draw_linear
+from ..kernels.linear import draw_linear
 from .position_module import sinusoids
 
 

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 
 from ..kernels.chunks import chunked, decay_between, unchunked
 from ..kernels.decode_state import Capacity, State, one_by_one
-from ..kernels.init import draw_linear
-from ..kernels.linear import LinearMap
+from ..kernels.linear import LinearMap, draw_linear
 from ..position.rotary_module import rotated
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from ..kernels.chunks import decay_between
 from ..kernels.decode_state import Capacity, State, one_by_one
-from ..kernels.init import draw_linear
+from ..kernels.linear import draw_linear
 from ..residual.norm_module import RMSNorm
 
 

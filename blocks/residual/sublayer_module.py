@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from ..kernels.decode_state import Capacity, State
 from ..kernels.dropout import Dropout
-from ..kernels.init import draw_linear
-from ..kernels.linear import LinearMap
+from ..kernels.linear import LinearMap, draw_linear
 from .norm_module import LayerNorm, RMSNorm
 
 

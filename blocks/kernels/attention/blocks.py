@@ -38,17 +38,17 @@ def blocked_attend(call: AttentionCall) -> Tensor:
     subclasses of tensors), the fused kernel is used.  With dropout or a bias in bfloat16, these are
     two products, since the backward pass of that kernel is slow there.
     """
-    query, key, value, *settings = call
+    query, key, value, mask, causal, dropout, scale, bias = call
     if torch.is_autocast_enabled("cpu") and query.device.type == "cpu":
         half = torch.get_autocast_dtype("cpu")
         query, key, value = (part.to(half) for part in (query, key, value))
-        call = AttentionCall(query, key, value, *settings)
+        call = AttentionCall(query, key, value, mask, causal, dropout, scale, bias)
     if not _serves(query, key, value):
         return fused_attend(call)
-    if call.dropout or call.bias is not None:
+    if dropout or bias is not None:
         return (plain_attend if query.dtype == torch.bfloat16 else fused_attend)(call)
-    factor = query.size(-1) ** -0.5 if call.scale is None else call.scale
-    y_BHTV: Tensor = _Blocked.apply(query, key, value, call.mask, call.causal, factor)  # type: ignore[no-untyped-call]
+    factor = query.size(-1) ** -0.5 if scale is None else scale
+    y_BHTV: Tensor = _Blocked.apply(query, key, value, mask, causal, factor)  # type: ignore[no-untyped-call]
     return y_BHTV
 
 

@@ -12,10 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.kernels import bucketed_matmul as rows
 from weft.blocks.kernels import linear as product
-from weft.blocks.kernels.bucketed_matmul import FEWEST, SMALLEST, STEPS, parts
-from weft.blocks.kernels.linear import LinearMap, linear
+from weft.blocks.kernels.linear import FEWEST, SMALLEST, STEPS, LinearMap, linear, parts
 
 HALF = torch.bfloat16
 
@@ -130,7 +128,7 @@ def in_use() -> int:
 @pytest.mark.skipif(
     not (Path("/proc").is_dir() and hasattr(ctypes.CDLL(None), "mallinfo2"))
     or sys.platform != "linux"
-    or not rows.serves(torch.zeros(FEWEST, 1, dtype=HALF), torch.zeros(1, 1, dtype=HALF)),
+    or not product.suits_parts(torch.zeros(FEWEST, 1, dtype=HALF), torch.zeros(1, 1, dtype=HALF)),
     reason="needs glibc and oneDNN",
 )
 def test_new_numbers_of_rows_take_no_memory_once_their_parts_are_known() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...kernels.attention.backends import Pairs, of_pairs
-from ...kernels.decode_state import State
+from ..kernels.attention.backends import Pairs, of_pairs
+from ..kernels.decode_state import State
 
 SLOTS = (
     "after_query",
