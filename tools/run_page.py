@@ -27,7 +27,7 @@ A run file is a JSON object with the settings below; required settings have no d
 
 ```
 weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set schedule.warmup=1000
-weft schema --run -o run.schema.json     # for editors: "$schema": "run.schema.json" in the file
+weft schema run -o run.schema.json     # for editors: "$schema": "run.schema.json" in the file
 ```
 
 The column 'values' lists the allowed values. An unknown name is an error.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ...runtime.system.http import send_json
 from ...specs.findings import InputError
 from .protocol.errors import one_error
 
@@ -78,27 +78,6 @@ def restricted(app: ASGIApp, *, token: str | None, origins: Sequence[str]) -> AS
             expose_headers=["retry-after"],
         )
     return app
-
-
-async def send_json(
-    send: Send, status: int, content: Any, headers: Sequence[tuple[bytes, bytes]] = ()
-) -> None:
-    """Send a complete JSON response without FastAPI, whose import takes seconds.
-
-    Args:
-        send: of the request.
-        status: status of the response.
-        content: value of the body.
-        headers: further headers.
-    """
-    body = json.dumps(content).encode()
-    every = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *headers,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": every})
-    await send({"type": "http.response.body", "body": body})
 
 
 class _Bearer:

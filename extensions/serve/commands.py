@@ -78,8 +78,9 @@ def serve(
             help_ = "install the extra: pip install 'weft[serve]'"
             raise InputError(f"serving needs the package '{package}'", help=help_)
     # Opening the model imports torch and FastAPI; until then the server answers without them.
+    from ...runtime.system.http import bound
     from .access import read_token
-    from .server import bound, serve_until_told
+    from .server import serve_until_told
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     began = time.monotonic()

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from ...specs.findings import InputError
-from .access import restricted, send_json
+from ...runtime.system.http import send_json
+from .access import restricted
 from .limits import Limits
 from .protocol.connection import guarded
 from .protocol.errors import one_error
@@ -36,48 +36,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("weft.serve")
 
-_BACKLOG = 2048
-_LAST_PORT = 65535
 _OTHER_FILES = 256
 """Open files that are not connections: libraries, checkpoints, and connections that end."""
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """Return a listening socket at an address.
-
-    Args:
-        host: name or address of an interface.
-        port: 0 for any free port.
-
-    Raises:
-        InputError: the address is in use, not on this machine, or not permitted.
-    """
-    place = f"{host}:{port}"
-    if not 0 <= port <= _LAST_PORT:
-        raise InputError(
-            f"port {port} is out of range", place=place, help=f"use a port from 0 to {_LAST_PORT}"
-        )
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError, UnicodeError) as error:
-        problem = f"cannot resolve the address: {error}"
-        raise InputError(problem, place=place, help="use an address such as 127.0.0.1") from error
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        # Listen at once: two sockets can bind the same address as long as neither listens.
-        made.listen(_BACKLOG)
-    except OSError as error:
-        made.close()
-        raise InputError(
-            f"cannot serve at this address: {error.strerror or error}",
-            place=place,
-            help="set another with --host and --port; --port 0 takes any free port",
-        ) from error
-    return made
 
 
 class Front:

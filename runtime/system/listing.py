@@ -41,7 +41,7 @@ def installed_lines(group: str) -> Iterator[tuple[str, str]]:
         except Exception as error:  # noqa: BLE001 - the list shows what a plug-in raises
             first = str(error).partition("\n")[0]
             text = f"cannot be imported: {type(error).__name__}: {first:.200}"
-        yield point.name, f"{text} (from {package})"
+        yield point.name, text if package == "weft" else f"{text} (from {package})"
 
 
 @functools.cache

@@ -70,7 +70,7 @@ def studio(page: Any) -> Iterator[Callable[..., Any]]:
     from weft.extensions.editor.studio.app import make_app  # noqa: PLC0415
     from weft.extensions.editor.studio.files import opened  # noqa: PLC0415
     from weft.extensions.editor.studio.session import Session  # noqa: PLC0415
-    from weft.extensions.serve.server import bound  # noqa: PLC0415 - slow
+    from weft.runtime.system.http import bound  # noqa: PLC0415 - slow
 
     running = []
 

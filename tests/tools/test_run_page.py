@@ -111,6 +111,6 @@ def test_the_schema_is_one() -> None:
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
     """The command prints the schema as text."""
-    assert main(["schema", "--run"]) == 0
+    assert main(["schema", "run"]) == 0
 
     assert json.loads(capsys.readouterr().out) == schema()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from ....graphs.ir.block_type import Registry
 from ....graphs.ir.graph import Graph, Node, Scope
 from ....graphs.ir.value_type import ValueType
 from ....runtime.spec.check import explored
+from ....runtime.train.documents import DOCUMENTS, document_of
 from ....specs.expressions import ExpressionError, evaluate, is_expression
 from ....specs.findings import Finding, InputError, SpecError, at_most, pointer
 from ....specs.form import Kind, kind_of
@@ -177,8 +178,8 @@ def document(text: str, path: str) -> Document:
         findings, strict = list(error.findings), None
         value = tree(text).json()
     kind = kind_of(value)
-    if kind in ("run", "study"):
-        findings = findings or list(_checked(kind, strict, source))
+    if kind != "spec" and kind in DOCUMENTS.names():
+        findings = findings or _checked(kind, strict, source)
         return Document(text, path, kind, None, Explored(None, {}, findings))
     if kind != "spec":
         findings = findings if text.strip() else []
@@ -227,24 +228,14 @@ def as_finding(error: InputError, source: str) -> Finding:
     return Finding(code="", at="", problem=problem, help=error.help, source=source)
 
 
-def _checked(kind: Kind, value: Any, source: Source) -> Iterator[Finding]:
-    """Yield the findings of a run or a study; this loads PyTorch."""
+def _checked(kind: Kind, value: Any, source: Source) -> list[Finding]:
+    """Return the findings of a file that is not a spec; this loads PyTorch."""
     try:
-        if kind == "study":
-            from ...study.document.load import study_of  # noqa: PLC0415 - loads torch
-
-            study_of(value, source)
-            return
-        from ....runtime.train.check_run import checked_value  # noqa: PLC0415 - loads torch
-
-        checked = checked_value(value, source)
-        yield from checked.findings
-        if checked.graph is not None and not checked.findings:
-            yield from advise(checked.graph)
+        return document_of(kind).check(value, source).findings
     except SpecError as error:
-        yield from error.findings
+        return [*error.findings]
     except InputError as error:
-        yield as_finding(error, source)
+        return [as_finding(error, source)]
 
 
 def evaluated(known: Document, params: Any) -> dict[str, Any]:

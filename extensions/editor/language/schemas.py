@@ -6,8 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....blocks.registry import registry
-from ....graphs.json_schema import schema
+from ....runtime.train.documents import DOCUMENTS, document_of
 from ....specs.form import Kind
 
 Schema = Mapping[str, Any]
@@ -24,16 +23,8 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 @functools.cache
 def schema_of(kind: Kind) -> dict[str, Any]:
-    """Return the JSON Schema of a kind of file; that of runs and studies loads PyTorch."""
-    if kind == "run":
-        from ....runtime.train.run_schema import run_schema  # noqa: PLC0415 - loads torch
-
-        return run_schema()
-    if kind == "study":
-        from ...study.document.load import study_schema  # noqa: PLC0415 - loads torch
-
-        return study_schema()
-    return schema(registry())
+    """Return the JSON Schema of a kind of file, that of specs if the kind has none."""
+    return document_of(kind if kind in DOCUMENTS.names() else "spec").json_schema()
 
 
 def at(kind: Kind, value: Any, path: tuple[str, ...], *, blank: bool = False) -> list[Schema]:

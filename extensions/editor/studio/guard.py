@@ -11,7 +11,7 @@ import hmac
 import secrets
 from typing import TYPE_CHECKING
 
-from ...serve.access import send_json
+from ....runtime.system.http import send_json
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import uvicorn
 
-from ...serve.server import bound
+from ....runtime.system.http import bound
 from .app import make_app
 from .files import Opened
 from .session import Session

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ....graphs.advice.advise import advise
-from ....graphs.ir.canonical import fingerprint
-from ....graphs.passes.objective import deployed_graph, reported_losses
 from ....specs.files import write_beside
 from ....specs.findings import Finding, InputError, SpecError
 from ....specs.form import kind_of
-from ....specs.load import FOLDERS, load_as
 from ....specs.reader import LARGEST, SHIPPED, find, read_json, read_text, text_of
 from ....specs.text.places import Source
-from ...spec.check import analysed, warnings_of
 from ...spec.explain import explanation
 from ...spec.fixing import described, fixed
+from ...train.documents import DOCUMENTS, CheckedDocument, document_of
 from ..common import terminal
 from ..common.command import SPECS, command, wrong
-from ..common.parameters import RUNS, Json, Overrides, argument, complete_specs, overridden
+from ..common.parameters import Json, Overrides, argument, complete_specs, overridden
 
 if TYPE_CHECKING:
     pass
@@ -51,7 +46,8 @@ def check(
         list[str] | None,
         argument(
             "SPEC...",
-            "Spec or run files, or names of shipped ones (see `weft list`); `-` is standard input.",
+            "Spec, run or study files, or names of shipped ones (see `weft list`); `-` is standard "
+            "input.",
             complete_specs,
         ),
     ] = None,
@@ -96,16 +92,6 @@ def check(
     return int("error" in levels or (strict and bool(levels)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What a check found."""
-
-    findings: list[Finding]
-    said: str = ""
-    """The outcome as text, if there is no error."""
-    fingerprint: str = ""
-
-
 def _checked(name: str, overrides: dict[str, Any], *, fix: bool, quiet: bool) -> dict[str, Any]:
     """Check one spec or run, print the outcome unless `quiet`, and return it as plain data."""
     try:
@@ -113,14 +99,14 @@ def _checked(name: str, overrides: dict[str, Any], *, fix: bool, quiet: bool) ->
         applied = _fix(source, overrides, quiet=quiet) if fix else ()
         outcome = _outcome(_source(name) if applied else source, overrides)
     except InputError as error:
-        applied, outcome = (), _Outcome([_as_finding(error, name)])
+        applied, outcome = (), CheckedDocument([_as_finding(error, name)])
     errors = [each for each in outcome.findings if each.level == "error"]
     if not quiet:
         terminal.show_warnings(each for each in outcome.findings if each.level == "warning")
         if errors:
             terminal.show_error(SpecError(errors), name)
         else:
-            print(outcome.said)
+            print(outcome.summary)
     found = {"spec": name, "findings": [each.as_json() for each in outcome.findings]}
     if applied:
         found["fixed"] = [each.as_json() for each in applied]
@@ -135,50 +121,28 @@ def _source(name: str) -> Source:
     """
     if name == "-":
         return Source(STDIN, text_of(sys.stdin.buffer.read(LARGEST + 1), STDIN))
-    path = find(name, *FOLDERS, RUNS)
+    folders = [folder for kind in DOCUMENTS.forms().values() for folder in kind.folders]
+    path = find(name, *folders)
     return Source(str(path), read_text(path))
 
 
-def _outcome(source: Source, overrides: dict[str, Any]) -> _Outcome:
-    """Check the text of a spec or a run."""
+def _outcome(source: Source, overrides: dict[str, Any]) -> CheckedDocument:
+    """Check the text of a file; one of an unknown kind is read as a spec."""
     try:
         value = read_json(source.text, source)
-        return (_of_run if kind_of(value) == "run" else _of_spec)(value, source, overrides)
+        kind = kind_of(value)
+        known = kind if kind in DOCUMENTS.names() else "spec"
+        return document_of(known).check(value, source, overrides)
     except SpecError as error:
-        return _Outcome(list(error.findings))
+        return CheckedDocument(list(error.findings))
     except InputError as error:
-        return _Outcome([_as_finding(error, source)])
+        return CheckedDocument([_as_finding(error, source)])
 
 
 def _as_finding(error: InputError, name: str) -> Finding:
     """Return an error as a finding, so that programs always get the same JSON."""
     source = error.place or name
     return Finding(code="", at="", problem=error.problem, help=error.help, source=source)
-
-
-def _of_spec(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
-    loaded = load_as(value, source, overrides)
-    graph, findings = analysed(loaded)
-    if graph is None:
-        return _Outcome(findings)
-    decodes = f", decodes along {graph.step_axis}" if graph.step_axis else ""
-    said = f"{graph.name}: valid; {graph.parameters():,} parameters{decodes}"
-    return _Outcome(warnings_of(loaded, graph), said, fingerprint(graph))
-
-
-def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
-    from ...train.check_run import checked_value
-
-    checked = checked_value(value, source, overrides)
-    run, findings, graph = checked.run, checked.findings, checked.graph
-    if run is None or graph is None or any(finding.level == "error" for finding in findings):
-        return _Outcome(findings)
-    losses = ", ".join(reported_losses(graph).values())
-    said = (
-        f"{run.name}: valid; trains {deployed_graph(graph).name} with '{graph.name}' ({losses};"
-        f" {graph.parameters():,} parameters) for {run.updates:,} updates"
-    )
-    return _Outcome([*findings, *advise(graph)], said, fingerprint(graph))
 
 
 def _fix(source: Source, overrides: dict[str, Any], *, quiet: bool) -> tuple[Finding, ...]:

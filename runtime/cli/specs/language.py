@@ -10,12 +10,10 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from ....blocks.registry import registry
 from ....graphs.diff.diff import diff as diff_graphs
 from ....graphs.diff.weight_transfer import WeightTransfer, weight_transfer
 from ....graphs.draw.diff import draw_diff
 from ....graphs.json_schema import as_text
-from ....graphs.json_schema import schema as schema_of
 from ....specs.composition.inherit import parent_of
 from ....specs.files import write_beside
 from ....specs.findings import InputError, SpecError
@@ -26,8 +24,9 @@ from ...spec.check import graph_of
 from ...spec.lora import lora as with_lora
 from ...spec.swap import Swap
 from ...spec.swap import swap as swap_blocks
+from ...train.documents import document_of
 from ..common import terminal
-from ..common.command import SPECS, command, wrong
+from ..common.command import SPECS, command
 from ..common.parameters import (
     Json,
     SpecName,
@@ -218,31 +217,20 @@ def _swapped(made: Swap, weights: WeightTransfer) -> str:
     return "\n".join([*lines, "", weights.render().rstrip("\n")])
 
 
-@command(SPECS, "weft schema -o weft.schema.json", "weft schema --run -o run.schema.json")
+@command(SPECS, "weft schema -o weft.schema.json", "weft schema run -o run.schema.json")
 def schema(
+    kind: Annotated[
+        str, argument("KIND", "Kind of file, such as spec, run or study. [default: spec]")
+    ] = "spec",
     *,
-    run: Annotated[
-        bool, typer.Option("--run", help="The schema of run files instead of spec files.")
-    ] = False,
-    study: Annotated[
-        bool, typer.Option("--study", help="The schema of study files instead of spec files.")
-    ] = False,
     out: Annotated[str | None, out_option("File to write. [default: print it]")] = None,
 ) -> None:
-    """Print the JSON Schema of specs, runs or studies, with which editors check files."""
-    if run and study:
-        raise wrong("--study", "it cannot be combined with --run")
-    if study:
-        from ....extensions.study.document.load import study_schema
+    """Print the JSON Schema of a kind of file, with which editors check files.
 
-        _give(as_text(study_schema()), out)
-        return
-    if run:
-        from ...train.run_schema import run_schema
-
-        _give(as_text(run_schema()), out)
-        return
-    _give(as_text(schema_of(registry())), out)
+    Raises:
+        InputError: there is no such kind.
+    """
+    _give(as_text(document_of(kind).json_schema()), out)
 
 
 def _give(text: str, out: str | None) -> None:

@@ -12,9 +12,10 @@ import uvicorn
 from weft.extensions.serve.app import make_app
 from weft.extensions.serve.batcher import Batcher, ClosedError
 from weft.extensions.serve.limits import Limits
-from weft.extensions.serve.server import _Server, allow_files, bound, config_of
+from weft.extensions.serve.server import _Server, allow_files, config_of
 from weft.extensions.serve.service import Service
 from weft.runtime import api
+from weft.runtime.system.http import bound
 
 
 def test_a_connection_over_the_limit_is_refused(model: api.Model) -> None:

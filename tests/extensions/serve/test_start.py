@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 from weft.extensions.serve.limits import Limits
-from weft.extensions.serve.server import _Server, bound, serve_until_told
+from weft.extensions.serve.server import _Server, serve_until_told
 from weft.extensions.serve.service import Service
 from weft.runtime import api
+from weft.runtime.system.http import bound
 from weft.specs.findings import InputError
 
 SECONDS = 20

@@ -12,6 +12,7 @@ import weft
 from weft.extensions.interop.importing.table import load_table
 from weft.extensions.study.document.load import study_of, study_schema
 from weft.extensions.study.document.rows import rows_of
+from weft.runtime.cli.main import main
 from weft.specs.findings import SpecError
 
 SMALLEST: dict[str, Any] = {
@@ -222,3 +223,22 @@ def test_a_file_of_another_kind_is_named(kind: str, reader: str, tmp_path: Path)
 
     [finding] = error.value.findings
     assert str(path) in finding.help
+
+
+def test_weft_check_checks_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file or a shipped name, as `weft check` does with specs and runs."""
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text(json.dumps({**SMALLEST, "budgt": {"updates": 3}}))
+
+    assert main(["check", "study-demo"]) == 0
+    assert "study-demo: valid" in capsys.readouterr().out
+    assert main(["check", str(wrong)]) == 1
+    assert "unknown key 'budgt'" in capsys.readouterr().err
+
+
+def test_the_schema_of_studies_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """By the name of the kind; a misspelled kind is refused."""
+    assert main(["schema", "study"]) == 0
+    assert json.loads(capsys.readouterr().out) == study_schema()
+    assert main(["schema", "studi"]) == 1
+    assert "no kind of file 'studi'" in capsys.readouterr().err
