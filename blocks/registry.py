@@ -20,7 +20,7 @@ from ..specs.findings import InputError
 from .entry_points import points_of
 
 STANDARD = {
-    "embedding@1": ".position.embedding:EMBEDDING",
+    "embedding@1": ".position.position:EMBEDDING",
     "sinusoidal_position@1": ".position.position:SINUSOIDAL_POSITION",
     "learned_position@1": ".position.position:LEARNED_POSITION",
     "step_position@1": ".position.position:STEP_POSITION",
@@ -67,8 +67,8 @@ STANDARD = {
     "mamba2@1": ".recurrent.state_space:MAMBA2",
     "retention@1": ".recurrent.retention:RETENTION",
     "gated_linear_attention@1": ".recurrent.gated_linear_attention:GATED_LINEAR_ATTENTION",
-    "layer_norm@1": ".residual.norm:LAYER_NORM",
-    "rms_norm@1": ".residual.norm:RMS_NORM",
+    "layer_norm@1": ".residual.sublayer:LAYER_NORM",
+    "rms_norm@1": ".residual.sublayer:RMS_NORM",
     "batch_norm@1": ".residual.batch_norm:BATCH_NORM",
     "sublayer@1": ".residual.sublayer:SUBLAYER",
     "parallel_sublayer@1": ".residual.sublayer:PARALLEL_SUBLAYER",

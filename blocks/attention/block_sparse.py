@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from ...graphs.ir.block_type import BlockType, Needs, Signature, port
 from ..params import Count, Flag, Params, Probability, Several
-from .projections import head_widths, linear_weights, projections
+from .multi_head import head_widths, linear_weights, projections
 
 
 class BlockSparseAttentionParams(Params):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ...graphs.ir.block_type import BlockType, Signature, port
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Flag, Params
-from .projections import nearest
+from .multi_head import nearest
 
 
 class DotAttentionParams(Params):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from ...graphs.ir.block_type import BlockType, Needs, Signature, Unwired, port
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Epsilon, Flag, Params
-from .projections import head_widths, linear_weights, projections
+from .multi_head import head_widths, linear_weights, projections
 
 
 class LinearAttentionParams(Params):

@@ -1,4 +1,4 @@
-"""Absolute position encodings: sinusoidal, learned, and of the step of a repeated layer."""
+"""Embeddings of tokens, and absolute position encodings: sinusoidal, learned, and of the step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,45 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ...graphs.ir.block_type import BlockType, NoParams, Signature, no_state, port
-from ..params import Count, Params, Probability, Several
+from ..params import Count, Flag, Params, Probability, Several
+
+
+class EmbeddingParams(Params):
+    """Params of `embedding`."""
+
+    d_model: Count
+    """Width of the vectors."""
+    scale: Literal["none", "sqrt"] = "none"
+    """`sqrt`: multiply every vector by sqrt(d_model)."""
+    frozen: Flag = False
+    """Whether to freeze the table in training, including for weights tied to it."""
+
+
+def _embedding_signature(params: EmbeddingParams, _: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("ids", "ids:vocab[...]", "token ids"),),
+        outputs=(port("y", f"f[... {params.d_model}]", "one vector per id"),),
+    )
+
+
+def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {"weight": (arguments["vocab"], arguments["d_model"])}
+
+
+EMBEDDING = BlockType(
+    name="embedding",
+    family="embedding",
+    adapts=("ids", "f"),
+    role="embedding",
+    doc="Look up a learned vector for each id; y = scale * weight[ids].",
+    source="Vaswani et al. 2017, section 3.4",
+    params=EmbeddingParams,
+    signature=_embedding_signature,
+    weights=_weights,
+    module=".position.position_module:Embedding",
+    example={"d_model": 8, "scale": "sqrt"},
+    example_inputs={"ids": "ids:11[B T]"},
+)
 
 
 class SinusoidalPositionParams(Params):

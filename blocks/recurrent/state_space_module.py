@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from ..kernels.chunks import decay_between
 from ..kernels.decode_state import Capacity, State, one_by_one
 from ..kernels.linear import draw_linear
-from ..residual.norm_module import RMSNorm
+from ..residual.sublayer_module import RMSNorm
 
 
 class _Inputs(NamedTuple):

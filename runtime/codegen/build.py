@@ -17,9 +17,8 @@ from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..spec.check import Source, graph_of
-from .constants import init_table
 from .generated import generated_module, program_of
-from .module import lower
+from .module import init_table, lower
 from .plugin_trial import created, try_out
 
 

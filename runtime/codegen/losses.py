@@ -1,4 +1,4 @@
-"""Losses: the order of the nodes of an objective, and the method that weighs its losses.
+"""Losses: those that compute linear maps, the order of nodes, and the method that weighs losses.
 
 A loss is a sum over items, such as tokens, and its weight is their number.  Training divides the
 sum of an update by its weight, which it must know before the first backward pass.  So the weight
@@ -8,10 +8,133 @@ may not need the outputs of models: `weights` runs only the nodes that it depend
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ...graphs.ir.graph import BlockNode, Node, Scope
-from .forward import WIDTH, run_lines, signature_line
+from ...blocks.registry import full_path
+from ...graphs.ir.execution import Execution, Fused, FusedGroup
+from ...graphs.ir.graph import BlockNode, Graph, Node, Scope
+from .forward import WIDTH, call, linear_output, run_lines, signature_line, targets
+
+LINEAR_OUTPUT = ".kernels.losses.fused_linear_cross_entropy:LinearOutput"
+CHUNKED = ".kernels.losses.chunked_losses"
+
+
+def fused_helpers(execution: Execution) -> Iterable[str]:
+    """Yield what the source of fused losses imports, as `module:name`."""
+    if execution.fused or execution.groups:
+        yield full_path(LINEAR_OUTPUT)
+    if execution.groups:
+        yield from (full_path(f"{CHUNKED}:{name}") for name in ("losses_in_chunks", "reading"))
+
+
+def fused_lines(
+    graph: Graph, nodes: Sequence[Node], names: Mapping[str, str], *, copied: bool
+) -> dict[str, list[str]]:
+    """Return the lines of the losses of a root that compute linear maps, by node.
+
+    The lines of a group stand where its last loss would.
+
+    Args:
+        graph: the graph.
+        nodes: nodes of its root, in execution order.
+        names: value to local variable.
+        copied: whether the losses also get the low-precision copies of the weights.
+    """
+    execution = graph.execution
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.name in execution.fused:
+            line = linear_output_line(node.name, execution.fused[node.name], names, copied=copied)
+            found[node.name] = [line, *run_lines(node, names, " " * 8, execution)]
+    for group in execution.groups:
+        losses = [n for n in nodes if isinstance(n, BlockNode) and n.name in group.losses]
+        found |= {node.name: [] for node in losses}
+        found[losses[-1].name] = _group_lines(graph, group, losses, names, copied=copied)
+    return found
+
+
+def linear_output_line(
+    loss: str, fused: Fused, names: Mapping[str, str], *, copied: bool = False
+) -> str:
+    """Return the line by which a loss gets the input of a linear map, and the map, in training.
+
+    Args:
+        loss: node of the loss.
+        fused: the map.
+        names: value to local variable.
+        copied: whether the loss also gets the low-precision copy of the weight.
+    """
+    value, pad = names[f"{fused.node}.{fused.output}"], " " * 12
+    arguments = _map_arguments(fused, names, copied=copied)
+    if not copied:
+        return (
+            f"        {linear_output(loss)} = (\n"
+            f"{pad}LinearOutput({arguments}) if self.training else {value}\n"
+            f"        )"
+        )
+    return (
+        f"        {linear_output(loss)} = (\n"
+        f"{pad}LinearOutput(\n"
+        f"{pad}    {arguments}\n"
+        f"{pad})\n"
+        f"{pad}if self.training\n"
+        f"{pad}else {value}\n"
+        f"        )"
+    )
+
+
+def _map_arguments(fused: Fused, names: Mapping[str, str], *, copied: bool) -> str:
+    """Return the arguments of `LinearOutput` for a map."""
+    value, head = names[f"{fused.node}.{fused.output}"], f"self.{fused.path(fused.module)}"
+    copy = f', operand({head}, "weight")' if copied else ""
+    return f"{value}, {head}.weight, {head}.bias{copy}"
+
+
+def _group_lines(
+    graph: Graph,
+    group: FusedGroup,
+    losses: Sequence[BlockNode],
+    names: Mapping[str, str],
+    *,
+    copied: bool,
+) -> list[str]:
+    """Return the lines that compute the losses of a group, together in training."""
+    pad = " " * 12
+    left = [f"({targets(node, names)})" for node in losses]
+    left = [one if "," in one else f"{one[:-1]},)" for one in left]
+    lines = [
+        "        if self.training:",
+        f"{pad}{', '.join(left)}{',' * (len(left) == 1)} = losses_in_chunks(",
+    ]
+    lines.append(f"{pad}    [")
+    lines += [
+        f"{pad}        LinearOutput({_map_arguments(one, names, copied=copied)}),"
+        for one in group.maps
+    ]
+    lines += [f"{pad}    ],", f"{pad}    ["]
+    for node in losses:
+        ports = group.losses[node.name]
+        axes = graph.root.type_of(node.wires[next(iter(ports))]).axes[:-1]
+        given = {
+            port: str(ports[port]) if port in ports else value
+            for port, value in node.wires.items()
+            if port in ports or graph.root.type_of(value).axes == axes
+        }
+        arguments = call("", names, given).removeprefix("(")
+        lines.append(
+            f"{pad}        reading(self.{node.module}, {_weight(graph, node)!r}, {arguments},"
+        )
+    lines += [f"{pad}    ],", f"{pad}    kernel=self.{losses[0].module}.product_kernel,", f"{pad})"]
+    lines.append("        else:")
+    for node in losses:
+        lines += run_lines(node, names, pad)
+    return lines
+
+
+def _weight(graph: Graph, node: BlockNode) -> float:
+    """Return the weight of a loss in the sum of an objective."""
+    loss = f"{node.name}.{next(iter(node.outputs))}"
+    return float(sum(w for name, w in graph.losses.items() if graph.root.outputs[name] == loss))
 
 
 def weighing_first(scope: Scope) -> Sequence[Node]:

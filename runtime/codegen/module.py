@@ -29,12 +29,12 @@ from ...graphs.ir.graph import (
 from ...graphs.ir.traverse import (
     begun_ports,
     holds_model,
+    init_rules,
     model_of,
     moving_ports,
     moving_values,
     root_moving,
 )
-from .constants import constants
 from .decode import Times, decoding_texts
 from .execution import (
     NO_MARKS,
@@ -50,8 +50,7 @@ from .execution import (
     marks_of,
 )
 from .forward import WIDTH, doc_lines, given_ports, returned, run_lines, signature_line, variables
-from .fused import fused_lines
-from .losses import weighing_first, weights_text
+from .losses import fused_lines, weighing_first, weights_text
 
 PREFIX = "weft_generated_"
 """Beginning of the names of generated modules."""
@@ -424,3 +423,28 @@ def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool
     if root and (text := weights_text(scope, names)):
         lines += ["", *text]
     return "\n".join(lines) + "\n"
+
+
+def constants(graph: Graph) -> list[str]:
+    """Return the lines of the constants, if any.
+
+    Graphs with the same source have the same classes, and a class knows only one graph.
+    """
+    lines = []
+    if graph.losses and graph.deploy:
+        lines.append(f"_DEPLOY = {graph.deploy!r}")
+        lines.append(f"_LOSSES = {dict(graph.losses)!r}")
+    rules: list[str] = []
+    for action, value, paths in init_table(graph):
+        rules += [f"    ({action!r}, {value!r}, ["]
+        rules += [*(f"        {path!r}," for path in paths), "    ]),"]
+    lines += ["_INIT = [", *rules, "]"] if rules else []
+    return ["\n".join(lines)] if lines else []
+
+
+def init_table(graph: Graph) -> list[tuple[str, float, list[str]]]:
+    """Return the action, value and parameter paths of each rule for initial weights, in order."""
+    return [
+        (rule.action, rule.value, [prefix + path for path in rule.paths])
+        for prefix, rule in init_rules(graph.root)
+    ]

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from torch import nn
-from weft.blocks.residual.norm_module import LayerNorm, RMSNorm
+from weft.blocks.residual.sublayer_module import LayerNorm, RMSNorm
 
 
 def test_follows_the_formula() -> None:

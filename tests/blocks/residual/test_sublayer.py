@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.feed_forward.feed_forward_module import FeedForward
 from weft.blocks.kernels.decode_state import Capacity, State
-from weft.blocks.position.embedding_module import Embedding
+from weft.blocks.position.position_module import Embedding
 from weft.blocks.registry import registry
 from weft.blocks.residual.sublayer_module import Linear, ParallelSublayer, Sublayer
 from weft.graphs.checker.check import analyse

@@ -8,12 +8,10 @@ from weft.blocks.feed_forward.elementwise import ACTIVATION
 from weft.blocks.pooling.learned import WEIGHTED_SUM
 from weft.blocks.pooling.pool import POOL
 from weft.blocks.pooling.slice import SLICE, SPLIT
-from weft.blocks.position.embedding import EMBEDDING
-from weft.blocks.position.position import SINUSOIDAL_POSITION
+from weft.blocks.position.position import EMBEDDING, SINUSOIDAL_POSITION
 from weft.blocks.residual.batch_norm import BATCH_NORM
 from weft.blocks.residual.combine import MASK_TO_BIAS
-from weft.blocks.residual.norm import LAYER_NORM
-from weft.blocks.residual.sublayer import LINEAR, PARALLEL_SUBLAYER, SUBLAYER
+from weft.blocks.residual.sublayer import LAYER_NORM, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 from weft.graphs.ir.block_type import BlockType
 
 MASKED = {"x": "f[B T 8]", "mask": "mask[B T]"}

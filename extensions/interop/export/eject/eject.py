@@ -23,7 +23,7 @@ from .....runtime.checkpoint.checkpoint import Checkpoint
 from .....runtime.checkpoint.deployed import open_deployed
 from .....runtime.checkpoint.saving import write_tensors
 from .....runtime.codegen.build import build, build_empty
-from .....runtime.codegen.constants import init_table
+from .....runtime.codegen.module import init_table
 from .....runtime.codegen.examples import example_inputs, sizes_for
 from .....runtime.codegen.module import Program, lower
 from .....runtime.spec.check import Source, graph_of
