@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import shutil
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ...runtime.checkpoint.saving import replace_folder
+from ...runtime.system.folders import new_folder
 from ...runtime.system.lock import locked
 from ...specs.files import way_out, write_beside
 from ...specs.findings import InputError
@@ -348,16 +346,13 @@ def _place(folder: Path, contents: dict[str, bytes]) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
-        for name, content in contents.items():
-            target = temporary / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-        replace_folder(temporary, folder)  # its task may be there, but nothing has run
+        with new_folder(folder) as fresh:  # its task may be there, but nothing has run
+            for name, content in contents.items():
+                target = fresh / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
     except OSError as error:
         problem = f"cannot write the run: {error.strerror}"
         help_ = way_out(error, "choose another folder")
         raise InputError(problem, place=str(folder), help=help_) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from ...graphs.ir.canonical import canonical, fingerprint
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError
+from ..system.folders import hidden_folder, replace_folder
 from . import manifest
 
 FORMAT = 1
@@ -123,12 +123,9 @@ def new_folder(folder: Path, size: int = 0) -> Path:
     Raises:
         OSError: the folder cannot be made, or less than `size` plus `RESERVE` bytes are free.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
     folder.parent.mkdir(parents=True, exist_ok=True)
     _refuse_full_disk(folder.parent, size)
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    return partial
+    return hidden_folder(folder)
 
 
 def finish(partial: Path, folder: Path, contents: Contents) -> None:
@@ -138,7 +135,6 @@ def finish(partial: Path, folder: Path, contents: Contents) -> None:
         # safetensors makes files that only their owner can read.
         shutil.copymode(partial / "state.json", tensors)
     manifest.write(partial)
-    _sync(partial)
     replace_folder(partial, folder)
 
 
@@ -209,53 +205,3 @@ def _write_text(folder: Path, contents: Contents) -> None:
         (folder / name).write_bytes(data)
     if contents.metrics is not None and contents.metrics.is_file():
         shutil.copyfile(contents.metrics, folder / "metrics.jsonl")
-
-
-def _sync(folder: Path) -> None:
-    """Flush all written files to the disk, and folders where the system can."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            # Windows flushes only files that are open for writing.
-            with path.open("rb+") as file:
-                os.fsync(file.fileno())
-    _sync_folders([*(path for path in folder.rglob("*") if path.is_dir()), folder])
-
-
-def _sync_folders(folders: Iterable[Path]) -> None:
-    """Flush the entries of folders to the disk; Windows cannot open folders."""
-    if os.name == "nt":
-        return
-    for folder in folders:
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def replace_folder(new: Path, old: Path) -> None:
-    """Replace `old` by the complete folder `new`; at any moment one of the two is complete."""
-    aside = _aside(old)
-    shutil.rmtree(aside, ignore_errors=True)
-    if old.exists():
-        old.rename(aside)
-    try:
-        new.rename(old)
-    except OSError:
-        if aside.is_dir():
-            aside.rename(old)
-        raise
-    _sync_folders([old.parent])
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _aside(folder: Path) -> Path:
-    """Return the path of an old folder while a new one takes its name."""
-    return folder.with_name(f".{folder.name}.old")
-
-
-def recover(folder: Path) -> None:
-    """Restore a folder if the process was killed while it was being replaced."""
-    aside = _aside(folder)
-    if aside.is_dir() and not folder.exists():
-        aside.rename(folder)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from ...specs.findings import InputError
+from ..system.folders import new_folder, replace_folder
 from ..system.lock import acquire
 
 if TYPE_CHECKING:
@@ -39,13 +40,8 @@ def building(folder: Path, marker: str) -> Iterator[Path]:
         InputError: the path is taken by something else.
     """
     folder = _free(folder, marker)
-    fresh = _beside(folder)
-    try:
+    with new_folder(folder, secrets.token_hex(6)) as fresh:
         yield fresh
-        _put(fresh, folder)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
 
 
 @contextmanager
@@ -93,7 +89,7 @@ def resuming(
         try:
             yield work, fresh
             if (fresh / marker).is_file():
-                _put(fresh, folder)
+                replace_folder(fresh, folder)
         except InputError as error:
             if not getattr(error, "passing", False):
                 shutil.rmtree(work)
@@ -153,25 +149,3 @@ def _free(folder: Path, marker: str) -> Path:
         folder.rmdir()
     folder.parent.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _put(fresh: Path, folder: Path) -> None:
-    """Move a folder to a path; remove the folder that was there."""
-    if not folder.exists():
-        fresh.rename(folder)
-        return
-    stale = _beside(folder)
-    folder.replace(stale)
-    try:
-        fresh.rename(folder)
-    except OSError:
-        stale.rename(folder)
-        raise
-    shutil.rmtree(stale)
-
-
-def _beside(folder: Path) -> Path:
-    """Make an empty hidden folder next to `folder`."""
-    fresh = folder.parent / f".{folder.name}.{secrets.token_hex(6)}"
-    fresh.mkdir()
-    return fresh

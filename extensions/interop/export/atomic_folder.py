@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -12,7 +11,7 @@ from typing import Any
 
 from ....graphs.ir.canonical import fingerprint
 from ....graphs.ir.graph import Graph
-from ....runtime.checkpoint.saving import replace_folder
+from ....runtime.system import folders
 from ....specs.findings import InputError
 
 MARKER = "weft.json"
@@ -36,21 +35,15 @@ def new_folder(out: Path) -> Iterator[Path]:
             place=str(out),
             help="choose a new folder, or empty this one",
         )
-    partial = out.with_name(f".{out.name}.partial")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        yield partial
-        replace_folder(partial, out)
+        with folders.new_folder(out) as partial:
+            yield partial
     except OSError as error:
         raise InputError(
             f"cannot write the export: {error.strerror or error}",
             place=str(out),
             help="choose a writable folder on a disk with free space",
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _ours(folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from weft.runtime.checkpoint.checkpoint import (
     set_weights,
 )
 from weft.runtime.checkpoint.differences import refuse_other_graph
-from weft.runtime.checkpoint.saving import Contents, recover, save, weights_of
+from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
 from weft.runtime.spec.check import graph_of
+from weft.runtime.system.folders import recover
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
@@ -192,7 +194,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(saving, "_sync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="No space left"):
         save(folder, small(seed=2)[1])
 

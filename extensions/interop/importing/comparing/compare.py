@@ -25,7 +25,7 @@ from .....graphs.ir.graph import Graph
 from .....graphs.ir.traverse import position_limits
 from .....graphs.ir.value_type import evaluate, time_axes
 from .....runtime.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from .....runtime.checkpoint.saving import replace_folder
+from .....runtime.system.folders import replace_folder
 from .....specs.findings import InputError
 from ..config import read_object
 from ..hf import Imported, refuse_another_folder, table_for
