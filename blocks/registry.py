@@ -12,12 +12,11 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint
-from typing import Any, cast
+from typing import Any
 
 from ..graphs.ir.block_type import BlockType, Registry, Role
 from ..specs.findings import InputError
-from .entry_points import points_of
+from .entry_points import loaded, origin_of, package_of, points_of
 
 STANDARD = {
     "embedding@1": ".position.position:EMBEDDING",
@@ -175,37 +174,19 @@ def installed() -> Registry:
     origins: dict[str, str] = dict.fromkeys(known, "weft")
     added = list[BlockType]()
     for point in points_of("weft.blocks"):
-        package = point.dist.name if point.dist else "an unknown package"
-        origin = f"package {package}, entry point {point.name}"
-        block = _loaded(point, package, origin)
+        origin = origin_of(point)
+        block: BlockType = loaded(point)
+        _refuse_unusable(block, origin)
         if block.key in origins:
             raise InputError(
                 f"a block with the key '{block.key}' already exists, from {origins[block.key]}",
                 place=origin,
-                help=f"give the block another name or major; or run 'pip uninstall {package}'",
+                help="give the block another name or major; "
+                f"or run 'pip uninstall {package_of(point)}'",
             )
         origins[block.key] = origin
         added.append(block)
     return Registry(added, known)
-
-
-def _loaded(point: EntryPoint, package: str, origin: str) -> BlockType:
-    """Return the block of an entry point.
-
-    Raises:
-        InputError: it cannot be imported, or is declared wrongly.
-    """
-    try:
-        block = point.load()
-    except Exception as error:
-        text = str(error).partition("\n")[0]
-        raise InputError(
-            f"'{point.value}' cannot be imported: {type(error).__name__}: {text:.200}",
-            place=origin,
-            help=f"correct or upgrade the package, or run 'pip uninstall {package}'",
-        ) from error
-    _refuse_unusable(block, origin)
-    return cast("BlockType", block)
 
 
 def registry(blocks: Iterable[BlockType] = ()) -> Registry:

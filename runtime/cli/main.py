@@ -12,8 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ...blocks.entry_points import loaded
 from ...specs.findings import InputError
-from ..system.commands import added_commands, load
+from ..system.commands import added_commands
 from .common import terminal
 from .common.command import EXIT_CODES, PANELS, app
 
@@ -83,13 +84,13 @@ def load_commands(name: str = "") -> list[str]:
     order = [command for commands in COMMANDS.values() for command in commands]
     added = added_commands(order)
     if name in added:
-        load(added[name])
+        loaded(added[name])
     else:
         modules = [module for module, names in COMMANDS.items() if name in names]
         for module in modules or COMMANDS:
             importlib.import_module(f".{module}", __package__)
         for point in () if modules else added.values():
-            load(point)
+            loaded(point)
     order += added
 
     def rank(entry: Any) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from ...blocks.entry_points import points_of
+from ...blocks.entry_points import package_of, points_of
 
 
 def shipped_lines(shipped: Mapping[str, str], package: str) -> Iterator[tuple[str, str]]:
@@ -35,12 +35,12 @@ def installed_lines(group: str) -> Iterator[tuple[str, str]]:
         group: entry-point group, such as `weft.metrics`.
     """
     for point in points_of(group):
-        package = point.dist.name if point.dist else "an unknown package"
         try:
             text = _sentence(point.load().__doc__)
         except Exception as error:  # noqa: BLE001 - the list shows what a plug-in raises
             first = str(error).partition("\n")[0]
             text = f"cannot be imported: {type(error).__name__}: {first:.200}"
+        package = package_of(point)
         yield point.name, text if package == "weft" else f"{text} (from {package})"
 
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError as Invalid
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from ...blocks.entry_points import points_of
+from ...blocks.entry_points import imported, loaded, origin_of, package_of, points_of
 from ...specs.findings import InputError, did_you_mean, pointer
 from ...specs.wording import Forms, SettingError, form_findings, own_errors
 from .listing import installed_lines, shipped_lines
@@ -86,12 +86,12 @@ class Plugins(Generic[T]):
         for point in points_of(self.group):
             other = "weft" if point.name in self.shipped else ""
             if point.name in found:
-                other = _package_of(found[point.name])
+                other = package_of(found[point.name])
             if other:
                 raise InputError(
                     f"a {self.what} with the name '{point.name}' already exists, from {other}",
-                    place=_origin(point),
-                    help=f"rename the entry point; or run 'pip uninstall {_package_of(point)}'",
+                    place=origin_of(point),
+                    help=f"rename the entry point; or run 'pip uninstall {package_of(point)}'",
                 )
             found[point.name] = point
         return found
@@ -118,28 +118,12 @@ class Plugins(Generic[T]):
         Raises:
             InputError: it cannot be imported, or does not follow the contract.
         """
-        package = _package_of(point)
-        try:
-            found = point.load()
-        except Exception as error:
-            text = str(error).partition("\n")[0]
-            raise InputError(
-                f"'{point.value}' cannot be imported: {type(error).__name__}: {text:.200}",
-                place=_origin(point),
-                help=f"correct or upgrade the package, or run 'pip uninstall {package}'",
-            ) from error
-        base = self.base
-        if not isinstance(found, type) or not issubclass(found, base):
-            raise InputError(
-                f"'{point.value}' is not a subclass of {base.__module__}.{base.__name__}",
-                place=_origin(point),
-                help=f"derive the class of your {self.what} from {base.__name__}",
-            )
-        field = found.model_fields["type"] if issubclass(base, Named) else None
+        found: type[T] = loaded(point, self.base)
+        field = found.model_fields["type"] if issubclass(self.base, Named) else None
         if field and (*get_args(field.annotation), field.default) != (point.name, point.name):
             raise InputError(
                 f"the type of '{point.value}' is not '{point.name}'",
-                place=_origin(point),
+                place=origin_of(point),
                 help=f'declare \'type: Literal["{point.name}"] = "{point.name}"\'',
             )
         return found
@@ -215,14 +199,6 @@ class Plugins(Generic[T]):
         return {"type": name, short: rest} if short else {"type": text}
 
 
-def _package_of(point: EntryPoint) -> str:
-    return point.dist.name if point.dist else "an unknown package"
-
-
-def _origin(point: EntryPoint) -> str:
-    return f"package {_package_of(point)}, entry point {point.name}"
-
-
 class Selected(Forms):
     """Annotation of a pydantic field that holds one of the implementations.
 
@@ -287,19 +263,10 @@ def implementation_of(settings: BaseModel, base: type[Any]) -> Any:
     owner = next(one for one in type(settings).__mro__ if "module" in vars(one))
     file, _, name = vars(owner)["module"].partition(":")
     package, place = owner.__module__.rpartition(".")[0], f"{owner.__module__}.{owner.__name__}"
-    try:
-        found = getattr(importlib.import_module(file, package), name)
-    except Exception as error:
-        text = str(error).partition("\n")[0]
-        raise InputError(
-            f"'{file}:{name}' cannot be imported: {type(error).__name__}: {text:.200}",
-            place=place,
-            help="correct or upgrade the package",
-        ) from error
-    if not isinstance(found, type) or not issubclass(found, base):
-        raise InputError(
-            f"'{file}:{name}' is not a subclass of {base.__module__}.{base.__name__}",
-            place=place,
-            help=f"derive it from {base.__name__}",
-        )
-    return found
+    return imported(
+        lambda: getattr(importlib.import_module(file, package), name),
+        f"{file}:{name}",
+        base,
+        place,
+        "correct or upgrade the package",
+    )
