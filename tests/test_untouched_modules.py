@@ -39,7 +39,7 @@ ALLOWED = {
     "runtime/train/distributed/tensor_parallel.py: attribute": "numbers of heads, as planned",
     "runtime/train/transforms/dropout.py: attribute": "probabilities that change during a run",
     # Copies.
-    "runtime/codegen/plugin_trial.py: copy": "tries a plug-in's module without changing it",
+    "runtime/codegen/build.py: copy": "tries a plug-in's module without changing it",
     "extensions/study/planning/base.py: copy": "JSON",
     "runtime/train/check_run.py: copy": "JSON",
     "extensions/study/running/jobs.py: copy": "JSON",

@@ -1,25 +1,35 @@
 """Build: turn a spec into an `nn.Module`, with weights initialized by path.
 
-`generated.py` runs the generated source.
+`generated.py` runs the generated source.  Blocks of plug-ins are tried: the parameters of each
+module are compared with `BlockType.weights`, and the outputs of one run on small random inputs with
+the types of the ports; in a graph that decodes, so are those of `begin` and `step`.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ...blocks.kernels.decode_state import Capacity, State
+from ...blocks.registry import module_path, shipped
 from ...graphs.ir.block_type import BlockType
-from ...graphs.ir.graph import Graph
+from ...graphs.ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
+from ...graphs.ir.traverse import fillings, moving_ports, moving_values, owned_parts, root_moving
+from ...graphs.ir.value_type import ValueType, dtype_of, evaluate
 from ...specs.findings import InputError
 from ..spec.check import Source, graph_of
+from .examples import example_value, sizes_for
 from .generated import generated_module, program_of
 from .module import init_table, lower
-from .plugin_trial import created, try_out
+from .plugin_modules import plug_ins, wrong
 
 
 def build(
@@ -232,3 +242,262 @@ def _seed(seed: int, path: str) -> int:
     """Return a seed for a path, given the run's seed: 63 bits of a hash."""
     digest = hashlib.sha256(f"{seed}:{path}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+_MISTAKES = (TypeError, AttributeError, NameError)
+"""Exceptions that a mistake in the code causes, whatever the sizes of the inputs are."""
+
+
+def created(graph: Graph, create: Callable[[], nn.Module]) -> nn.Module:
+    """Return a new model, whose plug-in blocks have the parameters that they declare.
+
+    Args:
+        graph: the graph of the model.
+        create: creates it.
+
+    Raises:
+        InputError: a constructor raises an exception, or the parameters differ from `weights`.
+    """
+    blocks = plug_ins(graph)
+    if not blocks:
+        return create()
+    try:
+        model = create()
+    except InputError:
+        raise
+    except Exception as error:
+        key = _culprit(error, blocks)
+        if key is None:
+            raise
+        text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}"
+        help_ = "correct the constructor, or refuse such params in 'arguments' with a ValueError"
+        raise wrong(blocks[key], "__init__", f"it raises {text}", help_) from error
+    for path, _, part in owned_parts(graph.root):
+        if part.key in blocks:
+            _compare_weights(part, model.get_submodule(path))
+            _refuse_lost_dropout(part.block, model.get_submodule(path))
+    return model
+
+
+def _culprit(error: BaseException, blocks: Mapping[str, BlockType]) -> str | None:
+    """Return the plug-in block in whose module an exception was raised: the innermost one."""
+    keys = {module_path(block): key for key, block in blocks.items()}
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        for kind in type(owner).__mro__ if isinstance(owner, nn.Module) else ():
+            found = keys.get(f"{kind.__module__}:{kind.__qualname__}", found)
+        trace = trace.tb_next
+    return found
+
+
+def _compare_weights(part: Part, module: nn.Module) -> None:
+    """Refuse parameters other than the declared ones."""
+    declared = {name: tuple(shape) for name, shape in part.own_weights().items()}
+    slots = tuple(f"{slot}." for slot in part.fill)
+    found = {
+        name: tuple(weight.shape)
+        for name, weight in module.named_parameters(remove_duplicate=False)
+        if not name.startswith(slots)
+    }
+    if found == declared:
+        return
+    problems = [f"'{name}' is not declared" for name in found if name not in declared]
+    problems += [f"'{name}' is declared and missing" for name in declared if name not in found]
+    problems += [
+        f"'{name}' has the shape {list(found[name])}, declared {list(shape)}"
+        for name, shape in declared.items()
+        if name in found and found[name] != shape
+    ]
+    text = f"its parameters differ from 'weights': {'; '.join(problems[:4])}"
+    help_ = "let 'weights' return the name and shape of every nn.Parameter of the module"
+    raise wrong(part.block, "__init__", text, help_)
+
+
+def _refuse_lost_dropout(block: BlockType, module: nn.Module) -> None:
+    """Refuse a module that does not keep a probability of dropout where training looks for it."""
+    for name in block.dropout:
+        if not isinstance(getattr(module, name, None), float | nn.Module):
+            problem = f"'{name}' is in 'dropout', but no attribute of this name is a float or layer"
+            raise wrong(block, "__init__", problem, f"set self.{name}, or leave 'dropout' out")
+
+
+def try_out(graph: Graph, model: nn.Module) -> None:
+    """Run the nodes that use plug-in blocks once, and compare their outputs with their types.
+
+    Sizes are small: 2 sentences of about 5 positions.  Random generators, the model and its
+    buffers do not change.  An exception that may be due to these sizes is ignored.
+
+    Args:
+        graph: the graph of the model.
+        model: a model with initialized weights, not on the device meta.
+
+    Raises:
+        InputError: the outputs have another number, shape or dtype, or a method fails.
+    """
+    blocks = plug_ins(graph)
+    if not blocks:
+        return
+    moving = root_moving(graph) if graph.step_axis is not None else frozenset[str]()
+    seen: list[tuple[object, ...]] = []
+    weight = next(model.parameters(), None)
+    device = weight.device if weight is not None else torch.device("cpu")
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), torch.no_grad():
+        for node, module, ports in _nodes(graph.root, model, moving):
+            if not any(filling.key in blocks for _, filling in fillings(node.part)):
+                continue
+            use = (node.part.key, node.part.arguments, node.part.inputs, node.part.fill, ports)
+            if use not in seen:
+                seen.append(use)
+                _Trial(graph, node, copy.deepcopy(module).eval(), ports, device).run()
+
+
+def _nodes(
+    scope: Scope, module: nn.Module, moving_in: frozenset[str]
+) -> Iterator[tuple[BlockNode, nn.Module, frozenset[str]]]:
+    """Yield every block node outside slots, its module, and its moving ports; templates once."""
+    moving = moving_values(scope, moving_in)
+    for node in scope.nodes:
+        if node.shares:
+            continue
+        below: Any = getattr(module, node.name)
+        ports = moving_ports(node, moving)
+        if isinstance(node, BlockNode):
+            yield node, below, ports
+            continue
+        done = set[int]()
+        for index, body in node.copies():
+            if id(body) not in done:
+                done.add(id(body))
+                one = isinstance(node, RepeatNode) and not node.share
+                yield from _nodes(body, below[index] if one else below, ports)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """One run of a node that uses a plug-in block, itself or in a slot."""
+
+    graph: Graph
+    node: BlockNode
+    module: nn.Module
+    moving: frozenset[str]
+    device: torch.device
+
+    def run(self) -> None:
+        """Run `forward`, and `begin` and `step` if decoding calls them."""
+        sizes = sizes_for(self.graph)
+        given = self._inputs(self.node.part.inputs, sizes)
+        if given is None:
+            return
+        with ExitStack() as hooks:
+            for below, part in _plug_ins_in(self.node.part):
+                inner = self.module.get_submodule(below)
+                hook = inner.register_forward_hook(_comparing(part, sizes))
+                hooks.callback(hook.remove)
+            self._called("forward", lambda: self.module(**given))
+        if self.moving and self.node.steps and self.graph.step_axis is not None:
+            self._step(given, sizes, self.graph.step_axis)
+
+    def _step(self, given: Mapping[str, Tensor], sizes: Mapping[str, int], axis: str) -> None:
+        """Run `begin`, and `step` for one position."""
+        one = {**sizes, axis: 1}
+        moves = {
+            name: type_ for name, type_ in self.node.part.inputs.items() if name in self.moving
+        }
+        now = self._inputs(moves, one)
+        if now is None:
+            return
+        module: Any = self.module
+        capacity = Capacity(2, 1, sizes[axis], torch.float32, self.device)
+        fixed = {name: value for name, value in given.items() if name not in self.moving}
+        state = self._called("begin", lambda: module.begin(capacity, **fixed))
+        if state is None:
+            return
+        block = self.node.part.block
+        if block.key in plug_ins(self.graph) and not isinstance(state, State | dict):
+            problem = f"it returns {type(state).__name__}, not a State"
+            raise wrong(block, "begin", problem, "return weft.State(carried=..., appended=...)")
+        made = self._called("step", lambda: module.step(**now, state=state, position=0))
+        if made is not None and block.key in plug_ins(self.graph):
+            _compare(self.node.part, "step", made, one)
+
+    def _inputs(
+        self, types: Mapping[str, ValueType], sizes: Mapping[str, int]
+    ) -> dict[str, Tensor] | None:
+        """Return random inputs; None if a length is below 1 at these sizes."""
+        axes = [axis for type_ in types.values() for axis in type_.axes]
+        if any(evaluate(axis, sizes) < 1 for axis in axes):
+            return None
+        generator = torch.Generator().manual_seed(1)
+        return {
+            name: example_value(type_, sizes, generator, padding=False).to(self.device)
+            for name, type_ in types.items()
+        }
+
+    def _called(self, method: str, call: Callable[[], Any]) -> Any:
+        """Return the result of a call; None if it raises what may be due to the sizes."""
+        try:
+            return call()
+        except InputError:
+            raise
+        except _MISTAKES as error:
+            blocks = plug_ins(self.graph)
+            key = _culprit(error, blocks)
+            if key is None:
+                raise
+            text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}"
+            raise wrong(blocks[key], method, f"it raises {text}", f"correct '{method}'") from error
+        except Exception:  # noqa: BLE001 - a block may need longer sequences than this trial has
+            return None
+
+
+def _plug_ins_in(part: Part) -> Iterator[tuple[str, Part]]:
+    """Yield the plug-in blocks of a node, with the path of each below the node's module."""
+    for below, filling in fillings(part):
+        if isinstance(filling, Part) and not shipped(filling.block):
+            yield below[1:].replace("/", "."), filling
+
+
+def _comparing(part: Part, sizes: Mapping[str, int]) -> Callable[..., None]:
+    """Return a forward hook that compares the outputs of a block with its ports."""
+
+    def compare(_module: nn.Module, _inputs: Any, made: Any) -> None:
+        _compare(part, "forward", made, sizes)
+
+    return compare
+
+
+def _compare(part: Part, method: str, made: Any, sizes: Mapping[str, int]) -> None:
+    """Refuse outputs that do not have the types of the output ports."""
+    ports = list(part.outputs)
+    several = len(ports) > 1
+    if several and not (isinstance(made, tuple) and len(made) == len(ports)):
+        problem = f"it returns {_what(made)}, not a tuple of {len(ports)}: {', '.join(ports)}"
+        raise wrong(part.block, method, problem, "return the outputs in the order of the ports")
+    for port, value in zip(ports, made if several else (made,), strict=True):
+        type_ = part.outputs[port]
+        if not isinstance(value, Tensor):
+            problem = f"the output '{port}' is {_what(value)}, not a tensor"
+            help_ = "return one tensor for one output port, or a tuple for several"
+            raise wrong(part.block, method, problem, help_)
+        shape = [evaluate(axis, sizes) for axis in type_.axes]
+        if list(value.shape) != shape:
+            problem = f"the output '{port}' has the shape {list(value.shape)}, not {shape}: {type_}"
+            raise wrong(part.block, method, problem, "correct the module, or the port's type")
+        kind = dtype_of(type_.kind)
+        if _kind_of(value) != kind:
+            problem = f"the output '{port}' has the dtype {value.dtype}, not {kind}: {type_}"
+            raise wrong(part.block, method, problem, "correct the module, or the port's type")
+
+
+def _what(made: Any) -> str:
+    if isinstance(made, tuple | list):
+        return f"{type(made).__name__} of {len(made)}"
+    return f"{type(made).__name__}"
+
+
+def _kind_of(value: Tensor) -> str:
+    if value.dtype == torch.bool:
+        return "bool"
+    return "float" if value.dtype.is_floating_point else "integer"

@@ -2,7 +2,7 @@
 
 Shipped blocks are not validated here; `tests/blocks/test_plugin_contract.py` does it.  The calls
 are read from the generated source, so they are exactly those that will be made.  Nothing is
-created or run: `plugin_trial.py` does that.
+created or run: `build.py` does that.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from weft.blocks.registry import standard
 from weft.graphs.checker.check import check
 from weft.graphs.contract.contract import refuse_wrong_contract
 from weft.graphs.ir.block_type import BlockType
-from weft.runtime.codegen import plugin_modules, plugin_trial
+from weft.runtime.codegen import build as building
+from weft.runtime.codegen import plugin_modules
 from weft.runtime.codegen.build import build
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import loaded
@@ -34,7 +35,7 @@ def test_the_module_of_a_shipped_block_fits(
     block: BlockType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Constructor, weights, forward, and begin and step where the block can decode."""
-    for module in (plugin_modules, plugin_trial):
+    for module in (plugin_modules, building):
         monkeypatch.setattr(module, "shipped", lambda _: False)
     inputs = dict(block.example_inputs)
     axes = sorted(set(re.findall(r"\b[A-Z]\w*", " ".join(inputs.values()))))

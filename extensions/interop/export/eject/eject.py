@@ -23,9 +23,8 @@ from .....runtime.checkpoint.checkpoint import Checkpoint
 from .....runtime.checkpoint.deployed import open_deployed
 from .....runtime.checkpoint.saving import write_tensors
 from .....runtime.codegen.build import build, build_empty
-from .....runtime.codegen.module import init_table
 from .....runtime.codegen.examples import example_inputs, sizes_for
-from .....runtime.codegen.module import Program, lower
+from .....runtime.codegen.module import Program, init_table, lower
 from .....runtime.spec.check import Source, graph_of
 from .....specs.findings import InputError
 from ..vocabulary import tokens_of
