@@ -32,13 +32,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from weft.runtime.train.context import TrainingContext
+from weft.runtime.train.context import TrainingContext, prepared_data, training_context
 from weft.runtime.train.device import choose
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.loading import load_run
-from weft.runtime.train.objective.context import prepared_data, training_context
 from weft.runtime.train.optimize import make_optimizer, set_rate
+from weft.runtime.train.plan import load_run, plan_run
 from weft.runtime.train.run import Run
 from weft.runtime.train.schedule import learning_rate
 from weft.runtime.train.trainer import Trainer
@@ -116,7 +115,7 @@ def in_weft(
 ) -> tuple[TrainingContext, Trainer, dict[str, Tensor]]:
     """Return the context and the trainer of a run, and copies of its initial weights."""
     run, source = run_of(model, given)
-    context = training_context(run, source, folder, choose(run), World(), Quiet())
+    context = training_context(plan_run(run, source), folder, choose(run), World(), Quiet())
     trainer = Trainer(context, resume=False)
     initial = trainer.model.get_submodule("model").state_dict()
     return context, trainer, {path: weight.clone() for path, weight in initial.items()}

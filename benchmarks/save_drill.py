@@ -44,7 +44,7 @@ from kill_drill import same, write_run
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.manifest import DamagedError
 from weft.runtime.cli.main import main as run_command
-from weft.runtime.train.resuming.retention import checkpoints
+from weft.runtime.train.retention import checkpoints
 
 UPDATES = 8
 SWAP = ("swap", "transformer-tiny", "**[use=attention@1]", "--use", "linear_attention@1")

@@ -30,7 +30,7 @@ from pathlib import Path
 from study_kill_drill import differences, finish, reset, started, write_study
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.manifest import DamagedError
-from weft.runtime.train.resuming.retention import checkpoints
+from weft.runtime.train.retention import checkpoints
 
 UPDATES = 40
 JOBS = 6

@@ -14,8 +14,8 @@ from ..runtime import api
 from ..runtime.cli.common.terminal import Reporter
 from ..runtime.data.text_files import read_lines
 from ..runtime.metrics.text import score
-from ..runtime.train.loading import load_run
-from ..runtime.train.objective.planned import graph_of_run
+from ..runtime.train.objective import Objective
+from ..runtime.train.plan import load_run
 from ..runtime.train.reporting.plot import plot_curves
 from ..specs.findings import InputError
 from .spelled_numbers import write_corpus
@@ -85,7 +85,7 @@ def demo(folder: Path, *, updates: int | None = None) -> None:
 
 
 def _check_and_draw(folder: Path, console: Console) -> None:
-    trained = graph_of_run(*load_run(RUN))
+    trained = Objective.of(*load_run(RUN)).graph
     [graph] = [model for _, model in trained.models()]
     console.print(f"{graph.name}: valid; {graph.parameters():,} parameters")
     if shutil.which("dot") is None:

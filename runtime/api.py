@@ -18,13 +18,11 @@ from .profiling.report import write
 from .profiling.summary import Profile
 from .spec.check import listed
 from .system.lock import locked
-from .train.check_run import refuse_wrong_run
-from .train.context import Listener, Result
+from .train.context import Listener, Result, prepared_data, training_context, with_prepared
 from .train.device import choose, settings_of_process
 from .train.distributed.world import World, launched, resumes_by_itself, world
-from .train.loading import load_run
-from .train.objective.context import graph_of_prepared, prepared_data, training_context
-from .train.resuming.retention import checkpoints
+from .train.plan import RunPlan, plan_named
+from .train.retention import checkpoints
 from .train.run import Run
 
 __all__ = [
@@ -40,8 +38,7 @@ __all__ = [
 
 
 def prepare_run(
-    run: Run,
-    source: str,
+    plan: RunPlan,
     folder: Path,
     report: PrepareReport | None = None,
     *,
@@ -51,8 +48,7 @@ def prepare_run(
     """Prepare the tokenizers and tables of a run, or open them, and check that they fit.
 
     Args:
-        run: the run.
-        source: its file, or its name.
+        plan: the plan of the run.
         folder: folder of the run; the data goes to its subfolder `prepared`.
         report: called with the progress.
         workers: number of tokenizing processes; default: one per core.
@@ -60,11 +56,12 @@ def prepare_run(
 
     Raises:
         InputError: the data is invalid, or does not fit the objective.
-        SpecError: the objective has mistakes.
+        SpecError: the run or its objective has mistakes.
     """
-    made = prepared_data(run, folder, report, workers=workers, log=log)
-    graph_of_prepared(run, source, made)
-    return made
+    run, objective = plan.required()
+    prepared = prepared_data(run, folder, report, workers=workers, log=log)
+    with_prepared(objective, prepared)
+    return prepared
 
 
 def train(
@@ -98,17 +95,13 @@ def train(
     """
     # A slow import that is not needed for using a model.
     from .analysis.attention_samples import pictures_of  # noqa: PLC0415
-    from .train.resuming.restore import refuse_taken  # noqa: PLC0415
+    from .train.restore import refuse_taken  # noqa: PLC0415
     from .train.trainer import Trainer  # noqa: PLC0415
 
-    if isinstance(run, Run):
-        settings, source = run, run.name
-    else:
-        settings, source = load_run(run, overrides)
-    blocks = listed(blocks)
-    folder = Path(out) if out is not None else Path("outputs") / settings.name
-    shortened = "updates" in (overrides or {})
-    warnings = refuse_wrong_run(settings, source, blocks, shortened=shortened, folder=folder)
+    chosen = Path(out) if out is not None else None
+    plan = plan_named(run, overrides, listed(blocks), folder=chosen)
+    settings, _ = plan.required()
+    folder = chosen or Path("outputs") / settings.name
     if not launched():  # torchrun may resume by itself, which is known only to its processes
         refuse_taken(folder, settings.updates, resume=resume)
     place = choose(settings)
@@ -118,21 +111,19 @@ def train(
         _alone(folder, here),
     ):
         place = replace(place, device=here.device)
-        for warning in warnings if here.is_main_process else ():
+        for warning in plan.warnings if here.is_main_process else ():
             (listener or Silent()).log(f"warning: {warning.problem}")
         begun = bool(checkpoints(folder))
         by_itself = resumes_by_itself(folder, here, refused=begun != resume)
         if not by_itself:
             refuse_taken(folder, settings.updates, resume=resume)
         context = training_context(
-            settings,
-            source,
+            plan,
             folder,
             place,
             here,
             (listener or Silent()) if here.is_main_process else Silent(),
             report if here.is_main_process else None,
-            blocks,
         )
         most = settings.evaluate.pictures
         draw = pictures_of(context.graph, context.columns, folder / "pictures", most)
@@ -173,21 +164,18 @@ def profile(
         InputError: the data or the folder is invalid, or `updates` is less than 1.
         SpecError: the run or its spec has errors.
     """
-    if isinstance(run, Run):
-        settings, source = run, run.name
-    else:
-        settings, source = load_run(run, overrides)
-    folder = Path(out) if out is not None else Path("outputs") / settings.name
     from .train.profile import profile_run  # noqa: PLC0415 - as for `train`
 
     if updates < 1:
         raise InputError(f"cannot profile {updates} updates", help="set 1 or more")
+    chosen = Path(out) if out is not None else None
+    plan = plan_named(run, overrides, folder=chosen)
+    settings, _ = plan.required()
+    folder = chosen or Path("outputs") / settings.name
     place = choose(settings)
     trace = folder / "profile" / "trace.json.gz"
     with settings_of_process(settings, place):
-        context = training_context(
-            settings, source, folder, place, World(), listener or Silent(), report
-        )
+        context = training_context(plan, folder, place, World(), listener or Silent(), report)
         folder = trace.parent
         folder.mkdir(parents=True, exist_ok=True)
         found = profile_run(context, updates, trace)

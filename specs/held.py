@@ -22,14 +22,16 @@ KEYS = ("spec", "params", "patch")
 """Keys of a value that holds a spec."""
 
 
-def inlined(value: Any, source: str) -> Any:
+def inlined(value: Any, source: str, loaded: LoadedSpec | None = None) -> Any:
     """Return the value of a param with the held spec written out, and those inside it.
 
     Args:
         value: the value of a param, of which the specs can be loaded.
         source: the file that contains it.
+        loaded: the spec that it holds, if it is loaded already.
     """
-    loaded = load_held(value, source) if holds_spec(value) else None
+    if loaded is None and holds_spec(value):
+        loaded = load_held(value, source)
     if loaded is None:
         return value
     spec = loaded.value()

@@ -138,6 +138,8 @@ SHIPPED = Path(__file__).parent
 """Directory of the shipped specs and runs."""
 LONGEST_NUMBER = 400
 """Maximum number of characters in a number."""
+RUN_FOLDER = "runs"
+"""Folder of the shipped runs."""
 FOR_EDITORS = "$schema"
 """A key of a spec file that names its JSON Schema for editors; the reader ignores it."""
 
@@ -371,15 +373,19 @@ def _records(value: Any) -> dict[int, str]:
     return found
 
 
-def run_file(name: str | Path) -> Path | None:
-    """Return the file of a run, given its path or shipped name; None if that is another file.
+def run_in(name: str | Path) -> tuple[Any, Source] | None:
+    """Read a run, given its path or shipped name.
+
+    Returns:
+        Its value, and its file with the text; None if that is another file.
 
     Raises:
         InputError: the file cannot be read.
         SpecError: the text is not valid JSON.
     """
-    path = shipped_names("runs").get(str(name), Path(name))
-    return path if path.is_file() and kind_of(read_file(path)[0]) == "run" else None
+    path = shipped_names(RUN_FOLDER).get(str(name), Path(name))
+    value, source = read_file(path) if path.is_file() else (None, Source("", ""))
+    return (value, source) if kind_of(value) == "run" else None
 
 
 def parse(

@@ -12,8 +12,7 @@ from weft.blocks.kernels.decode_state import Capacity
 from weft.graphs.cost.decode_state import state_by_node
 from weft.graphs.draw.diagram import diagram
 from weft.runtime.prove.prove import prove
-from weft.runtime.train.check_run import check_run
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run, plan_run
 
 FOLDER = Path(__file__).parents[1] / "examples/published"
 RUNS = sorted(FOLDER.glob("*-run.json"))
@@ -80,7 +79,7 @@ def test_a_run_lacks_only_its_data(file: Path) -> None:
     """The files of a run are the user's."""
     run, source = load_run(file)
 
-    findings = check_run(run, source)
+    findings = plan_run(run, source).findings
 
     assert {finding.code for finding in findings} == {"R02"}
     assert all(finding.at.startswith("/data") for finding in findings)

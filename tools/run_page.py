@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pages import write_page
-from weft.runtime.train.run_schema import run_schema
+from weft.runtime.train.run import run_schema
 from weft.specs.reader import FOR_EDITORS
 
 PAGE = "runs.md"

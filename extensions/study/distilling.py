@@ -28,7 +28,7 @@ from ...runtime.model.opening import ensemble as combined
 from ...runtime.model.opening import open_model
 from ...runtime.system.lock import locked
 from ...runtime.train.device import Place, choose, settings_of_process
-from ...runtime.train.loading import load_run
+from ...runtime.train.plan import load_run
 from ...runtime.train.run import Run
 from ...specs.files import write_beside
 from ...specs.findings import InputError

@@ -333,7 +333,7 @@ _NO_MODEL = "add a node that uses a param with a spec and is not frozen, or remo
 def self_contained(spec: Spec, context: Context, memo: Memo) -> Spec:
     """Return a spec in which complete specs replace the names of the specs that params hold."""
     params = {
-        name: inlined(spec.params[name], context.source)
+        name: inlined(spec.params[name], context.source, loaded)
         for name, loaded in memo.models.items()
         if loaded is not None and not loaded.mistakes and isinstance(spec.params.get(name), dict)
     }

@@ -18,6 +18,8 @@ from ..ir.value_type import evaluate
 
 DEFAULT_LENGTH = 32
 """Default length of every time axis."""
+TRAINING = 3
+"""Cost of training in forward passes: the backward pass has two products for each one."""
 
 
 def default_sizes(graph: Graph) -> dict[str, int]:

@@ -33,11 +33,27 @@ def feeding_graph(objective: Graph, ports: Collection[str], registry: Registry) 
     Raises:
         InputError: an input depends on what only training has, such as weights of the objective.
     """
+    outputs, used = _wires(objective, ports)
+    full = canonical(objective, models="templates")
+    nodes = {node.name: node for node in objective.root.nodes}
+    written = {
+        name: {**full["nodes"][nodes[name].module], "in": wires} for name, wires in used.items()
+    }
+    return subgraph(full, registry, "inputs", written, full["inputs"], outputs)
+
+
+def _wires(
+    objective: Graph, ports: Collection[str]
+) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Return the values of inputs of the deployed model, and the wires of the nodes before them.
+
+    Raises:
+        InputError: an input depends on what only training has.
+    """
     nodes = {node.name: node for node in objective.root.nodes}
     wires = nodes[str(objective.deploy)].wires
     outputs: dict[str, str] = {}
-    used: dict[str, dict[str, Any]] = {}
-    full = canonical(objective, models="templates")
+    used: dict[str, dict[str, str]] = {}
     for port in sorted(ports):
         outputs[port] = _without_noise(wires[port], nodes, objective, port)
         waiting = [outputs[port]]
@@ -47,13 +63,12 @@ def feeding_graph(objective: Graph, ports: Collection[str], registry: Registry) 
                 continue
             node = nodes[name]
             _refuse_trained(node, nodes, objective, port)
-            inside = {
+            used[name] = {
                 into: _without_noise(value, nodes, objective, port)
                 for into, value in node.wires.items()
             }
-            used[name] = {**full["nodes"][node.module], "in": inside}
-            waiting += inside.values()
-    return subgraph(full, registry, "inputs", used, full["inputs"], outputs)
+            waiting += used[name].values()
+    return outputs, used
 
 
 def feeding_by_name(model: Graph, registry: Registry, ports: Collection[str]) -> Graph:
@@ -85,15 +100,15 @@ def feeding_by_name(model: Graph, registry: Registry, ports: Collection[str]) ->
     return subgraph(full, registry, "inputs", nodes, inputs, outputs)
 
 
-def unfed(objective: Graph, ports: Iterable[str], registry: Registry) -> dict[str, InputError]:
+def unfed(objective: Graph, ports: Iterable[str]) -> dict[str, InputError]:
     """Return why prediction cannot compute inputs of the deployed model, for each of these."""
-    found = {}
+    refused = {}
     for port in ports:
         try:
-            feeding_graph(objective, [port], registry)
+            _wires(objective, [port])
         except InputError as error:
-            found[port] = error
-    return found
+            refused[port] = error
+    return refused
 
 
 def _without_noise(value: str, nodes: Mapping[str, Node], objective: Graph, port: str) -> str:

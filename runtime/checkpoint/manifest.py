@@ -16,6 +16,8 @@ from ...specs.findings import InputError
 from ...specs.reader import read_file
 
 MANIFEST = "manifest.json"
+RESERVE = 16 << 20
+"""Bytes that must remain free on the disk after a checkpoint is written."""
 _WEIGHTS = ("weights.safetensors", "weights/")
 """Beginnings of the paths of files with weights."""
 _PARTS = ".digests"

@@ -32,8 +32,6 @@ OBJECTIVE = "objective.json"
 """File of the objective that trained a model."""
 MEMORY = "memory.safetensors"
 """File of the state between segments, in checkpoints that can be resumed."""
-RESERVE = 16 << 20
-"""Bytes that must remain free on the disk after a checkpoint is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +139,7 @@ def finish(partial: Path, folder: Path, contents: Contents) -> None:
 def _refuse_full_disk(folder: Path, size: int) -> None:
     """Raise the error of a full disk before anything is written."""
     free = shutil.disk_usage(folder).free
-    needed = size + RESERVE
+    needed = size + manifest.RESERVE
     if free < needed:
         msg = f"{needed >> 20} MiB needed, {free >> 20} MiB free"
         raise OSError(errno.ENOSPC, f"no space left on the disk: {msg}")

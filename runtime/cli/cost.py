@@ -289,16 +289,16 @@ def _of_a_run(
     """Print how long a run takes at several speeds."""
     import torch
 
-    from ..analysis.estimate import FILL, SHARES, project
     from ..compile.roofline import peak_flops
+    from ..train.costs import FILL, SHARES, project
     from ..train.device import prefers_bfloat16
-    from ..train.loading import load_run
-    from ..train.objective.planned import graph_of_run
+    from ..train.objective import Objective
+    from ..train.plan import load_run
 
     run, source = load_run(run_name, overrides)
-    graph = graph_of_run(run, source)
+    graph = Objective.of(run, source).graph
     lengths = read_sizes(graph, axes) if axes else None
-    found = project(run, source, lengths)
+    found = project(run, graph, lengths)
     if peak is not None:
         best, where = peak * 1e12, f"given: {peak:,.0f} TFLOP/s"
     else:

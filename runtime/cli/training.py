@@ -23,7 +23,6 @@ from .common.parameters import (
 
 if TYPE_CHECKING:
     from ..train.context import Result
-    from ..train.run import Run
 
 Folder = Annotated[str | None, out_option("Folder of the run. [default: outputs/NAME]")]
 
@@ -50,10 +49,6 @@ def demo(
     run_demo(Path(out), updates=updates)
 
 
-def _folder(run: Run, out: str | None) -> Path:
-    return Path(out) if out else Path("outputs") / run.name
-
-
 @command(TRAINING, "weft prepare multi30k-en-de --set data.root=DIR")
 def prepare(
     run: RunName,
@@ -73,19 +68,17 @@ def prepare(
     """Build a run's tokenizers and binary corpus, and print a report of dropped rows."""
     from .. import api
     from ..system.lock import locked
-    from ..train.check_run import refuse_wrong_run
-    from ..train.loading import load_run
+    from ..train.plan import plan_named
 
-    changes = overridden(overrides)
-    settings, source = load_run(run, changes)
-    folder = _folder(settings, out)
-    refuse_wrong_run(settings, source, shortened="updates" in changes, folder=folder)
+    chosen = Path(out) if out else None
+    plan = plan_named(run, overridden(overrides), folder=chosen)
+    folder = chosen or Path("outputs") / plan.required()[0].name
     reporter = terminal.Reporter()
     with locked(folder), reporter.shown():
-        made = api.prepare_run(
-            settings, source, folder, reporter.prepared, workers=workers, log=reporter.log
+        prepared = api.prepare_run(
+            plan, folder, reporter.prepared, workers=workers, log=reporter.log
         )
-    print(json.dumps(made.report, indent=2))
+    print(json.dumps(prepared.report, indent=2))
 
 
 @command(
@@ -129,31 +122,29 @@ def train(
     from .. import api
     from ..system.memory import keep_freed_memory
     from ..train.distributed.world import is_main_process
-    from ..train.loading import load_run
 
-    folder = _folder(load_run(run, overridden(overrides))[0], out)
     reporter = terminal.Reporter()
     keep_freed_memory()
     with reporter.shown() if is_main_process() else nullcontext():
         result = api.train(
             run,
-            out=folder,
+            out=out or None,
             overrides=overridden(overrides),
             resume=resume,
             listener=reporter,
             report=reporter.prepared,
         )
     if is_main_process():
-        _report(result, folder, reporter)
+        _report(result, reporter)
     return _code(result)
 
 
-def _report(result: Result, folder: Path, reporter: terminal.Reporter) -> None:
+def _report(result: Result, reporter: terminal.Reporter) -> None:
     """Plot the curves, and print the paths of the results."""
     from ..train.reporting.plot import plot_curves
 
-    curves = folder / "curves.png"
-    plot_curves(folder / "metrics.jsonl", curves)
+    curves = result.folder / "curves.png"
+    plot_curves(result.folder / "metrics.jsonl", curves)
     reporter.log(f"stopped after update {result.state.update}: {result.reason}")
     for name, path in (
         ("last", result.checkpoint),
@@ -181,13 +172,12 @@ def _profile(run: str, out: str | None, overrides: list[str] | None, updates: in
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from .. import api
     from ..profiling.report import table
-    from ..train.loading import load_run
 
     reporter = terminal.Reporter()
     with reporter.shown():
         found, files = api.profile(
             run,
-            out=_folder(load_run(run, overridden(overrides))[0], out),
+            out=out or None,
             overrides=overridden(overrides),
             updates=updates,
             listener=reporter,

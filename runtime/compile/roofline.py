@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from ...blocks.kernels import linear as product
-from ...graphs.cost.flops import flops
+from ...graphs.cost.flops import TRAINING, flops
 from ...graphs.ir.graph import Graph
 from ..system.cache import store, stored
 from .autotune import device_identity
@@ -25,8 +25,6 @@ SECONDS = 0.5
 """Duration of a measurement; the fastest product is used."""
 TIMES = 3
 """Minimum number of products of each kernel."""
-TRAINING = 3
-"""Cost of training in forward passes: the backward pass has two products for each one."""
 
 
 def peak_flops(

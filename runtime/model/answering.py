@@ -20,8 +20,8 @@ from ...graphs.ir.traverse import position_limits
 from ...graphs.passes.objective import deployed_graph, feeds_of, has_all_weights
 from ...specs.findings import InputError, did_you_mean
 from ..codegen.build import build_empty
+from ..data.columns.column import inputs_of
 from ..data.columns.fitting import Fitting
-from ..data.columns.objective import inputs_of
 from ..data.columns.registry import columns_of
 from ..data.columns.settings import AudioSettings, ImageSettings
 from ..data.preparing.prepare import records_of
@@ -37,10 +37,10 @@ from ..decode.predictors.settings import Searching
 from ..decode.settings import SampleSettings, SearchSettings
 from ..decode.translate import Warn
 from ..metrics.metric import Measured
-from ..train.loading import run_of
-from ..train.objective.losses import ObjectiveLosses
-from ..train.objective.validation import context_of
+from ..train.losses import ObjectiveLosses
+from ..train.plan import run_of
 from ..train.run import Run
+from ..train.validation import context_of
 
 if TYPE_CHECKING:
     from torch import nn

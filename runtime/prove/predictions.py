@@ -31,10 +31,10 @@ from ..data.symbols import Symbols
 from ..data.vocabularies import file_of
 from ..decode.predictors.columns import for_predictors
 from ..model.opening import open_model
-from ..train.completion import run_at
-from ..train.objective.planned import graph_of_run
-from ..train.objective.validation import context_of
+from ..train.objective import Objective
+from ..train.plan import run_at
 from ..train.run import Run
+from ..train.validation import context_of
 from .report import Property
 from .subject import not_applicable, perturb
 
@@ -59,8 +59,8 @@ def run_named(spec: object, overrides: dict[str, Any] | None = None) -> tuple[Ru
         InputError: a file that the run names does not exist.
         SpecError: the run or its objective has mistakes.
     """
-    found = run_at(spec, overrides)
-    return None if found is None else (found[0], graph_of_run(*found))
+    run = run_at(spec, overrides)
+    return None if run is None else (run[0], Objective.of(*run).graph)
 
 
 def predictions(run: Run | None, objective: Graph, seed: int) -> Property:

@@ -14,7 +14,7 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..codegen.build import build, build_empty
 from ..system.memory import available
-from ..train.transforms.dropout import Dropouts
+from ..train.passes import Dropouts
 from .compare import Difference, difference
 from .report import Name, Property
 from .trace import Compare, traced

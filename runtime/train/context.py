@@ -1,4 +1,4 @@
-"""The context of a training: its inputs, its progress reports, its state and its result.
+"""The context of a training: its data and objective, progress reports, state and result.
 
 Not here: the loop (`trainer.py`), the settings of a run file (`run.py`).
 """
@@ -6,7 +6,7 @@ Not here: the loop (`trainer.py`), the settings of a run file (`run.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,16 +14,32 @@ import torch
 from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
+from ...graphs.ir.traverse import position_limits
+from ...graphs.ir.value_type import sizes_of_inputs
 from ...graphs.passes.objective import deployed_graph
+from ...specs.findings import InputError, SpecError, pointer
+from ..compile.roofline import full_speed, peak_flops
 from ..compile.torch_compile import CompileReport
 from ..data.columns.column import Column
+from ..data.columns.fitting import Fitting
+from ..data.columns.labels import LabelColumn
+from ..data.preparing.preparation import Report
+from ..data.preparing.prepare import Prepared, prepare
+from ..data.settings import Settings
 from ..data.table import Table
 from .device import Place
 from .distributed.sampler import MicroBatches
 from .distributed.world import World
-from .loss import LossSums
-from .reporting.trackers.group import Trackers
+from .losses import LossSums, ObjectiveLosses
+from .objective import Objective, graph_of_inputs
+from .plan import RunPlan
+from .reporting.trackers.group import Trackers, Warn
+from .reporting.trackers.tracker import TrackedRun, TrackerSettings
 from .run import Run
+from .validation import validator
+
+Axes = Mapping[str, tuple[int, ...]]
+"""Path of a weight to its axes with an entry for each class."""
 
 
 class Losses(Protocol):
@@ -137,7 +153,7 @@ class TrainingContext:
     """Patterns of weights in these parts that train nevertheless."""
     weights: Mapping[str, Path] = field(default_factory=dict)
     """Node of an objective to the checkpoint that has the weights of its model."""
-    class_axes: Mapping[str, Mapping[str, tuple[int, ...]] | None] = field(default_factory=dict)
+    class_axes: Mapping[str, Axes | None] = field(default_factory=dict)
     """For each column of labels, the axes of weights that count its classes, by path, if the run
     starts from a checkpoint; None if the run fixes their number."""
 
@@ -185,7 +201,207 @@ class Result:
     state: State
     finished: bool
     reason: str
+    folder: Path
+    """Folder of the run."""
     checkpoint: Path | None
     averaged: Path | None = None
     best: Path | None = None
     report: CompileReport | None = field(default=None, repr=False)
+
+
+MEASURED_FROM = 1000
+"""Minimum updates of a run for which the device's peak FLOP/s is measured."""
+
+
+def prepared_data(
+    run: Run,
+    folder: Path,
+    report: Report | None = None,
+    *,
+    workers: int | None = None,
+    log: Callable[[str], None] | None = None,
+) -> Prepared:
+    """Prepare the tokenizers and tables of a run, or open them; see `prepare`."""
+    return prepare(
+        run.data, run.tokenizers, folder / "prepared", report=report, workers=workers, log=log
+    )
+
+
+def with_prepared(objective: Objective, prepared: Prepared) -> Objective:
+    """Return the objective of a run with the sizes of its prepared columns.
+
+    The batches of the prepared tables are padded to lengths that fit it.
+
+    Raises:
+        InputError: a text is longer than a model has positions.
+        SpecError: the objective has mistakes, or a column does not fill one of its inputs.
+    """
+    objective = objective.with_columns(prepared.columns)
+    for table in (prepared.train, prepared.valid):
+        table.fitting = Fitting.of(objective.graph, objective.columns)
+    refuse_long_rows(objective.graph, prepared)
+    return objective
+
+
+def refuse_long_rows(graph: Graph, prepared: Prepared) -> None:
+    """Raise an error if a text is longer than a model has positions.
+
+    Raises:
+        InputError: a row is too long; the help names the setting that cuts it.
+    """
+    most = min(position_limits(graph), default=None)
+    if most is None:
+        return
+    for name, column in prepared.columns.items():
+        type_ = column.inputs.get(name)
+        if type_ is None or type_.kind != "ids":
+            continue
+        for split, table in (("training", prepared.train), ("validation", prepared.valid)):
+            longest = int(table.lengths[name].max(initial=0)) if name in table.lengths else 0
+            longest = table.fitting.length(name, longest)
+            if longest > most:
+                raise InputError(
+                    f"the longest {split} text of the column '{name}' has {longest} tokens, special"
+                    f" tokens included, but '{graph.name}' has {most} positions",
+                    place=f"#{pointer('data', 'columns', name, 'max_length')}",
+                    help=f"set 'max_length' of the column to at most {most}, or give the model more"
+                    " positions",
+                )
+
+
+def training_context(
+    plan: RunPlan,
+    folder: Path,
+    place: Place,
+    world: World,
+    listener: Listener,
+    report: Report | None = None,
+) -> TrainingContext:
+    """Prepare the data of a planned run, and collect everything that its training needs.
+
+    Raises:
+        InputError: the data or a checkpoint is wrong.
+        SpecError: the run has mistakes.
+    """
+    run, objective = plan.required()
+    listener.log(f"{place.device}, {place.precision}: {place.reason}")
+    with world.main_process_first():
+        prepared = prepared_data(run, folder, report, log=listener.log)
+    objective = with_prepared(objective, prepared)
+    graph = objective.graph
+    if graph.segments is not None and world.size > 1:
+        raise InputError(
+            f"'{graph.name}' carries state between batches, so its training runs in one process",
+            place="/parallel",
+            help="start it without torchrun",
+        )
+    losses = ObjectiveLosses(graph, run.auxiliary)
+    listener.log(f"{graph.name}: {graph.parameters():,} parameters")
+    for split in ("train", "valid"):
+        listener.log(counted(split, prepared.report[split], "rows"))
+    return TrainingContext(
+        run=run,
+        graph=graph,
+        losses=losses,
+        corpus=prepared.train,
+        folder=folder,
+        place=place,
+        tokenizers=prepared.files,
+        validate=validator(run, graph, losses, prepared, place),
+        data=prepared.digest,
+        columns=prepared.columns,
+        listener=listener,
+        world=world,
+        trackers=opener(run.trackers, run, run.name, folder, listener.log),
+        freeze=run.freeze,
+        train=run.train,
+        weights=objective.weights,
+        class_axes={} if run.start is None else class_axes(objective, prepared.columns),
+        full_speed=_full_speed(run, graph, prepared, place, world)
+        if world.is_main_process
+        else None,
+    )
+
+
+def _full_speed(
+    run: Run, graph: Graph, prepared: Prepared, place: Place, world: World
+) -> float | None:
+    """Return the speed at peak FLOP/s; None for short runs.
+
+    Processes on CPUs are assumed to share one CPU, other processes to have a device each.
+    """
+    if run.updates < MEASURED_FROM:
+        return None
+    lengths = {name: float(each.mean()) for name, each in prepared.train.lengths.items()}
+    best = peak_flops(place.device, place.dtype)
+    devices = 1 if place.device.type == "cpu" else world.size
+    return full_speed(graph, lengths, best * devices)
+
+
+def class_axes(objective: Objective, columns: Mapping[str, Column]) -> dict[str, Axes | None]:
+    """Return the axes of an objective's weights that count the classes of each column of labels.
+
+    They are those that are one longer in the graph for one class more.
+
+    Args:
+        objective: the objective with the sizes of its columns.
+        columns: prepared columns.
+
+    Returns:
+        The axes by column; None if the params fix the number of classes, so that there is no such
+        graph.
+    """
+    graph, params, types = objective.graph, objective.params, objective.columns
+    spec = objective.loaded.recovered
+    axes: dict[str, Axes | None] = {}
+    for column, labels in columns.items():
+        if not isinstance(labels, LabelColumn) or column not in graph.inputs:
+            continue
+        more = replace(types[column], size=len(labels.classes) + 1)
+        sizes = sizes_of_inputs(spec.inputs, spec.params, {column: more})
+        fixed = {key: size for key, size in sizes.items() if key in params}
+        try:
+            longer = graph_of_inputs(objective.loaded, {**params, **fixed}, {**types, column: more})
+        except SpecError:
+            axes[column] = None
+            continue
+        after = longer.weights()
+        axes[column] = {
+            path: tuple(axis for axis, size in enumerate(shape) if after[path][axis] == size + 1)
+            for path, shape in graph.weights().items()
+            if path in after and after[path] != shape and len(after[path]) == len(shape)
+        }
+    return axes
+
+
+def opener(
+    settings: Sequence[TrackerSettings], run: Settings, name: str, folder: Path, warn: Warn
+) -> Callable[[int], Trackers]:
+    """Return a function that opens the trackers of a run, given the update that it starts from.
+
+    Args:
+        settings: the trackers.
+        run: settings of the run, which are logged.
+        name: name of the run.
+        folder: its folder.
+        warn: called once for each tracker that fails.
+    """
+
+    def opened(update: int) -> Trackers:
+        written = run.model_dump(mode="json", by_alias=True)
+        tracked = TrackedRun(name=name, folder=folder, settings=written, update=update)
+        return Trackers(settings, tracked, warn)
+
+    return opened
+
+
+def counted(split: str, report: Mapping[str, Any], what: str) -> str:
+    """Return a log line with the size of a split, and the dropped examples by reason.
+
+    Args:
+        split: name of the split.
+        report: report of its preparation.
+        what: what the split consists of, such as `pairs`.
+    """
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items())
+    return f"{split}: {report['kept']:,} {what}" + (f"; dropped {dropped}" if dropped else "")

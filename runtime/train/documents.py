@@ -20,9 +20,12 @@ from ...graphs.json_schema import schema
 from ...graphs.passes.objective import deployed_graph, reported_losses
 from ...specs.findings import Finding
 from ...specs.load import FOLDERS, load_as
+from ...specs.reader import RUN_FOLDER
 from ...specs.text.places import Source
 from ..spec.check import analysed, warnings_of
 from ..system.plugins import Plugins
+from .plan import RunPlan, plan_value
+from .run import run_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class CheckedDocument:
     """The outcome as text, if there is no error."""
     fingerprint: str = ""
     """Digest of the graph, if the file has one and there is no error."""
+    plan: RunPlan | None = None
+    """The plan of a run, as far as it can be read."""
 
 
 class Document(BaseModel):
@@ -88,29 +93,25 @@ class SpecDocument(Document):
 class RunDocument(Document):
     """A run: an objective, its data, and how it trains."""
 
-    folders: ClassVar[tuple[str, ...]] = ("runs",)
+    folders: ClassVar[tuple[str, ...]] = (RUN_FOLDER,)
 
     def check(
         self, value: Any, source: Source, overrides: Mapping[str, Any] | None = None
     ) -> CheckedDocument:
         """Check a run."""
-        from .check_run import checked_value  # noqa: PLC0415 - loads torch
-
-        checked = checked_value(value, source, overrides)
-        run, findings, graph = checked.run, checked.findings, checked.graph
-        if run is None or graph is None or any(one.level == "error" for one in findings):
-            return CheckedDocument(findings)
+        plan = plan_value(value, source, overrides)
+        run, graph = plan.run, plan.graph
+        if run is None or graph is None or plan.errors:
+            return CheckedDocument(plan.findings, plan=plan)
         losses = ", ".join(reported_losses(graph).values())
         summary = (
             f"{run.name}: valid; trains {deployed_graph(graph).name} with '{graph.name}' ({losses};"
             f" {graph.parameters():,} parameters) for {run.updates:,} updates"
         )
-        return CheckedDocument([*findings, *advise(graph)], summary, fingerprint(graph))
+        return CheckedDocument([*plan.findings, *advise(graph)], summary, fingerprint(graph), plan)
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema with the settings of installed packages."""
-        from .run_schema import run_schema  # noqa: PLC0415 - loads torch
-
         return run_schema()
 
 

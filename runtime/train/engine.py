@@ -29,11 +29,18 @@ from ..checkpoint.checkpoint import is_sharded, set_weights, tensors_in
 from ..checkpoint.saving import Contents, weights_of
 from ..codegen.build import build_empty
 from ..codegen.generated import program_of
-from .distributed.checkpoint import load_sharded, save_sharded
-from .distributed.dtensor import apart, clip, here, shards_like, whole
-from .distributed.tensor_parallel import divide
+from .distributed.sharding import (
+    apart,
+    clip,
+    divide,
+    here,
+    load_sharded,
+    save_sharded,
+    shards_like,
+    whole,
+)
 from .distributed.world import World
-from .loss import LossSums
+from .losses import LossSums
 from .optimize import EMA, clip_gradient, load_optimizer_tensors, optimizer_tensors
 
 if TYPE_CHECKING:

@@ -5,13 +5,15 @@ Not here: the learning rate schedule (`schedule.py`), files (`../checkpoint/chec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
-from torch import nn
+from torch import Tensor, nn
 
 from ...specs.findings import InputError
+from .context import State
+from .device import Place
+from .run import OptimizerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,32 +28,6 @@ TABLE = 8
 
 EMA = "ema"
 """Name of the moving average in the state of an optimizer, and of its decay in a group."""
-
-_Beta = Annotated[float, Field(ge=0, lt=1)]
-
-
-class OptimizerSettings(BaseModel):
-    """Settings of the optimizer; the defaults are those of the paper.
-
-    Source: Vaswani et al. 2017, section 5.3, https://arxiv.org/abs/1706.03762
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    type: Literal["adam", "adamw", "adafactor", "muon", "sgd"] = "adam"
-    """`adam` adds weight decay to the gradient, the others decouple it; `adafactor` stores row and
-    column sums only; `muon` orthogonalizes the updates of matrices and uses `adamw` for vectors
-    and embedding tables; `sgd` has momentum."""
-    betas: tuple[_Beta, _Beta] = (0.9, 0.98)
-    """Decay rates of the running means of the gradient and of its square, for adam and adamw."""
-    momentum: float | None = Field(default=None, ge=0, lt=1)
-    """Momentum of `muon` (`null` means 0.95) and `sgd` (`null` means 0.9)."""
-    eps: float = Field(default=1e-9, gt=0)
-    """Added to the denominator (the root of the mean squared gradient) for stability."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """Weight decay of matrices; vectors (norms, biases) have none."""
-    clip: float | None = Field(default=None, gt=0)
-    """Maximum Euclidean norm of the gradients of all parameters; `null` disables clipping."""
 
 
 def make_optimizer(
@@ -325,3 +301,84 @@ def _moments(parameter: nn.Parameter, group: Mapping[str, Any]) -> dict[str, tor
     if "ns_steps" in group:  # Muon has it also without momentum
         return {"momentum_buffer": shape}
     return {"momentum_buffer": shape} if group.get("momentum") else {}
+
+
+SMALLEST = 1e-4
+"""Scale below which a run stops: then an overflow has another cause than the scale."""
+
+
+class LossScaling:
+    """Scale of the loss, which changes nothing in float32 and bfloat16.
+
+    Fused optimizers (adam, adamw, sgd) skip an update on the device; before an update of the
+    others the host waits for the device.
+    """
+
+    def __init__(self, place: Place, state: State) -> None:
+        """Start with torch's scale, or continue with the scale of a checkpoint."""
+        self.enabled = place.dtype == torch.float16
+        self._scaler = torch.amp.GradScaler(place.device.type, enabled=self.enabled)
+        self._skipped = torch.tensor(state.skipped, device=place.device)
+        if self.enabled and state.loss_scale:
+            self._scaler.load_state_dict(state.loss_scale)
+
+    def state(self) -> dict[str, Any]:
+        """Return its part of the state of a run; on an accelerator, this waits for the device."""
+        if not self.enabled:
+            return {}
+        return {"loss_scale": self._scaler.state_dict(), "skipped": int(self._skipped)}
+
+    def report(self) -> dict[str, Any]:
+        """Return what metrics.jsonl reports: the scale, and how many updates were skipped."""
+        if not self.enabled:
+            return {}
+        return {"loss_scale": self._scaler.get_scale(), "skipped_updates": int(self._skipped)}
+
+    def summary(self) -> str:
+        """Return a line for the log about skipped updates, or ""."""
+        if not (skipped := int(self._skipped)):
+            return ""
+        return f"{skipped} updates were skipped because a gradient overflowed float16"
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """Return the loss times the scale, for the backward pass."""
+        return self._scaler.scale(loss)
+
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the scale; call it before gradients are clipped."""
+        if self.enabled:
+            self._scaler.unscale_(optimizer)
+
+    def counted(self, norm: Tensor) -> Tensor:
+        """Count the update as skipped if a gradient overflowed.
+
+        Args:
+            norm: Euclidean norm of all gradients, which is not finite if one is not.
+
+        Returns:
+            The norm; 0 in place of one that is not finite.
+        """
+        if not self.enabled:
+            return norm
+        finite = torch.isfinite(norm)
+        self._skipped += ~finite
+        return torch.where(finite, norm, torch.zeros_like(norm))
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Update the weights unless a gradient overflowed, and adjust the scale."""
+        self._scaler.step(optimizer)
+        self._scaler.update()
+
+    def refuse_too_small(self) -> None:
+        """Stop a run whose gradients overflow at any scale.
+
+        Raises:
+            InputError: the scale is below `SMALLEST`.
+        """
+        if self.enabled and self._scaler.get_scale() < SMALLEST:
+            raise InputError(
+                "gradients overflow float16 at every scale of the loss;"
+                f" {int(self._skipped)} updates were skipped",
+                place="/precision",
+                help="set 'precision' to 'float32', or to 'bfloat16' if the device has it",
+            )

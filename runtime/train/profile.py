@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..profiling.summary import Profile
     from .context import Losses, TrainingContext
     from .distributed.sampler import MicroBatches
-    from .loss import LossSums
-    from .reporting.metrics_window import Window
+    from .losses import LossSums
+    from .reporting.history import Window
 
 WARMUP = 3
 """Updates before the recorded ones."""

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from ...graphs.json_schema import DRAFT
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
-from ...specs.reader import refuse_other
+from ...specs.reader import FOR_EDITORS, refuse_other
 from ...specs.recovery.lost_settings import ReadSettings, read_settings
 from ...specs.upgrade import RUNS, upgrade_format
 from ...specs.wording import SettingError, refuse
@@ -26,7 +27,6 @@ from ..metrics.metric import Metric
 from ..metrics.registry import METRICS
 from ..system.plugins import Selected
 from .distributed.settings import ParallelSettings
-from .optimize import OptimizerSettings
 from .reporting.trackers.registry import TRACKERS
 from .reporting.trackers.tensorboard import TensorBoard
 from .reporting.trackers.tracker import TrackerSettings
@@ -62,6 +62,31 @@ class KernelSettings(Settings):
     loss: Literal["auto", "torch", "triton"] = "auto"
     """Kernel of the softmax and its gradient in losses that compute the output projection; `auto`
     is `triton` on CUDA if Triton is installed, which the CUDA builds of torch do."""
+
+
+_Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimizerSettings(Settings):
+    """Settings of the optimizer; the defaults are those of the paper.
+
+    Source: Vaswani et al. 2017, section 5.3, https://arxiv.org/abs/1706.03762
+    """
+
+    type: Literal["adam", "adamw", "adafactor", "muon", "sgd"] = "adam"
+    """`adam` adds weight decay to the gradient, the others decouple it; `adafactor` stores row and
+    column sums only; `muon` orthogonalizes the updates of matrices and uses `adamw` for vectors
+    and embedding tables; `sgd` has momentum."""
+    betas: tuple[_Beta, _Beta] = (0.9, 0.98)
+    """Decay rates of the running means of the gradient and of its square, for adam and adamw."""
+    momentum: float | None = Field(default=None, ge=0, lt=1)
+    """Momentum of `muon` (`null` means 0.95) and `sgd` (`null` means 0.9)."""
+    eps: float = Field(default=1e-9, gt=0)
+    """Added to the denominator (the root of the mean squared gradient) for stability."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Weight decay of matrices; vectors (norms, biases) have none."""
+    clip: float | None = Field(default=None, gt=0)
+    """Maximum Euclidean norm of the gradients of all parameters; `null` disables clipping."""
 
 
 class CheckpointSettings(Settings):
@@ -373,3 +398,10 @@ def set_dotted(value: Any, dotted: str, new: Any, source: str, at: str = "") -> 
             target[key] = new
         else:
             target = target.setdefault(key, {})
+
+
+def run_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a run file, with the settings in the order of the class."""
+    schema = Run.model_json_schema()
+    properties = {FOR_EDITORS: {"type": "string"}, **schema["properties"]}
+    return {"$schema": DRAFT, **schema, "title": "A run of weft", "properties": properties}

@@ -10,19 +10,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..checkpoint.average import average_weights
+from ..checkpoint.checkpoint import tensors_in
 from ..checkpoint.saving import Contents, deployed, save
 from ..codegen.build import build
 from ..compile.autotune import Kernels
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..system.memory import Growth
-from .batch_limits import batch_advice
+from .checks.settings import batch_advice
 from .context import Progress, Result, TrainingContext
 from .device import deterministic
 from .distributed.heartbeat import watched
@@ -34,19 +37,14 @@ from .distributed.sampler import (
 )
 from .distributed.world import World, signal_name
 from .engine import Engine
-from .optimize import make_optimizer, set_rate
-from .reporting.history import History
-from .reporting.metrics_window import Window
-from .resuming.failures import enough_memory, not_finite
-from .resuming.restore import newest, restore, state_in
-from .resuming.retention import checkpoints, thin, write_mean
+from .failures import enough_memory, not_finite, stop_requested
+from .optimize import LossScaling, averaged_weights, make_optimizer, set_rate
+from .passes import Dropouts, chosen_kernels, freeze, planned_graph
+from .reporting.history import History, Window
+from .restore import newest, restore, state_in
+from .retention import checkpoints, regular, thin
+from .run import CheckpointSettings
 from .schedule import learning_rate
-from .signals import stop_requested
-from .transforms.dropout import Dropouts
-from .transforms.freezing import freeze
-from .transforms.kernel_choice import chosen_kernels
-from .transforms.loss_scaling import LossScaling
-from .transforms.passes import planned_graph
 
 _OWN = 3
 """Number of sums that are always reported: loss, nll and auxiliary loss."""
@@ -386,6 +384,7 @@ class Trainer:
                 state=state,
                 finished=not self.stop_reason.startswith("SIG"),
                 reason=self.stop_reason or f"all {run.updates} updates done",
+                folder=folder,
                 checkpoint=newest[-1] if newest else None,
                 best=folder / "best" if (folder / "best").is_dir() else None,
                 report=self.report,
@@ -398,3 +397,29 @@ class Trainer:
         self._stop_signal = number
         if self.world.size == 1:
             self.stop_reason = signal_name(number)
+
+
+def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -> Path | None:
+    """Write the mean of the newest checkpoints, or the moving average, to `averaged`.
+
+    Args:
+        folder: folder of the run.
+        settings: `average` is the number of checkpoints; 0 writes nothing, except with `ema`.
+        contents: contents of the new checkpoint except its weights.
+
+    Returns:
+        The folder that was written, or None.
+    """
+    newest = regular(checkpoints(folder), settings)
+    if not newest or (settings.ema is None and not settings.average):
+        return None
+    last = newest[-1:] if settings.ema is not None else newest[-settings.average :]
+    each = [tensors_in(path, "weights") for path in last]
+    if settings.ema is not None:
+        moments = tensors_in(last[0], "optimizer")
+        mean = averaged_weights(each[0], moments, contents.graph.ties)
+    else:
+        mean = average_weights(each)
+    state = {**contents.state, "averaged": [path.name for path in last]}
+    made = replace(contents, weights=mean, state=state, optimizer=None)
+    return save(folder / "averaged", deployed(made))

@@ -27,7 +27,7 @@ from weft.blocks.registry import registry
 from weft.graphs.advice.advise import advise
 from weft.graphs.checker.check import analyse
 from weft.runtime.spec.fixing import fixed
-from weft.runtime.train.check_run import checked_value
+from weft.runtime.train.plan import plan_value
 from weft.specs.findings import Finding, InputError, SpecError
 from weft.specs.form import kind_of
 from weft.specs.load import load_as
@@ -103,7 +103,7 @@ def findings_in(source: Source) -> list[Finding]:
     try:
         value = read_json(source.text, source)
         if kind_of(value) == "run":
-            return list(checked_value(value, source).findings)
+            return list(plan_value(value, source).findings)
         loaded = load_as(value, source)
         graph, found = analyse(
             loaded.recovered, registry(), loaded.overrides, source=source, lost=loaded.lost

@@ -20,7 +20,7 @@ import weft
 from weft.graphs.ir.canonical import canonical
 from weft.runtime.model.model import ready
 from weft.runtime.spec.check import graph_of
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run
 from weft.runtime.train.run import Run
 from weft.specs.load import loaded
 from weft.specs.reader import shipped_names

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from run_page import PAGE, page
 from weft.runtime.cli.main import main
 from weft.runtime.data.readers.registry import READERS
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run
 from weft.runtime.train.run import Run
-from weft.runtime.train.run_schema import run_schema as schema
+from weft.runtime.train.run import run_schema as schema
 from weft.specs.reader import SHIPPED, read_json
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -15,6 +15,7 @@ from ....graphs.ir.graph import Graph, Node, Scope
 from ....graphs.ir.value_type import ValueType
 from ....runtime.spec.check import explored
 from ....runtime.train.documents import DOCUMENTS, document_of
+from ....runtime.train.plan import RunPlan
 from ....specs.expressions import ExpressionError, evaluate, is_expression
 from ....specs.findings import Finding, InputError, SpecError, at_most, pointer
 from ....specs.form import Kind, kind_of
@@ -53,6 +54,8 @@ class Document:
     known: Explored = field(repr=False)
     """Graph, insides of templates, and findings; the findings of the text as it is, strictly read.
     """
+    plan: RunPlan | None = field(default=None, repr=False)
+    """The plan of a run, as far as it can be read."""
 
     @functools.cached_property
     def root(self) -> Value:
@@ -179,8 +182,10 @@ def document(text: str, path: str) -> Document:
         value = tree(text).json()
     kind = kind_of(value)
     if kind != "spec" and kind in DOCUMENTS.names():
-        findings = findings or _checked(kind, strict, source)
-        return Document(text, path, kind, None, Explored(None, {}, findings))
+        plan = None
+        if not findings:
+            plan, findings = _checked(kind, strict, source)
+        return Document(text, path, kind, None, Explored(None, {}, findings), plan)
     if kind != "spec":
         findings = findings if text.strip() else []
         return Document(text, path, "other", None, Explored(None, {}, findings))
@@ -228,14 +233,15 @@ def as_finding(error: InputError, source: str) -> Finding:
     return Finding(code="", at="", problem=problem, help=error.help, source=source)
 
 
-def _checked(kind: Kind, value: Any, source: Source) -> list[Finding]:
-    """Return the findings of a file that is not a spec; this loads PyTorch."""
+def _checked(kind: Kind, value: Any, source: Source) -> tuple[RunPlan | None, list[Finding]]:
+    """Return the plan of a run, and the findings of a file that is not a spec."""
     try:
-        return document_of(kind).check(value, source).findings
+        checked = document_of(kind).check(value, source)
     except SpecError as error:
-        return [*error.findings]
+        return None, [*error.findings]
     except InputError as error:
-        return [as_finding(error, source)]
+        return None, [as_finding(error, source)]
+    return checked.plan, checked.findings
 
 
 def evaluated(known: Document, params: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ....specs.files import write_beside
 from ....specs.findings import InputError
 from ....specs.load import FOLDERS
-from ....specs.reader import LARGEST, SHIPPED, find, read_text
+from ....specs.reader import LARGEST, RUN_FOLDER, SHIPPED, find, read_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """Names of variants: they have no folders, and do not begin with a dot."""
@@ -139,7 +139,7 @@ def opened(name: str) -> Opened:
         return Opened(
             spec, str(spec.resolve()), writable=False, folder=Path.cwd(), checkpoint=given
         )
-    path = find(name, *FOLDERS, "runs")
+    path = find(name, *FOLDERS, RUN_FOLDER)
     if path.is_relative_to(SHIPPED):
         return Opened(path, path.stem, writable=False, folder=Path.cwd())
     return Opened(path, path.name, writable=True, folder=path.parent)

@@ -13,8 +13,6 @@ from ....graphs.ir.graph import Graph
 from ....graphs.passes.pipeline import PassName, Settings, after
 from ....specs.findings import Finding
 from ....specs.load import LoadedSpec
-from ....specs.reader import read_json
-from ....specs.text.places import Source
 from ..language.document import document
 from ..language.problems import Problem, findings
 from .partial import Partial, partial
@@ -61,8 +59,8 @@ def read(text: str, source: str) -> Read:
     """
     known = document(text, source)
     problems = tuple(findings(text, source))
-    if known.kind == "run":
-        return _of_run(text, source, problems)
+    if known.plan is not None and known.valid:  # a model has the sizes of its run
+        return Read(text, source, problems, known.plan.graph, settings=known.plan.passes)
     if known.loaded is None:
         return Read(text, source, problems)
     if known.valid:
@@ -74,21 +72,6 @@ def read(text: str, source: str) -> Read:
         loaded=known.loaded,
         partial=partial(known.loaded, known.known.unplaced),
     )
-
-
-def _of_run(text: str, source: str, problems: tuple[Problem, ...]) -> Read:
-    """Return what is known of a run; its model has the sizes of the run."""
-    # A run needs the code that trains, and that needs torch.
-    from ....runtime.train.check_run import checked_run  # noqa: PLC0415
-    from ....runtime.train.loading import run_of  # noqa: PLC0415
-    from ....runtime.train.transforms.pass_settings import settings_of_run  # noqa: PLC0415
-
-    if any(one.severity == "error" for one in problems):
-        return Read(text, source, problems)
-    named = Source(source, text)
-    run = run_of(read_json(text, named), named)
-    _, graph = checked_run(run, named)
-    return Read(text, source, problems, graph, settings=settings_of_run(run, unpad=True))
 
 
 def look(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ....graphs.ir.graph import Graph
-from ....runtime.train.check_run import checked_value
-from ....runtime.train.loading import run_of
-from ....runtime.train.objective.context import objective_file
-from ....runtime.train.objective.planned import graph_of_run
+from ....runtime.train.objective import Objectives, objective_file
+from ....runtime.train.plan import run_of
 from ....runtime.train.run import Run, set_dotted
 from ....runtime.train.run import read_run as recovered
 from ....specs import upgrade
@@ -21,17 +18,15 @@ from ....specs.findings import Finding, InputError, SpecError, did_you_mean, poi
 from ....specs.form import FORMAT, UseNode, kind_of
 from ....specs.held import load_held
 from ....specs.load import OVERRIDES, load, load_child
-from ....specs.reader import read_file, shipped_names
+from ....specs.reader import RUN_FOLDER, read_file, shipped_names
 from ..document.change import Change
 from ..document.rows import Row
 from ..document.settings import StudySettings
 
-RUNS = "runs"
-"""Folder of `specs/` that contains the shipped runs."""
 _MATCH = "/match/"
 """Beginning of the places of the study's `match`."""
 
-__all__ = ["Base", "Run", "base_of", "finished_run", "read_run", "row_value"]
+__all__ = ["Base", "Run", "base_of", "read_run", "row_value"]
 
 
 def read_run(value: Any, source: str) -> Run:
@@ -56,6 +51,8 @@ class Base:
     """Whether the study contains the run."""
     changed: tuple[tuple[str, str], ...] = ()
     """Places in the run that the study changes, each with the place of the change."""
+    objectives: Objectives = field(default_factory=Objectives, compare=False, repr=False)
+    """Objectives of the rows, each type-checked once."""
 
 
 def base_of(study: StudySettings, source: str) -> Base:
@@ -69,13 +66,13 @@ def base_of(study: StudySettings, source: str) -> Base:
         value: Any = copy.deepcopy(study.run)
         file = source
     else:
-        path = parent_of(study.run, Path(source), RUNS)
+        path = parent_of(study.run, Path(source), RUN_FOLDER)
         if path is None or not path.is_file():
             beside = [each.name for each in Path(source).parent.glob("*.json")]
             raise InputError(
                 f"there is no run '{study.run}'",
                 place=f"{source}#/run",
-                help=did_you_mean(study.run, [*shipped_names(RUNS), *beside])
+                help=did_you_mean(study.run, [*shipped_names(RUN_FOLDER), *beside])
                 or "name a shipped run, or a file in the folder of the study",
             )
         value, file = read_file(path)
@@ -219,24 +216,6 @@ def _patched(held: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
     child = {"format": FORMAT, "extends": name, "name": name, "patch": patch}
     made = load_child(loaded, child, base.study)
     return made.value()
-
-
-def finished_run(value: dict[str, Any], base: Base) -> tuple[Run, Graph]:
-    """Return the run of a row and the graph of its objective.
-
-    Args:
-        value: the run as a JSON value.
-        base: the base run.
-
-    Raises:
-        InputError: a file of the run does not exist.
-        SpecError: the run has mistakes; they are the findings of `weft check RUN`.
-    """
-    checked = checked_value(value, base.source)
-    errors = [finding for finding in checked.findings if finding.level == "error"]
-    if errors or checked.run is None:
-        raise SpecError(errors)
-    return checked.run, graph_of_run(checked.run, base.source)
 
 
 def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:

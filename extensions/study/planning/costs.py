@@ -11,8 +11,8 @@ from ....graphs.cost.table import cost_table
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import time_axes
 from ....graphs.passes.objective import deployed_graph
-from ....runtime.analysis.estimate import LENGTH, Projection, project
-from ....runtime.train.checks.disk import MOMENTS
+from ....runtime.train.checks.files import MOMENTS
+from ....runtime.train.costs import LENGTH, project
 from .base import Run
 
 FLOAT = 4
@@ -61,15 +61,14 @@ def quantity(graph: Graph, name: str) -> int:
     return sum(state_by_node(graph, sizes).values())
 
 
-def costs_of(run: Run, graph: Graph, source: str) -> Costs:
+def costs_of(run: Run, graph: Graph) -> Costs:
     """Return the costs of a run.
 
     Args:
         run: the run.
         graph: graph of its objective.
-        source: file of the run.
     """
-    model, work = deployed_graph(graph), project(run, source)
+    model, work = deployed_graph(graph), project(run, graph)
     return Costs(
         parameters=quantity(model, "parameters"),
         flops=quantity(model, "flops"),
@@ -79,11 +78,6 @@ def costs_of(run: Run, graph: Graph, source: str) -> Costs:
         tokens=work.tokens,
         training_flops=work.flops,
     )
-
-
-def work_of(run: Run, source: str) -> Projection:
-    """Return the estimated work of a run."""
-    return project(run, source)
 
 
 def _memory(run: Run, graph: Graph) -> int:

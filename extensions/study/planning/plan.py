@@ -12,14 +12,16 @@ from ....graphs.diff.diff import Diff, diff
 from ....graphs.diff.text import rows as lines_of
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.objective import deployed_graph
-from ....runtime.train.objective.planned import graph_of_run
+from ....runtime.train.costs import project
+from ....runtime.train.objective import Objective
+from ....runtime.train.plan import plan_value
 from ....specs.findings import Finding, InputError, SpecError, pointer
 from ..document.change import Match
 from ..document.rows import Row, rows_of
 from ..document.settings import StudySettings
-from .base import Base, Run, base_of, finished_run, held_model, placed, read_run, row_value
+from .base import Base, Run, base_of, held_model, placed, read_run, row_value
 from .checks import copies, of_measuring, of_rows, of_study
-from .costs import costs_of, quantity, work_of
+from .costs import costs_of, quantity
 from .identity import DataDigests, digest_of, job_key, signature
 from .match import Solution, solve
 from .planned import Planned
@@ -207,8 +209,8 @@ def planned_row(
         if baseline is not None:
             value, solution = _matched(study, base, row, value, baseline)
         value = _budgeted(study, base, value)
-        run, graph = _finished(study, base, value)
-        costs = costs_of(run, graph, base.source)
+        run, objective = _finished(study, base, value)
+        costs = costs_of(run, objective.graph)
     except InputError as error:
         wrong += placed(tuple(_findings(error, base.source)), base, row)
         return None
@@ -216,22 +218,23 @@ def planned_row(
         row=row,
         value=value,
         run=run,
-        graph=graph,
+        graph=objective.graph,
         costs=costs,
-        signature=signature(run, graph),
+        signature=signature(run, objective.graph),
         solution=solution,
     )
 
 
-def _finished(study: StudySettings, base: Base, value: dict[str, Any]) -> tuple[Run, Graph]:
-    """Return a run and the graph of its objective.
+def _finished(study: StudySettings, base: Base, value: dict[str, Any]) -> tuple[Run, Objective]:
+    """Return a run and its objective.
 
     Raises:
         InputError: a file of the run does not exist.
-        SpecError: the run has mistakes; those of its schedule tell the updates of the budget.
+        SpecError: the run has mistakes, as `weft check RUN` reports them; those of its schedule
+            name the updates of the budget.
     """
     try:
-        return finished_run(value, base)
+        return plan_value(value, base.source, objectives=base.objectives).required()
     except SpecError as error:
         if not study.budget.counts:
             raise
@@ -291,15 +294,16 @@ def _of_match(findings: Iterable[Finding], match: Match, at: str, base: Base) ->
 
 
 def _size(value: dict[str, Any], base: Base, match: Match) -> int:
-    graph = graph_of_run(read_run(value, base.source), base.source)
-    return quantity(deployed_graph(graph), match.quantity)
+    objective = base.objectives.of(read_run(value, base.source), base.source)
+    return quantity(deployed_graph(objective.graph), match.quantity)
 
 
 def _budgeted(study: StudySettings, base: Base, value: dict[str, Any]) -> dict[str, Any]:
     """Return a run with the number of updates that the budget gives it."""
     budget, updates = study.budget, study.budget.updates
     if budget.tokens is not None or budget.flops is not None:
-        work = work_of(read_run(value, base.source), base.source)
+        run = read_run(value, base.source)
+        work = project(run, base.objectives.of(run, base.source).graph)
         tokens = budget.tokens or float(budget.flops or 0) / work.flops_per_token
         updates = max(1, int(tokens / work.tokens_per_update))
     if updates is None:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from ....runtime.train.objective.context import objective_file
+from ....runtime.train.objective import objective_file
 from ....runtime.train.reporting.history import read
 from ....specs.files import write_beside
 from ....specs.findings import InputError

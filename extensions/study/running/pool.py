@@ -15,7 +15,7 @@ from shutil import disk_usage
 from types import FrameType
 from typing import Any
 
-from ....runtime.checkpoint.saving import RESERVE
+from ....runtime.checkpoint.manifest import RESERVE
 from ....specs.findings import InputError
 from .jobs import ERROR, Job, error_of, write_json
 

@@ -16,7 +16,7 @@ from filelock import FileLock
 from ....runtime.api import train
 from ....runtime.data.preparing.prepare import prepare
 from ....runtime.train.context import Progress, Result
-from ....runtime.train.resuming.retention import checkpoints
+from ....runtime.train.retention import checkpoints
 from ....specs.findings import InputError, SpecError
 from ..planning.base import Run, read_run
 from .jobs import (

@@ -12,11 +12,9 @@ from ....blocks.registry import STANDARD
 from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError, did_you_mean
 from ....specs.load import FOLDERS, parse_overrides
-from ....specs.reader import shipped_names
+from ....specs.reader import RUN_FOLDER, shipped_names
 from .command import wrong
 
-RUNS = "runs"
-"""Folder of `specs/` that contains the shipped runs."""
 LARGEST = 10**9
 """Largest allowed size of an axis."""
 
@@ -42,7 +40,7 @@ def _completing(names: Callable[[], Iterable[str]], suffix: str = "") -> Callabl
 
 
 complete_specs = _completing(lambda: shipped_names(*FOLDERS), ".json")
-complete_runs = _completing(lambda: shipped_names(RUNS), ".json")
+complete_runs = _completing(lambda: shipped_names(RUN_FOLDER), ".json")
 complete_tables = _completing(
     lambda: (name.removeprefix("hf-") for name in shipped_names("imports")), ".json"
 )

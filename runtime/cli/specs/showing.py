@@ -9,7 +9,6 @@ import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -28,12 +27,11 @@ from ....graphs.passes.pipeline import (
     pipeline,
 )
 from ....specs.findings import InputError, SpecError, did_you_mean
-from ....specs.form import kind_of
 from ....specs.load import FOLDERS, load
-from ....specs.reader import find, read_file, shipped_names
+from ....specs.reader import RUN_FOLDER, find, run_in
 from ...spec.check import graph_of
 from ..common.command import SPECS, command
-from ..common.parameters import RUNS, Json, Overrides, SpecName, overridden
+from ..common.parameters import Json, Overrides, SpecName, overridden
 
 
 @command(
@@ -157,21 +155,19 @@ def _opened(
         SpecError: it has mistakes; those of a run are found if `trains` is set, except missing
             data and settings without effect.
     """
-    path = shipped_names(RUNS).get(spec, Path(spec))
-    value, source = read_file(path) if path.is_file() else (None, "")
-    if kind_of(value) != "run":
-        find(spec, *FOLDERS, RUNS)  # names of runs are among those that an error suggests
+    if (read := run_in(spec)) is None:
+        find(spec, *FOLDERS, RUN_FOLDER)  # an error suggests names of runs too
         return graph_of(load(spec, overridden(overrides))), Settings()
-    from ...train.checks.conflicts import conflicts
     from ...train.checks.model import objective_fits
-    from ...train.loading import run_of
-    from ...train.objective.planned import graph_of_run
-    from ...train.transforms.pass_settings import settings_of_run
+    from ...train.checks.settings import conflicts
+    from ...train.objective import Objective
+    from ...train.plan import run_of, settings_of_run
 
+    value, source = read
     run = run_of(value, source, overridden(overrides))
-    graph = graph_of_run(run, source)
-    if trains and (found := [*conflicts(run), *objective_fits(run, graph)]):
-        raise SpecError([replace(one, source=source) for one in found])
+    graph = Objective.of(run, source).graph
+    if trains and (findings := [*conflicts(run), *objective_fits(run, graph)]):
+        raise SpecError([replace(finding, source=source) for finding in findings])
     parallel = run.parallel.tensor > 1 or run.parallel.data != "auto"
     processes = 2 * run.parallel.tensor if parallel else 1
     return graph, settings_of_run(run, unpad=True, processes=processes)

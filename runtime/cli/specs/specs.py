@@ -21,7 +21,7 @@ from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.canonical import canonical
 from ....specs.findings import InputError
 from ....specs.load import load
-from ....specs.reader import read_file, run_file, shipped_names
+from ....specs.reader import RUN_FOLDER, read_file, run_in, shipped_names
 from ...prove.report import Name
 from ...spec.check import graph_of
 from ...spec.provenance import provenance
@@ -48,7 +48,7 @@ _FOLDERS = {
     "variants": "variants",
     "pretrained": "pretrained",
     "objectives": "objectives",
-    "runs": "runs",
+    "runs": RUN_FOLDER,
     "studies": "studies",
     "imports": "imports",
 }
@@ -162,11 +162,10 @@ def expand(
     json_: Json = False,
 ) -> None:
     """Print a spec or a run with all defaults and inherited values filled in."""
-    if (path := run_file(spec)) is not None:
-        from ...train.completion import complete
-        from ...train.loading import load_run
+    if (read := run_in(spec)) is not None:
+        from ...train.plan import complete, run_of
 
-        run, source = load_run(path, overridden(overrides))
+        run, source = run_of(*read, overridden(overrides)), read[1]
         if origins:
             raise wrong(
                 "--provenance", "a run inherits nothing; give it its objective or its model"

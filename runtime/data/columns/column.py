@@ -166,3 +166,8 @@ class Column(ABC):
     def unseen(self) -> Mapping[str, int]:
         """Unknown values that `encode` received and counted, for the report."""
         return {}
+
+
+def inputs_of(columns: Mapping[str, Column]) -> dict[str, ValueType]:
+    """Return the types of all inputs that columns fill, by name."""
+    return {name: type_ for column in columns.values() for name, type_ in column.inputs.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from ....blocks.registry import registry
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import position_limits, root_moving, visits, written_ids
 from ....graphs.passes.feeding import unfed
@@ -25,11 +24,10 @@ from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.settings import TextSettings
 from ...decode.predictors.search import MaskPredict
 from ...decode.predictors.settings import Searching
-from ..batch_limits import longest_text, special_tokens
 from ..run import LeftOut, Run
 from ..schedule import learning_rate
-from .effects import changed, unused
 from .metrics import metric_places, unknown_losses
+from .settings import changed, longest_text, special_tokens, unused
 
 _TAKEN = frozenset(
     {"auxiliary", "data_wait_share", "epoch", "mfu", "rate", "seconds", "tokens_per_second"}
@@ -288,7 +286,7 @@ def _predicts(run: Run, graph: Graph) -> Iterator[Finding]:
                     f" '{model.name}', because it has a value for each token that is written",
                     help="compute it from the written tokens in the model, or remove 'predict'",
                 )
-    for error in unfed(graph, sorted(ports), registry(graph.blocks)).values():
+    for error in unfed(graph, sorted(ports)).values():
         yield Finding(
             code="R04",
             at="/predict",

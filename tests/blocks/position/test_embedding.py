@@ -12,13 +12,13 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.runtime.train.optimize import (
-    OptimizerSettings,
     clip_gradient,
     load_optimizer_tensors,
     make_optimizer,
     optimizer_tensors,
     set_rate,
 )
+from weft.runtime.train.run import OptimizerSettings
 from weft.specs.load import loaded
 
 

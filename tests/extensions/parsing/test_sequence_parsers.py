@@ -22,8 +22,8 @@ from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.data.preparing.prepare import Prepared
 from weft.runtime.model.opening import open_model
-from weft.runtime.train.loading import load_run
-from weft.runtime.train.objective.context import graph_of_prepared
+from weft.runtime.train.context import with_prepared
+from weft.runtime.train.plan import load_run, plan_run
 from weft.runtime.train.run import Run
 
 from ...runtime.toy_treebank import SMALL, bank
@@ -47,7 +47,7 @@ def test_every_tree_is_in_the_corpus(
     form: str, tree_run: Callable[..., Run], tmp_path: Path
 ) -> None:
     """The ids convert back to the trees of the file, in order, with words and tags."""
-    prepared = api.prepare_run(tree_run(linearization=form), "toy", tmp_path / "run")
+    prepared = api.prepare_run(plan_run(tree_run(linearization=form), "toy"), tmp_path / "run")
     trees, symbols = bank(120, 1), prepared.vocabularies["target"]
 
     assert len(prepared.train) == 120
@@ -128,7 +128,8 @@ def test_targets_may_be_pieces_as_the_paper_had_them(
         evaluate=WATCH,
         updates=1,
     )
-    prepared = api.prepare_run(run, "toy", tmp_path / "run")
+    plan = plan_run(run, "toy")
+    prepared = api.prepare_run(plan, tmp_path / "run")
     tree = bank(1, 1)[0]
     symbols = symbols_of(prepared.vocabularies["tokenizer"], pair(prepared, 0)[1])
     read = LINEARIZATIONS[form].read(symbols, list(tree.leaves()))
@@ -153,10 +154,11 @@ def test_one_table_may_serve_words_on_both_sides(
 ) -> None:
     """In the top-down form, words have the source ids, so the target's table is sufficient."""
     run = tree_run(spec="parsing-copy", linearization="top_down", updates=1)
-    prepared = api.prepare_run(run, "toy", tmp_path / "run")
+    plan = plan_run(run, "toy")
+    prepared = api.prepare_run(plan, tmp_path / "run")
     source, target = pair(prepared, 0)
 
-    graph = deployed_graph(graph_of_prepared(run, "toy", prepared))
+    graph = deployed_graph(with_prepared(plan.required()[1], prepared).graph)
 
     assert set(source) <= set(target)
     assert graph.params["vocab"] == prepared.vocabularies["target"].vocab_size
@@ -173,8 +175,9 @@ def test_an_aligned_target_has_the_position_of_its_next_word(
         linearization="top_down",
         updates=1,
     )
-    prepared = api.prepare_run(run, "toy", tmp_path / "run")
-    graph = deployed_graph(graph_of_prepared(run, "toy", prepared))
+    plan = plan_run(run, "toy")
+    prepared = api.prepare_run(plan, tmp_path / "run")
+    graph = deployed_graph(with_prepared(plan.required()[1], prepared).graph)
     [node] = [node for node in graph.root.nodes if node.name == "target_position"]
     assert isinstance(node, BlockNode)
     first, below, start = (node.part.arguments[name] for name in ("first", "below", "start"))

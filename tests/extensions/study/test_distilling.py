@@ -15,7 +15,7 @@ from weft.extensions.study.distilling import closest_answer, distill
 from weft.runtime.cli.main import main
 from weft.runtime.decode.predictors.predictor import Answer
 from weft.runtime.model.opening import ensemble, open_model
-from weft.runtime.train.loading import run_of
+from weft.runtime.train.plan import run_of
 from weft.runtime.train.run import Run
 
 from .conftest import Writer

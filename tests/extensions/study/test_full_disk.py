@@ -23,7 +23,7 @@ from weft.extensions.study.running.pool import LOG, advice, run_pool
 from weft.extensions.study.running.worker import run_job
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
-from weft.runtime.train.resuming.retention import checkpoints
+from weft.runtime.train.retention import checkpoints
 
 from .conftest import ONE_ROW, Writer, write_study, written
 from .test_running import same, weights

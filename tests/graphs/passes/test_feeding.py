@@ -54,7 +54,7 @@ def test_inputs_are_computed_from_columns_without_noise(name: str) -> None:
     assert blocks <= blocks_of(feeding)
     assert not any(node.part.block.draws for node in feeding.root.nodes)  # type: ignore[union-attr]
     assert feeds_of(objective) == {port: column for column, port in columns.items()}
-    assert unfed(objective, model.inputs, registry()) == {}
+    assert unfed(objective, model.inputs) == {}
 
 
 def test_only_what_the_asked_inputs_need_is_computed() -> None:
@@ -75,7 +75,7 @@ def test_a_value_that_tells_where_noise_is_is_refused() -> None:
 
     with pytest.raises(InputError, match="'noise' is made of noise, and prediction has none"):
         feeding_graph(objective, ["mask"], registry())
-    assert [*unfed(objective, ["mask", "tokens"], registry())] == ["mask"]
+    assert [*unfed(objective, ["mask", "tokens"])] == ["mask"]
 
 
 @pytest.mark.parametrize(

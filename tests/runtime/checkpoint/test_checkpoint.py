@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from weft.runtime.checkpoint import saving
+from weft.runtime.checkpoint import manifest
 from weft.runtime.checkpoint.checkpoint import (
     _column_files,
     open_checkpoint,
@@ -238,7 +238,7 @@ def test_too_little_space_is_seen_before_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The free space is checked before anything is written."""
-    monkeypatch.setattr(saving, "RESERVE", 1 << 60)
+    monkeypatch.setattr(manifest, "RESERVE", 1 << 60)
 
     with pytest.raises(InputError, match="no space left on the disk"):
         save(tmp_path / "c", small()[1])

@@ -13,8 +13,8 @@ from weft.runtime.compile import roofline as peak_file
 from weft.runtime.compile.roofline import full_speed, peak_flops
 from weft.runtime.spec.check import graph_of
 from weft.runtime.system.cache import cache_folder
-from weft.runtime.train.objective import context
-from weft.runtime.train.objective.planned import graph_of_run
+from weft.runtime.train import context
+from weft.runtime.train.objective import Objective
 from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
 from weft.specs.load import load
@@ -101,6 +101,6 @@ def test_a_run_logs_its_mfu(
         side: fmean(len(encode(line)) + 1 for line in (data / name).read_text().splitlines())
         for side, name in files.items()
     }
-    full = full_speed(graph_of_run(run, "toy"), means, 1e9)
+    full = full_speed(Objective.of(run, "toy").graph, means, 1e9)
     assert full is not None
     assert seen["mfu"] == pytest.approx(seen["tokens_per_second"] / full)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from weft.runtime import api
 from weft.runtime.cli.main import main
-from weft.runtime.train.check_run import checked_value
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run, plan_value
 from weft.runtime.train.run import Run
 from weft.specs.findings import SpecError
 
@@ -34,7 +33,7 @@ def written(toy_run: Maker) -> Written:
 
 def told(value: dict[str, Any]) -> list[tuple[str, str]]:
     """Return code and place of each finding about a run."""
-    return [(one.code, one.at) for one in checked_value(value, "run.json").findings]
+    return [(one.code, one.at) for one in plan_value(value, "run.json").findings]
 
 
 def test_the_run_itself_is_valid(written: Written) -> None:
@@ -161,6 +160,6 @@ def test_every_wrong_override_is_told(written: Written) -> None:
     """A path through a value that is no object, and a wrong value."""
     changes = {"updates.more": 3, "batch.tokens": 1, "seed.x": 1}
 
-    findings = checked_value(written(), "run.json", changes).findings
+    findings = plan_value(written(), "run.json", changes).findings
 
     assert {one.at for one in findings} == {"/updates", "/batch/tokens", "/seed"}

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from weft.runtime.train.batch_limits import batch_advice
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.checks.settings import batch_advice
+from weft.runtime.train.plan import load_run
 from weft.runtime.train.run import Run
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

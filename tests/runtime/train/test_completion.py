@@ -13,10 +13,8 @@ import weft
 from weft.graphs.ir.canonical import fingerprint
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
-from weft.runtime.train.check_run import check_run
-from weft.runtime.train.completion import complete
-from weft.runtime.train.loading import load_run, run_of
-from weft.runtime.train.objective.planned import graph_of_run
+from weft.runtime.train.objective import Objective
+from weft.runtime.train.plan import complete, load_run, plan_run, run_of
 from weft.runtime.train.run import Run
 from weft.specs.reader import shipped_names
 
@@ -34,8 +32,10 @@ def test_a_complete_run_is_the_same_run(name: str) -> None:
 
     again = run_of(value, source)
     assert again.model_copy(update={"params": run.params}) == run
-    assert fingerprint(graph_of_run(again, source)) == fingerprint(graph_of_run(run, source))
-    assert check_run(again, source) == check_run(run, source)
+    assert fingerprint(Objective.of(again, source).graph) == fingerprint(
+        Objective.of(run, source).graph
+    )
+    assert plan_run(again, source).findings == plan_run(run, source).findings
     assert {"optimizer", "batch", "seed", "threads", "schedule", "params"} <= value.keys()
 
 

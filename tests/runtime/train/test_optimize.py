@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from weft.runtime.train.optimize import (
-    OptimizerSettings,
     averaged_weights,
     clip_gradient,
     load_optimizer_tensors,
@@ -18,6 +17,7 @@ from weft.runtime.train.optimize import (
     optimizer_tensors,
     set_rate,
 )
+from weft.runtime.train.run import OptimizerSettings
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:

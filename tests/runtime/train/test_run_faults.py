@@ -166,7 +166,7 @@ def test_too_little_disk_space_is_reported(
     """Three checkpoints, the moments of two of them, the best and the mean: 9 copies of weights."""
     monkeypatch.chdir(folder)
     faulty({}, folder)
-    usage = "weft.runtime.train.checks.disk.shutil.disk_usage"
+    usage = "weft.runtime.train.checks.files.shutil.disk_usage"
     main(["check", "run.json"])
     parameters = int(capsys.readouterr().out.split("; ")[2].split()[0].replace(",", ""))
     needed = parameters * 4 * 9 + (16 << 20)

@@ -9,8 +9,8 @@ import json
 
 import pytest
 from weft.graphs.passes.objective import deployed_graph
-from weft.runtime.train.loading import load_run
-from weft.runtime.train.objective.planned import graph_of_run
+from weft.runtime.train.objective import Objective
+from weft.runtime.train.plan import load_run
 from weft.runtime.train.run import Run
 from weft.runtime.train.schedule import Noam, learning_rate
 from weft.specs.reader import find
@@ -36,7 +36,7 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
     """The hyperparameters are those of sections 5.3, 5.4 and 6.1."""
     run, source = loaded
     sizes, dropout, updates, averaged, seconds, vocabulary = RUNS[run.name]
-    graph = graph_of_run(run, source)
+    graph = Objective.of(run, source).graph
     params = deployed_graph(graph).params
     [tokenizer], search = run.tokenizers.values(), run.predict
 

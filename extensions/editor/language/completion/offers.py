@@ -12,7 +12,7 @@ from .....graphs.ir.traverse import visits
 from .....graphs.ir.value_type import KINDS, SIZED, ValueType
 from .....specs.form import holds_spec
 from .....specs.held import spec_names
-from .....specs.reader import shipped_names
+from .....specs.reader import RUN_FOLDER, shipped_names
 from ..document import Document, Site, site
 from ..ports import (
     bindings,
@@ -188,7 +188,7 @@ def _templates(known: Document) -> Iterator[Item]:
 
 def _files(known: Document, key: str) -> Iterator[Item]:
     """Yield the names of shipped specs and of those beside the file."""
-    folders = {"run": ("runs",), "objective": ("objectives",)}.get(key)
+    folders = {"run": (RUN_FOLDER,), "objective": ("objectives",)}.get(key)
     names = shipped_names(*folders) if folders else spec_names(known.path or "x.json")
     for name in names:
         yield Item(name, "file", name)

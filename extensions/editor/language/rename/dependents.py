@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .....specs.composition.inherit import FOLDERS, parent_of
 from .....specs.findings import InputError
-from .....specs.reader import LARGEST, SHIPPED, read_text
+from .....specs.reader import LARGEST, RUN_FOLDER, SHIPPED, read_text
 from .....specs.references import files_named
 from .....specs.text.places import parts_of
 from .....specs.text.tree import Value, tree
@@ -61,7 +61,9 @@ def _texts(
 ) -> Iterator[tuple[Path, str]]:
     """Yield the files that may depend on a spec."""
     shipped = path.resolve().is_relative_to(SHIPPED)
-    beside = [SHIPPED / name for name in (*FOLDERS, "runs")] if shipped else [path.resolve().parent]
+    beside = [path.resolve().parent]
+    if shipped:
+        beside = [SHIPPED / name for name in (*FOLDERS, RUN_FOLDER)]
     files = dict.fromkeys(texts)
     for folder in beside:
         files |= dict.fromkeys(sorted(file.resolve() for file in folder.glob("*.json")))

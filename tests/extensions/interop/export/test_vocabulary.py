@@ -16,7 +16,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.spec.check import graph_of
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run
 
 
 def test_words_that_come_twice_get_their_ids() -> None:

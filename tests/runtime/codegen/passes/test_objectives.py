@@ -20,7 +20,7 @@ from weft.runtime.data.table import Batch
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.distributed.sampler import MicroBatches
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.objective.losses import ObjectiveLosses
+from weft.runtime.train.losses import ObjectiveLosses
 from weft.specs.load import load
 from weft.specs.reader import shipped_names
 

@@ -35,12 +35,13 @@ from weft.runtime import api
 from weft.runtime.codegen.build import build
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.spec.check import graph_of
+from weft.runtime.train.context import with_prepared
 from weft.runtime.train.distributed.sampler import MicroBatches
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.objective.context import graph_of_prepared
-from weft.runtime.train.objective.losses import ObjectiveLosses
+from weft.runtime.train.losses import ObjectiveLosses
+from weft.runtime.train.passes import padding_of
+from weft.runtime.train.plan import plan_run
 from weft.runtime.train.run import Run
-from weft.runtime.train.transforms.passes import padding_of
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
@@ -385,8 +386,9 @@ def test_an_objective_trains_unpadded_with_counts_of_the_data(
 
     monkeypatch.setattr("weft.blocks.kernels.unpad.rows_of", recorded)
     run = toy_run(params={"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0})
-    prepared = api.prepare_run(run, "", tmp_path / "run")
-    made = graph_of_prepared(run, "", prepared)
+    plan = plan_run(run, "")
+    prepared = api.prepare_run(plan, tmp_path / "run")
+    made = with_prepared(plan.required()[1], prepared).graph
     batch = prepared.train.batch(np.arange(12))
     gradients, losses = [], []
     for graph in (made, unpad(made)):

@@ -18,8 +18,7 @@ from weft.runtime.decode.predictors.predictor import Context
 from weft.runtime.decode.predictors.registry import PREDICTORS
 from weft.runtime.model.opening import ensemble
 from weft.runtime.spec.check import graph_of
-from weft.runtime.train.check_run import check_run
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run, plan_run
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError, SpecError
 
@@ -350,7 +349,7 @@ def test_a_text_of_the_positions_that_are_written_is_refused(
 
     run, source = load_run(run_with(toy_run_module(), tmp_path, TEXT, draft_of))
 
-    [finding] = check_run(run, source)
+    [finding] = plan_run(run, source).findings
     assert finding.at == "/predict"
     assert "cannot fill the input 'tags' of 'two-readers'" in finding.problem
 

@@ -16,7 +16,7 @@ from weft.runtime.decode.predictors.predictor import Context, Predictor
 from weft.runtime.decode.predictors.registry import PREDICTORS
 from weft.runtime.decode.settings import GenerateSettings, SearchSettings
 from weft.runtime.decode.translate import Translator
-from weft.runtime.train.run_schema import run_schema
+from weft.runtime.train.run import run_schema
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

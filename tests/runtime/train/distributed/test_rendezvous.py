@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 from torch.distributed import HashStore
-from weft.runtime.train.distributed.rendezvous import meet
+from weft.runtime.train.distributed.world import meet
 from weft.specs.findings import InputError
 
 SOON = timedelta(seconds=20)

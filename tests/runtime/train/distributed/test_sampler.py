@@ -17,6 +17,7 @@ from weft.runtime.train.distributed.sampler import (
     seed_of,
     stream_micro_batches,
 )
+from weft.runtime.train.plan import plan_run
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
@@ -27,7 +28,7 @@ SETTINGS = BatchSettings(tokens=60, pool=3)
 @pytest.fixture(scope="module")
 def corpus(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Return the prepared toy corpus."""
-    return api.prepare_run(toy_run_module(), "", tmp_path_factory.mktemp("run")).train
+    return api.prepare_run(plan_run(toy_run_module(), ""), tmp_path_factory.mktemp("run")).train
 
 
 def of(

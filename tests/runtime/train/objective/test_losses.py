@@ -14,12 +14,11 @@ from weft.graphs.passes.fuse import fuse
 from weft.runtime.api import Silent
 from weft.runtime.codegen.build import build
 from weft.runtime.data.settings import BatchSettings
-from weft.runtime.train.context import TrainingContext
+from weft.runtime.train.context import TrainingContext, training_context
 from weft.runtime.train.device import Place
 from weft.runtime.train.distributed.sampler import MicroBatches, seed_of, stream_micro_batches
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.loading import load_run
-from weft.runtime.train.objective.context import training_context
+from weft.runtime.train.plan import load_run, plan_run
 
 from .conftest import DECODER, MASKED, SMALL, TWO_LOSSES, Writer
 
@@ -33,7 +32,7 @@ CPU = Place(torch.device("cpu"), torch.float32, reason="a test")
 def context_of(file: Path) -> TrainingContext:
     """Return the context of a run."""
     run, source = load_run(file)
-    return training_context(run, source, file.parent / "run", CPU, World(), Silent())
+    return training_context(plan_run(run, source), file.parent / "run", CPU, World(), Silent())
 
 
 def first_update(context: TrainingContext, accumulate: int = 4) -> MicroBatches:

@@ -17,7 +17,7 @@ from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
 from weft.runtime.decode import mask_predict as decoding
 from weft.runtime.decode.mask_predict import mask_predict
-from weft.runtime.train.objective.planned import graph_of_run
+from weft.runtime.train.objective import Objective
 from weft.runtime.train.run import Run
 from weft.specs.findings import SpecError
 
@@ -52,7 +52,7 @@ def test_one_to_all_words_are_masked_and_each_number_as_often() -> None:
 
 def test_the_losses_are_of_masked_words_and_of_the_length(toy_run: Callable[..., Any]) -> None:
     """Compare with torch's cross-entropy of the words that the objective masked."""
-    graph = graph_of_run(mask_run(toy_run), "toy")
+    graph = Objective.of(mask_run(toy_run), "toy").graph
     objective = build(graph, seed=1).eval()
     source = torch.tensor([[4, 6, 1], [5, 1, 0]])
     words = torch.tensor([[7, 8, 9], [6, 5, 0]])

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import weft
-from weft.runtime.train.check_run import check_run
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run, plan_run
 
 from ...conftest import write_toy
 
@@ -96,7 +95,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> weft.Model:
     """Return the trained model, opened from its checkpoint."""
     folder = tmp_path_factory.mktemp("halves")
     run = run_in(folder)
-    assert check_run(*load_run(run)) == []
+    assert plan_run(*load_run(run)).findings == []
     weft.train(run, out=folder / "out")
     return weft.open(folder / "out" / "checkpoints" / "000002")
 
@@ -138,6 +137,6 @@ def test_an_objective_whose_axes_no_batch_fits_is_refused(tmp_path: Path) -> Non
     objective["params"]["model"] = {"spec": "transformer-tiny"}
     (tmp_path / "pairs.json").write_text(json.dumps(objective))
 
-    findings = check_run(*load_run(run))
+    findings = plan_run(*load_run(run)).findings
 
     assert any("not of a form such as S, S+1 or 4*S" in one.problem for one in findings)

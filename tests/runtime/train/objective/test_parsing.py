@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from weft.runtime import api
+from weft.runtime.train.context import training_context
 from weft.runtime.train.device import Place, choose
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.objective.context import training_context
-from weft.runtime.train.objective.validation import predictor_of
+from weft.runtime.train.plan import plan_run
 from weft.runtime.train.run import Run
 from weft.runtime.train.trainer import Trainer
+from weft.runtime.train.validation import predictor_of
 from weft.specs.findings import InputError
 
 from ...toy_treebank import bank, make_runs
@@ -110,7 +111,7 @@ def trainer_of(run: Run, folder: Path) -> Trainer:
     """Return a trainer before its first update."""
     torch.manual_seed(7)
     place: Place = choose(run)
-    context = training_context(run, run.name, folder, place, World(), api.Silent())
+    context = training_context(plan_run(run, run.name), folder, place, World(), api.Silent())
     trainer = Trainer(context, resume=False)
     trainer.history.close()
     return trainer

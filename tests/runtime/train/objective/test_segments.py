@@ -21,9 +21,8 @@ from weft.runtime import api
 from weft.runtime.data.segments import plan_segments
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import Batch
-from weft.runtime.train.check_run import check_run
-from weft.runtime.train.loading import load_run
-from weft.runtime.train.objective.memory import Memory
+from weft.runtime.train.losses import Memory
+from weft.runtime.train.plan import load_run, plan_run
 
 from .conftest import equal, weights
 
@@ -234,4 +233,4 @@ def test_settings_that_do_not_fit_segments_are_refused(
         changes = {**changes, "params": {"model": MODEL}}
     run, source = load_run(write(tmp_path, **changes))
 
-    assert at in {finding.at for finding in check_run(run, source)}
+    assert at in {finding.at for finding in plan_run(run, source).findings}

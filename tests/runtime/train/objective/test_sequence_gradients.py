@@ -17,7 +17,7 @@ from weft.runtime.data.table import Batch
 from weft.runtime.spec.check import graph_of, with_blocks
 from weft.runtime.train.distributed.sampler import MicroBatches, seed_of
 from weft.runtime.train.distributed.world import World
-from weft.runtime.train.objective.losses import ObjectiveLosses
+from weft.runtime.train.losses import ObjectiveLosses
 from weft.specs.reader import shipped_names
 
 VOCAB, PAD, BEGIN = 14, 0, 3

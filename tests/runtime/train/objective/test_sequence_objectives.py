@@ -15,7 +15,7 @@ import pytest
 import weft
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.runtime.train.check_run import check_run
+from weft.runtime.train.plan import plan_run
 from weft.runtime.train.run import Run
 from weft.specs.reader import shipped_names
 
@@ -155,7 +155,7 @@ def run_of(objective: str, data: Path, **changes: Any) -> Run:
 def test_trains_and_reports_each_loss_by_name(name: str, data: Path, tmp_path: Path) -> None:
     """The sum of the losses falls on both splits, and the best model opens."""
     run = run_of(name, data)
-    assert check_run(run, "run.json") == []
+    assert plan_run(run, "run.json").findings == []
 
     api.train(run, out=tmp_path)
 

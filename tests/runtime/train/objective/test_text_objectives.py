@@ -17,10 +17,9 @@ from weft.graphs.draw.diagram import diagram
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
-from weft.runtime.train.check_run import check_run
 from weft.runtime.train.context import Result
-from weft.runtime.train.loading import load_run
-from weft.runtime.train.objective.planned import graph_of_run
+from weft.runtime.train.objective import Objective
+from weft.runtime.train.plan import load_run, plan_run
 from weft.specs.findings import InputError, SpecError
 
 pytestmark = pytest.mark.integration
@@ -152,8 +151,8 @@ def test_a_shipped_run_checks_and_draws(name: str, data: Path) -> None:
     """The picture has the model and its loss."""
     run, source = load_run(name, overrides(name, data))
 
-    assert check_run(run, source) == []
-    text = diagram(graph_of_run(run, source)).source
+    assert plan_run(run, source).findings == []
+    text = diagram(Objective.of(run, source).graph).source
     assert "model" in text
     assert "loss" in text
 
@@ -197,7 +196,7 @@ def test_a_name_in_place_of_a_spec_keeps_the_number_of_labels(data: Path) -> Non
     run, source = load_run("tagging-craft", overrides("tagging-craft", data))
     for model in ("bert-tagger", {"spec": "bert-tagger", "params": ENCODER}):
         changed = run.model_copy(update={"params": {"model": model, "classes": 7}})
-        graph = graph_of_run(changed, source)
+        graph = Objective.of(changed, source).graph
         [(_, inner)] = [*graph.models()]
         assert inner.params["labels"] == 7
 
@@ -208,7 +207,7 @@ def test_a_model_with_other_ports_is_a_finding(data: Path) -> None:
     changed = run.model_copy(update={"params": {"model": "gpt2"}})
 
     with pytest.raises(SpecError) as caught:
-        graph_of_run(changed, source)
+        Objective.of(changed, source)
 
     problems = [one.problem for one in caught.value.findings]
     assert any("'labels' is not a param of 'gpt2'" in problem for problem in problems)
@@ -258,6 +257,6 @@ def test_a_missing_checkpoint_to_start_from_is_found_before_training(data: Path)
     changed = overrides("classification-tatoeba", data, start="nowhere")
     run, source = load_run("classification-tatoeba", changed)
 
-    [found] = check_run(run, source)
+    [found] = plan_run(run, source).findings
 
     assert (found.code, found.at) == ("R02", "/start")

@@ -275,7 +275,7 @@ def test_the_best_is_chosen_in_the_direction_of_its_metric(
     """nll: the lowest; bleu: the highest. The values are made up; patience stops the run."""
     values = iter([3.0, 2.0, 4.0, 1.0, 5.0, 6.0, 7.0, 8.0])
     monkeypatch.setattr(
-        "weft.runtime.train.objective.context.validator",
+        "weft.runtime.train.context.validator",
         lambda *_: lambda _: {"nll": 1.0, best: next(values)},
     )
     file = objective_run(

@@ -13,7 +13,7 @@ from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.codegen.build import build
 from weft.runtime.train.distributed.sampler import stream_micro_batches
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run, plan_run
 from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
 
@@ -64,7 +64,7 @@ def test_weights_and_losses_are_those_of_plain_torch(
 
 def by_hand(run: Run, folder: Path) -> tuple[dict[str, Tensor], list[float]]:
     """Return the weights after all updates, and the loss of each, by plain torch."""
-    prepared = api.prepare_run(run, "toy", folder)
+    prepared = api.prepare_run(plan_run(run, "toy"), folder)
     spec = api.open_model(folder.parent / "run/averaged").graph
     model = build(spec, seed=run.seed).train()
     optimizer = torch.optim.Adam(

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import pytest
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from weft.runtime.train.reporting.samples import sample_table
 from weft.runtime.train.reporting.trackers.group import Trackers
 from weft.runtime.train.reporting.trackers.registry import TRACKERS
 from weft.runtime.train.reporting.trackers.tracker import TrackedRun, Tracker, TrackerSettings
+from weft.runtime.train.validation import sample_table
 
 LOGGED: list[tuple[Any, ...]] = []
 

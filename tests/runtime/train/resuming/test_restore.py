@@ -14,9 +14,8 @@ from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.manifest import DamagedError
 from weft.runtime.system.lock import locked
-from weft.runtime.train.optimize import OptimizerSettings
-from weft.runtime.train.resuming.retention import checkpoints
-from weft.runtime.train.run import Run
+from weft.runtime.train.retention import checkpoints
+from weft.runtime.train.run import OptimizerSettings, Run
 from weft.specs.findings import InputError
 
 from ...checkpoint.test_manifest import flip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import weft
-from weft.runtime.train.transforms.dropout import Dropouts
+from weft.runtime.train.passes import Dropouts
 
 SPECS = {
     "every row of a residual path": {"use": "sublayer@1", "params": {"drop_path": 0.5}},

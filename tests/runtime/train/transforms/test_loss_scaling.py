@@ -12,9 +12,9 @@ import torch
 from weft.runtime import api
 from weft.runtime.train.context import State
 from weft.runtime.train.device import Place, choose
+from weft.runtime.train.optimize import LossScaling
 from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
-from weft.runtime.train.transforms.loss_scaling import LossScaling
 from weft.specs.findings import InputError
 
 HALF = Place(torch.device("cpu"), torch.float16, reason="a test")

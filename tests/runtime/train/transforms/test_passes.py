@@ -10,10 +10,9 @@ import pytest
 from weft.graphs.passes.pipeline import NAMES
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.runtime.train.check_run import check_run
+from weft.runtime.train.plan import plan_run, settings_of_run
 from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
-from weft.runtime.train.transforms.pass_settings import settings_of_run
 
 Maker = Callable[..., Run]
 STILL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
@@ -79,7 +78,7 @@ def test_losses_are_those_with_all_passes(toy_run: Maker, tmp_path: Path) -> Non
     settings: dict[str, Any] = {"params": STILL, "precision": "bfloat16", "updates": 4}
     whole = toy_run(**settings)
     none = toy_run(**settings, without=["unpad", "fuse", "kernels", "casts"])
-    assert check_run(none, "run.json") == []
+    assert plan_run(none, "run.json").findings == []
 
     log, losses = trained(whole, tmp_path / "whole")
     plain_log, plain = trained(none, tmp_path / "plain")

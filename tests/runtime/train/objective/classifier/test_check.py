@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from weft.runtime import api
 from weft.runtime.cli.main import main
-from weft.runtime.train.check_run import check_run
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run, plan_run
 from weft.specs.findings import InputError, SpecError
 
 Make = Callable[..., Path]
@@ -42,7 +41,7 @@ def test_a_mistake_is_a_finding_with_a_place_and_a_fix(
     """Each is reported before any data is read."""
     run, source = load_run(make_run(changes))
 
-    found = check_run(run, source)
+    found = plan_run(run, source).findings
 
     assert [(one.code, one.at) for one in found] == [(code, at)]
     assert help_ in found[0].help
@@ -81,7 +80,7 @@ def test_images_need_a_number_of_rows(make_run: Make) -> None:
     columns = {"text": {"type": "number"}, "label": {"type": "class"}}
     run, source = load_run(make_run({"data.columns": columns, "tokenizers": {}}))
 
-    assert ("R04", "/batch") in [(one.code, one.at) for one in check_run(run, source)]
+    assert ("R04", "/batch") in [(one.code, one.at) for one in plan_run(run, source).findings]
 
 
 def test_a_loss_over_logits_of_another_vocabulary_is_a_finding(make_run: Make) -> None:
@@ -91,7 +90,7 @@ def test_a_loss_over_logits_of_another_vocabulary_is_a_finding(make_run: Make) -
     value["params"]["model"]["params"] = {"classes": 7}
     (path.parent / "classify.json").write_text(json.dumps(value))
 
-    found = check_run(*load_run(path))
+    found = plan_run(*load_run(path)).findings
 
     assert [one.at for one in found] == ["/params/model/params/classes"]
 

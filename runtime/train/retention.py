@@ -1,18 +1,13 @@
-"""Retention of a run's checkpoints: list them, delete old ones, average the newest."""
+"""Retention of a run's checkpoints: list them, and delete old ones; no torch."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...checkpoint.average import average_weights
-from ...checkpoint.checkpoint import tensors_in
-from ...checkpoint.saving import Contents, deployed, save
-from ..optimize import averaged_weights
-from ..run import CheckpointSettings
+from .run import CheckpointSettings
 
 RESUMABLE = 2
 """Number of newest checkpoints that keep their optimizer state: if the newest one is damaged, the
@@ -31,7 +26,7 @@ def thin(folder: Path, settings: CheckpointSettings) -> None:
     all_ = checkpoints(folder)
     resumable = all_[-RESUMABLE:]
     kept = [
-        *_regular(all_, settings)[-max(settings.keep, 0 if settings.ema else settings.average) :],
+        *regular(all_, settings)[-max(settings.keep, 0 if settings.ema else settings.average) :],
         *resumable,
     ]
     for path in all_:
@@ -57,35 +52,9 @@ def remove_leftovers(folder: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _regular(all_: list[Path], settings: CheckpointSettings) -> list[Path]:
+def regular(all_: list[Path], settings: CheckpointSettings) -> list[Path]:
     """Return the last checkpoint and those at multiples of `every`, without those by time."""
     return [path for path in all_ if int(path.name) % settings.every == 0 or path == all_[-1]]
-
-
-def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -> Path | None:
-    """Write the mean of the newest checkpoints, or the moving average, to `averaged`.
-
-    Args:
-        folder: folder of the run.
-        settings: `average` is the number of checkpoints; 0 writes nothing, except with `ema`.
-        contents: contents of the new checkpoint except its weights.
-
-    Returns:
-        The folder that was written, or None.
-    """
-    regular = _regular(checkpoints(folder), settings)
-    if not regular or (settings.ema is None and not settings.average):
-        return None
-    last = regular[-1:] if settings.ema is not None else regular[-settings.average :]
-    each = [tensors_in(path, "weights") for path in last]
-    if settings.ema is not None:
-        moments = tensors_in(last[0], "optimizer")
-        mean = averaged_weights(each[0], moments, contents.graph.ties)
-    else:
-        mean = average_weights(each)
-    state = {**contents.state, "averaged": [path.name for path in last]}
-    made = replace(contents, weights=mean, state=state, optimizer=None)
-    return save(folder / "averaged", deployed(made))
 
 
 def differs(now: Any, before: Any) -> bool:

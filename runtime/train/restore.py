@@ -6,15 +6,15 @@ from pathlib import Path
 
 from torch import nn
 
-from ....specs.findings import InputError
-from ...checkpoint.checkpoint import Checkpoint, open_checkpoint, set_weights
-from ...checkpoint.differences import refuse_other_graph
-from ...checkpoint.manifest import DamagedError
-from ...checkpoint.tokenizers import classes_by_column
-from ...checkpoint.transfer import Renumbered, carry_over
-from ...data.columns.labels import CLASSES, LabelColumn
-from ...system.folders import recover
-from ..context import State, TrainingContext
+from ...specs.findings import InputError
+from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, set_weights
+from ..checkpoint.differences import refuse_other_graph
+from ..checkpoint.manifest import DamagedError
+from ..checkpoint.tokenizers import classes_by_column
+from ..checkpoint.transfer import Renumbered, carry_over
+from ..data.columns.labels import CLASSES, LabelColumn
+from ..system.folders import recover
+from .context import State, TrainingContext
 from .retention import checkpoints, differs, remove_leftovers, thin
 
 SAME = ("parallel", "activation_checkpointing")

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....specs.findings import Finding, pointer
-from ...data.settings import SymbolSettings
-from ..batch_limits import has_time_axis
+from ...data.columns.settings import ClassSettings, ImageSettings, NumberSettings, TextSettings
+from ...data.settings import SPECIAL_TOKENS, PieceSettings, SymbolSettings
 from ..run import Run
+from .metrics import metric_places, wrong_metrics
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..run import Run
 
 _OPTIMIZERS = {
     "betas": ("adam", "adamw", "muon"),
@@ -181,3 +187,111 @@ def _batch(run: Run) -> Iterator[Finding]:
             "no column has a time axis, so there are no tokens",
             "remove it; 'max_sentences' limits the rows of a batch",
         )
+
+
+BYTES = 256
+"""Number of pieces of the bytes in a vocabulary with `byte_fallback`."""
+
+
+def conflicts(run: Run) -> Iterator[Finding]:
+    """Yield a finding for each setting that cannot be fulfilled because of another one."""
+    yield from _parallel(run)
+    for name, tokenizer in run.tokenizers.items():
+        if isinstance(tokenizer, PieceSettings):
+            yield from _tokenizer(name, tokenizer)
+    yield from wrong_metrics(run, metric_places(run))
+
+
+def _conflict(at: str, problem: str, help_: str) -> Finding:
+    return Finding(code="R04", at=at, problem=problem, help=help_)
+
+
+def _parallel(run: Run) -> Iterator[Finding]:
+    data, tensor, kind = run.parallel.data, run.parallel.tensor, run.optimizer.type
+    if tensor > 1 and run.precision == "float16":
+        yield _conflict(
+            "/precision",
+            "loss scaling does not support blocks that are partitioned over processes",
+            "set it to 'bfloat16' or 'float32', or 'parallel.tensor' to 1",
+        )
+    if data == "ddp" and tensor > 1:
+        yield _conflict(
+            "/parallel/data",
+            f"'ddp' replicates all weights, but 'tensor' partitions them over {tensor} processes",
+            "set it to 'fsdp', or leave it out",
+        )
+    elif (data == "fsdp" or tensor > 1) and kind not in ("adam", "adamw"):
+        yield _conflict(
+            "/optimizer/type",
+            f"'{kind}' needs unsharded weights, but 'parallel' shards them",
+            "use 'adam' or 'adamw', or set 'parallel.data' to 'ddp' and 'parallel.tensor' to 1",
+        )
+
+
+def _tokenizer(name: str, settings: PieceSettings) -> Iterator[Finding]:
+    """Yield a finding if the pieces of a tokenizer have no room for text."""
+    fixed = len(SPECIAL_TOKENS) + len(settings.user_symbols) + BYTES * settings.byte_fallback
+    if settings.vocab_size > fixed:
+        return
+    parts = [f"{len(SPECIAL_TOKENS)} special tokens"]
+    parts += [f"{len(settings.user_symbols)} user symbols"] * bool(settings.user_symbols)
+    parts += [f"{BYTES} bytes"] * settings.byte_fallback
+    yield _conflict(
+        pointer("tokenizers", name, "vocab_size"),
+        f"{settings.vocab_size} pieces have no room for text beside {', '.join(parts)}",
+        f"set it to more than {fixed}",
+    )
+
+
+_TIMELESS = (ClassSettings, ImageSettings, NumberSettings)
+"""Columns without a time axis, so without tokens."""
+
+FULL = 16_384
+"""Tokens of a batch whose kernels take longer than their launches on current GPUs, about."""
+
+
+def has_time_axis(run: Run) -> bool:
+    """Return whether a column has a time axis, so that `batch.tokens` limits a batch."""
+    return not all(isinstance(one, _TIMELESS) for one in run.data.columns.values())
+
+
+def special_tokens(run: Run) -> int:
+    """Return the largest number of special tokens that a text column adds to a text."""
+    texts = [one for one in run.data.columns.values() if isinstance(one, TextSettings)]
+    return max((one.begin + one.end for one in texts), default=0)
+
+
+def longest_text(run: Run) -> int | None:
+    """Return the tokens that a text may have, special tokens included; None without a limit."""
+    longest = run.data.filter.max_length
+    if longest is None:
+        return None
+    texts = [one for one in run.data.columns.values() if isinstance(one, TextSettings)]
+    cut = min((one.max_length for one in texts if one.max_length is not None), default=None)
+    longest += special_tokens(run)
+    return longest if cut is None else min(longest, cut)
+
+
+def batch_advice(run: Run, device: torch.device, processes: int) -> str:
+    """Return a line about batches that are too small for a GPU, or "".
+
+    Args:
+        run: the run.
+        device: device of the training.
+        processes: data-parallel processes, which share the batches of an update.
+    """
+    tokens, batches = run.batch.tokens, run.accumulate
+    if device.type != "cuda" or tokens >= FULL or not has_time_axis(run):
+        return ""
+    fewer = [
+        count
+        for count in range(processes, batches, processes)
+        if batches % count == 0 and tokens * batches // count <= 2 * FULL
+    ]
+    if not fewer:
+        return ""
+    larger = tokens * batches // fewer[0]
+    return (
+        f"advice: a GPU is faster with larger batches: 'batch.tokens' {larger} and 'accumulate'"
+        f" {fewer[0]} have the tokens of {tokens} and {batches} in an update"
+    )

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...graphs.cost.flops import flops
+from ...graphs.cost.flops import TRAINING, flops
+from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import time_axes
-from ..compile.roofline import TRAINING
-from ..train.objective.planned import graph_of_run
-from ..train.run import Run
+from .run import Run
 
 FILL = 0.9
 """Fraction of the batch size that is real tokens, measured on lengths as in WMT14 at 3,500 tokens.
@@ -76,19 +75,15 @@ class Projection:
         }
 
 
-def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> Projection:
+def project(run: Run, graph: Graph, lengths: Mapping[str, int] | None = None) -> Projection:
     """Return the estimated size of a run, without its data.
 
     Args:
         run: its settings.
-        source: the file that it was loaded from.
+        graph: graph of its objective.
         lengths: mean tokens per sentence on the spec's time axes, including end tokens; default:
             `LENGTH`.
-
-    Raises:
-        SpecError: its spec is wrong.
     """
-    graph = graph_of_run(run, source)
     times = time_axes(graph.spec.axes)
     sizes = dict.fromkeys(graph.spec.axes, 1)
     sizes |= {axis: (lengths or {}).get(axis, LENGTH) for axis in times}

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from weft.runtime.analysis.estimate import FILL, project
 from weft.runtime.cli.main import main
+from weft.runtime.train.costs import FILL, project
+from weft.runtime.train.objective import Objective
 from weft.runtime.train.run import Run
 
 
 def test_hours_are_tokens_over_speed(toy_run: Callable[..., Run]) -> None:
     """12 updates of 4 batches of 200 tokens a side, at 100 tokens/s; one layer by hand."""
-    found = project(toy_run(), "toy", {"S": 3, "T": 5})
+    run = toy_run()
+    found = project(run, Objective.of(run, "toy").graph, {"S": 3, "T": 5})
     tokens = 12 * 4 * 200 * 2 * FILL
     width, wide, words = 16, 32, 40
     sides = sum(8 * n * width**2 + 4 * n**2 * width + 4 * n * width * wide for n in (3, 5))

@@ -14,9 +14,8 @@ from weft.runtime.cli.main import main
 from weft.runtime.data.readers.split import Split
 from weft.runtime.data.settings import FilterSettings
 from weft.runtime.spec.check import graph_of
-from weft.runtime.train.check_run import check_run, checked_value
 from weft.runtime.train.checks.model import objective_fits
-from weft.runtime.train.loading import load_run
+from weft.runtime.train.plan import load_run, plan_run, plan_value
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load
@@ -107,7 +106,7 @@ def test_a_fault_has_its_place_and_help(
     """One fault gives one finding."""
     run = changed(toy_run(evaluate={"every": 6, "best": "nll", "samples": 0}), change)
 
-    [found] = check_run(run, "run.json")
+    [found] = plan_run(run, "run.json").findings
 
     assert (found.code, found.at) == (code, at)
     assert help_ in found.help
@@ -115,7 +114,7 @@ def test_a_fault_has_its_place_and_help(
 
 def test_a_correct_run_has_no_findings(toy_run: Maker) -> None:
     """The run of the other tests."""
-    assert check_run(toy_run(), "run.json") == []
+    assert plan_run(toy_run(), "run.json").findings == []
 
 
 @pytest.mark.integration
@@ -124,7 +123,7 @@ def test_shipped_runs_lack_only_their_data(name: str) -> None:
     """The corpora are not shipped."""
     run, source = load_run(name)
 
-    assert {found.code for found in check_run(run, source)} <= {"R02"}
+    assert {found.code for found in plan_run(run, source).findings} <= {"R02"}
 
 
 def test_all_faults_are_told_at_once(toy_run: Maker) -> None:
@@ -136,7 +135,7 @@ def test_all_faults_are_told_at_once(toy_run: Maker) -> None:
         activation_checkpointing="x.*",
     )
 
-    found = {(one.code, one.at) for one in check_run(run, "run.json")}
+    found = {(one.code, one.at) for one in plan_run(run, "run.json").findings}
 
     assert found == {
         ("R01", "/optimizer/momentum"),
@@ -150,7 +149,7 @@ def test_a_model_that_cannot_be_unpadded_is_told(toy_run: Maker) -> None:
     """Routing to experts sees all rows of a batch."""
     run = toy_run(spec="moe-transformer", params={}, padding="unpadded")
 
-    [found] = [one for one in check_run(run, "run.json") if one.code[0] == "R"]
+    [found] = [one for one in plan_run(run, "run.json").findings if one.code[0] == "R"]
 
     assert (found.code, found.at) == ("R04", "/padding")
     assert "to 'auto'" in found.help
@@ -185,7 +184,7 @@ def test_every_missing_file_is_named(toy_run: Maker, tmp_path: Path) -> None:
     outside = {"source": ["../run.json"], "target": ["valid.tgt"]}
     data = run.data.model_copy(update={"test": {"out": Split(lines=outside)}})
 
-    found = check_run(run.model_copy(update={"data": data}), "run.json")
+    found = plan_run(run.model_copy(update={"data": data}), "run.json").findings
 
     assert {(one.code, one.at) for one in found} == {
         ("R02", "/data/train/lines/target/0"),
@@ -205,7 +204,7 @@ def test_a_text_file_of_another_form_is_told_before_training(
         update={"train": Split.model_validate({"csv": {"files": ["train.csv"]}})}
     )
 
-    found = check_run(run.model_copy(update={"data": data}), "run.json")
+    found = plan_run(run.model_copy(update={"data": data}), "run.json").findings
 
     assert {(one.code, one.at, one.evidence) for one in found} == {
         ("R02", "/data/train/csv", (f"{tmp_path / 'data/train.csv'}:1",)),
@@ -244,14 +243,14 @@ def test_a_wrong_run_is_refused_before_anything_is_written(toy_run: Maker, tmp_p
 
 def test_a_run_that_is_shortened_to_try_it_may_end_before_dropout(toy_run: Maker) -> None:
     """`weft train RUN --set updates=2` is how one tries a run."""
-    assert check_run(toy_run(dropout_from=100), "run.json", shortened=True) == []
+    assert plan_run(toy_run(dropout_from=100), "run.json", shortened=True).findings == []
 
 
 def test_a_longer_run_is_told_that_its_rate_will_be_zero(toy_run: Maker) -> None:
     """Also if the updates were overridden, as by `--resume --set updates=40`."""
     run = toy_run(schedule={"type": "cosine", "peak": 0.1, "warmup": 1, "total": 6})
 
-    [finding] = check_run(run, "run.json", shortened=True)
+    [finding] = plan_run(run, "run.json", shortened=True).findings
 
     assert (finding.code, finding.level, finding.at) == ("R01", "error", "/schedule/total")
     assert finding.problem == "the learning rate is 0 from update 6 on, but the run has 12"
@@ -262,7 +261,7 @@ def test_a_run_that_ends_in_its_warmup_is_told(toy_run: Maker, shortened: bool, 
     """With overridden updates a warning, so that any run can be tried."""
     run = toy_run(schedule={"type": "constant", "rate": 0.1, "warmup": 50})
 
-    [finding] = check_run(run, "run.json", shortened=shortened)
+    [finding] = plan_run(run, "run.json", shortened=shortened).findings
 
     assert (finding.code, finding.level, finding.at) == ("R01", level, "/schedule/warmup")
 
@@ -318,7 +317,7 @@ def test_ports_that_the_objective_does_not_use_are_reported(tmp_path: Path) -> N
     (tmp_path / "run.json").write_text(json.dumps(value))
     run, source = load_run(tmp_path / "run.json")
 
-    found = {each.code: each.problem for each in check_run(run, source)}
+    found = {each.code: each.problem for each in plan_run(run, source).findings}
 
     assert found["W01"] == "port 'extra' of model is not wired"
     assert "2,565 parameters do not train" in found["O04"]
@@ -329,7 +328,7 @@ def test_a_search_may_lack_the_column_of_its_source() -> None:
     value = json.loads((SHIPPED / "runs/multi30k-en-de.json").read_text(encoding="utf-8"))
     value["data"]["columns"] = {"type": "text", "tokenizer": "tokenizer"}
 
-    findings = checked_value(value, "run.json").findings
+    findings = plan_value(value, "run.json").findings
 
     assert {each.at for each in findings if each.at != "/data/root"} == {
         "/data/columns/type",

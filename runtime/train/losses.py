@@ -7,23 +7,24 @@ that of the mean, however the items are distributed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from ....graphs.ir.graph import Graph
-from ....graphs.passes.objective import counted_inputs, nll_of, reported_losses, scores_of
-from ..distributed.sampler import seed_of
-from ..loss import LossSums
-from .memory import Memory
+from ...blocks.kernels.decode_state import Capacity, State
+from ...graphs.ir.graph import Graph
+from ...graphs.passes.objective import counted_inputs, nll_of, reported_losses, scores_of
+from ...specs.findings import InputError
+from ..codegen.decode import KEPT
+from .distributed.sampler import seed_of
 
 if TYPE_CHECKING:
-    from ...data.table import Batch
-    from ..distributed.sampler import MicroBatches
-    from ..distributed.world import World
+    from ..data.table import Batch
+    from .distributed.sampler import MicroBatches
+    from .distributed.world import World
 
 
 @dataclass(slots=True)
@@ -235,3 +236,154 @@ def _counts(batch: Batch, counted: Mapping[str, tuple[str, bool]]) -> dict[str, 
         if name in known:
             found[port] = known[name]
     return found
+
+
+_ROWS, _LENGTH = "rows", "length"
+"""Names of the rows of the last batch, and of the number of positions kept."""
+_MASK = "mask"
+
+
+class Memory:
+    """State of an objective in segments, between batches."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Start without a memory.
+
+        Args:
+            graph: graph of an objective with `segments`.
+        """
+        if graph.segments is None:
+            msg = f"'{graph.name}' has no segments"
+            raise ValueError(msg)
+        self._longest, axis = graph.segments.memory, graph.segments.axis
+        self._moving = {
+            name: type_.axes.index(axis)
+            for name, type_ in graph.inputs.items()
+            if axis in type_.axes
+        }
+        self.tensors: dict[str, Tensor] = {}
+        """What is carried, as a checkpoint stores it; empty before the first batch."""
+
+    def run(self, module: nn.Module, inputs: Mapping[str, Tensor], batch: Batch) -> Any:
+        """Compute a batch of segments, and keep the state at its end.
+
+        A row that is the next segment of a row of the batch before reads its memory; other rows
+        start without one.
+
+        Args:
+            module: module of the objective.
+            inputs: its inputs.
+            batch: the batch that they are from.
+
+        Returns:
+            The outputs of the objective, by name.
+        """
+        moving = {name: inputs[name] for name in self._moving}
+        name, value = next(iter(moving.items()))
+        length, device = value.size(self._moving[name]), value.device
+        before_B = self._before(batch).to(device)
+        kept = int(self.tensors[_LENGTH]) if bool((before_B >= 0).any()) else 0
+        capacity = Capacity(len(before_B), 1, kept + length, _dtype(module, device), device)
+        fixed = {name: value for name, value in inputs.items() if name not in moving}
+        state = module.begin(capacity, **fixed)  # type: ignore[operator]
+        if bool((before_B >= 0).any()):
+            for path, one in _states(state):
+                self._fill(path, one, before_B, kept)
+        outputs = module.step(**moving, state=state, position=kept)  # type: ignore[operator]
+        self._keep(state, batch, kept + length)
+        return outputs
+
+    def load(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
+        """Continue with the tensors of a checkpoint."""
+        self.tensors = {name: one.to(device) for name, one in tensors.items()}
+
+    def _before(self, batch: Batch) -> Tensor:
+        """Return the row of the last batch that each row continues, [B]; -1 for none.
+
+        Raises:
+            InputError: the data do not say where documents begin.
+        """
+        if batch.first is None:
+            raise InputError(
+                "the objective has 'segments', but no column cuts its texts into segments",
+                place="/data/columns",
+                help="set 'segment' of the text column to the number of tokens of a row",
+            )
+        rows, first = batch.rows.tolist(), batch.first.tolist()
+        known = {row: at for at, row in enumerate(self.tensors.get(_ROWS, torch.empty(0)).tolist())}
+        return torch.tensor(
+            [-1 if new else known.get(row - 1, -1) for row, new in zip(rows, first, strict=True)]
+        )
+
+    def _fill(self, path: str, state: State, before_B: Tensor, kept: int) -> None:
+        """Write the memory of the rows into a new state."""
+        goes_on_B = before_B >= 0
+        at_B = before_B.clamp(min=0)
+        for name, buffer in state.appended.items():
+            old = self.tensors[f"{path}/{name}"].index_select(0, at_B)
+            buffer.narrow(-2, 0, kept).copy_(old)
+        if state.appended:
+            buffer = next(iter(state.appended.values()))
+            mask = torch.ones(
+                (len(before_B), buffer.size(-2), 1), dtype=torch.bool, device=buffer.device
+            )
+            if (stored := self.tensors.get(f"{path}/{_MASK}")) is not None:
+                mask[:, :kept] = stored.index_select(0, at_B)
+            mask[:, :kept] &= goes_on_B[:, None, None]
+            state.appended[_MASK] = mask
+        for name, fresh in state.carried.items():
+            old = self.tensors[f"{path}/{name}"].index_select(0, at_B)
+            some = goes_on_B.view(-1, *[1] * (fresh.dim() - 1))
+            fresh.copy_(torch.where(some, old, fresh))
+
+    def _keep(self, state: Any, batch: Batch, length: int) -> None:
+        """Keep the last positions of a state after `length` positions."""
+        kept = min(length, self._longest)
+        self.tensors = {
+            _ROWS: torch.as_tensor(batch.rows, dtype=torch.int64).clone(),
+            _LENGTH: torch.tensor(kept),
+        }
+        for path, one in _states(state):
+            for name, buffer in one.appended.items():
+                last = buffer.detach().narrow(-2, length - kept, kept)
+                self.tensors[f"{path}/{name}"] = last.clone()
+            for name, tensor in one.carried.items():
+                self.tensors[f"{path}/{name}"] = tensor.detach().clone()
+
+
+def _states(state: Any, path: str = "") -> Iterator[tuple[str, State]]:
+    """Yield the states of blocks inside a decoding state, with their paths."""
+    if isinstance(state, State):
+        yield path, state
+    elif isinstance(state, Mapping):
+        for name, inner in state.items():
+            if not name.startswith(KEPT):
+                yield from _states(inner, f"{path}.{name}" if path else name)
+    elif isinstance(state, list | tuple):
+        for number, inner in enumerate(state):
+            yield from _states(inner, f"{path}.{number}")
+
+
+def _dtype(module: nn.Module, device: torch.device) -> torch.dtype:
+    """Return the dtype of the state: that of autocast, or of the weights."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.get_autocast_dtype(device.type)
+    return next(module.parameters()).dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSums:
+    """Losses of one batch, summed over its items; scalars on the device of the model."""
+
+    loss: Tensor
+    """Weighted sum of the losses, in float32; call `backward` on this one."""
+    nll: Tensor
+    """The score that is reported as nll, such as the negative log-likelihood in nats; detached.
+    Without one, the first loss."""
+    tokens: Tensor
+    """Number of items of the first loss."""
+    auxiliary: Tensor | None = None
+    """Losses of the model that the objective does not wire, unweighted, times `tokens`, detached;
+    None if there are none.  `loss` includes them, weighted."""
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+    """Further values to report by name, times `tokens`, detached."""

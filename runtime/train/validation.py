@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from ....graphs.ir.graph import Graph
-from ....graphs.passes.objective import deployed_graph
-from ....specs.findings import InputError
-from ...codegen.build import build_empty
-from ...codegen.generated import program_of
-from ...decode.predictors.columns import TableColumn, for_predictors
-from ...decode.predictors.predictor import Context, Predictor
-from ...metrics.metric import LossMetric, Metric
-from ..reporting.samples import sample_table
-from ..run import Run
+from ...graphs.ir.graph import Graph
+from ...graphs.passes.objective import deployed_graph
+from ...specs.findings import InputError
+from ...specs.text.places import cells
+from ..codegen.build import build_empty
+from ..codegen.generated import program_of
+from ..decode.predictors.columns import TableColumn, for_predictors
+from ..decode.predictors.predictor import Context, Predictor
+from ..metrics.metric import LossMetric, Metric
 from .losses import ObjectiveLosses
+from .run import Run
 
 if TYPE_CHECKING:
-    from ...data.columns.column import Column
-    from ...data.preparing.prepare import Prepared
-    from ..device import Place
+    from ..data.columns.column import Column
+    from ..data.preparing.prepare import Prepared
+    from .device import Place
 
 Validate = Callable[[nn.Module], dict[str, Any]]
 MOST_SHOWN = 50
@@ -161,3 +161,58 @@ def measured(
         ).value
         for metric in metrics
     }
+
+
+MOST = 12
+"""Default number of rows."""
+_LONGEST = 300
+"""Maximum characters of a value."""
+
+
+def sample_table(
+    rows: Sequence[Mapping[str, Any]],
+    predictions: Sequence[Any],
+    answers: str,
+    *,
+    most: int = MOST,
+) -> str:
+    """Return a few rows with their predictions, one value on each line.
+
+    Args:
+        rows: raw values by column.
+        predictions: the answer for each row.
+        answers: column with the references.
+        most: number of rows, from the first.
+
+    Raises:
+        InputError: the lists differ in length.
+    """
+    if len(rows) != len(predictions):
+        raise InputError(
+            f"{len(predictions)} predictions for {len(rows)} rows", help="predict the same rows"
+        )
+    lines = []
+    for number, (row, predicted) in enumerate(zip(rows[:most], predictions, strict=False), 1):
+        shown = {name: value for name, value in row.items() if name != answers}
+        shown |= {"predicted": predicted, "reference": row.get(answers)}
+        width = max(map(cells, shown))
+        lines.append(f"[{number}]")
+        lines += [
+            f"  {name}{' ' * (width - cells(name))}  {_short(value)}"
+            for name, value in shown.items()
+        ]
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    """Return a value on one line, shortened."""
+    value = getattr(value, "tree", value)
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        value = " ".join(value)
+    if isinstance(value, float):
+        value = f"{value:.6g}"
+    # Arrays such as images and sounds are described, not printed.
+    if hasattr(value, "shape"):
+        value = f"{type(value).__name__} of shape {tuple(value.shape)}"
+    text = " ".join(str(value).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."

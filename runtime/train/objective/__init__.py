@@ -1,1 +1,0 @@
-"""Training of objectives: specs whose inputs are columns and whose outputs are losses."""

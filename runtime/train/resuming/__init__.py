@@ -1,1 +1,0 @@
-"""Checkpoints of a run: which are kept, and how a run continues from them."""

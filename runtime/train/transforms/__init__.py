@@ -1,1 +1,0 @@
-"""What a run changes about the computation of its model: passes, kernels, dropout, freezing."""
