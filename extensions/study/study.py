@@ -13,7 +13,7 @@ from ...runtime.system.lock import locked
 from ...specs.findings import InputError, SpecError, did_you_mean
 from ...specs.load import parse_overrides
 from .carrying import pack, packed_plan, unpack, without_roots
-from .document.load import load_study
+from .document.load import load_study, study_of
 from .document.settings import StudySettings
 from .planning.plan import plan_study
 from .planning.table import Speed
@@ -195,7 +195,7 @@ class Study:
         found = unpack(paths, self.folder)
         if plan is not None and not (self.folder / PLAN).is_file():
             document = _planned_document(self, plan)
-            if without_roots(document) == plan["document"]:
+            if document is not None and _complete(document) == _complete(plan["document"]):
                 own = {"source": self.source, "folder": str(self.folder), "document": document}
                 write_json(self.folder / PLAN, {**plan, **own})
         return found
@@ -264,6 +264,15 @@ def _planned_document(study: Study, plan: Mapping[str, Any]) -> dict[str, Any] |
     except SpecError:
         return None
     return _document(settings)
+
+
+def _complete(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a study with all defaults and without folders of data; None if it is not one."""
+    try:
+        settings = study_of(dict(document), PLAN)
+    except SpecError:
+        return None
+    return dict(without_roots(settings.model_dump(mode="json")))
 
 
 def _document(settings: StudySettings) -> dict[str, Any]:
