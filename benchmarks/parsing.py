@@ -104,7 +104,8 @@ def ours(options: argparse.Namespace) -> None:
     """Score a checkpoint of Weft."""
     gold = trees_of(options.gold)
     begun = time.process_time()
-    found = measure(open_model(options.checkpoint).parser, gold)
+    predictor: Any = open_model(options.checkpoint).predictor()
+    found = measure(predictor.parser, gold)
     trees = [parse.tree for parse in found.parses if parse is not None]
     report(f"{options.checkpoint}, parsing", gold, trees, time.process_time() - begun)
     print(f"malformed {found.malformed}, repairs {found.repairs.total}")

@@ -18,7 +18,6 @@ from ...runtime.cli.common.models import (
     Sample,
     Sampling,
     Search,
-    constrain,
     open_checkpoints,
     search_of,
 )
@@ -33,6 +32,7 @@ from ...runtime.cli.common.parameters import (
 )
 from ...runtime.cli.common.reading import Mistakes, as_it_arrives, text_lines
 from ...runtime.cli.decoding import Buffer, Input, Output, Progress, counter_for
+from ...runtime.cli.predicting import refuse_idle
 from ...runtime.data.text_files import read_lines
 from ...specs.files import write_beside
 from ...specs.findings import InputError
@@ -40,6 +40,7 @@ from ...specs.findings import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...runtime.model.model import Model
     from .decode.parse import Parse
     from .metrics.evalb import Scores
     from .trees.trees import Tree
@@ -106,14 +107,8 @@ def parse(
     if on_lines and json_:
         raise wrong("--pretty", "it cannot be combined with --json")
     pictures = _Pictures(draw)
-    model = constrain(
-        open_checkpoints(
-            checkpoint,
-            search_of(search, sampling, sample=sample),
-            place,
-        ),
-        constrained,
-    )
+    model = open_checkpoints(checkpoint, None, place)
+    predictor = _predictor(model, search_of(search, sampling, sample=sample), constrained)
     mistakes = Mistakes()
     words = map(raw_words_of if raw else words_of, text_lines(source, mistakes))
     ahead = buffer or BUFFER
@@ -121,7 +116,7 @@ def parse(
     counter = counter_for("lines parsed", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
-            found = model.parser.parse(sentences, buffer=ahead, warn=terminal.warn)
+            found = predictor.parser.parse(sentences, buffer=ahead, warn=terminal.warn)
             for number, one in enumerate(found, 1):
                 if json_:
                     told = {"line": number, **record(one), **mistakes.record(number)}
@@ -139,6 +134,25 @@ def parse(
             if counter is not None:
                 counter.close()
     return mistakes.exit_code()
+
+
+def _predictor(model: Model, search: dict[str, Any], constrained: bool | None) -> Any:  # noqa: FBT001
+    """Return the predictor of a parser, with the options that the user gave.
+
+    Raises:
+        InputError: the model is no parser.
+        BadParameter: an option has no effect on it.
+    """
+    settings = model.answering.predictor_settings(None)
+    if settings.command != "parse":
+        raise InputError(
+            "the checkpoint does not parse: its predictor does not answer with trees",
+            place=str(model.checkpoint.folder),
+            help="train a run such as parsing-craft",
+        )
+    changes = search if constrained is None else {**search, "constrained": constrained}
+    refuse_idle(model, changes, changes)
+    return model.predictor(changes or None)
 
 
 def record(found: Parse | None) -> dict[str, Any]:

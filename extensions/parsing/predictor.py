@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from ...runtime.decode.predictors.predictor import (
     Answer,
     Context,
+    Evaluation,
     Predictor,
     PredictorSettings,
     Reads,
@@ -33,6 +34,18 @@ if TYPE_CHECKING:
 
 _OF_WORDS = ("pieces", "pieces_mask", "characters", "characters_mask")
 """Tensors of words that a column of trees has too, besides their mask."""
+
+
+class _OfTrees(PredictorSettings):
+    """Settings of a predictor of trees."""
+
+    command: ClassVar[str] = "parse"
+
+    def evaluation(self) -> Evaluation:
+        """Return what makes EVALB's report."""
+        from .evaluation import evaluate
+
+        return evaluate
 
 
 class Parser(Protocol):
@@ -76,6 +89,11 @@ class TreePredictor:
             words = [self._words(row, at) for at, row in enumerate(rows)]
             parses = list(self.parser.parse(words, warn=self.context.warn))
         return [Answer(one, 0.0 if one is None else one.score) for one in parses]
+
+    def parse(self, sentences: Iterable[str | Iterable[str | Leaf]]) -> list[Any]:
+        """Return the parse of each sentence: a line, words, or leaves."""
+        with evaluating(self.context.models):
+            return list(self.parser.parse(map(leaves_of, sentences), warn=self.context.warn))
 
     def _words(self, row: Row, at: int) -> list[Leaf]:
         """Return the words of a row: the leaves of its tree, with gold tags, or those of its text.
@@ -144,7 +162,7 @@ def _refuse_others(context: Context, others: Sequence[str], trees: Trees, predic
         )
 
 
-class Cky(PredictorSettings):
+class Cky(_OfTrees):
     """The tree with the most correct labeled spans in expectation, by CKY."""
 
     reads: ClassVar[Reads] = "all"
@@ -165,7 +183,7 @@ class Cky(PredictorSettings):
         return TreePredictor(context, parser, trees.words.name)
 
 
-class TreeTags(PredictorSettings):
+class TreeTags(_OfTrees):
     """The tree of the most probable sequence of tags that forms one."""
 
     reads: ClassVar[Reads] = "all"
@@ -185,7 +203,7 @@ class TreeTags(PredictorSettings):
         return TreePredictor(context, parser, trees.words.name)
 
 
-class TreeBeam(Searching):
+class TreeBeam(_OfTrees, Searching):
     """Beam search for the symbols of a tree, by an encoder-decoder."""
 
     idle: ClassVar[frozenset[str]] = frozenset({"iterations", "lengths", "sample", "nbest"})

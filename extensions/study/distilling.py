@@ -26,6 +26,7 @@ from ...runtime.decode.predictors.predictor import Answer
 from ...runtime.model.model import Model
 from ...runtime.model.opening import ensemble as combined
 from ...runtime.model.opening import open_model
+from ...runtime.model.task import Task
 from ...runtime.system.lock import locked
 from ...runtime.train.device import Place, choose, settings_of_process
 from ...runtime.train.plan import load_run
@@ -188,7 +189,7 @@ def _write_tokenizers(
     return settings
 
 
-def _tokenizers_of(run: Run, columns: Collection[str]) -> list[str]:
+def _tokenizers_of(run: Task, columns: Collection[str]) -> list[str]:
     """Return the name of the tokenizer of each of some columns, which are texts."""
     found = (run.data.columns[name] for name in columns)
     return [one.tokenizer for one in found if isinstance(one, TextSettings)]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...specs.files import write_beside
 from ...specs.findings import InputError
-from ..data.text_files import read_lines
-from .common import terminal
 from .common.command import DECODING, command, wrong
 from .common.models import (
     OF_THE_RUN,
@@ -33,7 +29,6 @@ from .common.parameters import (
     file_option,
     option,
     out_option,
-    refuse_test_set,
 )
 from .measuring import chosen_metrics, evaluated
 from .predicting import Overrides as PredictorOverrides
@@ -41,15 +36,13 @@ from .predicting import (
     Predictor,
     changed_predictor,
     named,
-    predictor_settings,
+    one_file,
     refuse_idle,
     test_rows,
 )
 
 if TYPE_CHECKING:
-    from ...extensions.parsing.decode.parse import Parse
-    from ...extensions.parsing.metrics.metric import Measured
-    from ...extensions.parsing.trees.trees import Tree
+    from ..decode.predictors.predictor import Evaluation
     from ..model.model import Model
 
 _PARSERS = "Parsers"
@@ -127,7 +120,7 @@ def evaluate(
     if model.trained is None and predictor is None and not overrides:
         changes = searching  # an imported model has no predictor
     refuse_idle(model, changes, searching)
-    if model.parses:
+    if evaluation := _evaluation(model, changes):
         if source:
             raise InputError(
                 "a parser is measured on trees",
@@ -137,9 +130,12 @@ def evaluate(
             raise wrong("--metric", "a parser is measured by EVALB")
         if constrained is not None:
             changes = {**named(changes), "constrained": constrained}
-        banks = _banks(model, trees, test, data_root)
-        _one_file(out, banks)
-        reports = _parsers(model, changes, banks, prm, each, out, json_)
+        options = {"trees": trees, "prm": prm, "each": each, "test": test, "root": data_root}
+        reports = []
+        for figures, text in evaluation(model, changes, out=out, **options):
+            reports.append(figures)
+            if not json_:
+                print(text)
     else:
         if trees or prm or each or constrained is not None:
             raise InputError(
@@ -149,7 +145,7 @@ def evaluate(
             )
         pair = (str(source), str(target)) if source else None
         tests = test_rows(model, pair, test, data_root)
-        _one_file(out, tests)
+        one_file(out, tests)
         chosen = chosen_metrics(model, metrics or (), changes)
         reports = [
             evaluated(model, name, rows, chosen, out, changes, shown=not json_)
@@ -159,91 +155,11 @@ def evaluate(
         print(json.dumps(reports, indent=2))
 
 
-def _one_file(out: str | None, tests: Collection[str]) -> None:
-    """Refuse to write the outputs of several test sets into one file.
-
-    Raises:
-        InputError: there are several test sets.
-    """
-    if out and len(tests) > 1:
-        raise InputError(
-            f"cannot write the outputs of {len(tests)} test sets into one file",
-            place=out,
-            help=f"choose one with --test: {', '.join(tests)}",
-        )
-
-
-def _parsers(
-    model: Model,
-    changes: str | dict[str, Any] | None,
-    banks: dict[str, list[Tree]],
-    prm: str | None,
-    each: bool,  # noqa: FBT001 - private
-    out: str | None,
-    json_: bool,  # noqa: FBT001 - private
-) -> list[dict[str, Any]]:
-    """Parse each test set, print EVALB's report unless JSON is wanted, and return the reports."""
-    from ...extensions.parsing.metrics.evalb import COLLINS, read_settings
-    from ...extensions.parsing.metrics.metric import measure
-
-    settings = COLLINS
-    if prm is not None:
-        settings = read_settings("\n".join(read_lines(prm)), prm)
-    predictor: Any = model.predictor(changes)
-    reports = []
-    for name, gold in banks.items():
-        terminal.notice(f"{name}: parsing {len(gold):,} sentences")
-        counter = terminal.Counter("sentences parsed")
-        found = measure(predictor.parser, gold, settings, warn=_warn, callback=counter.more)
-        counter.close()
-        if out:
-            write_beside(Path(out), _lines(found.parses), "file")
-        used = predictor_settings(model, changes)
-        reports.append({"test": name, "predictor": used, **found.as_json()})
-        if not json_:
-            print(_report(name, found, every=each))
-    return reports
-
-
-def _warn(number: int, problem: str) -> None:
-    terminal.warn(number, problem, "tree")
-
-
-def _report(name: str, found: Measured, *, every: bool) -> str:
-    from ...extensions.parsing.metrics.evalb_report import report, summaries
-    from ...extensions.parsing.metrics.metric import rows
-
-    text = report(found.scores) if every else summaries(found.scores)
-    return "\n".join((name, text, *rows(found.as_json()), ""))
-
-
-def _lines(parses: Iterable[Parse | None]) -> bytes:
-    return "".join("\n" if one is None else f"{one.tree}\n" for one in parses).encode()
-
-
-def _banks(
-    model: Model, trees: str | None, test: str | None, root: str | None
-) -> dict[str, list[Tree]]:
-    """Return the gold trees of each test set, by name.
-
-    Raises:
-        InputError: no test set has that name, or its trees cannot be read.
-    """
-    from ...extensions.parsing.metrics.metric import trees_of
-    from ...extensions.parsing.treebank import TreesSettings
-    from ...extensions.parsing.trees.reader import read_bank
-
-    answering = model.answering
-    if trees:
-        refuse_test_set("--trees", test, root)
-        path = Path(trees).resolve()
-        readers = [split.settings for split in answering.run.data.splits().values()]
-        parsing = next(one.parsing for one in readers if isinstance(one, TreesSettings))
-        return {trees: trees_of(read_bank((path.name,), str(path.parent), parsing))}
-    return {
-        name: trees_of(row[str(answering.run.answers)] for row in rows)
-        for name, rows in test_rows(model, None, test, root).items()
-    }
+def _evaluation(model: Model, changes: str | dict[str, Any] | None) -> Evaluation | None:
+    """Return what reports on a model whose predictor has a report of its own."""
+    if model.trained is None or (changes is None and model.answering.run.predict is None):
+        return None
+    return model.answering.predictor_settings(changes).evaluation()
 
 
 @command(

@@ -93,13 +93,13 @@ def evaluated(
     if model.trained is None:
         found, answers = _imported(model, rows, metrics, named(predict))
     else:
-        models = (model.module, *model.others)
-        found, answers = model.answering.measured(
-            models,
+        from ..train.measuring import measured
+
+        found, answers = measured(
+            model,
             rows,
             metrics,
             predict,
-            half=model.half,
             progress=counter.more,
             warn=lambda row, problem: terminal.warn(row, problem, "row"),
         )

@@ -274,6 +274,20 @@ def test_rows(
     return {name: answering.rows(name, root) for name in names}
 
 
+def one_file(out: str | None, tests: Collection[str]) -> None:
+    """Refuse to write the outputs of several test sets into one file.
+
+    Raises:
+        InputError: there are several test sets.
+    """
+    if out and len(tests) > 1:
+        raise InputError(
+            f"cannot write the outputs of {len(tests)} test sets into one file",
+            place=out,
+            help=f"choose one with --test: {', '.join(tests)}",
+        )
+
+
 def predictor_settings(model: Model, predict: str | dict[str, Any] | None) -> dict[str, Any]:
     """Return the settings with which a model predicts, as plain data."""
     if model.trained is None:

@@ -7,26 +7,18 @@ objective, which says which column fills which input of the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from ...extensions.parsing.predictor import TreeBeam, TreePredictor
-from ...extensions.parsing.treebank import TreeSettings
-from ...graphs.ir.canonical import fingerprint
-from ...graphs.ir.graph import Graph
-from ...graphs.ir.traverse import position_limits
-from ...graphs.passes.objective import deployed_graph, feeds_of, has_all_weights
+from ...graphs.passes.objective import feeds_of
 from ...specs.findings import InputError, did_you_mean
 from ..codegen.build import build_empty
-from ..data.columns.column import inputs_of
-from ..data.columns.fitting import Fitting
 from ..data.columns.registry import columns_of
 from ..data.columns.settings import AudioSettings, ImageSettings
 from ..data.preparing.prepare import records_of
 from ..data.preparing.records import values_of
-from ..data.table import Batch, batch_of, segment_batches
 from ..data.vocabularies import vocabularies_of
 from ..decode.predictors.columns import for_predictors
 from ..decode.predictors.feeding import Sources
@@ -36,32 +28,23 @@ from ..decode.predictors.search import Greedy, MaskPredict, Sample, TextPredicto
 from ..decode.predictors.settings import Searching
 from ..decode.settings import SampleSettings, SearchSettings
 from ..decode.translate import Warn
-from ..metrics.metric import Measured
-from ..train.losses import ObjectiveLosses
-from ..train.plan import run_of
-from ..train.run import Run
-from ..train.validation import context_of
+from .task import Task, task_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from ...extensions.parsing.decode.parse import Parser
     from ..checkpoint.checkpoint import Checkpoint
     from ..data.columns.column import Column
     from ..decode.predictors.predictor import Predictor
     from ..decode.translate import Translator
-    from ..metrics.metric import Metric
-
-_ROWS = 32
-"""Rows of a batch in which losses are measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """The run of a checkpoint with its columns."""
+    """The task of a checkpoint with its columns."""
 
     checkpoint: Checkpoint
-    run: Run
+    run: Task
     columns: Mapping[str, Column]
 
     @classmethod
@@ -73,7 +56,7 @@ class Answering:
             SpecError: its run is damaged.
         """
         place = str(checkpoint.folder)
-        run = run_of(dict(checkpoint.run), f"{place}/run.json")
+        run = task_of(checkpoint.run, f"{place}/run.json")
         files = checkpoint.tokenizers
         vocabularies = vocabularies_of(files, run.tokenizers, place)
         made = cls(checkpoint, run, columns_of(run.data.columns, vocabularies, files))
@@ -97,9 +80,9 @@ class Answering:
                 )
 
     @property
-    def parses(self) -> bool:
-        """Whether the model answers in a column of trees."""
-        return isinstance(self.run.data.columns.get(str(self.run.answers)), TreeSettings)
+    def command(self) -> str:
+        """Command of weft that presents the answers best; empty if the run names no predictor."""
+        return "" if self.run.predict is None else self.run.predict.command
 
     def predictor(
         self,
@@ -158,7 +141,7 @@ class Answering:
             help_ = did_you_mean(column, self.columns)
             raise InputError(f"there is no column '{column}'", help=help_)
         objective = self.checkpoint.objective
-        return context_of(objective, models, for_predictors(self.columns), column, half=half)
+        return Context.of(objective, models, for_predictors(self.columns), column, half=half)
 
     def translator(
         self, models: tuple[nn.Module, ...], search: SearchSettings, *, half: bool
@@ -192,7 +175,7 @@ class Answering:
         models = models or (build_empty(graph, device="meta"),)
         answers = str(self.run.answers)
         columns = for_predictors(self.columns)
-        context = context_of(self.checkpoint.objective, models, columns, answers, half=False)
+        context = Context.of(self.checkpoint.objective, models, columns, answers, half=False)
         why, help_ = (
             "it does not read one text and write another",
             "use 'weft predict', or predict() in Python",
@@ -210,41 +193,6 @@ class Answering:
             )
         sources.refuse_further("lines of text")
         return sources.source, written
-
-    def parser(
-        self,
-        models: tuple[nn.Module, ...],
-        search: SearchSettings,
-        *,
-        constrained: bool | None = None,
-        half: bool = False,
-    ) -> Parser:
-        """Return a parser.
-
-        Args:
-            models: as for `predictor`.
-            search: settings of the search, if the model writes trees as sequences.
-            constrained: whether its outputs are restricted to trees; None is as the run says.
-            half: as for `predictor`.
-
-        Raises:
-            InputError: the model does not parse, or nothing can be constrained.
-        """
-        settings = self.run.predict
-        if isinstance(settings, TreeBeam):
-            own = {name: getattr(search, name) for name in SearchSettings.model_fields}
-            own |= {} if constrained is None else {"constrained": constrained}
-            settings = settings.model_copy(update=own)
-        if not self.parses or settings is None:
-            raise InputError(
-                "the checkpoint does not parse: its run has no column of trees",
-                place=str(self.checkpoint.folder),
-                help="train a run such as parsing-craft",
-            )
-        made = settings.make(self._context(models, None, half=half))
-        if not isinstance(made, TreePredictor):
-            raise TypeError(made)
-        return cast("Parser", made.parser)
 
     def _feeds(self) -> Mapping[str, str]:
         objective = self.checkpoint.objective
@@ -281,108 +229,6 @@ class Answering:
             else value
             for name, value in values.items()
         }
-
-    def losses(self, module: nn.Module, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Return the mean losses and scores of the objective over rows, by name.
-
-        They are empty if the objective has weights besides those of its deployed model, such as a
-        second head, which the checkpoint does not have.
-
-        Raises:
-            InputError: a row has more tokens than the model has positions.
-        """
-        graph = self.checkpoint.objective
-        model = self.checkpoint.graph
-        if graph is None or not rows or fingerprint(deployed_graph(graph)) != fingerprint(model):
-            return {}
-        if not has_all_weights(model, graph):
-            return {}
-        self._refuse_long(graph, rows)
-        whole = build_empty(graph, device=str(next(module.parameters()).device))
-        whole.get_submodule(str(graph.deploy)).load_state_dict(module.state_dict())
-        whole.eval()
-        losses = ObjectiveLosses(graph, self.run.auxiliary)
-        device = next(module.parameters()).device
-        return losses.measured(whole, self._batches(rows, graph), device)
-
-    def _refuse_long(self, objective: Graph, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Raise an error for the first row that has more tokens than the model has positions.
-
-        Raises:
-            InputError: there is one.
-        """
-        most = min(position_limits(objective), default=None)
-        if most is None:
-            return
-        names = [name for name, type_ in objective.inputs.items() if type_.kind == "ids"]
-        fitting = Fitting.of(objective, inputs_of(self.columns))
-        for number, row in enumerate(rows, 1):
-            tokens = batch_of(self.columns, [row]).tokens
-            for name in names:
-                if fitting.length(name, tokens.get(name, 0)) > most:
-                    raise InputError(
-                        f"'{name}' has {tokens[name]} tokens, special tokens included, but the"
-                        f" model has {most} positions",
-                        place=f"row {number}",
-                        help="shorten it, or leave the row out",
-                    )
-
-    def _batches(self, rows: Sequence[Mapping[str, Any]], objective: Graph) -> Iterator[Batch]:
-        fitting = Fitting.of(objective, inputs_of(self.columns))
-        for start in range(0, len(rows), _ROWS):
-            some = rows[start : start + _ROWS]
-            segments = segment_batches(self.columns, some, fitting)
-            yield from [batch_of(self.columns, some, fitting)] if segments is None else segments
-
-    def measured(
-        self,
-        models: tuple[nn.Module, ...],
-        rows: Sequence[Mapping[str, Any]],
-        metrics: Sequence[Metric],
-        predict: str | Mapping[str, Any] | None = None,
-        *,
-        half: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
-        warn: Warn | None = None,
-    ) -> tuple[dict[str, Measured], list[Any]]:
-        """Return metrics and losses over rows by name, and the answers.
-
-        Args:
-            models: as for `predictor`.
-            rows: raw values by column.
-            metrics: what is measured, such as the metrics of the run.
-            predict: as for `predictor`.
-            half: whether matrix products run in bfloat16.
-            progress: called with the number of further rows that are predicted.
-            warn: as for `predictor`.
-
-        Raises:
-            InputError: a metric does not fit the answers.
-        """
-        losses = self.losses(models[0], rows)
-        found: dict[str, Measured] = {}
-        answers: list[Any] = []
-        if self.run.predict is not None or predict is not None:
-            # Rows are numbered from the first of each part.
-            numbered = warn and (lambda row, text: warn(len(answers) + row, text))
-            predictor = self.predictor(models, predict, half=half, warn=numbered)
-            for start in range(0, len(rows), _BUFFER):
-                part = rows[start : start + _BUFFER]
-                answers += predictor.predict(part)
-                progress(len(part))
-        for metric in metrics:
-            if metric.needs == "losses":
-                if losses:
-                    found[metric.name] = metric.measure_losses(losses)  # type: ignore[attr-defined]
-            else:
-                column = metric.column or str(self.run.answers)
-                found[metric.name] = metric.measure(answers, [row[column] for row in rows])
-        own = {name: Measured(value) for name, value in losses.items() if name not in found}
-        return {**found, **own}, answers
-
-
-_BUFFER = 1000
-"""Rows that are predicted between two reports of progress."""
 
 
 def searching_of(run: Mapping[str, Any]) -> dict[str, Any]:

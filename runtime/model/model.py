@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,6 @@ from ..decode.translate import BUFFER
 if TYPE_CHECKING:
     from torch import nn
 
-    from ...extensions.parsing.decode.parse import Parse, Parser
-    from ...extensions.parsing.trees.trees import Leaf
     from ...graphs.diff.weight_transfer import WeightTransfer
     from ...graphs.ir.graph import Graph
     from ...specs.load import LoadedSpec
@@ -43,8 +41,8 @@ class Model:
     """Run and columns of the model; None if it was imported or built."""
     others: tuple[nn.Module, ...] = field(default=(), kw_only=True)
     """Further models of an ensemble; all models' probabilities are averaged."""
-    constrained: bool | None = field(default=None, kw_only=True)
-    """Whether parses are restricted to trees over the words; None is as the run says."""
+    changes: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    """Settings of the predictor that were changed when the model was opened."""
 
     def __repr__(self) -> str:
         """Return the folder, the name of the spec, the number of parameters and the device."""
@@ -59,18 +57,13 @@ class Model:
         Raises:
             InputError: it has no tokenizers, or does not translate.
         """
-        if self.parses:
+        if self.trained is not None and self.trained.command == "parse":
             raise InputError(
                 "the checkpoint is a parser, not a translation model",
                 place=str(self.checkpoint.folder),
                 help="use 'weft parse', or its parse() from Python",
             )
         return self._reader()
-
-    @property
-    def parses(self) -> bool:
-        """Whether the answers of the model are trees."""
-        return self.trained is not None and self.trained.parses
 
     def _reader(self) -> Translator:
         """Return the model with its source and target vocabularies: of text, or of tree symbols."""
@@ -90,17 +83,6 @@ class Model:
 
         sides = tokenizers_of(self.checkpoint)
         return Translator(self.module, *sides, self.search, self.half, self.others)
-
-    @property
-    def parser(self) -> Parser:
-        """The model as a parser.
-
-        Raises:
-            InputError: it does not parse.
-        """
-        return self.answering.parser(
-            (self.module, *self.others), self.search, constrained=self.constrained, half=self.half
-        )
 
     @property
     def answering(self) -> Answering:
@@ -153,35 +135,29 @@ class Model:
         """
         return self.predictor(predict, answers=answers).predict(rows)
 
-    def with_constraint(self, *, constrained: bool) -> Model:
-        """Return a parser whose outputs are trees over the words, or not constrained.
-
-        Raises:
-            InputError: the model does not write trees as sequences.
-        """
-        from ...extensions.parsing.predictor import TreeBeam
-
-        if not isinstance(self.answering.run.predict, TreeBeam):
-            raise InputError(
-                "only a parser that writes trees as sequences can be constrained",
-                place=str(self.checkpoint.folder),
-                help="leave out the constraint: its answers are always trees",
-            )
-        return replace(self, constrained=constrained)
-
-    def parse(self, sentences: Iterable[str | Iterable[str | Leaf]]) -> list[Parse | None]:
+    def parse(
+        self, sentences: Iterable[Any], predict: str | Mapping[str, Any] | None = None
+    ) -> list[Any]:
         """Return the parse of each sentence, in order; None for one without words.
 
         Args:
             sentences: each a line with words separated by spaces, or words, or leaves with or
                 without tags.  Words stay as they are, but round brackets are escaped.
+            predict: as for `predictor`, such as `{"constrained": False}`.
 
         Raises:
             InputError: the model does not parse, or a word has white space inside.
         """
-        from ...extensions.parsing.trees.sentences import leaves_of
-
-        return list(self.parser.parse(map(leaves_of, sentences)))
+        changes = predict or self.changes or None
+        if self.answering.predictor_settings(changes).command != "parse":
+            raise InputError(
+                "the checkpoint does not parse: its predictor does not answer with trees",
+                place=str(self.checkpoint.folder),
+                help="train a run such as parsing-craft",
+            )
+        predictor: Any = self.predictor(changes)
+        parses: list[Any] = predictor.parse(sentences)
+        return parses
 
     @property
     def graph(self) -> Graph:

@@ -134,6 +134,7 @@ def open_model(  # noqa: PLR0913 - all by name but one
     own = searching_of(checkpoint.run) or checkpoint.state.get("imported", {}).get("search", {})
     settings = search_settings({**own, **(search or {})})
     model = ready(checkpoint, settings, device, half=precision == "bfloat16")
+    model = replace(model, changes=search or {})
     if steps is not None:
         use_steps(model.module, steps)
     if shortlist is not None:

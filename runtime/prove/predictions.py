@@ -30,11 +30,11 @@ from ..data.settings import SPECIAL_TOKENS, SymbolSettings
 from ..data.symbols import Symbols
 from ..data.vocabularies import file_of
 from ..decode.predictors.columns import for_predictors
+from ..decode.predictors.predictor import Context
 from ..model.opening import open_model
 from ..train.objective import Objective
 from ..train.plan import run_at
 from ..train.run import Run
-from ..train.validation import context_of
 from .report import Property
 from .subject import not_applicable, perturb
 
@@ -100,7 +100,7 @@ def predictions(run: Run | None, objective: Graph, seed: int) -> Property:
     model = build(graph, seed=seed).eval()
     perturb(model, seed)
     try:
-        context = context_of(
+        context = Context.of(
             objective, (model,), for_predictors(columns), str(run.answers), half=False
         )
         answers = predict.make(context).predict(rows)

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from ...graphs.json_schema import DRAFT
-from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
+from ...specs.findings import Finding, SpecError, pointer
 from ...specs.reader import FOR_EDITORS, refuse_other
 from ...specs.recovery.lost_settings import ReadSettings, read_settings
 from ...specs.upgrade import RUNS, upgrade_format
-from ...specs.wording import SettingError, refuse
-from ..data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers
+from ...specs.wording import SettingError
 from ..data.settings import BatchSettings, PathText, Settings
-from ..decode.predictors.predictor import PredictorSettings
-from ..decode.predictors.registry import PREDICTORS, changed_predictor
-from ..metrics.losses import Loss
-from ..metrics.metric import Metric
-from ..metrics.registry import METRICS
+from ..model.task import Positive, Task
 from ..system.plugins import Selected
 from .distributed.settings import ParallelSettings
 from .reporting.trackers.registry import TRACKERS
@@ -32,9 +27,6 @@ from .reporting.trackers.tensorboard import TensorBoard
 from .reporting.trackers.tracker import TrackerSettings
 from .schedule import Noam, Schedule
 
-Positive = Annotated[int, Field(ge=1)]
-AnyMetric = Annotated[Metric, Selected(METRICS)]
-AnyPredictor = Annotated[PredictorSettings, Selected(PREDICTORS)]
 AnyTracker = Annotated[TrackerSettings, Selected(TRACKERS)]
 LeftOut = Literal["unpad", "fuse", "kernels", "casts"]
 """A pass of training that a run may leave out."""
@@ -110,61 +102,14 @@ class CheckpointSettings(Settings):
     sharded."""
 
 
-class Evaluation(Settings):
-    """Settings of the validations during training."""
-
-    every: Positive = 1000
-    """Updates between validations."""
-    patience: Positive | None = None
-    """Number of validations without improvement after which the run stops; `null` disables this."""
-    metrics: tuple[AnyMetric, ...] = ()
-    """What is measured besides the losses: names such as `bleu`, or objects with settings."""
-    best: AnyMetric = Loss()
-    """Metric that selects the best checkpoint: `loss`, `loss:NAME`, or one of `metrics`."""
-    rows: Positive | None = None
-    """Number of validation rows, from the first, that are predicted for metrics; `null` is all."""
-    samples: int = Field(default=4, ge=0)
-    """Number of predictions that are logged as text at each validation."""
-    pictures: int = Field(default=1, ge=0)
-    """Number of predictions whose attention weights are logged to the trackers as pictures at each
-    validation, of those that are predicted for `metrics` or `samples`, if the model translates with
-    attention; long sentences are left out."""
-    predict: dict[str, Any] = Field(default_factory=dict)
-    """Settings of `predict` that validations change, such as `{"beam": 1}` for a faster search."""
-
-
-class Run(Settings):
+class Run(Task):
     """Settings of a run."""
 
-    format: Literal[1]
-    """Version of the run file format."""
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
-    """Name of the run: letters, digits, `_`, `.` and `-`; its folder is `outputs/NAME`."""
-    doc: str = ""
-    """Description of the run."""
-    objective: PathText
-    """Name of a shipped objective, or path of a file in the folder of the run file."""
-    params: dict[str, Any] = Field(default_factory=dict)
-    """Overrides of the objective's params, such as `{"model": {"spec": "gpt2"}}`; params that are
-    sizes of its inputs default to those of the columns."""
-    data: DataSettings
-    """Columns and files."""
-    tokenizers: Tokenizers = Field(default_factory=dict)
-    """Tokenizers of text columns, by name."""
-    auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
-    """Weight of losses of the model that the objective does not wire, such as the load balancing
-    of experts."""
     freeze: tuple[str, ...] = ()
     """Parts whose weights do not train, as selections such as `model.encoder.*`."""
     train: tuple[str, ...] = ()
     """Weights inside parts of `freeze` that train nevertheless, as patterns of their paths, such as
     `*.lora.*`."""
-    evaluate: Evaluation = Evaluation()
-    predict: AnyPredictor | None = None
-    """How the trained model answers, such as `{"type": "beam", "beam": 4}`; metrics of predictions
-    need it."""
-    answers: str | None = None
-    """Column that the model predicts; `null` is the only column that `predict` can answer in."""
     trackers: tuple[AnyTracker, ...] = (TensorBoard(),)
     """Where values, sample outputs and pictures are logged besides `metrics.jsonl`."""
     start: PathText | None = None
@@ -219,23 +164,6 @@ class Run(Settings):
 
     __str__ = __repr__
 
-    @property
-    def best(self) -> str:
-        """Name of the metric that selects the best checkpoint."""
-        return self.evaluate.best.name
-
-    @property
-    def best_is_higher(self) -> bool:
-        """Whether a higher value of that metric is better."""
-        return self.evaluate.best.higher_is_better
-
-    @property
-    def predict_in_validations(self) -> PredictorSettings | None:
-        """The predictor with the settings that validations change."""
-        if self.predict is None or not self.evaluate.predict:
-            return self.predict
-        return changed_predictor(self.predict, self.evaluate.predict, "evaluate.predict")
-
     @field_validator("without", mode="before")
     @classmethod
     def _check_without(cls, names: Any) -> Any:
@@ -252,55 +180,12 @@ class Run(Settings):
                 raise SettingError(f"'{name}' is named twice", at, help_="remove it")
         return tuple(names) if isinstance(names, list) else names
 
-    @model_validator(mode="after")
-    def _check(self, info: ValidationInfo) -> Self:
-        """Check that settings which read each other fit together.
-
-        Raises:
-            CombinedSettingError: a tokenizer, a column or a predictor is missing or has no effect.
-        """
-        refuse(self._mistakes(), info)
-        return self
-
     def _mistakes(self) -> Iterator[SettingError]:
         """Yield an error for each setting that does not fit others, or has no effect."""
-        yield from unfit_tokenizers(self.data, self.tokenizers)
+        yield from super()._mistakes()
         if self.train and not self.freeze:
             msg = "'train' has no effect without 'freeze': all weights train"
             yield SettingError(msg, "train", help_="remove it, or freeze parts")
-        if self.answers is not None and self.answers not in self.data.columns:
-            msg = f"there is no column '{self.answers}'"
-            yield SettingError(msg, "answers", help_=did_you_mean(self.answers, self.data.columns))
-        if self.predict is None:
-            yield from self._mistakes_without_predictor()
-            return
-        if self.answers is None:
-            msg = "'predict' needs the column that the model predicts"
-            yield SettingError(msg, "predict", help_="name it as 'answers'")
-        try:
-            _ = self.predict_in_validations
-        except InputError as error:
-            yield SettingError(error.problem, "evaluate", "predict", help_=error.help)
-
-    def _mistakes_without_predictor(self) -> Iterator[SettingError]:
-        """Yield an error for each setting that needs a predictor."""
-        help_ = 'add \'predict\', such as {"type": "argmax"}'
-        for number, metric in enumerate(self.evaluate.metrics):
-            if metric.needs == "predictions":
-                msg = f"the metric '{metric.name}' needs predictions"
-                yield SettingError(msg, "evaluate", "metrics", number, help_=help_)
-        best = self.evaluate.best
-        if best.needs == "predictions" and best not in self.evaluate.metrics:
-            msg = f"the metric '{best.name}' needs predictions"
-            yield SettingError(msg, "evaluate", "best", help_=help_)
-        if self.evaluate.predict:
-            msg = "there is no 'predict' whose settings could change"
-            yield SettingError(msg, "evaluate", "predict", help_="remove it, or add 'predict'")
-
-    def metrics(self) -> list[Metric]:
-        """Return the metrics of a validation, each once."""
-        found = {metric.name: metric for metric in (*self.evaluate.metrics, self.evaluate.best)}
-        return list(found.values())
 
 
 _COLUMNS = "/data/columns/*"

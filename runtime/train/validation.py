@@ -12,8 +12,7 @@ from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError
 from ...specs.text.places import cells
 from ..codegen.build import build_empty
-from ..codegen.generated import program_of
-from ..decode.predictors.columns import TableColumn, for_predictors
+from ..decode.predictors.columns import for_predictors
 from ..decode.predictors.predictor import Context, Predictor
 from ..metrics.metric import LossMetric, Metric
 from .losses import ObjectiveLosses
@@ -103,33 +102,7 @@ def predictor_of(
             help="add 'predict', such as {\"type\": \"argmax\"}, and 'answers' to the run",
         )
     prepared = for_predictors(columns)
-    return settings.make(context_of(graph, models, prepared, run.answers, half=half))
-
-
-def context_of(
-    graph: Graph | None,
-    models: tuple[nn.Module, ...],
-    columns: Mapping[str, TableColumn],
-    answers: str,
-    *,
-    half: bool,
-) -> Context:
-    """Return what a predictor is made from.
-
-    Args:
-        graph: graph of the objective, which says which column fills which input of its model; None
-            if it is unknown, and the columns have the names of the inputs.
-        models: modules of the deployed model.
-        columns: columns as predictors use them.
-        answers: column that is predicted.
-        half: whether matrix products run in bfloat16.
-    """
-    objective = graph if graph is not None and graph.deploy is not None else None
-    if objective is not None and models:
-        # A model that was adapted to another spec may have inputs that its objective does not fill.
-        inputs = program_of(models[0]).graph.inputs
-        objective = objective if inputs.keys() == deployed_graph(objective).inputs.keys() else None
-    return Context(models=models, columns=columns, answers=answers, objective=objective, half=half)
+    return settings.make(Context.of(graph, models, prepared, run.answers, half=half))
 
 
 def measured_losses(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, float]:

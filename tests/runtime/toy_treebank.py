@@ -37,6 +37,11 @@ def bank(count: int, seed: int) -> list[Tree]:
     return [sentence(draw) for _ in range(count)]
 
 
+def parser_of(model: Any, predict: Mapping[str, Any] | None = None) -> Any:
+    """Return the parser of an opened model."""
+    return model.predictor(predict).parser
+
+
 def write_banks(folder: Path) -> None:
     """Write `train.trees.gz`, one tree a line, and `valid.trees`, pretty-printed."""
     lines = "".join(f"{tree}\n" for tree in bank(120, 1))

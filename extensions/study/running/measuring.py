@@ -22,6 +22,7 @@ from ....runtime.metrics.registry import METRICS
 from ....runtime.model.answering import as_json
 from ....runtime.model.opening import open_model
 from ....runtime.train.device import Place, choose, settings_of_process
+from ....runtime.train.measuring import losses_of
 from ....specs.files import write_beside
 from ....specs.findings import InputError
 from ..planning.base import Run
@@ -70,18 +71,17 @@ def _measure(job: Job, run: Run, place: Place) -> None:
     model = open_model(
         folder, device=str(place.device), precision="bfloat16" if place.half else "float32"
     )
-    reading, metrics = model.answering, [METRICS.parse(one, "metrics") for one in task["metrics"]]
+    columns = model.answering.columns
+    metrics = [METRICS.parse(one, "metrics") for one in task["metrics"]]
     needed = [one for one in metrics if one.needs == "predictions"]
     predictor = None
     if needed:
-        predictor = reading.predictor(
-            (model.module,), task["predict"] or None, task["answers"], half=place.half
-        )
+        predictor = model.predictor(task["predict"] or None, answers=task["answers"])
     found: dict[str, Scores] = {}
     for split in task["splits"]:
-        records = records_of(run.data, split, reading.columns)
-        rows = [values_of(reading.columns, record) for record in records]
-        losses = reading.losses(model.module, rows)
+        records = records_of(run.data, split, columns)
+        rows = [values_of(columns, record) for record in records]
+        losses = losses_of(model, rows)
         answers = predictor.predict(rows) if predictor is not None else []
         values, signatures, sums = _measured(metrics, rows, answers, losses, str(task["answers"]))
         found[split] = Scores(len(rows), dict(losses), values, signatures)

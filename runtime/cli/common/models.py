@@ -113,11 +113,6 @@ def search_of(search: dict[str, Any], sampling: dict[str, Any], *, sample: bool)
     return found
 
 
-def constrain(parser: Model, constrained: bool | None) -> Model:  # noqa: FBT001 - an option
-    """Return a parser with its tree constraint as the user wants it."""
-    return parser if constrained is None else parser.with_constraint(constrained=constrained)
-
-
 def open_checkpoints(
     checkpoint: str,
     search: dict[str, Any] | None,

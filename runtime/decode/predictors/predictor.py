@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = Mapping[str, Any]
 """Raw values of one example, by column."""
+Evaluation = Callable[..., Iterator[tuple[dict[str, Any], str]]]
+"""Measures a model on test sets; see `PredictorSettings.evaluation`."""
 Reads = Literal["all", "fixed", ""]
 """Which inputs of a model columns must fill: all, or those without its step axis, because the
 predictor writes the others; empty if the predictor does not tell before it is made."""
@@ -100,6 +102,35 @@ class Context:
     warn: Callable[[int, str], None] | None = None
     """Called with the number of each row, from 1, whose text is truncated, and a message."""
 
+    @classmethod
+    def of(
+        cls,
+        graph: Graph | None,
+        models: tuple[nn.Module, ...],
+        columns: Mapping[str, Column],
+        answers: str,
+        *,
+        half: bool,
+    ) -> Context:
+        """Return what a predictor is made from, with an objective if it is that of the models.
+
+        Args:
+            graph: graph of the objective; None if it is unknown.
+            models: modules of the deployed model.
+            columns: columns as predictors use them.
+            answers: column that is predicted.
+            half: whether matrix products run in bfloat16.
+        """
+        from ....graphs.passes.objective import deployed_graph
+
+        made = cls(models=models, columns=columns, answers=answers, half=half)
+        if graph is None or graph.deploy is None:
+            return made
+        # A model that was adapted to another spec may have inputs that its objective does not fill.
+        if models and made.graph.inputs.keys() != deployed_graph(graph).inputs.keys():
+            return made
+        return replace(made, objective=graph)
+
     @property
     def graph(self) -> Graph:
         """Graph of the models."""
@@ -160,6 +191,16 @@ class PredictorSettings(Named):
     short: ClassVar[str] = ""
     reads: ClassVar[Reads] = ""
     """Which inputs of a model columns must fill."""
+    command: ClassVar[str] = "predict"
+    """Command of weft that presents the answers best."""
+
+    def evaluation(self) -> Evaluation | None:
+        """Return what `weft evaluate` calls for a report of its own; None for that of the metrics.
+
+        It takes the model, the changes of its predictor, and the command's options by name, and
+        yields the figures of each test set with the text that is printed.
+        """
+        return None
 
     @abstractmethod
     def make(self, context: Context) -> Predictor:

@@ -14,6 +14,7 @@ from ....graphs.passes.objective import (
 )
 from ....specs.findings import Finding, InputError, did_you_mean, pointer
 from ...metrics.metric import LossMetric, Metric
+from ...model.task import Task
 from ..run import Run
 
 Places = Iterable[tuple[Metric, str]]
@@ -30,7 +31,7 @@ def metric_places(run: Run) -> list[tuple[Metric, str]]:
     return found if best in run.evaluate.metrics else [*found, (best, "/evaluate/best")]
 
 
-def wrong_metrics(run: Run, places: Places) -> Iterator[Finding]:
+def wrong_metrics(run: Task, places: Places) -> Iterator[Finding]:
     """Yield a finding for each metric that has the name of another one, or fits no column."""
     names: set[str] = set()
     for metric, at in places:

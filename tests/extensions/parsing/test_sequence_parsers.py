@@ -26,7 +26,7 @@ from weft.runtime.train.context import with_prepared
 from weft.runtime.train.plan import load_run, plan_run
 from weft.runtime.train.run import Run
 
-from ...runtime.toy_treebank import SMALL, bank
+from ...runtime.toy_treebank import SMALL, bank, parser_of
 
 pytestmark = pytest.mark.integration
 
@@ -88,11 +88,11 @@ def test_an_untrained_model_gives_trees_over_the_words(
 ) -> None:
     """With constraints there are no repairs; without them, repairs give trees."""
     model = open_model(barely(form))
-    if constrained is (form == "vinyals"):  # the opposite of the setting in its run
-        model = model.with_constraint(constrained=constrained)
+    # the opposite of the setting in its run
+    changes = {"constrained": constrained} if constrained is (form == "vinyals") else None
     gold = bank(12, 2)
 
-    found = measure(model.parser, gold)
+    found = measure(parser_of(model, changes), gold)
 
     assert found.scores.all.errors == 0
     for parse, tree in zip(found.parses, gold, strict=True):
@@ -250,7 +250,7 @@ def test_a_checkpoint_needs_no_other_file(tree_run: Callable[..., Run], tmp_path
 
 def test_a_parse_is_independent_of_the_batch(barely: Callable[[str], Path]) -> None:
     """For complete buffers and single sentences, with long or short neighbors."""
-    parser = open_model(barely("tensor2tensor")).parser
+    parser = parser_of(open_model(barely("tensor2tensor")))
     sentences = [[Leaf("", word) for word in line.split()] for line in ("the dog", "", "a " * 9)]
 
     together = list(parser.parse(sentences))
@@ -280,7 +280,7 @@ def test_a_toy_grammar_is_learnt(form: str, tree_run: Callable[..., Run], tmp_pa
     assert result.averaged is not None
     gold = bank(60, 3)
 
-    found = measure(open_model(result.averaged).parser, gold)
+    found = measure(parser_of(open_model(result.averaged)), gold)
 
     assert found.f1 > 95
     if form == "tensor2tensor":
@@ -307,7 +307,7 @@ def test_constrained_search_never_needs_repair(
         [Leaf("", draw.choice(words)) for _ in range(draw.randint(1, 60))] for _ in range(150)
     ]
 
-    parses = list(open_model(result.checkpoint).parser.parse(sentences))
+    parses = list(parser_of(open_model(result.checkpoint)).parse(sentences))
 
     assert all(p is not None and not p.repairs.any and p.finished for p in parses)
 
@@ -329,7 +329,7 @@ def test_a_pointer_trains_and_parses(
     assert result.checkpoint is not None
     gold = bank(12, 2)
 
-    found = measure(open_model(result.checkpoint).parser, gold)
+    found = measure(parser_of(open_model(result.checkpoint)), gold)
 
     assert found.scores.all.errors == 0
     for parse, tree in zip(found.parses, gold, strict=True):

@@ -23,7 +23,7 @@ from weft.runtime.train.run import Run
 from weft.specs.findings import SpecError
 
 from ...blocks.binary_trees import trees
-from ...runtime.toy_treebank import bank
+from ...runtime.toy_treebank import bank, parser_of
 from .trees.test_words import WORDS, Pieces
 
 pytestmark = pytest.mark.integration
@@ -152,7 +152,7 @@ def test_an_untrained_model_gives_trees(
     model = open_model(result.checkpoint)
     gold = [*bank(5, 2), *read_trees("(TOP (NN unseen))", "x")]
 
-    found = measure(ensemble(model, [model] * (others - 1)).parser, gold)
+    found = measure(parser_of(ensemble(model, [model] * (others - 1))), gold)
 
     assert (found.malformed, found.scores.all.errors) == (0, 0)
     for parse, tree in zip(found.parses, gold, strict=True):
@@ -178,7 +178,7 @@ def test_it_learns_the_toy_grammar(
     result = api.train(run, out=tmp_path / "run")
     assert result.checkpoint is not None
 
-    found = measure(open_model(result.checkpoint).parser, bank(30, 5))
+    found = measure(parser_of(open_model(result.checkpoint)), bank(30, 5))
 
     assert found.f1 > 95
     assert found.tags / found.tagged > 0.95

@@ -22,6 +22,7 @@ from weft.runtime.data.segments import plan_segments
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import Batch
 from weft.runtime.train.losses import Memory
+from weft.runtime.train.measuring import losses_of
 from weft.runtime.train.plan import load_run, plan_run
 
 from .conftest import equal, weights
@@ -208,7 +209,7 @@ def test_a_trained_model_is_measured_on_documents_in_segments(tmp_path: Path) ->
     model = weft.open(result.best)
     rows = [json.loads(line) for line in (tmp_path / "valid.jsonl").read_text().splitlines()]
 
-    found = model.answering.losses(model.module, rows)
+    found = losses_of(model, rows)
 
     assert found["nll"] == pytest.approx(min(one["nll"] for one in valid), rel=1e-5)
 

@@ -1,0 +1,103 @@
+"""EVALB's report of a parser, as `weft evaluate` prints it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...runtime.cli.common import terminal
+from ...runtime.cli.common.parameters import refuse_test_set
+from ...runtime.cli.predicting import one_file, predictor_settings, test_rows
+from ...runtime.data.text_files import read_lines
+from ...specs.files import write_beside
+from .metrics.evalb import COLLINS, read_settings
+from .metrics.evalb_report import report, summaries
+from .metrics.metric import measure, rows, trees_of
+from .treebank import TreesSettings
+from .trees.reader import read_bank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ...runtime.model.model import Model
+    from .decode.parse import Parse
+    from .metrics.metric import Measured
+    from .trees.trees import Tree
+
+
+def evaluate(
+    model: Model,
+    changes: str | dict[str, Any] | None,
+    *,
+    trees: str | None,
+    prm: str | None,
+    each: bool,
+    test: str | None,
+    root: str | None,
+    out: str | None,
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Parse each test set, and yield its figures and EVALB's report.
+
+    Args:
+        model: a parser.
+        changes: its predictor, or changes of it.
+        trees: file of gold trees, instead of a test set.
+        prm: parameter file of EVALB.
+        each: whether to print a row for every sentence.
+        test: name of a test set of the run; None for all.
+        root: folder of the data; default: that of the run.
+        out: file for the parses.
+
+    Raises:
+        InputError: no test set has that name, or a file cannot be read or written.
+    """
+    banks = _banks(model, trees, test, root)
+    one_file(out, banks)
+    settings = COLLINS
+    if prm is not None:
+        settings = read_settings("\n".join(read_lines(prm)), prm)
+    predictor: Any = model.predictor(changes)
+    for name, gold in banks.items():
+        terminal.notice(f"{name}: parsing {len(gold):,} sentences")
+        counter = terminal.Counter("sentences parsed")
+        found = measure(predictor.parser, gold, settings, warn=_warn, callback=counter.more)
+        counter.close()
+        if out:
+            write_beside(Path(out), _lines(found.parses), "file")
+        used = predictor_settings(model, changes)
+        figures = {"test": name, "predictor": used, **found.as_json()}
+        yield figures, _report(name, found, every=each)
+
+
+def _warn(number: int, problem: str) -> None:
+    terminal.warn(number, problem, "tree")
+
+
+def _report(name: str, found: Measured, *, every: bool) -> str:
+    text = report(found.scores) if every else summaries(found.scores)
+    return "\n".join((name, text, *rows(found.as_json()), ""))
+
+
+def _lines(parses: Iterable[Parse | None]) -> bytes:
+    return "".join("\n" if one is None else f"{one.tree}\n" for one in parses).encode()
+
+
+def _banks(
+    model: Model, trees: str | None, test: str | None, root: str | None
+) -> dict[str, list[Tree]]:
+    """Return the gold trees of each test set, by name.
+
+    Raises:
+        InputError: no test set has that name, or its trees cannot be read.
+    """
+    run = model.answering.run
+    if trees:
+        refuse_test_set("--trees", test, root)
+        path = Path(trees).resolve()
+        readers = [split.settings for split in run.data.splits().values()]
+        parsing = next(one.parsing for one in readers if isinstance(one, TreesSettings))
+        return {trees: trees_of(read_bank((path.name,), str(path.parent), parsing))}
+    return {
+        name: trees_of(row[str(run.answers)] for row in found)
+        for name, found in test_rows(model, None, test, root).items()
+    }

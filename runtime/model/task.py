@@ -1,0 +1,158 @@
+"""Settings of a task: columns, metrics, and how a model of it answers.
+
+A run trains a model for a task; the checkpoint stores both, and answering needs the task alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationInfo, model_validator
+
+from ...specs.findings import InputError, did_you_mean
+from ...specs.reader import parse
+from ...specs.upgrade import RUNS
+from ...specs.wording import SettingError, refuse
+from ..data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers
+from ..data.settings import PathText, Settings
+from ..decode.predictors.predictor import PredictorSettings
+from ..decode.predictors.registry import PREDICTORS, changed_predictor
+from ..metrics.losses import Loss
+from ..metrics.metric import Metric
+from ..metrics.registry import METRICS
+from ..system.plugins import Selected
+
+Positive = Annotated[int, Field(ge=1)]
+AnyMetric = Annotated[Metric, Selected(METRICS)]
+AnyPredictor = Annotated[PredictorSettings, Selected(PREDICTORS)]
+
+
+class Evaluation(Settings):
+    """Settings of the validations during training."""
+
+    every: Positive = 1000
+    """Updates between validations."""
+    patience: Positive | None = None
+    """Number of validations without improvement after which the run stops; `null` disables this."""
+    metrics: tuple[AnyMetric, ...] = ()
+    """What is measured besides the losses: names such as `bleu`, or objects with settings."""
+    best: AnyMetric = Loss()
+    """Metric that selects the best checkpoint: `loss`, `loss:NAME`, or one of `metrics`."""
+    rows: Positive | None = None
+    """Number of validation rows, from the first, that are predicted for metrics; `null` is all."""
+    samples: int = Field(default=4, ge=0)
+    """Number of predictions that are logged as text at each validation."""
+    pictures: int = Field(default=1, ge=0)
+    """Number of predictions whose attention weights are logged to the trackers as pictures at each
+    validation, of those that are predicted for `metrics` or `samples`, if the model translates with
+    attention; long sentences are left out."""
+    predict: dict[str, Any] = Field(default_factory=dict)
+    """Settings of `predict` that validations change, such as `{"beam": 1}` for a faster search."""
+
+
+class Task(Settings):
+    """What a model is for: an objective over columns, what is measured, and how it answers."""
+
+    format: Literal[1]
+    """Version of the run file format."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+    """Name of the run: letters, digits, `_`, `.` and `-`; its folder is `outputs/NAME`."""
+    doc: str = ""
+    """Description of the run."""
+    objective: PathText
+    """Name of a shipped objective, or path of a file in the folder of the run file."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Overrides of the objective's params, such as `{"model": {"spec": "gpt2"}}`; params that are
+    sizes of its inputs default to those of the columns."""
+    data: DataSettings
+    """Columns and files."""
+    tokenizers: Tokenizers = Field(default_factory=dict)
+    """Tokenizers of text columns, by name."""
+    auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+    """Weight of losses of the model that the objective does not wire, such as the load balancing
+    of experts."""
+    evaluate: Evaluation = Evaluation()
+    predict: AnyPredictor | None = None
+    """How the trained model answers, such as `{"type": "beam", "beam": 4}`; metrics of predictions
+    need it."""
+    answers: str | None = None
+    """Column that the model predicts; `null` is the only column that `predict` can answer in."""
+
+    @property
+    def best(self) -> str:
+        """Name of the metric that selects the best checkpoint."""
+        return self.evaluate.best.name
+
+    @property
+    def best_is_higher(self) -> bool:
+        """Whether a higher value of that metric is better."""
+        return self.evaluate.best.higher_is_better
+
+    @property
+    def predict_in_validations(self) -> PredictorSettings | None:
+        """The predictor with the settings that validations change."""
+        if self.predict is None or not self.evaluate.predict:
+            return self.predict
+        return changed_predictor(self.predict, self.evaluate.predict, "evaluate.predict")
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> Self:
+        """Check that settings which read each other fit together.
+
+        Raises:
+            CombinedSettingError: a tokenizer, a column or a predictor is missing or has no effect.
+        """
+        refuse(self._mistakes(), info)
+        return self
+
+    def _mistakes(self) -> Iterator[SettingError]:
+        """Yield an error for each setting that does not fit others, or has no effect."""
+        yield from unfit_tokenizers(self.data, self.tokenizers)
+        if self.answers is not None and self.answers not in self.data.columns:
+            msg = f"there is no column '{self.answers}'"
+            yield SettingError(msg, "answers", help_=did_you_mean(self.answers, self.data.columns))
+        if self.predict is None:
+            yield from self._mistakes_without_predictor()
+            return
+        if self.answers is None:
+            msg = "'predict' needs the column that the model predicts"
+            yield SettingError(msg, "predict", help_="name it as 'answers'")
+        try:
+            _ = self.predict_in_validations
+        except InputError as error:
+            yield SettingError(error.problem, "evaluate", "predict", help_=error.help)
+
+    def _mistakes_without_predictor(self) -> Iterator[SettingError]:
+        """Yield an error for each setting that needs a predictor."""
+        help_ = 'add \'predict\', such as {"type": "argmax"}'
+        for number, metric in enumerate(self.evaluate.metrics):
+            if metric.needs == "predictions":
+                msg = f"the metric '{metric.name}' needs predictions"
+                yield SettingError(msg, "evaluate", "metrics", number, help_=help_)
+        best = self.evaluate.best
+        if best.needs == "predictions" and best not in self.evaluate.metrics:
+            msg = f"the metric '{best.name}' needs predictions"
+            yield SettingError(msg, "evaluate", "best", help_=help_)
+        if self.evaluate.predict:
+            msg = "there is no 'predict' whose settings could change"
+            yield SettingError(msg, "evaluate", "predict", help_="remove it, or add 'predict'")
+
+    def metrics(self) -> list[Metric]:
+        """Return the metrics of a validation, each once."""
+        found = {metric.name: metric for metric in (*self.evaluate.metrics, self.evaluate.best)}
+        return list(found.values())
+
+
+def task_of(run: Mapping[str, Any], place: str) -> Task:
+    """Return the task of a stored run, whose other settings are ignored.
+
+    Args:
+        run: the run, as a checkpoint stores it.
+        place: its file, for findings.
+
+    Raises:
+        SpecError: the settings of the task are damaged.
+    """
+    value = {name: value for name, value in run.items() if name in Task.model_fields}
+    return parse(Task, value, place, RUNS)
