@@ -92,7 +92,7 @@ def main() -> None:
     options.add_argument("--patience", type=float, nargs="+", default=[1.0, 2.0, 4.0])
     given = options.parse_args()
     search = {"beam": given.beam, "alpha": given.alpha}
-    model = open_model(given.checkpoint, search={**search, "penalty": "length"})
+    model = open_model(given.checkpoint, predict={**search, "penalty": "length"})
     lines, references = test_pairs(model, given)
 
     found = {"ours, length^alpha": list(model.translator.translate(lines))}

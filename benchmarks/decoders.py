@@ -74,7 +74,7 @@ def weft(
     from weft.runtime.compile.decode_compile import Steps
     from weft.runtime.compile.decoder import Passes, use_passes, use_steps
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
-    from weft.runtime.decode.settings import SearchSettings
+    from weft.runtime.decode.settings import BeamSearch
     from weft.runtime.system.memory import WHILE_DECODING, keep_freed_memory
 
     if graphs and work.device != "cuda":
@@ -91,7 +91,7 @@ def weft(
         if graphs and (len(sources), beam) not in seen:
             seen.add((len(sources), beam))
             decode(sources, beam)
-        search = SearchSettings(beam=beam, min_length=work.length, max_length=work.length)
+        search = BeamSearch(beam=beam, min_length=work.length, max_length=work.length)
         requests = [Request(source) for source in sources]
         found = decode_ids([model], requests, SpecialTokens(BEGIN, END, PAD), search, half=half)
         return [best.tokens for best, *_ in found]

@@ -161,7 +161,7 @@ def main() -> None:
     lines = sorted(set(islice(read_lines(options.source), options.lines)))
     known, offline = [], []
     for search in ({}, GREEDY):
-        model, began = weft.open(options.checkpoint, search=search), time.monotonic()
+        model, began = weft.open(options.checkpoint, predict=search), time.monotonic()
         known.append(dict(zip(lines, model.translate(lines), strict=True)))
         offline.append(len(lines) / (time.monotonic() - began))
     command = [sys.executable, "-m", "weft", "serve", options.checkpoint, "--port", "0"]

@@ -30,7 +30,7 @@ from weft.runtime.compile.decoder import use_steps
 from weft.runtime.decode import active_rows
 from weft.runtime.decode import decode as ids
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
-from weft.runtime.decode.settings import SearchSettings
+from weft.runtime.decode.settings import BeamSearch
 
 VOCAB, LENGTH, GIVEN = 37_000, 32, 24
 Turn = Callable[[], object]
@@ -65,7 +65,7 @@ def decoding(
     model: Any, requests: Sequence[Request], beam: int, options: argparse.Namespace
 ) -> Turn:
     """Return a run over all requests, whose outputs all reach their maximal length."""
-    search = SearchSettings(beam=beam, max_factor=1.0, max_extra=0, min_length=10_000)
+    search = BeamSearch(beam=beam, max_factor=1.0, max_extra=0, min_length=10_000)
     special_tokens, half = SpecialTokens(BEGIN, END, PAD), options.precision == "bfloat16"
     return lambda: decode_ids([model], requests, special_tokens, search, half=half)
 

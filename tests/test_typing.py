@@ -31,7 +31,7 @@ def codes(spec: Spec) -> list[str]:
 
 
 def translate(folder: Path) -> list[str]:
-    model: Model = weft.open(folder, search={"beam": 5}, compile_steps="auto")
+    model: Model = weft.open(folder, predict={"beam": 5}, compile_steps="auto")
     return model.translate(["A dog runs.", weft.TranslationRequest("A cat.", begin="Eine")])
 
 

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.command import PARSING, command, wrong
+from ...runtime.cli.common.command import PARSING, FieldsOf, command, wrong
 from ...runtime.cli.common.models import (
     OF_THE_RUN,
     Constrained,
     PlaceOfParser,
-    Sample,
-    Sampling,
-    Search,
     open_checkpoints,
-    search_of,
 )
 from ...runtime.cli.common.parameters import (
     Checkpoint,
@@ -32,15 +28,14 @@ from ...runtime.cli.common.parameters import (
 )
 from ...runtime.cli.common.reading import Mistakes, as_it_arrives, text_lines
 from ...runtime.cli.decoding import Buffer, Input, Output, Progress, counter_for
-from ...runtime.cli.predicting import refuse_idle
 from ...runtime.data.text_files import read_lines
+from ...runtime.decode.settings import BeamFields
 from ...specs.files import write_beside
 from ...specs.findings import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...runtime.model.model import Model
     from .decode.parse import Parse
     from .metrics.evalb import Scores
     from .trees.trees import Tree
@@ -88,9 +83,7 @@ def parse(
         ),
     ] = None,
     constrained: Constrained = None,
-    search: Search,
-    sample: Sample = False,
-    sampling: Sampling,
+    search: Annotated[dict[str, Any], FieldsOf(BeamFields, panel="Search")],
     buffer: Buffer = None,
     progress: Progress = False,
     place: PlaceOfParser,
@@ -107,8 +100,15 @@ def parse(
     if on_lines and json_:
         raise wrong("--pretty", "it cannot be combined with --json")
     pictures = _Pictures(draw)
-    model = open_checkpoints(checkpoint, None, place)
-    predictor = _predictor(model, search_of(search, sampling, sample=sample), constrained)
+    options = search if constrained is None else {**search, "constrained": constrained}
+    model = open_checkpoints(checkpoint, options, place)
+    if model.predictor_settings().command != "parse":
+        raise InputError(
+            "the checkpoint does not parse: its predictor does not answer with trees",
+            place=checkpoint,
+            help="train a run such as parsing-craft",
+        )
+    predictor: Any = model.predictor()
     mistakes = Mistakes()
     words = map(raw_words_of if raw else words_of, text_lines(source, mistakes))
     ahead = buffer or BUFFER
@@ -134,25 +134,6 @@ def parse(
             if counter is not None:
                 counter.close()
     return mistakes.exit_code()
-
-
-def _predictor(model: Model, search: dict[str, Any], constrained: bool | None) -> Any:  # noqa: FBT001
-    """Return the predictor of a parser, with the options that the user gave.
-
-    Raises:
-        InputError: the model is no parser.
-        BadParameter: an option has no effect on it.
-    """
-    settings = model.answering.predictor_settings(None)
-    if settings.command != "parse":
-        raise InputError(
-            "the checkpoint does not parse: its predictor does not answer with trees",
-            place=str(model.checkpoint.folder),
-            help="train a run such as parsing-craft",
-        )
-    changes = search if constrained is None else {**search, "constrained": constrained}
-    refuse_idle(model, changes, changes)
-    return model.predictor(changes or None)
 
 
 def record(found: Parse | None) -> dict[str, Any]:

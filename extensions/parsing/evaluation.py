@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.cli.common import terminal
 from ...runtime.cli.common.parameters import refuse_test_set
-from ...runtime.cli.predicting import one_file, predictor_settings, test_rows
+from ...runtime.cli.predicting import one_file, test_rows
 from ...runtime.data.text_files import read_lines
 from ...specs.files import write_beside
 from .metrics.evalb import COLLINS, read_settings
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: Model,
-    changes: str | dict[str, Any] | None,
     *,
     trees: str | None,
     prm: str | None,
@@ -40,7 +39,6 @@ def evaluate(
 
     Args:
         model: a parser.
-        changes: its predictor, or changes of it.
         trees: file of gold trees, instead of a test set.
         prm: parameter file of EVALB.
         each: whether to print a row for every sentence.
@@ -56,7 +54,7 @@ def evaluate(
     settings = COLLINS
     if prm is not None:
         settings = read_settings("\n".join(read_lines(prm)), prm)
-    predictor: Any = model.predictor(changes)
+    predictor: Any = model.predictor()
     for name, gold in banks.items():
         terminal.notice(f"{name}: parsing {len(gold):,} sentences")
         counter = terminal.Counter("sentences parsed")
@@ -64,7 +62,7 @@ def evaluate(
         counter.close()
         if out:
             write_beside(Path(out), _lines(found.parses), "file")
-        used = predictor_settings(model, changes)
+        used = model.predictor_settings().model_dump(mode="json")
         figures = {"test": name, "predictor": used, **found.as_json()}
         yield figures, _report(name, found, every=each)
 

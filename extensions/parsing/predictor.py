@@ -17,7 +17,7 @@ from ...runtime.decode.predictors.predictor import (
     evaluating,
     read_value,
 )
-from ...runtime.decode.predictors.settings import Searching
+from ...runtime.decode.settings import BeamFields
 from ...specs.findings import InputError
 from .trees.sentences import leaves_of
 from .trees.trees import Leaf, Tree
@@ -203,10 +203,10 @@ class TreeTags(_OfTrees):
         return TreePredictor(context, parser, trees.words.name)
 
 
-class TreeBeam(_OfTrees, Searching):
+class TreeBeam(_OfTrees, BeamFields):
     """Beam search for the symbols of a tree, by an encoder-decoder."""
 
-    idle: ClassVar[frozenset[str]] = frozenset({"iterations", "lengths", "sample", "nbest"})
+    reads: ClassVar[Reads] = "fixed"
 
     type: Literal["tree_beam"] = "tree_beam"
     constrained: bool = True

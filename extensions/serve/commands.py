@@ -16,10 +16,10 @@ from ...runtime.cli.common.models import (
     OF_THE_RUN,
     Place,
     Sample,
-    Sampling,
+    Sampled,
     Search,
     open_checkpoints,
-    search_of,
+    options_of,
 )
 from ...runtime.cli.common.parameters import Checkpoint
 from ...specs.findings import InputError
@@ -64,7 +64,7 @@ def serve(
     ],
     search: Search,
     sample: Sample = False,
-    sampling: Sampling,
+    sampled: Sampled,
     place: Place,
 ) -> int:
     """Serve translations over HTTP until SIGTERM or Ctrl-C.
@@ -91,7 +91,7 @@ def serve(
         from .service import Service
 
         # A server runs indefinitely, so assume that compile time will be repaid.
-        searched = search_of(search, sampling, sample=sample)
+        searched = options_of(search, sampled, sample=sample)
         model = open_checkpoints(checkpoint, searched, place, work=math.inf, once=False)
         return Service(model, limited)
 

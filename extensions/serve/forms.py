@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ...runtime.decode.settings import SampleSettings, SearchSettings
+from ...runtime.decode.predictors.predictor import PredictorSettings
+from ...runtime.decode.predictors.registry import changed_predictor
+from ...runtime.decode.settings import BeamSearch, MaskFields, SampleFields
 from ...runtime.decode.translate import TranslationRequest
 from .limits import Limits
 
@@ -76,16 +78,26 @@ def _without_defaults(schema: dict[str, Any]) -> None:
         field.pop("default", None)
 
 
-class SearchOptions(SearchSettings):
-    """Search settings of a request; the server's settings apply to omitted ones."""
+class SearchOptions(MaskFields, SampleFields, BeamSearch):
+    """Search settings of a request; the server's settings apply to omitted ones.
+
+    Those of another search than the server's replace it: `temperature` samples.
+    """
 
     model_config = ConfigDict(
         json_schema_extra=_without_defaults, json_schema_serialization_defaults_required=False
     )
 
+    type: Literal["beam", "greedy", "sample"] | None = None
+    """Another search than the server's."""
+
     @model_validator(mode="after")
     def _has_room(self) -> SearchOptions:
         # Conflicts can be checked only after merging with the server's settings.
+        return self
+
+    @model_validator(mode="after")
+    def _groups_are_equal(self) -> SearchOptions:
         return self
 
 
@@ -209,27 +221,31 @@ def known_keys(where: Sequence[str | int]) -> list[str]:
         (): Ask,
         ("source",): Text,
         ("search",): SearchOptions,
-        ("search", "sample"): SampleSettings,
     }
     return list(forms[names].model_fields) if names in forms else []
 
 
-def merged(own: SearchSettings, requested: SearchOptions, limits: Limits) -> dict[str, Any]:
-    """Return the settings to serve a request with, not yet validated.
+def merged(own: PredictorSettings, requested: SearchOptions, limits: Limits) -> PredictorSettings:
+    """Return the settings to serve a request with.
 
     Args:
         own: the server's settings.
         requested: the request's settings, which override them.
         limits: bounds on the length of outputs.
+
+    Raises:
+        InputError: settings conflict, or one has no effect.
     """
     given = requested.model_dump(exclude_unset=True)
-    values: dict[str, Any] = {**own.model_dump(), **given}
     if "nbest" in given and "beam" not in given:
-        values["beam"] = max(own.beam, values["nbest"])
-    longest = values["max_length"]
-    values["max_length"] = min(limits.output, longest or limits.output)
-    values["max_extra"] = min(limits.output, values["max_extra"])
-    return values
+        given["beam"] = max(getattr(own, "beam", 1), given["nbest"])
+    made = changed_predictor(own, given, "/search")
+    longest: dict[str, Any] = {
+        name: min(limits.output, getattr(made, name) or limits.output)
+        for name in ("max_length", "max_extra")
+        if name in type(made).model_fields
+    }
+    return made.model_copy(update=longest)
 
 
 MOST: Mapping[str, float] = {
@@ -245,7 +261,7 @@ MOST: Mapping[str, float] = {
 
 
 def too_much(
-    ask: Ask, search: SearchSettings, own: SearchSettings, limits: Limits
+    ask: Ask, search: PredictorSettings, own: PredictorSettings, limits: Limits
 ) -> list[Problem]:
     """Return a problem for every value of a request that exceeds a limit.
 
@@ -270,10 +286,14 @@ def too_much(
         check(f"{place}/include", "phrases", len(text.include), limits.phrases)
         size = sum(map(len, text.include))
         check(f"{place}/include", "characters", size, limits.characters)
-    check("/search/avoid", "phrases", len(search.avoid), limits.phrases)
-    check("/search/avoid", "characters", sum(map(len, search.avoid)), limits.characters)
-    for name, most in {"beam": limits.beam, "lengths": limits.beam, **MOST}.items():
+    avoid = getattr(search, "avoid", ())
+    check("/search/avoid", "phrases", len(avoid), limits.phrases)
+    check("/search/avoid", "characters", sum(map(len, avoid)), limits.characters)
+    for name, most in {
+        **dict.fromkeys(("beam", "lengths", "samples"), limits.beam),
+        **MOST,
+    }.items():
         # A request may always set the server's own value explicitly.
-        most_served = max(most, getattr(own, name))
-        check(f"/search/{name}", "", getattr(search, name), most_served)
+        most_served = max(most, getattr(own, name, most))
+        check(f"/search/{name}", "", getattr(search, name, 0), most_served)
     return found

@@ -15,19 +15,19 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
 from ...runtime.analysis.alignment import reading_source
 from ...runtime.codegen.build import build_sharing
 from ...runtime.codegen.generated import program_of
 from ...runtime.compile.decode_compile import Steps
 from ...runtime.compile.decoder import passes_of, steps_of, use_passes, use_steps
-from ...runtime.decode.settings import SearchSettings
+from ...runtime.decode.predictors.predictor import PredictorSettings
+from ...runtime.decode.predictors.search import Beam, MaskPredict
+from ...runtime.decode.settings import Writing
 from ...runtime.decode.translate import TranslationRequest, Translator
 from ...runtime.model.model import Model
 from ...runtime.model.records import Details, text_records
 from ...specs.findings import InputError
-from ...specs.wording import describe
 from .answers import LOG
 from .batcher import Batcher, Cancelled, ClosedError, Job
 from .forms import Ask, Problem, merged, too_much
@@ -47,7 +47,7 @@ MEMORY = "start the server with a smaller --batch, --max-tokens, --max-output or
 class Work:
     """Settings that the sentences of a batch must have in common."""
 
-    search: SearchSettings
+    search: PredictorSettings
     alignment: bool = False
 
 
@@ -82,7 +82,9 @@ class Service:
         Raises:
             InputError: the model does not translate.
         """
-        self.own = model.translator.search
+        model.translator  # noqa: B018 - an error if it does not translate
+        searches = isinstance(model.strategy, Writing | MaskPredict)
+        self.own = model.strategy if searches and model.strategy else Beam()
         self.model, self.limits = model, limits
         self.languages = _languages(model)
         self.began = time.monotonic()
@@ -124,7 +126,7 @@ class Service:
             return
         tuned, self._tuned = self._tuned, None
         search = self.own.model_copy(update={"min_length": _WARM, "max_length": 2 * _WARM})
-        translator = replace(tuned, search=search).translator
+        translator = replace(tuned, strategy=search).translator
         for count in (self.limits.batch, 1):
             requests = [TranslationRequest("a " * _WARM)] * count
             list(translator.hypotheses(requests, buffer=count))
@@ -147,8 +149,8 @@ class Service:
             use_steps(one, Steps("off"))
         return replace(self.model, module=sharing[0], others=tuple(sharing[1:]))
 
-    def _made(self, search: SearchSettings) -> Translator:
-        return replace(self.model, search=search).translator
+    def _made(self, search: PredictorSettings) -> Translator:
+        return replace(self.model, strategy=search).translator
 
     def _translated(
         self, work: Work, requests: Sequence[TranslationRequest], cancelled: Cancelled | None = None
@@ -211,19 +213,13 @@ class Service:
             problem = Problem(place="/alignment", problem=error.problem, help="set it to false")
             raise RefusedError(422, [problem]) from None
 
-    def _search(self, ask: Ask) -> SearchSettings:
+    def _search(self, ask: Ask) -> PredictorSettings:
         try:
-            return SearchSettings(**merged(self.own, ask.search, self.limits))
-        except ValidationError as error:
-            problems = [
-                Problem(
-                    place="/".join(("/search", *map(str, one["loc"]))),
-                    problem=describe(one),
-                    help="see SearchOptions in /openapi.json",
-                )
-                for one in error.errors()
-            ]
-            raise RefusedError(422, problems) from None
+            return merged(self.own, ask.search, self.limits)
+        except InputError as error:
+            help_ = error.help or "see SearchOptions in /openapi.json"
+            problem = Problem(place=str(error.place), problem=error.problem, help=help_)
+            raise RefusedError(422, [problem]) from None
 
     def _too_long(self, ask: Ask) -> tuple[list[Problem], int]:
         """Return a problem for each text with too many tokens, and the total number of tokens."""

@@ -201,7 +201,7 @@ def _refuse_one_answer(model: Model, changes: Mapping[str, Any]) -> None:
     Raises:
         InputError: it does.
     """
-    settings = model.answering.predictor_settings(changes or None)
+    settings = model.predictor_settings(changes or None)
     several = max(getattr(settings, "nbest", 1), getattr(settings, "samples", 1))
     if several == 1:
         raise InputError(

@@ -24,10 +24,10 @@ from .common.models import (
     PlaceOfOne,
     PlaceUncompiled,
     Sample,
-    Sampling,
+    Sampled,
     Search,
     open_checkpoints,
-    search_of,
+    options_of,
 )
 from .common.parameters import (
     Checkpoint,
@@ -98,7 +98,7 @@ def translate(
     out: Output = None,
     search: Search,
     sample: Sample = False,
-    sampling: Sampling,
+    sampled: Sampled,
     prefix: Annotated[
         str | None,
         file_option("--prefix", "Text that each translation must begin with, line by line."),
@@ -140,7 +140,7 @@ def translate(
 
     model = open_checkpoints(
         checkpoint,
-        search_of(search, sampling, sample=sample),
+        options_of(search, sampled, sample=sample),
         place,
     )
     ahead, translator = buffer or BUFFER, model.translator

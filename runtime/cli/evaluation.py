@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,10 +16,10 @@ from .common.models import (
     Place,
     PlaceUncompiled,
     Sample,
-    Sampling,
+    Sampled,
     Search,
     open_checkpoints,
-    search_of,
+    options_of,
 )
 from .common.parameters import (
     Checkpoint,
@@ -34,16 +34,13 @@ from .measuring import chosen_metrics, evaluated
 from .predicting import Overrides as PredictorOverrides
 from .predicting import (
     Predictor,
-    changed_predictor,
-    named,
     one_file,
-    refuse_idle,
     test_rows,
+    with_predictor,
 )
 
 if TYPE_CHECKING:
-    from ..decode.predictors.predictor import Evaluation
-    from ..model.model import Model
+    pass
 
 _PARSERS = "Parsers"
 
@@ -99,7 +96,7 @@ def evaluate(
     overrides: PredictorOverrides = None,
     search: Search,
     sample: Sample = False,
-    sampling: Sampling,
+    sampled: Sampled,
     place: Place,
 ) -> None:
     """Print the metrics of a checkpoint's run on its test sets; for a parser, EVALB's report.
@@ -114,13 +111,13 @@ def evaluate(
         raise wrong("--source", "a text needs both --source and --target")
     if each and json_:
         raise wrong("--each", "it has no effect with --json")
-    searching = search_of(search, sampling, sample=sample)
-    changes = changed_predictor(predictor, overrides, searching)
+    options = options_of(search, sampled, sample=sample)
+    if constrained is not None:
+        options["constrained"] = constrained
     model = open_checkpoints(checkpoint, None, place)
-    if model.trained is None and predictor is None and not overrides:
-        changes = searching  # an imported model has no predictor
-    refuse_idle(model, changes, searching)
-    if evaluation := _evaluation(model, changes):
+    evaluation = None if model.strategy is None else model.strategy.evaluation()
+    model = with_predictor(model, predictor, overrides, options)
+    if evaluation is not None:
         if source:
             raise InputError(
                 "a parser is measured on trees",
@@ -128,38 +125,29 @@ def evaluate(
             )
         if metrics:
             raise wrong("--metric", "a parser is measured by EVALB")
-        if constrained is not None:
-            changes = {**named(changes), "constrained": constrained}
-        options = {"trees": trees, "prm": prm, "each": each, "test": test, "root": data_root}
+        files = {"trees": trees, "prm": prm, "test": test, "root": data_root, "out": out}
         reports = []
-        for figures, text in evaluation(model, changes, out=out, **options):
+        for figures, text in evaluation(model, each=each, **files):
             reports.append(figures)
             if not json_:
                 print(text)
     else:
-        if trees or prm or each or constrained is not None:
+        if trees or prm or each:
             raise InputError(
-                "--trees, --prm, --each and --constrained are for parsers, and this is not one",
+                "--trees, --prm and --each are for parsers, and this is not one",
                 place=checkpoint,
                 help="give --source and --target, or --test",
             )
         pair = (str(source), str(target)) if source else None
         tests = test_rows(model, pair, test, data_root)
         one_file(out, tests)
-        chosen = chosen_metrics(model, metrics or (), changes)
+        chosen = chosen_metrics(model, metrics or ())
         reports = [
-            evaluated(model, name, rows, chosen, out, changes, shown=not json_)
+            evaluated(model, name, rows, chosen, out, shown=not json_)
             for name, rows in tests.items()
         ]
     if json_:
         print(json.dumps(reports, indent=2))
-
-
-def _evaluation(model: Model, changes: str | dict[str, Any] | None) -> Evaluation | None:
-    """Return what reports on a model whose predictor has a report of its own."""
-    if model.trained is None or (changes is None and model.answering.run.predict is None):
-        return None
-    return model.answering.predictor_settings(changes).evaluation()
 
 
 @command(

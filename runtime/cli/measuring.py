@@ -12,7 +12,6 @@ from ...specs.findings import InputError
 from ..metrics.digits import aligned
 from .common import terminal
 from .common.command import wrong
-from .predicting import named, predictor_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,16 +20,13 @@ if TYPE_CHECKING:
     from ..model.model import Model
 
 
-def chosen_metrics(
-    model: Model, given: Sequence[str], predict: str | dict[str, Any] | None
-) -> Sequence[Metric]:
+def chosen_metrics(model: Model, given: Sequence[str]) -> Sequence[Metric]:
     """Return the metrics of a model: those that the user gave, or those of its run.
 
     Args:
         model: the model.
         given: values of `--metric`; none for the metrics of the run or, of an imported model, of
             translations.
-        predict: as for `Model.predictor`.
 
     Raises:
         InputError: a metric does not exist or does not fit the run.
@@ -50,7 +46,7 @@ def chosen_metrics(
             if metric.column or "text" not in (metric.takes or ("text",)):
                 problem = f"'{metric.name}' does not measure translations"
                 raise InputError(problem, place="--metric", help="give bleu, chrf or ter")
-        elif run.predict is None and predict is None:
+        elif model.strategy is None:
             problem = f"'{metric.name}' needs predictions, and the run does not say how"
             raise InputError(problem, place="--metric", help="give --predictor")
         elif (metric.column or run.answers) is None:
@@ -68,7 +64,6 @@ def evaluated(
     rows: list[dict[str, Any]],
     metrics: Sequence[Metric],
     out: str | None,
-    predict: str | dict[str, Any] | None,
     *,
     shown: bool,
 ) -> dict[str, Any]:
@@ -80,7 +75,6 @@ def evaluated(
         rows: its rows.
         metrics: as `chosen_metrics` returns them.
         out: file for the answers: texts as lines, others as JSON lines.
-        predict: as for `Model.predictor`.
         shown: whether to print the report.
 
     Raises:
@@ -91,7 +85,7 @@ def evaluated(
     terminal.notice(f"{name}: predicting {len(rows):,} rows")
     counter = terminal.Counter("rows predicted")
     if model.trained is None:
-        found, answers = _imported(model, rows, metrics, named(predict))
+        found, answers = _imported(model, rows, metrics)
     else:
         from ..train.measuring import measured
 
@@ -99,7 +93,6 @@ def evaluated(
             model,
             rows,
             metrics,
-            predict,
             progress=counter.more,
             warn=lambda row, problem: terminal.warn(row, problem, "row"),
         )
@@ -108,7 +101,8 @@ def evaluated(
         texts = all(isinstance(one, str) for one in answers)
         lines = (one if texts else json.dumps(as_json(one), ensure_ascii=False) for one in answers)
         write_beside(Path(out), "".join(f"{line}\n" for line in lines).encode(), "file")
-    report = _report(name, len(rows), found, predictor_settings(model, predict))
+    used = {} if model.strategy is None else model.strategy.model_dump(mode="json")
+    report = _report(name, len(rows), found, used)
     report["intervals"] = _intervals(model, rows, metrics, answers)
     if shown:
         print(report_text(report))
@@ -139,18 +133,10 @@ def _imported(
     model: Model,
     rows: list[dict[str, Any]],
     metrics: Sequence[Metric],
-    search: dict[str, Any],
 ) -> tuple[dict[str, Measured], list[str]]:
     """Return metrics and perplexity of an imported translation model, and its translations."""
-    from dataclasses import replace
-
-    from ..decode.settings import search_settings
     from ..metrics.metric import Measured as Value
 
-    if "type" in search:
-        raise wrong("--predictor", "an imported model has no columns; use the options of searches")
-    own = {**model.search.model_dump(), **search}
-    model = replace(model, search=search_settings(own))
     sources, references = ([row[side] for row in rows] for side in ("source", "target"))
     answers = model.translate(sources, warn=terminal.warn)
     found: dict[str, Measured] = {one.name: one.measure(answers, references) for one in metrics}

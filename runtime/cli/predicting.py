@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -15,7 +16,7 @@ from ..data.text_files import STDIN
 from ..system.arriving import take
 from .common import terminal
 from .common.command import DECODING, command, wrong
-from .common.models import PlaceUncompiled, open_checkpoints
+from .common.models import PlaceUncompiled, changed, open_checkpoints
 from .common.parameters import (
     Checkpoint,
     argument,
@@ -157,57 +158,28 @@ def predictor_of(name: str | None, overrides: list[str] | None) -> str | dict[st
     return changes if name is None else {"type": name, **changes}
 
 
-def named(predictor: str | dict[str, Any] | None) -> dict[str, Any]:
-    """Return a predictor as settings that can be changed."""
-    return {"type": predictor} if isinstance(predictor, str) else dict(predictor or {})
-
-
-def changed_predictor(
-    name: str | None, overrides: list[str] | None, search: dict[str, Any]
-) -> str | dict[str, Any] | None:
-    """Return the predictor that the user gave, with the options of a search.
-
-    Args:
-        name: value of `--predictor`.
-        overrides: values of `--set`.
-        search: settings of the options of a search, such as `{"beam": 8}`.
-    """
-    given = predictor_of(name, overrides)
-    if not search:
-        return given
-    made = named(given)
-    own = dict(search)
-    sample = own.pop("sample", None)
-    if sample is not None:
-        return {"type": "sample", "samples": own.pop("beam", 1), **sample, **own, **made}
-    return {**own, **made}
-
-
-def refuse_idle(
-    model: Model, predictor: str | dict[str, Any] | None, search: dict[str, Any]
-) -> None:
-    """Refuse options of a search for a model that does not search.
+def with_predictor(
+    model: Model, name: str | None, overrides: list[str] | None, options: dict[str, Any]
+) -> Model:
+    """Return a model with the predictor that the user gave.
 
     Args:
         model: the model.
-        predictor: what the user gave, with the options of the search.
-        search: settings of these options.
+        name: value of `--predictor`.
+        overrides: values of `--set`.
+        options: settings of the options of a search, such as `{"beam": 8}`.
 
     Raises:
-        BadParameter: the predictor does not read one of them.
+        InputError: a setting is wrong, or has no effect on the predictor.
     """
-    run = None if model.trained is None else model.answering.run.predict
-    kind = named(predictor).get("type") or (run.type if run is not None else None)
-    if kind is None or not search:
-        return
     from ..decode.predictors.registry import PREDICTORS
 
-    found = PREDICTORS.find(kind)
-    known = found.model_fields.keys() - getattr(found, "idle", frozenset())
-    idle = [name for name in search if name not in known and name != "sample"]
-    if idle:
-        option = f"--{idle[0].replace('_', '-')}"
-        raise wrong(option, f"it has no effect on the predictor '{kind}' of this model")
+    settings = {**overridden(overrides), **options}
+    if name is None:
+        return changed(model, settings) if settings else model
+    if model.trained is None:
+        raise wrong("--predictor", "an imported model has no columns; use the options of searches")
+    return replace(model, strategy=PREDICTORS.parse({**settings, "type": name}, "predict"))
 
 
 class _Row(NamedTuple):
@@ -286,15 +258,6 @@ def one_file(out: str | None, tests: Collection[str]) -> None:
             place=out,
             help=f"choose one with --test: {', '.join(tests)}",
         )
-
-
-def predictor_settings(model: Model, predict: str | dict[str, Any] | None) -> dict[str, Any]:
-    """Return the settings with which a model predicts, as plain data."""
-    if model.trained is None:
-        return {**model.search.model_dump(mode="json"), **named(predict)}
-    if predict is None and model.answering.run.predict is None:
-        return {}
-    return model.answering.predictor_settings(predict).model_dump(mode="json")
 
 
 def _chosen(test: str | None, known: Collection[str]) -> list[str]:

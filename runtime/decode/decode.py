@@ -33,7 +33,7 @@ from .search.logits_processors import (
 )
 from .search.sampling import Sampler
 from .search.search import beam_search, sample
-from .settings import Hypothesis, SearchSettings, TextOf
+from .settings import BeamSearch, Hypothesis, Sampling, TextOf
 from .shortlist.reduced import Reduced, ReducedStepper, reduced_vocabulary
 from .stepper import EnsembleStepper
 
@@ -86,7 +86,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     models: Sequence[nn.Module],
     requests: Sequence[Request],
     special_tokens: SpecialTokens,
-    search: SearchSettings,
+    search: BeamSearch | Sampling,
     *,
     avoidance: Avoidance | None = None,
     constraint: Constraint | None = None,
@@ -123,8 +123,8 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     inputs = inputs or UsualInputs()
     own = [] if constraint is None else [constraint(limits_N.tolist())]
     if avoidance is not None:
-        required = [[one.begin, *one.include] for one in requests for _ in range(search.beam)]
-        own.append(avoidance.processor(limits_N.repeat_interleave(search.beam), required))
+        required = [[one.begin, *one.include] for one in requests for _ in range(search.rows)]
+        own.append(avoidance.processor(limits_N.repeat_interleave(search.rows), required))
     reduced = _reduced(models, requests, special_tokens)
     if reduced is not None:
         # From here to the hypotheses, tokens of outputs are places in the reduced vocabulary.
@@ -137,7 +137,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     never = special_tokens.never
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         fixed = inputs.fixed(source_NS, mask_NS, [one.others for one in requests])
-        shape = {"beams": search.beam, "length": int(limits_N.max()), "moving": inputs.written}
+        shape = {"beams": search.rows, "length": int(limits_N.max()), "moving": inputs.written}
         steppers = [_stepper(one, fitting_of(one).fit(fixed), reduced, shape) for one in models]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
@@ -148,10 +148,10 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
             stepper = ForcedPrefix(
                 reading,
                 torch.tensor(first, device=device),
-                beams=search.beam,
+                beams=search.rows,
                 vocabulary=vocabulary,
             )
-        if search.sample is None:
+        if isinstance(search, BeamSearch):
             found = beam_search(
                 stepper,
                 settings=search,
@@ -168,7 +168,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
             sources = [one.source for one in requests]
             found = sample(
                 stepper,
-                sampler=Sampler(search.sample, sources, search.beam, among=among),
+                sampler=Sampler(search, sources, search.rows, among=among),
                 settings=search,
                 max_lengths_N=limits_N,
                 processor=processor,
@@ -239,7 +239,10 @@ def masks_of(graph: Graph) -> tuple[str, ...]:
 
 
 def _limits(
-    lengths_N: Tensor, requests: Sequence[Request], search: SearchSettings, positions: int | None
+    lengths_N: Tensor,
+    requests: Sequence[Request],
+    search: BeamSearch | Sampling,
+    positions: int | None,
 ) -> Tensor:
     """Return the maximum length of each output; required phrases and prefixes always fit.
 
@@ -274,7 +277,7 @@ def _limits(
 
 def _processor(
     requests: Sequence[Request],
-    search: SearchSettings,
+    search: BeamSearch | Sampling,
     own: Sequence[LogitsProcessor],
     include: Inclusion | None,
 ) -> LogitsProcessor | None:
@@ -288,17 +291,17 @@ def _processor(
     if include is not None:
         processor = winning(processor, include)
     if any(one.begin for one in requests):
-        processor = winning(processor, Beginning([one.begin for one in requests], search.beam))
+        processor = winning(processor, Beginning([one.begin for one in requests], search.rows))
     return processor
 
 
 def _inclusion(
-    requests: Sequence[Request], limits_N: Tensor, search: SearchSettings, end: int
+    requests: Sequence[Request], limits_N: Tensor, search: BeamSearch | Sampling, end: int
 ) -> Inclusion | None:
     if not any(one.include for one in requests):
         return None
     phrases = [one.include for one in requests]
-    return Inclusion(phrases, search.beam, limits_N.tolist(), end, search.no_repeat)
+    return Inclusion(phrases, search.rows, limits_N.tolist(), end, search.no_repeat)
 
 
 def check_ids(graph: Graph, sources: Sequence[Sequence[int]]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ from .active_rows import Cancelled
 from .decode import Request, SpecialTokens
 from .inputs import batch_axis
 from .positions import fitting_of
-from .settings import Hypothesis, different
+from .settings import Hypothesis, MaskFields, different
 from .translate import Translator
 
 LEAST = 0.01
@@ -111,13 +112,16 @@ def lengths_to_try(score_NL: Tensor, tried: int) -> Tensor:
     return torch.where(unlikely_NC, index_NC[:, :1], index_NC) + 1
 
 
+@dataclass(frozen=True)
 class MaskPredictor(Translator):
     """A model that predicts lengths and masked words, ready to translate."""
+
+    masks: MaskFields = field(default_factory=MaskFields, kw_only=True)
 
     @property
     def rows(self) -> int:
         """Candidate outputs of each sentence."""
-        return self.search.lengths
+        return self.masks.lengths
 
     @property
     def _later(self) -> tuple[str, ...]:
@@ -146,7 +150,7 @@ class MaskPredictor(Translator):
         The source is encoded once, independently of the number of lengths and iterations.
 
         Raises:
-            InputError: a request or setting needs left-to-right search.
+            InputError: a request needs left-to-right search, or there are several models.
         """
         self._check_supported(requests)
         device = next(self.model.parameters()).device
@@ -160,9 +164,9 @@ class MaskPredictor(Translator):
             first = program_of(read).graph.inputs
             known |= read(**{name: known[name] for name in first})
             score_NL = known["lengths"].float()
-            if self.search.max_length is not None:
-                score_NL = score_NL[:, : self.search.max_length]
-            lengths_NC = lengths_to_try(score_NL, self.search.lengths)
+            if self.masks.max_length is not None:
+                score_NL = score_NL[:, : self.masks.max_length]
+            lengths_NC = lengths_to_try(score_NL, self.masks.lengths)
             tried = lengths_NC.size(1)
             fixed = {
                 name: known[name].repeat_interleave(tried, batch_axis(graph, name))
@@ -180,27 +184,18 @@ class MaskPredictor(Translator):
             found = mask_predict(
                 predict,
                 lengths_NC,
-                iterations=self.search.iterations,
+                iterations=self.masks.iterations,
                 mask=self.target.bos,
                 never={self.target.eos, self.target.pad, *SpecialTokens.of(self.target).never},
             )
         decode = self.target.decode
-        return [
-            different(outputs, lambda one: decode(one.tokens))[: self.search.nbest]
-            for outputs in found
-        ]
+        return [different(outputs, lambda one: decode(one.tokens))[:1] for outputs in found]
 
     def _check_supported(self, requests: Sequence[Request]) -> None:
-        search = self.search
         requested = {
             "prefix": any(one.begin for one in requests),
             "include": any(one.include for one in requests),
             "ensemble": self.others,
-            "sample": search.sample is not None,
-            "avoid": search.avoid,
-            "groups": search.groups > 1,
-            "no_repeat": search.no_repeat,
-            "min_length": search.min_length,
         }
         if wrong := [name for name, is_requested in requested.items() if is_requested]:
             raise InputError(

@@ -18,6 +18,7 @@ from ..data.symbols import lacking
 from .decode import masks_of
 from .positions import fitting_of, refuse_long
 from .search.penalty import length_penalty
+from .settings import BeamSearch
 from .stepper import mean_log_p
 from .translate import BUFFER, Translator, Warn
 
@@ -107,7 +108,7 @@ def _scored(
             [one(**fitting_of(one).fit(inputs))["logits"][:, :length] for one in models]
         )
     log_p_BT = log_p_BTV.gather(-1, target[..., None])[..., 0].cpu()
-    search = translator.search
+    search = translator.search if isinstance(translator.search, BeamSearch) else BeamSearch()
     for ids, log_p_T in zip(targets, log_p_BT.tolist(), strict=True):
         each = tuple(log_p_T[: len(ids) + 1])
         penalty = length_penalty(len(each), search.alpha, search.penalty).item()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ...specs.findings import InputError
-from ...specs.wording import SettingError, describe
+from ...specs.wording import SettingError
 
 Penalty = Literal["gnmt", "length", "none"]
 """Divisor of a hypothesis's log probability, for comparing different lengths."""
@@ -25,6 +24,11 @@ Below them sampling is greedy, above them nearly uniform; far beyond, float32 ov
 """
 
 
+_CONFIG = ConfigDict(
+    frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+)
+
+
 class SampleSettings(BaseModel):
     """How outputs are sampled.
 
@@ -32,9 +36,7 @@ class SampleSettings(BaseModel):
     min_p: Nguyen et al. 2024, section 3.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = _CONFIG
 
     temperature: float = Field(default=1.0, ge=COLDEST, le=HOTTEST)
     """Logits are divided by it: below 1 sharpens the distribution, above 1 flattens it."""
@@ -49,15 +51,52 @@ class SampleSettings(BaseModel):
     """Seed of the random numbers, which depend on it and on the source, not on the batch."""
 
 
-class SearchSettings(BaseModel):
-    """Settings of the search; the defaults follow the paper.
+class Writing(BaseModel):
+    """Settings of every strategy that writes an output token by token."""
+
+    model_config = _CONFIG
+
+    max_factor: float = Field(default=1.0, ge=0, le=1000)
+    """Maximum output length is this many tokens per input token, plus `max_extra`."""
+    max_extra: int = Field(default=50, ge=0, le=100_000)
+    """Tokens added to the maximum output length that `max_factor` gives."""
+    max_length: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Maximum tokens of an output for any input length; by default there is no further limit."""
+    min_length: int = Field(default=0, ge=0, le=1_000_000)
+    """Minimum tokens of an output, not counting the end token; the maximum length takes precedence.
+    """
+    no_repeat: int = Field(default=0, ge=0, le=1000)
+    """Length of n-grams that may not occur twice in an output; 0 for no limit."""
+    repetition_penalty: float = Field(default=1.0, ge=1)
+    """Factor on the log probability of tokens that the output already contains."""
+
+    def search(self) -> BeamSearch | Sampling:
+        """Return the search that these settings describe."""
+        raise NotImplementedError
+
+
+class Avoiding(BaseModel):
+    """Settings of strategies whose outputs are texts."""
+
+    model_config = _CONFIG
+
+    avoid: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Words or phrases that no output may contain; they match complete words only."""
+
+    @field_validator("avoid")
+    @classmethod
+    def _has_words(cls, avoid: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(phrase.strip() for phrase in avoid):
+            msg = "'avoid' has a phrase of white space alone"
+            raise SettingError(msg, help_="remove the phrase")
+        return avoid
+
+
+class BeamFields(Writing):
+    """Settings of beam search besides the number of its answers.
 
     Source: Vaswani et al. 2017, section 6.1, https://arxiv.org/abs/1706.03762
     """
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
 
     beam: int = Field(default=4, ge=1, le=1000)
     """Hypotheses per sentence; 1 is greedy search."""
@@ -69,71 +108,91 @@ class SearchSettings(BaseModel):
     """Which of the 2 K best continuations may end: `any` of them (tensor2tensor), or only the K
     `best`, and at the maximum length all (Hugging Face Transformers).
     """
-    max_factor: float = Field(default=1.0, ge=0, le=1000)
-    """Maximum output length is this many tokens per input token, plus `max_extra`."""
-    max_extra: int = Field(default=50, ge=0, le=100_000)
-    """Tokens added to the maximum output length that `max_factor` gives."""
-    max_length: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Maximum tokens of an output for any input length; by default there is no further limit."""
-    min_length: int = Field(default=0, ge=0, le=1_000_000)
-    """Minimum tokens of an output, not counting the end token; the maximum length takes precedence.
-    """
-    nbest: int = Field(default=1, ge=1, le=1000)
-    """Hypotheses returned for each sentence; at most `beam`."""
     groups: int = Field(default=1, ge=1, le=1000)
     """Number of equal groups in diverse beam search; must divide `beam`."""
     diversity: float = Field(default=0.5, ge=0)
     """Penalty on a token's log probability for each hypothesis of an earlier group that takes it.
     """
-    no_repeat: int = Field(default=0, ge=0, le=1000)
-    """Length of n-grams that may not occur twice in an output; 0 for no limit."""
-    repetition_penalty: float = Field(default=1.0, ge=1)
-    """Factor on the log probability of tokens that the output already contains."""
-    avoid: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Words or phrases that no output may contain; they match complete words only."""
-    iterations: int = Field(default=10, ge=1, le=1000)
-    """Iterations of mask-predict, which rewrites the least probable tokens; no other search has it.
-    """
-    lengths: int = Field(default=5, ge=1, le=1000)
-    """Candidate lengths per output in mask-predict; no other search has it."""
-    sample: SampleSettings | None = None
-    """Sample `beam` outputs instead of searching; `null` searches."""
 
     @model_validator(mode="after")
-    def _has_room(self) -> SearchSettings:
-        if not all(phrase.strip() for phrase in self.avoid):
-            msg = "'avoid' has a phrase of white space alone"
-            raise SettingError(msg, "avoid", help_="remove the phrase")
-        if self.nbest > self.beam:
-            msg = f"'nbest' {self.nbest} is greater than 'beam' {self.beam}"
-            raise SettingError(msg, "nbest", help_="set it to at most 'beam'")
+    def _groups_are_equal(self) -> Self:
         if self.beam % self.groups:
             msg = f"'beam' {self.beam} is not divisible by 'groups' {self.groups}"
             raise SettingError(msg, "groups", help_=f"set it to a divisor of {self.beam}")
-        if self.sample is not None and self.groups > 1:
-            msg = "'groups' has no effect on 'sample': remove one of the two"
-            raise SettingError(msg, "groups", help_="remove 'groups' or 'sample'")
+        return self
+
+    def search(self) -> BeamSearch:
+        """Return the search for one answer."""
+        return BeamSearch(**{name: getattr(self, name) for name in BeamFields.model_fields})
+
+
+class BeamSearch(Avoiding, BeamFields):
+    """Beam search, whose defaults follow the paper; with a beam of 1, greedy search."""
+
+    nbest: int = Field(default=1, ge=1, le=1000)
+    """Hypotheses returned for each sentence; at most `beam`."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.nbest > self.beam:
+            msg = f"'nbest' {self.nbest} is greater than 'beam' {self.beam}"
+            raise SettingError(msg, "nbest", help_="set it to at most 'beam'")
+        return self
+
+    @property
+    def rows(self) -> int:
+        """Hypotheses that are extended together for each source."""
+        return self.beam
+
+    def search(self) -> BeamSearch:
+        """Return these settings."""
         return self
 
 
-def search_settings(search: Mapping[str, Any]) -> SearchSettings:
-    """Return validated search settings.
+class SampleFields(SampleSettings):
+    """Settings of sampling."""
 
-    Raises:
-        InputError: a setting is out of range, or two settings conflict.
-    """
-    try:
-        return SearchSettings(**search)
-    except ValidationError as error:
-        problems = (
-            " ".join(filter(None, [".".join(map(str, one["loc"])), describe(one)]))
-            for one in error.errors()
-        )
-        raise InputError(
-            "; ".join(problems),
-            place="search",
-            help="run 'weft translate --help' for a description of each setting",
-        ) from None
+    samples: int = Field(default=1, ge=1, le=1000)
+    """Number of texts that are sampled for each row."""
+
+
+class Sampling(Avoiding, SampleFields, Writing):
+    """Sampling of several outputs; scores have the usual length penalty."""
+
+    penalty: ClassVar[Penalty] = "gnmt"
+    alpha: ClassVar[float] = 0.6
+
+    @property
+    def rows(self) -> int:
+        """Outputs that are written together for each source."""
+        return self.samples
+
+    @property
+    def nbest(self) -> int:
+        """Outputs that are returned."""
+        return self.samples
+
+    def search(self) -> Sampling:
+        """Return these settings."""
+        return self
+
+
+class MaskFields(BaseModel):
+    """Settings of mask-predict, which writes all tokens at once and rewrites the least probable."""
+
+    model_config = _CONFIG
+
+    iterations: int = Field(default=10, ge=1, le=1000)
+    """Iterations of mask-predict, which rewrites the least probable tokens."""
+    lengths: int = Field(default=5, ge=1, le=1000)
+    """Candidate lengths per output in mask-predict."""
+    max_length: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Maximum tokens of an output for any input length; by default there is no further limit."""
+
+
+def search_of(strategy: object) -> BeamSearch | Sampling:
+    """Return the search of a strategy; beam search if it does not write token by token."""
+    return strategy.search() if isinstance(strategy, Writing) else BeamSearch()
 
 
 def _zero_or_warm(temperature: float) -> float:
@@ -146,9 +205,7 @@ def _zero_or_warm(temperature: float) -> float:
 class GenerateSettings(BaseModel):
     """How continuations are generated."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = _CONFIG
 
     max_new: int = Field(default=50, ge=1, le=1_000_000)
     """Maximum number of tokens to generate, not counting the prompt."""

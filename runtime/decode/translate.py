@@ -21,7 +21,7 @@ from .decode import Request, SpecialTokens, decode_ids
 from .inputs import Inputs, UsualInputs
 from .positions import fitting_of, longest_source, positions_of
 from .search.constraints import Avoidance, texts_of
-from .settings import Hypothesis, SearchSettings
+from .settings import BeamSearch, Hypothesis, Sampling
 
 BUFFER = 1000
 """Default number of lines to read ahead."""
@@ -58,7 +58,7 @@ class Translator:
     model: nn.Module
     source: Vocabulary
     target: Vocabulary
-    search: SearchSettings
+    search: BeamSearch | Sampling
     half: bool = False
     """Whether to run matrix products in bfloat16."""
     others: tuple[nn.Module, ...] = ()
@@ -71,7 +71,7 @@ class Translator:
     @property
     def rows(self) -> int:
         """Hypotheses per sentence."""
-        return self.search.beam
+        return self.search.rows
 
     @property
     def longest_source(self) -> int:

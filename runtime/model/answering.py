@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,8 @@ from ..data.preparing.records import values_of
 from ..data.vocabularies import vocabularies_of
 from ..decode.predictors.columns import for_predictors
 from ..decode.predictors.feeding import Sources
-from ..decode.predictors.predictor import Answer, Context, PredictorSettings
-from ..decode.predictors.registry import PREDICTORS, chosen_predictor
-from ..decode.predictors.search import Greedy, MaskPredict, Sample, TextPredictor, text_predictor
-from ..decode.predictors.settings import Searching
-from ..decode.settings import SampleSettings, SearchSettings
-from ..decode.translate import Warn
+from ..decode.predictors.predictor import Answer, Context
+from ..decode.predictors.search import MaskPredict
 from .task import Task, task_of
 
 if TYPE_CHECKING:
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
 
     from ..checkpoint.checkpoint import Checkpoint
     from ..data.columns.column import Column
-    from ..decode.predictors.predictor import Predictor
-    from ..decode.translate import Translator
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,56 +73,17 @@ class Answering:
                     help="restore the tokenizer with which the model was trained",
                 )
 
-    @property
-    def command(self) -> str:
-        """Command of weft that presents the answers best; empty if the run names no predictor."""
-        return "" if self.run.predict is None else self.run.predict.command
-
-    def predictor(
-        self,
-        models: tuple[nn.Module, ...],
-        predict: str | Mapping[str, Any] | None = None,
-        answers: str | None = None,
-        *,
-        half: bool = False,
-        warn: Warn | None = None,
-    ) -> Predictor:
-        """Return the predictor.
+    def context(self, models: tuple[nn.Module, ...], answers: str | None, *, half: bool) -> Context:
+        """Return what a predictor is made from.
 
         Args:
             models: modules of the model, whose probabilities are averaged.
-            predict: a predictor, or changes of the settings of the run's; default: the run's.
             answers: the column that is predicted; default: that of the run, or the only one.
             half: whether matrix products run in bfloat16.
-            warn: called with the number of each row, from 1, whose text is truncated.
 
         Raises:
-            InputError: no predictor is named, or it does not fit the model.
+            InputError: there is no such column, or no single one.
         """
-        settings = self.predictor_settings(predict)
-        context = self._context(models, answers, half=half)
-        return settings.make(replace(context, warn=warn))
-
-    def predictor_settings(self, predict: str | Mapping[str, Any] | None) -> PredictorSettings:
-        """Return the settings of a predictor; the argument is that of `predictor`.
-
-        Raises:
-            InputError: no predictor is named, or a setting is wrong.
-        """
-        own = self.run.predict
-        if predict and (own is not None or isinstance(predict, str) or "type" in predict):
-            return chosen_predictor(own, predict, "predict")
-        if own is None:
-            raise InputError(
-                f"the run '{self.run.name}' does not say how its model predicts",
-                help=f"name a predictor: {', '.join(PREDICTORS.names())}",
-            )
-        return own
-
-    def _context(
-        self, models: tuple[nn.Module, ...], answers: str | None, *, half: bool
-    ) -> Context:
-        """Return what a predictor is made from."""
         column = answers or self.run.answers
         if column is None and len(self.columns) == 1:
             [column] = self.columns
@@ -142,25 +97,6 @@ class Answering:
             raise InputError(f"there is no column '{column}'", help=help_)
         objective = self.checkpoint.objective
         return Context.of(objective, models, for_predictors(self.columns), column, half=half)
-
-    def translator(
-        self, models: tuple[nn.Module, ...], search: SearchSettings, *, half: bool
-    ) -> Translator:
-        """Return a translator of lines, with the columns that the model reads and writes.
-
-        Raises:
-            InputError: the model does not read one text and write another.
-        """
-        context = self._context(models, self.sides(models)[1], half=half)
-        if isinstance(self.run.predict, MaskPredict):
-            names = {"iterations", "lengths", "max_length"}
-            changed = self.run.predict.model_copy(update=search.model_dump(include=names))
-            predictor = changed.make(context)
-        else:
-            predictor = text_predictor(context, search)
-        if not isinstance(predictor, TextPredictor):
-            raise TypeError(predictor)
-        return predictor.translator
 
     def sides(self, models: tuple[nn.Module, ...] = ()) -> tuple[str, str]:
         """Return the column of the text that the model reads, and of the text that it writes.
@@ -229,22 +165,6 @@ class Answering:
             else value
             for name, value in values.items()
         }
-
-
-def searching_of(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the search settings of the predictor of a stored run."""
-    given = run.get("predict") or {}
-    try:
-        found = PREDICTORS.find(str(given.get("type")))
-    except InputError:
-        return {}
-    if not issubclass(found, (Searching, MaskPredict)):
-        return {}
-    known = {key: value for key, value in given.items() if key in SearchSettings.model_fields}
-    if issubclass(found, Sample):
-        draws = {key: value for key, value in given.items() if key in SampleSettings.model_fields}
-        return {"beam": given.get("samples", 1), **known, "sample": draws}
-    return {"beam": 1, **known} if issubclass(found, Greedy) else known
 
 
 def as_json(value: Any) -> Any:

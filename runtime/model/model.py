@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..checkpoint.checkpoint import Checkpoint
     from ..decode.decode import SpecialTokens
     from ..decode.generate import Continuation
-    from ..decode.predictors.predictor import Predictor
+    from ..decode.predictors.predictor import Predictor, PredictorSettings
     from ..decode.score import Scored
-    from ..decode.settings import Hypothesis, SearchSettings
+    from ..decode.settings import BeamSearch, Hypothesis, Sampling
     from ..decode.translate import TranslationRequest, Translator, Warn
     from .answering import Answering
 
@@ -34,15 +34,14 @@ class Model:
 
     checkpoint: Checkpoint
     module: nn.Module
-    search: SearchSettings
+    strategy: PredictorSettings | None
+    """How it answers: the predictor of its run, or as it was opened; None if neither says."""
     half: bool
     """Whether matrix products run in bfloat16."""
     trained: Answering | None
     """Run and columns of the model; None if it was imported or built."""
     others: tuple[nn.Module, ...] = field(default=(), kw_only=True)
     """Further models of an ensemble; all models' probabilities are averaged."""
-    changes: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    """Settings of the predictor that were changed when the model was opened."""
 
     def __repr__(self) -> str:
         """Return the folder, the name of the spec, the number of parameters and the device."""
@@ -57,7 +56,7 @@ class Model:
         Raises:
             InputError: it has no tokenizers, or does not translate.
         """
-        if self.trained is not None and self.trained.command == "parse":
+        if self.strategy is not None and self.strategy.command == "parse":
             raise InputError(
                 "the checkpoint is a parser, not a translation model",
                 place=str(self.checkpoint.folder),
@@ -65,11 +64,24 @@ class Model:
             )
         return self._reader()
 
+    @property
+    def search(self) -> BeamSearch | Sampling:
+        """The search that writes texts; beam search if the model answers in another way."""
+        from ..decode.settings import search_of
+
+        return search_of(self.strategy)
+
     def _reader(self) -> Translator:
         """Return the model with its source and target vocabularies: of text, or of tree symbols."""
+        from ..decode.predictors.search import MaskPredict, text_predictor
+
         if self.trained is not None:
             models = (self.module, *self.others)
-            return self.trained.translator(models, self.search, half=self.half)
+            answers = self.trained.sides(models)[1]
+            context = self.trained.context(models, answers, half=self.half)
+            if isinstance(self.strategy, MaskPredict):
+                return self.strategy.make(context).translator
+            return text_predictor(context, self.search).translator
         has_tokenizer = "tokenizer.model" in self.checkpoint.tokenizers
         if not {"source", "target"} <= self.graph.inputs.keys() or not has_tokenizer:
             raise InputError(
@@ -113,8 +125,28 @@ class Model:
         Raises:
             InputError: the model was imported or built, or the predictor does not fit.
         """
-        models = (self.module, *self.others)
-        return self.answering.predictor(models, predict, answers, half=self.half, warn=warn)
+        settings = self.predictor_settings(predict)
+        context = self.answering.context((self.module, *self.others), answers, half=self.half)
+        return settings.make(replace(context, warn=warn))
+
+    def predictor_settings(
+        self, predict: str | Mapping[str, Any] | None = None
+    ) -> PredictorSettings:
+        """Return the settings of the predictor that `predictor` returns.
+
+        Raises:
+            InputError: no predictor is named, or a setting is wrong.
+        """
+        from ..decode.predictors.registry import PREDICTORS, chosen_predictor
+
+        if predict and (self.strategy or isinstance(predict, str) or "type" in predict):
+            return chosen_predictor(self.strategy, predict, "predict")
+        if self.strategy is None:
+            raise InputError(
+                f"the run '{self.answering.run.name}' does not say how its model predicts",
+                help=f"name a predictor: {', '.join(PREDICTORS.names())}",
+            )
+        return self.strategy
 
     def predict(
         self,
@@ -148,14 +180,13 @@ class Model:
         Raises:
             InputError: the model does not parse, or a word has white space inside.
         """
-        changes = predict or self.changes or None
-        if self.answering.predictor_settings(changes).command != "parse":
+        if self.predictor_settings(predict).command != "parse":
             raise InputError(
                 "the checkpoint does not parse: its predictor does not answer with trees",
                 place=str(self.checkpoint.folder),
                 help="train a run such as parsing-craft",
             )
-        predictor: Any = self.predictor(changes)
+        predictor: Any = self.predictor(predict)
         parses: list[Any] = predictor.parse(sentences)
         return parses
 
@@ -294,9 +325,14 @@ class Model:
 
         graph = graph_with_sizes(self.checkpoint, spec)
         made, weight_transfer = adapted(self.checkpoint, graph, seed)
-        other = ready(made, self.search, _device(self.module), half=self.half)
+        other = ready(made, _device(self.module), half=self.half, strategy=self.strategy)
         return Adapted(
-            other.checkpoint, other.module, self.search, self.half, other.trained, weight_transfer
+            other.checkpoint,
+            other.module,
+            self.strategy,
+            self.half,
+            other.trained,
+            weight_transfer,
         )
 
     def attention(
@@ -345,7 +381,7 @@ class Model:
         from ..checkpoint.prune import pruned
 
         made = pruned(self.checkpoint, heads)
-        return ready(made, self.search, _device(self.module), half=self.half)
+        return ready(made, _device(self.module), half=self.half, strategy=self.strategy)
 
     def save(self, folder: Path | str) -> Path:
         """Write a checkpoint, which can be opened and trained further like any other.
@@ -367,12 +403,31 @@ class Model:
         return save(Path(folder), contents)
 
 
-def ready(checkpoint: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
-    """Build the module of a checkpoint and return its model."""
+def ready(
+    checkpoint: Checkpoint,
+    device: str,
+    *,
+    half: bool,
+    strategy: PredictorSettings | None = None,
+) -> Model:
+    """Build the module of a checkpoint and return its model.
+
+    Args:
+        checkpoint: the checkpoint.
+        device: device of the module.
+        half: whether matrix products run in bfloat16.
+        strategy: how it answers; default: as its run or its import says.
+    """
+    from ..decode.predictors.registry import PREDICTORS
     from .answering import Answering
 
-    known = Answering.of(checkpoint) if checkpoint.run else None
-    return Model(checkpoint, checkpoint.build(device), search, half, known)
+    trained = Answering.of(checkpoint) if checkpoint.run else None
+    if strategy is None and trained is None:
+        imported = checkpoint.state.get("imported", {}).get("search", {})
+        strategy = PREDICTORS.parse({"type": "beam", **imported}, str(checkpoint.folder))
+    elif strategy is None and trained is not None:
+        strategy = trained.run.predict
+    return Model(checkpoint, checkpoint.build(device), strategy, half, trained)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

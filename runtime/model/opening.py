@@ -17,8 +17,7 @@ from ..checkpoint.tokenizers import classes_by_column
 from ..codegen.build import device_named
 from ..compile.decode_compile import CompileChoice, Steps
 from ..compile.decoder import Passes, Quantize, Skippable, use_passes, use_steps
-from ..decode.settings import search_settings
-from .answering import searching_of
+from ..decode.predictors.registry import chosen_predictor
 from .model import Model, ready
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ Precision = Literal["float32", "bfloat16"]
 def open_folder(  # noqa: PLR0913 - all by name but one
     folder: str | Path,
     *,
-    search: Mapping[str, Any] | None = None,
+    predict: str | Mapping[str, Any] | None = None,
     device: torch.device | str = "cpu",
     precision: Precision = "float32",
     compile_steps: CompileChoice = "off",
@@ -44,7 +43,8 @@ def open_folder(  # noqa: PLR0913 - all by name but one
 
     Args:
         folder: a checkpoint folder, such as `outputs/demo/averaged`.
-        search: overrides of the run's search settings, such as `{"beam": 5}`.
+        predict: how the model answers, such as `"greedy"`, or changed settings of the run's
+            predictor, such as `{"beam": 5}`.
         device: device of the model.
         precision: precision of matrix products.
         compile_steps: whether to compile decoding steps: `off`, `on`, `auto`, which measures
@@ -79,7 +79,7 @@ def open_folder(  # noqa: PLR0913 - all by name but one
             )
     return open_model(
         folder,
-        search=search,
+        predict=predict,
         device=str(device_named(device)),
         precision=precision,
         steps=Steps(compile_steps),
@@ -96,7 +96,7 @@ open = open_folder  # noqa: A001 - its public name is `weft.open`
 def open_model(  # noqa: PLR0913 - all by name but one
     folder: Path | str,
     *,
-    search: Mapping[str, Any] | None = None,
+    predict: str | Mapping[str, Any] | None = None,
     device: str = "cpu",
     precision: str = "float32",
     steps: Steps | None = None,
@@ -109,7 +109,8 @@ def open_model(  # noqa: PLR0913 - all by name but one
 
     Args:
         folder: a checkpoint folder, such as `outputs/demo/averaged`.
-        search: overrides of the run's search settings, such as `{"beam": 5}`.
+        predict: how the model answers, such as `"greedy"`, or changed settings of the run's
+            predictor, such as `{"beam": 5}`.
         device: device of the model.
         precision: `float32` or `bfloat16`.
         steps: how decoding steps are run; default: not compiled.
@@ -131,10 +132,9 @@ def open_model(  # noqa: PLR0913 - all by name but one
             help="choose 'auto', 'on' or 'off', or another device",
         )
     checkpoint = open_deployed(folder, blocks, verify=verify)
-    own = searching_of(checkpoint.run) or checkpoint.state.get("imported", {}).get("search", {})
-    settings = search_settings({**own, **(search or {})})
-    model = ready(checkpoint, settings, device, half=precision == "bfloat16")
-    model = replace(model, changes=search or {})
+    model = ready(checkpoint, device, half=precision == "bfloat16")
+    if predict:
+        model = replace(model, strategy=chosen_predictor(model.strategy, predict, "predict"))
     if steps is not None:
         use_steps(model.module, steps)
     if shortlist is not None:

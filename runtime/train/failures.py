@@ -13,7 +13,6 @@ from typing import Literal
 import torch
 
 from ...specs.findings import InputError
-from ..decode.predictors.settings import Searching
 from .checks.settings import has_time_axis, longest_text
 from .context import State, TrainingContext
 from .retention import checkpoints
@@ -77,9 +76,7 @@ def too_large(
     smaller, more = _smaller_batches(run), []
     if during == "validation":
         failed = f"the validation after update {update}"
-        more += (
-            ["give the predictor a smaller 'beam'"] if isinstance(run.predict, Searching) else []
-        )
+        more += ["give the predictor a smaller 'beam'"] if hasattr(run.predict, "beam") else []
     elif not run.activation_checkpointing:
         more += ["set 'activation_checkpointing'"]
     ways = [*([smaller] if smaller else []), *(more or ["train a smaller model"])]

@@ -91,7 +91,6 @@ def measured(
     model: Model,
     rows: Sequence[Mapping[str, Any]],
     metrics: Sequence[Metric],
-    predict: str | Mapping[str, Any] | None = None,
     *,
     progress: Callable[[int], None] = lambda _: None,
     warn: Warn | None = None,
@@ -102,7 +101,6 @@ def measured(
         model: the model.
         rows: raw values by column.
         metrics: what is measured, such as the metrics of the run.
-        predict: as for `Model.predictor`.
         progress: called with the number of further rows that are predicted.
         warn: as for `Model.predictor`.
 
@@ -112,10 +110,10 @@ def measured(
     run, losses = model.answering.run, losses_of(model, rows)
     found: dict[str, Measured] = {}
     answers: list[Any] = []
-    if run.predict is not None or predict is not None:
+    if model.strategy is not None:
         # Rows are numbered from the first of each part.
         numbered = warn and (lambda row, text: warn(len(answers) + row, text))
-        predictor = model.predictor(predict, warn=numbered)
+        predictor = model.predictor(warn=numbered)
         for start in range(0, len(rows), _BUFFER):
             part = rows[start : start + _BUFFER]
             answers += predictor.predict(part)

@@ -12,7 +12,7 @@ from weft.runtime.compile.decode_compile import Steps
 from weft.runtime.compile.decoder import use_steps
 from weft.runtime.decode import graphed
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
-from weft.runtime.decode.settings import SearchSettings
+from weft.runtime.decode.settings import BeamSearch
 from weft.runtime.decode.stepper import ModelStepper
 
 pytestmark = pytest.mark.gpu
@@ -37,7 +37,7 @@ def recorded(model: Any) -> int:
 @pytest.mark.parametrize("beam", [1, 4])
 def test_outputs_with_graphs_are_those_without(beam: int, model: Any) -> None:
     """The same batch three times: its steps are computed, recorded and replayed."""
-    search = SearchSettings(beam=beam, max_length=11)
+    search = BeamSearch(beam=beam, max_length=11)
 
     def decoded(choice: Any) -> list[tuple[Any, ...]]:
         use_steps(model, Steps(choice))

@@ -98,7 +98,7 @@ def test_a_thousand_sentences(
     weft.import_hf(tmp_path / "theirs").save(tmp_path / "ours")
     search = {"beam": beam, "nbest": nbest, "penalty": "length", "alpha": alpha}
     more = {"no_repeat": no_repeat, "max_length": 24, "ends": "best"}
-    ours: Model = weft.open(tmp_path / "ours", search={**search, **more})
+    ours: Model = weft.open(tmp_path / "ours", predict={**search, **more})
     theirs.double()
     ours.module.double()
     different, seen, cut = 0, set(), 0

@@ -314,7 +314,7 @@ def test_greedy_decoding_takes_the_same_words(
 
     sources = [ids[real].tolist() for ids, real in zip(source, mask, strict=True)]
     weft.import_hf(tmp_path / "theirs").save(tmp_path / "ours")
-    ours = weft.open(tmp_path / "ours", search={"beam": 1, "max_length": length})
+    ours = weft.open(tmp_path / "ours", predict={"beam": 1, "max_length": length})
     found = [best for [best] in ours.decode(sources)]
 
     for row, hypothesis in enumerate(found):

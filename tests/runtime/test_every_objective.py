@@ -255,7 +255,7 @@ def test_names_of_the_inputs_of_a_model_mean_nothing(name: str, trained: dict[st
         if (
             isinstance(answers[0], str)
             and "source" in rows[0]
-            and model.answering.command != "parse"
+            and model.strategy.command != "parse"
         ):
             lines = [row["source"] for row in rows]
             assert other.translate(lines) == model.translate(lines)
@@ -281,7 +281,7 @@ def renamed(model: weft.Model) -> weft.Model:
         graph=graph_of(loaded(with_names(canonical(checkpoint.graph), names))),
         objective=graph_of(loaded(value)),
     )
-    return ready(changed, model.search, "cpu", half=model.half)
+    return ready(changed, "cpu", half=model.half, strategy=model.strategy)
 
 
 def with_names(spec: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ....runtime.decode.settings import GenerateSettings, SearchSettings
+from ....runtime.decode.settings import BeamSearch, GenerateSettings, Sampling
 from ....specs.findings import InputError
 from .config import read_object
 
@@ -57,7 +57,7 @@ class Generation:
     tokens: Mapping[str, Any] = field(default_factory=dict)
     """Begin, end and padding id, as far as the file has them."""
     search: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of `SearchSettings`."""
+    """Settings of the predictor `sample` or, without `type`, of `beam`."""
     generate: Mapping[str, Any] = field(default_factory=dict)
     """Settings of `GenerateSettings`."""
     unused: tuple[str, ...] = ()
@@ -106,14 +106,17 @@ def _generation(given: Mapping[str, Any], *, decodes: bool) -> Generation:
         search = _search(given)
         if given.get("do_sample"):
             search = {key: search[key] for key in search if key in ("max_factor", "max_extra")}
-            search |= {"sample": sampling, "beam": int(given.get("num_return_sequences", 1))}
+            search |= {**sampling, "samples": int(given.get("num_return_sequences", 1))}
+            Sampling(**search)
+            search["type"] = "sample"
+        else:
+            BeamSearch(**search)
     else:
         if given.get("do_sample"):
             generate = {"temperature": 1.0, **sampling}
             generate["top_k"] = sampling["top_k"] or None
         if "max_new_tokens" in given:
             generate["max_new"] = given["max_new_tokens"]
-    SearchSettings(**search)
     GenerateSettings(**generate)
     known = {*_PLAIN, *_SAMPLING, *_TOKENS.values()}
     unused = tuple(
@@ -152,7 +155,7 @@ def _search(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def written_generation(
     tokens: Mapping[str, Any],
-    search: Mapping[str, Any],
+    search: BeamSearch | Sampling,
     generate: Mapping[str, Any],
     *,
     decodes: bool,
@@ -162,7 +165,7 @@ def written_generation(
 
     Args:
         tokens: begin, end and padding ids; `never` has further ids that are never written.
-        search: changed settings of `SearchSettings`.
+        search: how an encoder-decoder searches.
         generate: changed settings of `GenerateSettings`.
         decodes: whether the model is an encoder-decoder.
         longest: maximum length of an output, for a search whose limit depends on the source.
@@ -180,41 +183,41 @@ def written_generation(
         if "max_new" in generate:
             made["max_new_tokens"] = generate["max_new"]
         return made, notes
-    if (draws := search.get("sample")) is not None:
-        own = {key: draws[key] for key in _SAMPLING if key in draws}
-        made |= {"do_sample": True, "top_k": 0, **own}
-        made["num_return_sequences"] = search.get("beam", 1)
+    if isinstance(search, Sampling):
+        own = {key: getattr(search, key) for key in _SAMPLING}
+        usual = {key: Sampling.model_fields[key].default for key in _SAMPLING}
+        made |= {"do_sample": True, "top_k": 0}
+        made |= {key: value for key, value in own.items() if value != usual[key]}
+        made["num_return_sequences"] = search.samples
     else:
         made |= _beams(search, notes)
-    if search.get("max_factor", 1.0) == 0:
-        longest = search.get("max_extra", SearchSettings().max_extra)
-    if search.get("max_length") is not None:
-        longest = min(longest, search["max_length"])
+    if search.max_factor == 0:
+        longest = search.max_extra
+    if search.max_length is not None:
+        longest = min(longest, search.max_length)
     made["max_length"] = longest + 1
-    if search.get("min_length", 0) > 0:
-        made["min_length"] = search["min_length"] + 1
+    if search.min_length > 0:
+        made["min_length"] = search.min_length + 1
     return made, notes
 
 
-def _beams(search: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+def _beams(search: BeamSearch, notes: list[str]) -> dict[str, Any]:
     """Return the settings of a beam search, and add notes."""
-    made: dict[str, Any] = {"num_beams": search.get("beam", 4)}
-    penalty = search.get("penalty", "gnmt")
+    made: dict[str, Any] = {"num_beams": search.beam}
     if made["num_beams"] > 1:
-        own = search.get("alpha", 0.6)
-        alpha = {"length": own, "none": 0.0}.get(penalty, 1.0)
+        alpha = {"length": search.alpha, "none": 0.0}.get(search.penalty, 1.0)
         made |= {"length_penalty": alpha, "early_stopping": "never"}
-        if penalty == "gnmt":
+        if search.penalty == "gnmt":
             notes.append("beam search divides by the length, because GNMT's penalty is not there")
-    if search.get("nbest", 1) > 1:
-        made["num_return_sequences"] = search["nbest"]
+    if search.nbest > 1:
+        made["num_return_sequences"] = search.nbest
     for theirs, ours in _PLAIN.items():
-        if search.get(ours, 0) > int(ours == "groups"):
-            made[theirs] = search[ours]
-    if search.get("groups", 1) > 1:
-        made["diversity_penalty"] = search.get("diversity", 0.5)
-    lacking = ["avoid"] if search.get("avoid") else []
-    lacking += ["repetition_penalty"] if search.get("repetition_penalty", 1.0) > 1 else []
+        if getattr(search, ours) > int(ours == "groups"):
+            made[theirs] = getattr(search, ours)
+    if search.groups > 1:
+        made["diversity_penalty"] = search.diversity
+    lacking = ["avoid"] if search.avoid else []
+    lacking += ["repetition_penalty"] if search.repetition_penalty > 1 else []
     if lacking:
         notes.append(f"settings without counterpart: {', '.join(lacking)}")
     return made

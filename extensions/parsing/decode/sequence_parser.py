@@ -13,7 +13,7 @@ from ....runtime.decode.decode import Request, SpecialTokens, decode_ids
 from ....runtime.decode.inputs import Inputs, UsualInputs
 from ....runtime.decode.positions import positions_of
 from ....runtime.decode.search.logits_processors import LogitsProcessor
-from ....runtime.decode.settings import Hypothesis, SearchSettings
+from ....runtime.decode.settings import BeamSearch, Hypothesis
 from ....runtime.system.arriving import take
 from ..trees.columns.encodings import symbols_of
 from ..trees.linearization import LINEARIZATIONS, WORD, Linearization
@@ -36,7 +36,7 @@ class SequenceParser:
     source: Vocabulary
     target: Vocabulary
     parsing: ParsingSettings
-    search: SearchSettings
+    search: BeamSearch
     half: bool = False
     """Whether matrix products run in bfloat16."""
     inputs: Inputs = field(default_factory=UsualInputs)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import BaseModel, ConfigDict
 
 from ....specs.findings import InputError
-from ...decode.settings import SampleSettings, SearchSettings
+from ...decode.settings import BeamSearch, MaskFields, SampleFields
 from . import terminal
 from .command import FieldsOf
 from .parameters import option
@@ -61,16 +62,22 @@ _OF_STEPS = ("compile", "quantize", "shortlist", "without")
 PlaceUncompiled = Annotated[
     dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=_OF_STEPS)
 ]
-Search = Annotated[dict[str, Any], FieldsOf(SearchSettings, panel="Search", without=("sample",))]
+
+
+class SearchOptions(MaskFields, BeamSearch):
+    """Settings of searches; each model has those of its own."""
+
+
+Search = Annotated[dict[str, Any], FieldsOf(SearchOptions, panel="Search")]
 OfScores = Annotated[
     dict[str, Any],
     FieldsOf(
-        SearchSettings,
+        BeamSearch,
         panel="Search",
-        without=[name for name in SearchSettings.model_fields if name not in ("penalty", "alpha")],
+        without=[name for name in BeamSearch.model_fields if name not in ("penalty", "alpha")],
     ),
 ]
-Sampling = Annotated[dict[str, Any], FieldsOf(SampleSettings, panel="Sampling")]
+Sampled = Annotated[dict[str, Any], FieldsOf(SampleFields, panel="Sampling")]
 Sample = Annotated[
     bool,
     typer.Option(
@@ -102,11 +109,9 @@ OF_THE_RUN = (
 )
 
 
-def search_of(search: dict[str, Any], sampling: dict[str, Any], *, sample: bool) -> dict[str, Any]:
-    """Return the search settings that the user gave."""
-    found = dict(search)
-    if sample or sampling:
-        found["sample"] = sampling
+def options_of(search: dict[str, Any], sampled: dict[str, Any], *, sample: bool) -> dict[str, Any]:
+    """Return the settings of a predictor that the user gave as options."""
+    found = {**search, **sampled, **({"type": "sample"} if sample else {})}
     # Widen the beam to return this many outputs, unless the user set its width.
     if "nbest" in found and "beam" not in found:
         found["beam"] = max(found["nbest"], found.get("groups", 1))
@@ -115,7 +120,7 @@ def search_of(search: dict[str, Any], sampling: dict[str, Any], *, sample: bool)
 
 def open_checkpoints(
     checkpoint: str,
-    search: dict[str, Any] | None,
+    options: Mapping[str, Any] | None,
     place: Mapping[str, Any],
     *,
     compiled: bool = True,
@@ -126,7 +131,7 @@ def open_checkpoints(
 
     Args:
         checkpoint: a checkpoint folder.
-        search: overrides of the run's search settings.
+        options: changes of the run's predictor, as `changed_predictor` takes them.
         place: the fields of `Placement` that the user gave.
         compiled: whether decoding steps may be compiled.
         work: expected decoding time in seconds, as far as it is known.
@@ -148,7 +153,6 @@ def open_checkpoints(
     first, *others = (
         open_model(
             folder,
-            search=search,
             device=device,
             precision=precision,
             verify=given.verify,
@@ -160,7 +164,20 @@ def open_checkpoints(
     )
     if once:  # after opening, so that memory of the files is not kept
         keep_freed_memory(WHILE_DECODING)
-    return ensemble(first, others) if others else first
+    model = ensemble(first, others) if others else first
+    return changed(model, options) if options else model
+
+
+def changed(model: Model, options: Mapping[str, Any]) -> Model:
+    """Return a model whose predictor has other settings.
+
+    Raises:
+        InputError: a setting is wrong, or has no effect on its predictor.
+    """
+    from ...decode.predictors.registry import PREDICTORS, changed_predictor
+
+    own = model.strategy or PREDICTORS.parse("beam", "predict")
+    return replace(model, strategy=changed_predictor(own, options, "predict"))
 
 
 def placed(device: str, precision: str, quantize: str = "none") -> tuple[str, str]:

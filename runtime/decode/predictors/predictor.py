@@ -197,8 +197,8 @@ class PredictorSettings(Named):
     def evaluation(self) -> Evaluation | None:
         """Return what `weft evaluate` calls for a report of its own; None for that of the metrics.
 
-        It takes the model, the changes of its predictor, and the command's options by name, and
-        yields the figures of each test set with the text that is printed.
+        It takes the model and the command's options by name, and yields the figures of each test
+        set with the text that is printed.
         """
         return None
 

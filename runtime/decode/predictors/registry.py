@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....specs.findings import InputError, did_you_mean
 from ...system.plugins import Plugins
 from .predictor import PredictorSettings
 
@@ -35,26 +36,44 @@ PREDICTORS: Plugins[PredictorSettings] = Plugins(
 """All predictors; `PREDICTORS.parse({"type": "beam"}, place)` returns the settings of one."""
 
 
+SEARCHES = ("beam", "greedy", "sample")
+"""Predictors that write the same outputs in other ways, so that one can replace another."""
+
+
 def changed_predictor(
     own: PredictorSettings, changes: Mapping[str, Any], place: str
 ) -> PredictorSettings:
     """Return the settings of a predictor with some of them changed.
 
+    A search becomes another one that has the changed settings, and keeps those that both have:
+    `{"beam": 8}` makes a greedy search a beam search, and `{"top_k": 10}` samples.
+
     Raises:
-        InputError: a setting is wrong; `place` is where the changes are.
+        InputError: a setting is wrong, or has no effect; `place` is where the changes are.
     """
-    written = own.model_dump(mode="json", exclude_unset=True)
-    return PREDICTORS.parse({**written, "type": own.type, **changes}, place)
+    names = changes.keys() - {"type"}
+    others = [name for name in SEARCHES if own.type in SEARCHES and name != own.type]
+    types = [str(changes["type"])] if "type" in changes else [own.type, *others]
+    fields = {name: PREDICTORS.find(name).model_fields.keys() for name in types}
+    type_ = next((name for name in types if names <= fields[name]), types[0])
+    if idle := sorted(names - fields[type_]):
+        raise InputError(
+            f"the predictor '{type_}' has no setting '{idle[0]}'",
+            place=f"{place}/{idle[0]}",
+            help=did_you_mean(idle[0], fields[type_] - {"type"}),
+        )
+    written = own.model_dump(mode="json", exclude_unset=True, include={*fields[type_]})
+    return PREDICTORS.parse({**written, **changes, "type": type_}, place)
 
 
 def chosen_predictor(
     own: PredictorSettings | None, given: str | Mapping[str, Any], place: str
 ) -> PredictorSettings:
-    """Return the settings of another predictor, if its type is given, or changed ones of `own`.
+    """Return another predictor, if its type is given, or changed settings of `own`.
 
     Raises:
         InputError: a setting is wrong; `place` is where it is.
     """
-    if own is None or isinstance(given, str) or "type" in given:
+    if isinstance(given, str) or "type" in given:
         return PREDICTORS.parse(given, place)
-    return changed_predictor(own, given, place)
+    return changed_predictor(own or PREDICTORS.parse("beam", place), given, place)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from ....specs.findings import InputError
 from ....specs.wording import SettingError
 from ...data.columns.values import text_of
 from ...data.symbols import lacking
-from ..settings import GenerateSettings, SampleSettings, SearchSettings
+from ..settings import Avoiding, BeamSearch, GenerateSettings, MaskFields, Sampling, Writing
 from .predictor import (
     Answer,
     Context,
@@ -24,7 +24,6 @@ from .predictor import (
     evaluating,
     read_value,
 )
-from .settings import Searching
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from ..translate import TranslationRequest, Translator
     from .feeding import Feeding, Sources
 
-_MASKS = frozenset({"iterations", "lengths"})
-_BEAMS = frozenset({"beam", "penalty", "alpha", "ends", "nbest", "groups", "diversity"})
 _PROMPT_TOKENS = 4096
 """Maximum tokens of a batch of prompts with their continuations."""
 
@@ -82,7 +79,7 @@ def text_in(row: Row, column: str, number: int) -> str:
     return read_value(row, column, number, lambda value: text_of(value, column))
 
 
-def text_predictor(context: Context, search: SearchSettings) -> TextPredictor:
+def text_predictor(context: Context, search: BeamSearch | Sampling) -> TextPredictor:
     """Return the predictor of a model that writes text token by token.
 
     Raises:
@@ -104,60 +101,48 @@ def _vocabularies(context: Context, sources: Sources) -> tuple[Vocabulary, Vocab
     return (target if sources.source is None else context.vocabulary(sources.source)), target
 
 
-class Beam(Searching):
-    """Beam search."""
+class _Text(PredictorSettings, Writing):
+    """Settings of a predictor that writes texts token by token."""
 
-    idle: ClassVar[frozenset[str]] = _MASKS | {"sample"}
-
-    type: Literal["beam"] = "beam"
+    reads: ClassVar[Reads] = "fixed"
+    command: ClassVar[str] = "translate"
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
         return text_predictor(context, self.search())
 
 
-class Greedy(Searching):
-    """Greedy search: the most probable token at each step."""
+class Beam(_Text, BeamSearch):
+    """Beam search."""
 
-    idle: ClassVar[frozenset[str]] = _MASKS | _BEAMS | {"sample"}
+    type: Literal["beam"] = "beam"
+
+
+class Greedy(_Text, Avoiding):
+    """Greedy search: the most probable token at each step."""
 
     type: Literal["greedy"] = "greedy"
 
-    def make(self, context: Context) -> Predictor:
-        """Return the predictor."""
-        return text_predictor(context, self.search().model_copy(update={"beam": 1}))
+    def search(self) -> BeamSearch:
+        """Return a beam search with one hypothesis."""
+        return BeamSearch(beam=1, **self.model_dump(exclude={"type"}))
 
 
-class Sample(Searching, SampleSettings):
+class Sample(_Text, Sampling):
     """Sampling; the answer is the most probable of `samples` texts."""
 
-    idle: ClassVar[frozenset[str]] = _MASKS | _BEAMS | {"sample"}
-
     type: Literal["sample"] = "sample"
-    samples: int = Field(default=1, ge=1, le=1000)
-    """Number of texts that are sampled for each row."""
-
-    def make(self, context: Context) -> Predictor:
-        """Return the predictor."""
-        draws = SampleSettings(**self.model_dump(include=set(SampleSettings.model_fields)))
-        several = {"beam": self.samples, "nbest": self.samples, "sample": draws}
-        return text_predictor(context, self.search().model_copy(update=several))
 
 
-class MaskPredict(PredictorSettings):
+class MaskPredict(PredictorSettings, MaskFields):
     """Mask-predict: all tokens at once, then the least probable ones again."""
 
     reads: ClassVar[Reads] = "fixed"
+    command: ClassVar[str] = "translate"
 
     type: Literal["mask_predict"] = "mask_predict"
-    iterations: int = Field(default=10, ge=1, le=1000)
-    """Iterations of rewriting."""
-    lengths: int = Field(default=5, ge=1, le=1000)
-    """Candidate lengths for each output."""
-    max_length: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Maximum tokens of an output; by default there is no further limit."""
 
-    def make(self, context: Context) -> Predictor:
+    def make(self, context: Context) -> TextPredictor:
         """Return the predictor."""
         from ..mask_predict import MaskPredictor
         from .feeding import Sources
@@ -170,11 +155,11 @@ class MaskPredict(PredictorSettings):
                 place=context.graph.source,
                 help="use the predictor 'beam' for a model that decodes step by step",
             )
-        search = SearchSettings(
-            iterations=self.iterations, lengths=self.lengths, max_length=self.max_length
-        )
         vocabularies = _vocabularies(context, sources)
-        translator = MaskPredictor(model, *vocabularies, search, context.half, (), sources)
+        search = BeamSearch()  # its settings have no effect
+        translator = MaskPredictor(
+            model, *vocabularies, search, context.half, (), sources, masks=self
+        )
         return TextPredictor(context, translator, sources)
 
 
@@ -182,6 +167,7 @@ class Generate(PredictorSettings, GenerateSettings):
     """Continuation of a prefix by a decoder-only model, greedily or by sampling."""
 
     reads: ClassVar[Reads] = "fixed"
+    command: ClassVar[str] = "generate"
 
     type: Literal["generate"] = "generate"
     prefix: str | None = None

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..settings import Hypothesis, SearchSettings, TextOf, different
+from ..settings import BeamSearch, Hypothesis, TextOf, different
 from .constraints import Inclusion
 from .penalty import length_penalty
 
@@ -32,7 +32,7 @@ class Beams:
     def __init__(
         self,
         max_lengths_N: Tensor,
-        settings: SearchSettings,
+        settings: BeamSearch,
         *,
         eos: int,
         include: Inclusion | None = None,

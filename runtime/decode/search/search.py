@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..active_rows import ActiveRows, Cancelled, Stepper
-from ..settings import Hypothesis, Penalty, SearchSettings, TextOf
+from ..settings import BeamSearch, Hypothesis, Penalty, Sampling, TextOf
 from .beams import Beams, of_different_texts
 from .constraints import Inclusion
 from .logits_processors import LogitsProcessor, still
@@ -86,7 +86,7 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
     stepper: Stepper,
     *,
     sampler: Sampler,
-    settings: SearchSettings,
+    settings: Sampling,
     bos: int,
     eos: int,
     pad: int,
@@ -96,14 +96,14 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
     cancelled: Cancelled | None = None,
     text_of: TextOf | None = None,
 ) -> list[list[Hypothesis]]:
-    """Sample `beam` outputs of each sentence, and return the `nbest` with the best scores.
+    """Sample outputs of each sentence, and return them by their scores, best first.
 
     They have different texts, so there may be fewer.
 
     Args:
-        stepper: a stepper with `settings.beam` rows per sentence.
+        stepper: a stepper with `settings.samples` rows per sentence.
         sampler: the random number generators.
-        settings: `beam`, `nbest`, `min_length` and the length penalty.
+        settings: `samples`, `min_length` and the length penalty.
         bos: as in `greedy`, and so are the arguments below.
         eos: ends a sentence.
         pad: fed to sentences that have ended.
@@ -113,12 +113,12 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
         cancelled: as in `greedy`.
         text_of: the text of tokens; by default, other tokens are another text.
     """
-    limit, beam = _longest(stepper, max_lengths_N), settings.beam
+    limit, samples = _longest(stepper, max_lengths_N), settings.samples
     found = _written(
         stepper,
         sampler.choose,
         _banned(
-            (bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(beam)
+            (bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(samples)
         ),
         pad=pad,
         first=bos,
@@ -127,11 +127,8 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
         processor=processor,
         cancelled=cancelled,
     )
-    rows = [found[start : start + beam] for start in range(0, len(found), beam)]
-    return [
-        of_different_texts(sorted(row, key=lambda one: -one.score), text_of)[: settings.nbest]
-        for row in rows
-    ]
+    rows = [found[start : start + samples] for start in range(0, len(found), samples)]
+    return [of_different_texts(sorted(row, key=lambda one: -one.score), text_of) for row in rows]
 
 
 def _written(  # noqa: PLR0913 - all by name but three
@@ -209,7 +206,7 @@ def _written(  # noqa: PLR0913 - all by name but three
 def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     stepper: Stepper,
     *,
-    settings: SearchSettings,
+    settings: BeamSearch,
     bos: int,
     eos: int,
     pad: int,
@@ -341,7 +338,7 @@ def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple
 
 
 def _merged(
-    groups: list[list[list[Hypothesis]]], settings: SearchSettings, text_of: TextOf | None
+    groups: list[list[list[Hypothesis]]], settings: BeamSearch, text_of: TextOf | None
 ) -> list[list[Hypothesis]]:
     """Return the best hypotheses of each sentence, with different texts.
 

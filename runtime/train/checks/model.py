@@ -23,7 +23,7 @@ from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.settings import TextSettings
 from ...decode.predictors.search import MaskPredict
-from ...decode.predictors.settings import Searching
+from ...decode.settings import Writing
 from ..run import LeftOut, Run
 from ..schedule import learning_rate
 from .metrics import metric_places, unknown_losses
@@ -298,7 +298,7 @@ def _predicts(run: Run, graph: Graph) -> Iterator[Finding]:
 
 def _searched_source(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each special token of a source that a search would not read."""
-    if graph.deploy is None or not isinstance(run.predict, Searching | MaskPredict):
+    if graph.deploy is None or not isinstance(run.predict, Writing | MaskPredict):
         return
     columns = run.data.columns
     read = read_texts(graph).values()

@@ -23,7 +23,7 @@ from weft.extensions.serve.forms import Ask, SearchOptions
 from weft.extensions.serve.limits import Limits
 from weft.extensions.serve.service import RefusedError, Service
 from weft.runtime import api
-from weft.runtime.decode.settings import SearchSettings
+from weft.runtime.decode.predictors.search import Beam
 from weft.runtime.decode.stepper import ModelStepper
 from weft.runtime.decode.translate import TranslationRequest, Translator
 
@@ -74,7 +74,7 @@ def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model
     lines = sorted({line for each in asked for line in each})
     own = {"beam": 3, "alpha": 0.0}
     known = []
-    for one in (model, api.open_model(model.checkpoint.folder, search=own)):
+    for one in (model, api.open_model(model.checkpoint.folder, predict=own)):
         found = [best for best, *_ in one.translator.hypotheses(lines)]
         known.append(dict(zip(lines, found, strict=True)))
     assert len({best.score for best in known[0].values()}) > 100
@@ -116,8 +116,7 @@ def test_settings_of_a_request(served: Served, model: api.Model) -> None:
         avoid = texts_of(many)[0].split()[0]
         without = client.post({"source": "sun moon", "search": {**long, "avoid": [avoid]}})
         drawn = [
-            client.post({"source": "sun", "search": {"sample": {"seed": seed}}})
-            for seed in (1, 1, 2, 3, 4)
+            client.post({"source": "sun", "search": {"seed": seed}}) for seed in (1, 1, 2, 3, 4)
         ]
 
     assert texts_of(forced) == [wanted]
@@ -160,17 +159,22 @@ WRONG: list[tuple[dict[str, Any], int, str, str]] = [
     ({"json": {"source": "a", "search": {"beam": 5}}}, 422, "/search/beam", "limit of 4"),
     ({"json": {"source": "a", "search": {"nbest": 5}}}, 422, "/search/beam", "limit of 4"),
     ({"json": {"source": "a", "search": {"alpha": 1e9}}}, 422, "/search/alpha", "limit of 10"),
-    ({"json": {"source": "a", "search": {"beam": 2, "nbest": 3}}}, 422, "/search", "'nbest' 3"),
     (
-        {"json": {"source": "a", "search": {"sample": {"top_p": 2}}}},
+        {"json": {"source": "a", "search": {"beam": 2, "nbest": 3}}},
         422,
-        "/search/sample/top_p",
+        "/search/nbest",
+        "'nbest' 3",
+    ),
+    (
+        {"json": {"source": "a", "search": {"top_p": 2}}},
+        422,
+        "/search/top_p",
         "",
     ),
     (
-        {"json": {"source": "a", "search": {"sample": {"temperature": 1e-30}}}},
+        {"json": {"source": "a", "search": {"temperature": 1e-30}}},
         422,
-        "/search/sample/temperature",
+        "/search/temperature",
         "must be at least 0.01",
     ),
     ({"json": {"source": "a", "search": {"baem": 2}}}, 422, "/search/baem", "unknown key"),
@@ -341,7 +345,7 @@ def test_decoding_stops_for_a_disconnected_client(
 
     search = {"beam": 2, "min_length": 8, "max_extra": 20}
     wanted = [Ask.model_validate({"source": [one], "search": search}) for one in ("sun", "moon")]
-    alone = replace(model, search=SearchSettings(**search)).translate(["moon"])
+    alone = replace(model, strategy=Beam(**search)).translate(["moon"])
     monkeypatch.setattr(ModelStepper, "steps", blocked)
 
     with served(batch=2, wait=SECONDS) as client:
@@ -480,7 +484,7 @@ def test_openapi_describes_every_field_and_gives_examples(served: Served) -> Non
     with served() as client:
         schema = client.get("/openapi.json").json()
         forms = schema["components"]["schemas"]
-        for form in ("Text", "SearchOptions", "SampleSettings", "Output", "Health", "Problem"):
+        for form in ("Text", "SearchOptions", "Output", "Health", "Problem"):
             for name, field in forms[form]["properties"].items():
                 assert field.get("description"), (form, name)
         assert "default" not in forms["SearchOptions"]["properties"]["beam"]
@@ -502,7 +506,7 @@ _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["text", "begin", "beam", "sample"]), inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["text", "begin", "beam", "samples"]), inner, max_size=3)
     ),
     max_leaves=6,
 )

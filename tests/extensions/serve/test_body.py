@@ -99,7 +99,7 @@ def test_every_valid_request_is_within_the_bounds() -> None:
     limits = Limits(texts=5, phrases=3)
     text = {"text": 'a, [b] {c} "d"', "begin": "[{", "include": ["a,b"] * limits.phrases}
     search = dict.fromkeys("abcdefghijklmnopqrstuvwxyz", 1)
-    full = {"source": [text] * limits.texts, "search": {**search, "avoid": ["["] * 3, "sample": {}}}
+    full = {"source": [text] * limits.texts, "search": {**search, "avoid": ["["] * 3}}
 
     assert parse(json.dumps(full).encode(), limits) == full
     assert parse(b"\xef\xbb\xbf" + json.dumps(full).encode(), limits) == full

@@ -124,7 +124,7 @@ def test_the_answers_are_those_of_the_teacher_and_train_a_run(
     answers = (root / "distilled/train.target.txt").read_text().splitlines()
     assert (root / "distilled/train.source.txt").read_text().splitlines() == sources
     search = {"beam": 1, "max_extra": 4}
-    wanted = weft.open(teacher, search=search).translate(sources)
+    wanted = weft.open(teacher, predict=search).translate(sources)
     assert answers == [" ".join(one.split()) for one in wanted]
     known = json.loads((root / "distilled/provenance.json").read_text())
     assert known["rows"] == 60

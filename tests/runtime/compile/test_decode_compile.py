@@ -21,7 +21,7 @@ from weft.runtime.compile import torch_compile
 from weft.runtime.compile.decode_compile import Measured, Steps
 from weft.runtime.compile.decoder import steps_of, use_steps
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
-from weft.runtime.decode.settings import SearchSettings
+from weft.runtime.decode.settings import BeamSearch
 from weft.specs.load import load
 
 SPECIAL_TOKENS = SpecialTokens(3, 1, 0)
@@ -56,7 +56,7 @@ def made(name: str = "transformer-tiny") -> nn.Module:
 def decoded(model: nn.Module, *counts: int, half: bool = False) -> list[Any]:
     """Return the best outputs and their scores for batches of the given sizes."""
     generator = torch.Generator().manual_seed(5)
-    search = SearchSettings(beam=2, max_extra=2, min_length=5)
+    search = BeamSearch(beam=2, max_extra=2, min_length=5)
     best = []
     for count in counts:
         lengths = torch.randint(2, 9, (count,), generator=generator).tolist()
@@ -133,7 +133,7 @@ def test_repeated_layers_are_compiled_or_else_the_model(
     """Neither the first two positions nor the last one are compiled."""
     model = made(name)
     used(model, "on")
-    search = SearchSettings(beam=2, max_extra=0, max_length=6, min_length=6)
+    search = BeamSearch(beam=2, max_extra=0, max_length=6, min_length=6)
 
     decode_ids([model], [Request([5, 6, 7, 8, 9, 4])] * 2, SPECIAL_TOKENS, search)
 

@@ -24,10 +24,10 @@ from weft.runtime.decode import forced_prefix
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.generate import generate_with
 from weft.runtime.decode.settings import (
+    BeamSearch,
     GenerateSettings,
     Hypothesis,
-    SampleSettings,
-    SearchSettings,
+    Sampling,
 )
 from weft.runtime.decode.stepper import ModelStepper
 from weft.specs.load import load
@@ -116,7 +116,10 @@ def requests(name: str, begins: tuple[int, ...] = (0,) * 5) -> list[Request]:
 
 def decoded(model: nn.Module, given: list[Request], **search: Any) -> list[list[Hypothesis]]:
     """Return the hypotheses; outputs have about as many tokens as their sources."""
-    settings = SearchSettings(**{"beam": 2, "nbest": 2, "max_extra": 1, "min_length": 2, **search})
+    if "samples" in search:
+        settings: BeamSearch | Sampling = Sampling(max_extra=1, min_length=2, **search)
+    else:
+        settings = BeamSearch(**{"beam": 2, "nbest": 2, "max_extra": 1, "min_length": 2, **search})
     return decode_ids([model], given, SPECIAL_TOKENS, settings)
 
 
@@ -166,7 +169,7 @@ def test_narrowing_the_state_does_not_change_the_outputs(
         {"beam": 1, "nbest": 1},
         {"beam": 4, "groups": 2},
         {"no_repeat": 2},
-        {"beam": 3, "sample": SampleSettings(temperature=2.0)},
+        {"samples": 3, "temperature": 2.0},
     ],
     ids=["greedy", "groups", "control", "sample"],
 )
@@ -188,7 +191,7 @@ def test_an_ensemble_drops_finished_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     with torch.no_grad():
         for weight in models[1].parameters():
             weight.mul_(1.1)
-    settings = SearchSettings(beam=2, max_extra=1)
+    settings = BeamSearch(beam=2, max_extra=1)
     given = requests("transformer-tiny", (2, 3, 2, 4, 2))
 
     found = decode_ids(models, given, SPECIAL_TOKENS, settings)
@@ -260,7 +263,7 @@ def test_a_forced_prefix_is_read_in_one_step(name: str, monkeypatch: pytest.Monk
         {"beam": 1, "nbest": 1},
         {"beam": 4, "groups": 2},
         {"repetition_penalty": 1.5},
-        {"beam": 3, "sample": SampleSettings()},
+        {"samples": 3},
     ],
     ids=["greedy", "groups", "penalty", "sample"],
 )
@@ -271,7 +274,9 @@ def test_every_search_reads_the_prefix_in_one_step(
     model, given = made(name), requests(name, (5, 4, 7, 4, 4))
     calls = steps_of(monkeypatch)
     size = int(graph_of(name).inputs["target"].size or 0)
-    monkeypatch.setattr(forced_prefix, "NUMBERS", 2 * size * 5 * search.get("beam", 2))
+    monkeypatch.setattr(
+        forced_prefix, "NUMBERS", 2 * size * 5 * search.get("beam", search.get("samples", 2))
+    )
 
     found = decoded(model, given, **search)
     assert calls[:4] == [2, 2, 1, 1]
@@ -307,7 +312,7 @@ def test_rows_cancelled_within_the_prefix_are_dropped(monkeypatch: pytest.Monkey
         [model],
         given,
         SPECIAL_TOKENS,
-        SearchSettings(beam=2, nbest=2, max_extra=1, min_length=2),
+        BeamSearch(beam=2, nbest=2, max_extra=1, min_length=2),
         cancelled=lambda: [0, 2, 4],
     )
 

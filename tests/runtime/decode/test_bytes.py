@@ -67,12 +67,12 @@ def test_unseen_characters_are_encoded_as_bytes(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == FOREIGN
 
 
-@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3, "nbest": 3}, {"sample": {}}])
+@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3, "nbest": 3}, {"type": "sample"}])
 def test_forced_text_with_unseen_characters_is_copied(
     model: Model, tokenizer: Tokenizer, search: dict[str, object]
 ) -> None:
     """Unseen characters in the source, in the prefix and in required phrases."""
-    wanted = weft.open(model.checkpoint.folder, search=search)
+    wanted = weft.open(model.checkpoint.folder, predict=search)
     module: Any = wanted.module
     step, stepped = module.step, []
 

@@ -14,7 +14,7 @@ from weft.runtime.compile.decoder import decoder_of
 from weft.runtime.decode import decode as decoding
 from weft.runtime.decode import graphed
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
-from weft.runtime.decode.settings import SearchSettings
+from weft.runtime.decode.settings import BeamSearch
 from weft.runtime.decode.stepper import ModelStepper
 from weft.runtime.model.opening import open_model
 from weft.specs.findings import InputError
@@ -58,7 +58,7 @@ def _graphs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def decoded(model: Any, sources: list[list[int]], beam: int) -> list[tuple[Any, ...]]:
     """Return the tokens and scores of the best outputs, of different lengths."""
-    search = SearchSettings(beam=beam, nbest=1, max_length=11)
+    search = BeamSearch(beam=beam, nbest=1, max_length=11)
     found = decode_ids([model], [Request(one) for one in sources], SPECIAL, search)
     return [(best.tokens, pytest.approx(best.score, abs=1e-5)) for best, *_ in found]
 

@@ -44,7 +44,7 @@ def checkpoint(
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_long_source_is_cut_with_a_warning(beam: int, checkpoint: Path) -> None:
     """The output has at most as many tokens as there are positions."""
-    model = weft.open(checkpoint, search={"beam": beam, "max_extra": 500})
+    model = weft.open(checkpoint, predict={"beam": beam, "max_extra": 500})
     warnings: list[str] = []
 
     [found] = model.translator.hypotheses([LONG], warn=lambda _, text: warnings.append(text))
@@ -137,7 +137,7 @@ def test_a_prefix_that_is_longer_than_the_positions_is_refused(checkpoint: Path)
 
 def test_ids_that_are_longer_than_the_positions_are_refused(checkpoint: Path) -> None:
     """Ids are given by a program, so they are not cut; outputs end with the positions."""
-    model = weft.open(checkpoint, search={"max_extra": 500})
+    model = weft.open(checkpoint, predict={"max_extra": 500})
 
     [found] = model.decode([[5] * MOST])
     assert len(found[0].tokens) <= MOST

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from weft.runtime import api
 from weft.runtime.decode import translate as translate_module
-from weft.runtime.decode.settings import Hypothesis, search_settings
+from weft.runtime.decode.settings import BeamSearch, Hypothesis, Sampling
 from weft.runtime.decode.translate import TranslationRequest, Translator, recurring
 from weft.runtime.system.arriving import Arriving
 from weft.specs.findings import InputError
@@ -196,13 +197,20 @@ FORBIDDING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("ways", [{"beam": 1}, {"beam": 4}, {"beam": 3, "sample": {}}])
+@pytest.mark.parametrize(
+    "ways",
+    [
+        partial(BeamSearch, beam=1),
+        partial(BeamSearch, beam=4, nbest=4),
+        partial(Sampling, samples=3),
+    ],
+)
 @pytest.mark.parametrize("forbidding", FORBIDDING)
 def test_required_text_wins_over_every_setting(
-    model: api.Model, forbidding: str, ways: dict[str, Any]
+    model: api.Model, forbidding: str, ways: Callable[..., BeamSearch | Sampling]
 ) -> None:
     """Every output has it, and a finite score."""
-    search = search_settings({**FORBIDDING[forbidding], **ways, "nbest": ways["beam"]})
+    search = ways(**FORBIDDING[forbidding])
     translator = replace(model.translator, search=search, _avoidance=[])
 
     for request, found in zip(REQUIRED, translator.hypotheses(REQUIRED), strict=True):
@@ -215,7 +223,7 @@ def test_required_text_wins_over_every_setting(
 
 def test_only_the_required_text_may_repeat(model: api.Model) -> None:
     """The other words of the output occur once."""
-    search = search_settings({"beam": 4, "no_repeat": 1})
+    search = BeamSearch(beam=4, no_repeat=1)
     translator = replace(model.translator, search=search)
     request = TranslationRequest("sun moon tree river", include=["moon moon"])
 
@@ -229,7 +237,7 @@ def test_only_the_required_text_may_repeat(model: api.Model) -> None:
 
 def test_a_ban_that_the_required_text_breaks_is_named(model: api.Model) -> None:
     """The ban holds in the other lines."""
-    search = search_settings({"beam": 4, "avoid": ("moon",)})
+    search = BeamSearch(beam=4, avoid=("moon",))
     translator = replace(model.translator, search=search, _avoidance=[])
     warnings: list[tuple[int, str]] = []
 
@@ -248,7 +256,7 @@ def test_a_ban_that_the_required_text_breaks_is_named(model: api.Model) -> None:
 @pytest.mark.parametrize("beam", [1, 3])
 def test_where_every_token_is_banned_the_output_stops(model: api.Model, beam: int) -> None:
     """All words once, and then nothing is left: the score stays finite."""
-    search = search_settings({"beam": beam, "no_repeat": 1, "min_length": 60, "max_length": 90})
+    search = BeamSearch(beam=beam, no_repeat=1, min_length=60, max_length=90)
     translator = replace(model.translator, search=search)
 
     [found] = translator.hypotheses(["sun moon"])
@@ -260,8 +268,8 @@ def test_where_every_token_is_banned_the_output_stops(model: api.Model, beam: in
 
 def test_a_phrase_of_spaces_is_no_phrase_to_avoid() -> None:
     """It would be found everywhere or nowhere."""
-    with pytest.raises(InputError, match="'avoid' has a phrase of white space alone"):
-        search_settings({"avoid": (" ",)})
+    with pytest.raises(ValueError, match="'avoid' has a phrase of white space alone"):
+        BeamSearch(avoid=(" ",))
 
 
 def test_output_is_bounded_by_input_plus_extra(model: api.Model) -> None:

@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 from weft.runtime.cli.main import main
-<<<<<<<< HEAD:tests/runtime/train/test_costs.py
 from weft.runtime.train.costs import FILL, project
 from weft.runtime.train.objective import Objective
-========
-from weft.runtime.train.estimate import FILL, project
->>>>>>>> 04ba054c (model: stand below train, and know nothing of parsers):tests/runtime/train/test_estimate.py
 from weft.runtime.train.run import Run
 
 

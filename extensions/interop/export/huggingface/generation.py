@@ -8,7 +8,8 @@ from typing import Any
 from .....graphs.ir.traverse import position_limits
 from .....runtime.checkpoint.checkpoint import Checkpoint
 from .....runtime.checkpoint.tokenizers import special_tokens_of
-from .....runtime.model.answering import searching_of
+from .....runtime.decode.predictors.registry import PREDICTORS
+from .....runtime.decode.settings import search_of
 from .....specs.findings import InputError
 from ...importing.generation import written_generation
 
@@ -38,9 +39,10 @@ def generation_config(
         except InputError:
             pass
     ids = [one for one in graph.inputs.values() if one.kind == "ids"]
+    predict = checkpoint.run.get("predict") or {"type": "beam", **imported.get("search", {})}
     return written_generation(
         known,
-        searching_of(checkpoint.run) or imported.get("search", {}),
+        search_of(PREDICTORS.parse(predict, str(checkpoint.folder))),
         imported.get("generate", {}),
         decodes=len(ids) > 1 or len(graph.inputs) > 1,
         longest=min([LONGEST, *(limit - 1 for limit in position_limits(graph))]),

@@ -16,6 +16,7 @@ from weft.extensions.interop.importing.generation import (
     read_generation,
     written_generation,
 )
+from weft.runtime.decode.settings import BeamSearch, Sampling
 from weft.specs.findings import InputError
 
 
@@ -34,14 +35,13 @@ def test_sampling_has_the_candidates_of_the_library(
     other = read(tmp_path, decodes=True, do_sample=True, num_return_sequences=2, **given)
 
     assert dict(found.generate) == {"temperature": 0.7, "top_k": wanted}
-    assert other.search["sample"] == {"top_k": wanted or 0}
-    assert other.search["beam"] == 2
+    assert other.search == {"type": "sample", "top_k": wanted or 0, "samples": 2}
 
 
 def test_sampling_from_all_tokens_is_written() -> None:
     """Without the key the library would sample from 50."""
-    text = written_generation({}, {}, {"temperature": 0.7}, decodes=False, longest=9)
-    other = written_generation({}, {"sample": {"top_p": 0.9}}, {}, decodes=True, longest=9)
+    text = written_generation({}, BeamSearch(), {"temperature": 0.7}, decodes=False, longest=9)
+    other = written_generation({}, Sampling(top_p=0.9), {}, decodes=True, longest=9)
 
     assert text[0] == {"do_sample": True, "top_k": 0, "temperature": 0.7}
     assert other[0] == {
@@ -65,7 +65,7 @@ def test_sampling_from_all_tokens_is_written() -> None:
 )
 def test_the_limit_of_an_output_is_written(search: dict[str, Any], longest: int) -> None:
     """Their length counts the token with which an output begins."""
-    made, _ = written_generation({}, search, {}, decodes=True, longest=9)
+    made, _ = written_generation({}, BeamSearch(**search), {}, decodes=True, longest=9)
 
     assert made["max_length"] == longest + 1
 

@@ -14,7 +14,7 @@ from weft.extensions.parsing.decode.tree_automaton import MAX_UNARY, TreeProcess
 from weft.extensions.parsing.trees.linearization import LINEARIZATIONS
 from weft.extensions.parsing.trees.trees import Leaf, Tree
 from weft.runtime.decode.search.search import beam_search
-from weft.runtime.decode.settings import SearchSettings
+from weft.runtime.decode.settings import BeamSearch
 
 pytestmark = pytest.mark.integration
 
@@ -96,7 +96,7 @@ def test_every_output_is_a_tree(
 
     found = beam_search(
         Chance(len(lengths), beam, seed, len(symbols), leaning),
-        settings=SearchSettings(beam=beam, nbest=beam, penalty="none"),
+        settings=BeamSearch(beam=beam, nbest=beam, penalty="none"),
         bos=BOS,
         eos=EOS,
         pad=PAD,

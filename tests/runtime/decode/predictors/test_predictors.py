@@ -13,8 +13,8 @@ from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.decode.generate import generate_with
 from weft.runtime.decode.predictors.predictor import Context, Predictor
-from weft.runtime.decode.predictors.registry import PREDICTORS
-from weft.runtime.decode.settings import GenerateSettings, SearchSettings
+from weft.runtime.decode.predictors.registry import PREDICTORS, changed_predictor
+from weft.runtime.decode.settings import BeamSearch, GenerateSettings
 from weft.runtime.decode.translate import Translator
 from weft.runtime.train.run import run_schema
 from weft.specs.findings import InputError
@@ -161,9 +161,56 @@ def test_editors_offer_only_settings_with_an_effect() -> None:
     }
 
     for name, kind in ((name, PREDICTORS.find(name)) for name in PREDICTORS.shipped):
-        assert offered[name] == kind.model_fields.keys() - getattr(kind, "idle", set())
+        assert offered[name] == kind.model_fields.keys()
     assert "beam" in offered["beam"] - offered["greedy"]
-    assert "sample" not in offered["beam"]
+    assert "samples" not in offered["beam"]
+
+
+@pytest.mark.parametrize(
+    ("own", "changes", "wanted"),
+    [
+        ({"type": "beam", "beam": 3}, {"alpha": 0.2}, {"type": "beam", "beam": 3, "alpha": 0.2}),
+        (
+            {"type": "greedy", "max_extra": 9},
+            {"beam": 2},
+            {"type": "beam", "beam": 2, "max_extra": 9},
+        ),
+        (
+            {"type": "beam", "beam": 3, "max_extra": 9},
+            {"top_k": 5},
+            {"type": "sample", "top_k": 5, "max_extra": 9},
+        ),
+        ({"type": "sample", "seed": 2}, {"type": "greedy"}, {"type": "greedy"}),
+        (
+            {"type": "tree_beam", "beam": 3},
+            {"constrained": False},
+            {"type": "tree_beam", "beam": 3, "constrained": False},
+        ),
+    ],
+)
+def test_a_search_becomes_the_one_that_has_the_changed_settings(
+    own: dict[str, Any], changes: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    """What both have is kept."""
+    found = changed_predictor(PREDICTORS.parse(own, ""), changes, "predict")
+
+    assert found == PREDICTORS.parse(wanted, "")
+
+
+@pytest.mark.parametrize(
+    ("own", "name"),
+    [
+        ("mask_predict", "beam"),
+        ("cky", "beam"),
+        ("argmax", "top_k"),
+        ("tree_beam", "nbest"),
+        ("beam", "beem"),
+    ],
+)
+def test_a_setting_that_a_predictor_lacks_is_refused(own: str, name: str) -> None:
+    """No search has it, or the model does not search."""
+    with pytest.raises(InputError, match=f"the predictor '{own}' has no setting '{name}'"):
+        changed_predictor(PREDICTORS.parse(own, ""), {name: 3}, "predict")
 
 
 SMALL = {"vocab": 8, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 1, "dropout": 0.0}
@@ -186,9 +233,7 @@ def test_beam_and_greedy_search_are_those_of_the_translator() -> None:
         ("beam", {}),
         ({"type": "greedy", "max_extra": 3}, {"beam": 1, "max_extra": 3}),
     ):
-        translator = Translator(
-            model, source.vocabulary, target.vocabulary, SearchSettings(**search)
-        )
+        translator = Translator(model, source.vocabulary, target.vocabulary, BeamSearch(**search))
         wanted = list(translator.translate(lines))
         assert made(value, context).predict(ROWS) == wanted
     sampled = made({"type": "sample", "samples": 3, "seed": 2}, context)
@@ -217,8 +262,8 @@ def test_generation_continues_the_prefix_of_each_row() -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"type": "greedy", "beam": 2}, "'beam' has no effect on the predictor 'greedy'"),
-        ({"type": "beam", "iterations": 2}, "'iterations' has no effect"),
+        ({"type": "greedy", "beam": 2}, "unknown key 'beam'"),
+        ({"type": "beam", "iterations": 2}, "unknown key 'iterations'"),
         ({"type": "beam", "baem": 2}, "unknown key 'baem'"),
         ({"type": "beam", "beam": 2, "nbest": 3}, "'nbest' 3 is greater than 'beam' 2"),
         ({"type": "generate", "samples": 2}, "'samples' has no effect at temperature 0"),

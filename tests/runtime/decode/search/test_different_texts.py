@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from weft.runtime.decode.predictors.predictor import Answer, best_of
 from weft.runtime.decode.search.search import beam_search
-from weft.runtime.decode.settings import Hypothesis, SearchSettings, different
+from weft.runtime.decode.settings import BeamSearch, Hypothesis, different
 
 from .test_search import EOS, IDS, A, B, C, Scripted, Table, drawn, log_probabilities, penalty
 
@@ -24,7 +24,7 @@ def text_of(tokens: tuple[int, ...]) -> str:
 
 def searched(table: Table, longest: int, **search: object) -> list[Hypothesis]:
     """Return the hypotheses of one sentence."""
-    beams = SearchSettings.model_validate(search)
+    beams = BeamSearch.model_validate(search)
     [found] = beam_search(
         Scripted([table], beams.beam),
         settings=beams,

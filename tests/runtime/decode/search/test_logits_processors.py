@@ -28,10 +28,11 @@ from weft.runtime.decode.search.top_k import BannedTokens
 from weft.runtime.decode.settings import (
     COLDEST,
     HOTTEST,
+    BeamSearch,
     GenerateSettings,
     Hypothesis,
     SampleSettings,
-    SearchSettings,
+    Sampling,
 )
 from weft.runtime.decode.stepper import EnsembleStepper
 from weft.specs.wording import describe
@@ -93,7 +94,7 @@ class Chance:
 
 
 def searched(
-    model: Chance, limits: Sequence[int], search: SearchSettings, **more: object
+    model: Chance, limits: Sequence[int], search: BeamSearch, **more: object
 ) -> list[list[Hypothesis]]:
     """Return the results of a beam search."""
     return beam_search(
@@ -113,7 +114,7 @@ beams = st.sampled_from([1, 2, 4])
 def test_the_minimum_length_is_respected(seed: int, beam: int, fewest: int) -> None:
     """If the maximum length is smaller, outputs have the maximum length."""
     model, limits = Chance(2, beam, seed, likely_end=5.0), [4, 9]
-    search = SearchSettings(beam=beam, nbest=beam, min_length=fewest)
+    search = BeamSearch(beam=beam, nbest=beam, min_length=fewest)
 
     found = searched(model, limits, search)
 
@@ -126,9 +127,7 @@ def test_no_ngram_is_repeated(seed: int, beam: int, size: int) -> None:
     """At any output length."""
     model = Chance(2, beam, seed, likely_end=-3.0)
 
-    found = searched(
-        model, [12, 7], SearchSettings(beam=beam, nbest=beam), processor=no_repeat(size)
-    )
+    found = searched(model, [12, 7], BeamSearch(beam=beam, nbest=beam), processor=no_repeat(size))
 
     for one in (one for hypotheses in found for one in hypotheses):
         runs = [one.tokens[i : i + size] for i in range(len(one.tokens) - size + 1)]
@@ -150,7 +149,7 @@ def test_the_full_table_is_computed_only_within_the_prefix(
     monkeypatch.setattr(BannedTokens, "log_probabilities", recorded)
     model, processor = Chance(2, beam, 3, -9.0), Beginning([[5, 6, 7], [8]], beam)
 
-    [[first], [second]] = searched(model, [9, 9], SearchSettings(beam=beam), processor=processor)
+    [[first], [second]] = searched(model, [9, 9], BeamSearch(beam=beam), processor=processor)
 
     assert calls == [0, 1, 2]
     assert first.tokens[:3] == (5, 6, 7)
@@ -165,7 +164,7 @@ def test_outputs_begin_with_their_prefix(seed: int, beam: int, prefixes: list[li
     model, limits = Chance(2, beam, seed), [len(prefix) + 3 for prefix in prefixes]
 
     found = searched(
-        model, limits, SearchSettings(beam=beam, nbest=beam), processor=Beginning(prefixes, beam)
+        model, limits, BeamSearch(beam=beam, nbest=beam), processor=Beginning(prefixes, beam)
     )
 
     for sentence, hypotheses in enumerate(found):
@@ -190,7 +189,7 @@ def test_outputs_contain_the_required_phrases(
     include = Inclusion(wanted, beam, limits, EOS)
 
     found = searched(
-        model, limits, SearchSettings(beam=beam, nbest=beam), processor=include, include=include
+        model, limits, BeamSearch(beam=beam, nbest=beam), processor=include, include=include
     )
 
     for sentence, hypotheses in enumerate(found):
@@ -207,7 +206,7 @@ def test_dividing_the_beam_finds_a_better_place_for_a_phrase() -> None:
     for seed in range(30):
         model = Chance(1, 6, seed)
         include = Inclusion([[[5, 6]]], 6, [5], EOS)
-        search = SearchSettings(beam=6, penalty="none")
+        search = BeamSearch(beam=6, penalty="none")
         [[found]] = searched(model, [5], search, processor=include, include=include)
         outputs = _all_with([5, 6], 4)
         scores = {one: model.log_probability(0, one, ended=True) for one in outputs}
@@ -250,7 +249,7 @@ def test_no_output_contains_a_banned_phrase(seed: int, beam: int, avoided: list[
     avoidance = Avoidance(avoided, TEXTS, EOS)
     processor = avoidance.processor(torch.tensor([7]).repeat_interleave(beam))
 
-    [found] = searched(model, [7], SearchSettings(beam=beam, nbest=beam), processor=processor)
+    [found] = searched(model, [7], BeamSearch(beam=beam, nbest=beam), processor=processor)
 
     for one in found:
         if one.log_probability == -torch.inf:
@@ -317,7 +316,7 @@ def test_groups_keep_apart() -> None:
             table = first if len(prefix) == 1 else {EOS: 1.0}
             return [float(torch.tensor(table.get(i, 1e-9)).log()) for i in range(SIZE)]
 
-    plain = SearchSettings(beam=2, nbest=2, groups=2, diversity=0.0, penalty="none")
+    plain = BeamSearch(beam=2, nbest=2, groups=2, diversity=0.0, penalty="none")
     apart = plain.model_copy(update={"diversity": 1.0})
 
     [alike] = searched(Fixed(1, 2, 0), [3], plain)
@@ -330,7 +329,7 @@ def test_groups_keep_apart() -> None:
 
 def test_a_group_that_is_settled_takes_no_tokens_from_the_others() -> None:
     """By hand: the first of two groups is closed, so the second takes the best tokens."""
-    settings = SearchSettings(beam=4, groups=2, diversity=5.0, penalty="none")
+    settings = BeamSearch(beam=4, groups=2, diversity=5.0, penalty="none")
     beams = [Beams(torch.tensor([9]), settings, eos=EOS) for _ in range(2)]
     log_p_RV = torch.full((4, SIZE), -1.0)
     log_p_RV[:, 3], log_p_RV[:, 4] = -0.1, -0.2
@@ -351,7 +350,7 @@ def test_scores_of_groups_equal_forced_scoring(seed: int, groups: int) -> None:
     """Diversity affects the search, not the scores."""
     model = Chance(2, 4, seed)
 
-    found = searched(model, [6, 4], SearchSettings(beam=4, nbest=4, groups=groups, diversity=0.8))
+    found = searched(model, [6, 4], BeamSearch(beam=4, nbest=4, groups=groups, diversity=0.8))
 
     for sentence, hypotheses in enumerate(found):
         assert len({one.tokens for one in hypotheses}) == len(hypotheses)
@@ -381,11 +380,10 @@ def drawn(
     sources: list[list[int]], model: Callable[[int], Chance], **values: float
 ) -> list[list[int]]:
     """Return three samples of each sentence."""
-    search = SearchSettings(beam=3, nbest=3, sample=SampleSettings(**values))  # type: ignore[arg-type]
-    assert search.sample is not None
+    search = Sampling(samples=3, **values)  # type: ignore[arg-type]
     found = sample(
         model(len(sources)),
-        sampler=Sampler(search.sample, sources, 3),
+        sampler=Sampler(search, sources, 3),
         settings=search,
         max_lengths_N=torch.full((len(sources),), 5),
         **IDS,
@@ -434,15 +432,13 @@ def test_an_ensemble_gives_the_mean_of_probabilities() -> None:
     ("values", "problem"),
     [
         ({"beam": 4, "groups": 3}, "'beam' 4 is not divisible by 'groups' 3"),
-        ({"beam": 4, "groups": 2, "sample": {}}, "'groups' has no effect on 'sample'"),
-        ({"sample": {"top_p": 0}}, "top_p"),
         ({"avoid": [""]}, "avoid"),
     ],
 )
 def test_settings_that_clash_are_refused(values: dict[str, object], problem: str) -> None:
     """Settings that conflict raise before anything is loaded."""
     with pytest.raises(ValueError, match=problem):
-        SearchSettings.model_validate(values)
+        BeamSearch.model_validate(values)
 
 
 def test_top_k_breaks_ties_by_the_lowest_id() -> None:

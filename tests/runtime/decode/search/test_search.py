@@ -17,7 +17,7 @@ from torch import Tensor
 from weft.runtime.decode import active_rows
 from weft.runtime.decode.search.penalty import length_penalty
 from weft.runtime.decode.search.search import beam_search, greedy
-from weft.runtime.decode.settings import Hypothesis, SearchSettings
+from weft.runtime.decode.settings import BeamSearch, Hypothesis
 
 PAD, BOS, EOS, A, B, C = range(6)
 IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
@@ -157,7 +157,7 @@ def search(
     tables: Sequence[Table], lengths: Sequence[int], **keys: float | str
 ) -> tuple[list[list[Hypothesis]], Scripted]:
     """Run a beam search; return its results and the stepper it used."""
-    chosen = SearchSettings.model_validate(keys)
+    chosen = BeamSearch.model_validate(keys)
     stepper = Scripted(tables, chosen.beam)
     found = beam_search(stepper, settings=chosen, max_lengths_N=torch.tensor(lengths), **IDS)
     return found, stepper
@@ -417,7 +417,7 @@ def test_the_start_may_be_the_end() -> None:
     """Models that begin with the end token, as fairseq's do, can still end."""
     stepper = Scripted([scripted({(): {A: 1.0}})], 2)
     ids = {"bos": EOS, "eos": EOS, "pad": EOS}
-    chosen, lengths_N = SearchSettings(beam=2), torch.tensor([4])
+    chosen, lengths_N = BeamSearch(beam=2), torch.tensor([4])
 
     [[best]] = beam_search(stepper, settings=chosen, max_lengths_N=lengths_N, **ids)
 
@@ -460,7 +460,7 @@ def test_a_stopped_sentence_is_fed_padding_and_moves_nothing() -> None:
     stepper = Scripted(tables, 2)
 
     lengths_N = torch.tensor([4, 4, 4])
-    beam_search(stepper, settings=SearchSettings(beam=2), max_lengths_N=lengths_N, **IDS)
+    beam_search(stepper, settings=BeamSearch(beam=2), max_lengths_N=lengths_N, **IDS)
 
     goes_on = [(A,) * 3, (B,) * 3]
     assert [prefix[1:] for prefix in stepper.prefixes] == [*[(PAD,) * 3] * 2, *goes_on, *goes_on]
@@ -510,7 +510,7 @@ def test_cancelled_sentences_are_not_decoded(beam: int) -> None:
     """Two of three sentences are cancelled before the fourth step; the third is unchanged."""
     tables = [scripted({(A,) * n: {A: 1.0} for n in range(9)})] * 3
     stepper = Scripted(tables, beam)
-    chosen = SearchSettings(beam=beam)
+    chosen = BeamSearch(beam=beam)
 
     found = beam_search(
         stepper,
@@ -528,7 +528,7 @@ def test_cancelled_sentences_are_not_decoded(beam: int) -> None:
 def test_the_search_stops_if_all_sentences_are_cancelled() -> None:
     """The search stops at once if all sentences are cancelled."""
     stepper = Scripted([drawn(1), drawn(2)], 2)
-    lengths_N, chosen = torch.tensor([9, 9]), SearchSettings(beam=2)
+    lengths_N, chosen = torch.tensor([9, 9]), BeamSearch(beam=2)
 
     found = beam_search(
         stepper, settings=chosen, max_lengths_N=lengths_N, cancelled=lambda: [0, 1], **IDS
@@ -549,7 +549,7 @@ def test_bfloat16_scores_are_added_in_float32() -> None:
         del prefix
         return [0.0, 0.0, -math.inf, 2.0, 0.0, 0.0]
 
-    chosen = SearchSettings(beam=2, alpha=0.0)
+    chosen = BeamSearch(beam=2, alpha=0.0)
     [[best]] = beam_search(
         Steady([table], 2), settings=chosen, max_lengths_N=torch.tensor([200]), **IDS
     )
@@ -565,14 +565,14 @@ def test_the_length_penalty_equals_that_of_gnmt() -> None:
 
 def test_the_defaults_are_those_of_the_paper() -> None:
     """Beam 4, alpha 0.6, input length plus 50."""
-    assert SearchSettings() == SearchSettings(beam=4, alpha=0.6, max_extra=50)
+    assert BeamSearch() == BeamSearch(beam=4, alpha=0.6, max_extra=50)
 
 
 @pytest.mark.parametrize("wrong", [{"beam": 0}, {"alpha": -0.1}, {"beam": 2, "nbest": 3}, {"k": 4}])
 def test_invalid_search_settings_are_refused(wrong: dict[str, float]) -> None:
     """A negative alpha would invalidate the stopping criterion."""
     with pytest.raises(ValidationError):
-        SearchSettings.model_validate(wrong)
+        BeamSearch.model_validate(wrong)
 
 
 @pytest.mark.parametrize(("lengths", "message"), [([3, 3], "have shape"), ([0], "at least 1")])

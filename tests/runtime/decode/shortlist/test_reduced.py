@@ -25,7 +25,7 @@ from weft.runtime.compile.decode_compile import Steps
 from weft.runtime.compile.decoder import Passes, decoder_of, use_passes, use_steps
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.search.constraints import Avoidance
-from weft.runtime.decode.settings import Hypothesis, SampleSettings, SearchSettings
+from weft.runtime.decode.settings import BeamSearch, Hypothesis, Sampling
 from weft.runtime.decode.shortlist.reduced import recurring, reduced_to
 from weft.specs.findings import InputError
 from weft.specs.load import load
@@ -83,7 +83,7 @@ def requests() -> list[Request]:
 
 
 def found_in(
-    models: Sequence[nn.Module], given: Sequence[Request], settings: SearchSettings
+    models: Sequence[nn.Module], given: Sequence[Request], settings: BeamSearch
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of requests."""
     avoidance = Avoidance(settings.avoid, TEXTS, END) if settings.avoid else None
@@ -91,7 +91,7 @@ def found_in(
 
 
 def by_definition(
-    models: Sequence[nn.Module], given: Sequence[Request], settings: SearchSettings
+    models: Sequence[nn.Module], given: Sequence[Request], settings: BeamSearch
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of searches whose other logits are minus infinity."""
     found = []
@@ -114,6 +114,13 @@ def by_definition(
     return found
 
 
+def settings_of(search: dict[str, Any], *, max_extra: int, nbest: int = 2) -> BeamSearch | Sampling:
+    """Return the settings of a search, or of sampling."""
+    if "samples" in search:
+        return Sampling(max_extra=max_extra, **search)
+    return BeamSearch(**{"nbest": nbest, "max_extra": max_extra, **search})
+
+
 SEARCHES = pytest.mark.parametrize(
     "search",
     [
@@ -123,8 +130,8 @@ SEARCHES = pytest.mark.parametrize(
         {"beam": 3, "ends": "best", "min_length": 4},
         {"beam": 2, "no_repeat": 1, "repetition_penalty": 1.2},
         {"beam": 3, "avoid": ("w16", "w31", "w5 w6")},
-        {"beam": 3, "sample": SampleSettings(temperature=1.5)},
-        {"beam": 2, "sample": SampleSettings(top_k=3, top_p=0.9)},
+        {"samples": 3, "temperature": 1.5},
+        {"samples": 2, "top_k": 3, "top_p": 0.9},
     ],
     ids=["greedy", "beam", "groups", "best", "repeats", "avoid", "sample", "truncated"],
 )
@@ -136,7 +143,7 @@ def test_every_search_in_a_list_is_one_with_infinite_logits_outside(
     model: nn.Module, search: dict[str, Any]
 ) -> None:
     """Four sentences with lists of their own, decoded together, one of them with all tokens."""
-    settings = SearchSettings(**{"nbest": 2, "max_extra": 3, **search})
+    settings = settings_of(search, max_extra=3)
     expected = by_definition([model], requests(), settings)
     plain = found_in([model], requests(), settings)
 
@@ -152,7 +159,7 @@ def test_every_search_in_a_list_is_one_with_infinite_logits_outside(
 @SEARCHES
 def test_a_list_of_all_tokens_changes_nothing(model: nn.Module, search: dict[str, Any]) -> None:
     """Every number is the same, to the last bit."""
-    settings = SearchSettings(**{"nbest": 2, "max_extra": 3, **search})
+    settings = settings_of(search, max_extra=3)
     plain = found_in([model], requests(), settings)
 
     use_passes(model, Passes(shortlist=Listed({})))
@@ -161,12 +168,12 @@ def test_a_list_of_all_tokens_changes_nothing(model: nn.Module, search: dict[str
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 4}, {"sample": SampleSettings()}])
+@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 4}, {"samples": 4}])
 def test_tokens_that_a_request_forces_are_in_its_list(
     model: nn.Module, search: dict[str, Any]
 ) -> None:
     """Prefixes and phrases of tokens outside of the lists are written as without a shortlist."""
-    settings = SearchSettings(**{"max_extra": 6, **search})
+    settings = settings_of(search, nbest=1, max_extra=6)
     begun = [Request([10, 5, 6, 7, 1], begin=[33, 5]), Request([11, 9, 1], begin=[48])]
     holding = [
         Request([12, 22, 23, 1], begin=[7], include=[[44, 45]]),
@@ -187,7 +194,7 @@ def test_tokens_that_a_request_forces_are_in_its_list(
 def test_models_of_an_ensemble_share_a_list(model: nn.Module) -> None:
     """Each model's probabilities are normalized over the list, and then averaged."""
     other = build(check(load("transformer-tiny").form, registry(), SMALL), seed=2).eval()
-    settings = SearchSettings(beam=2, max_extra=3)
+    settings = BeamSearch(beam=2, max_extra=3)
     expected = by_definition([model, other], requests(), settings)
 
     use_passes(model, Passes(shortlist=LISTS))
@@ -201,7 +208,7 @@ def test_models_of_an_ensemble_share_a_list(model: nn.Module) -> None:
 def test_an_output_does_not_depend_on_the_batch(model: nn.Module) -> None:
     """Each sentence has its own list, whatever the others need."""
     use_passes(model, Passes(shortlist=LISTS))
-    settings = SearchSettings(beam=3, nbest=3, max_extra=3)
+    settings = BeamSearch(beam=3, nbest=3, max_extra=3)
 
     together = found_in([model], requests(), settings)
 
@@ -228,7 +235,7 @@ def test_only_the_selected_rows_are_multiplied(
     monkeypatch.setattr(PackedLinear, "_reordered", counted_packing)
     use_passes(model, Passes(shortlist=LISTS))
 
-    found_in([model], requests()[2:3], SearchSettings(beam=2, max_extra=3, min_length=4))
+    found_in([model], requests()[2:3], BeamSearch(beam=2, max_extra=3, min_length=4))
 
     # Five tokens, four special ones and one that makes the size recur: ten.
     assert widths.count(10) >= 5
@@ -316,7 +323,7 @@ def test_the_reduced_vocabulary_has_a_size_that_recurs() -> None:
 
 def test_a_model_in_training_has_no_shortlist(model: nn.Module) -> None:
     """As it has no other pass of decoding."""
-    settings = SearchSettings(beam=2, max_extra=3)
+    settings = BeamSearch(beam=2, max_extra=3)
     model.train()
     torch.manual_seed(1)
     plain = found_in([model], requests(), settings)

@@ -135,7 +135,7 @@ def test_the_source_is_read_once_and_comes_out_the_same(
             target_mask=mask,
         )["logits"],
         torch.tensor([[length]]),
-        iterations=model.search.iterations,
+        iterations=model.strategy.iterations,
         mask=translator.target.bos,
         never={translator.target.eos, translator.target.pad},
     )

@@ -192,5 +192,5 @@ def test_a_trained_model_translates_text_there(
     code = code.replace("beam_size=5, length_penalty=1.0", "beam_size=1, max_decoding_length=6")
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out.strip()
-    model = weft.open(toy_checkpoint, search={"beam": 1, "max_length": 6})
+    model = weft.open(toy_checkpoint, predict={"beam": 1, "max_length": 6})
     assert printed == model.translate(["A dog runs."])[0]

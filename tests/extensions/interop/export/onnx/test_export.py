@@ -97,7 +97,7 @@ def test_a_trained_model_translates_text_there(toy_checkpoint: Path, tmp_path: P
         for line in lines
     ]
 
-    assert found == weft.open(toy_checkpoint, search={"beam": 1, "max_length": 6}).translate(lines)
+    assert found == weft.open(toy_checkpoint, predict={"beam": 1, "max_length": 6}).translate(lines)
     assert all(found)
 
 
