@@ -14,7 +14,6 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def theirs(
             one: engine.translate_batch(
                 [source.pieces(ids) for ids in source.encode_many(lines)],
                 max_batch_size=BATCH,
-                beam_size=search.beam,
+                beam_size=search.rows,
                 length_penalty=search.alpha,
                 patience=one,
                 suppress_sequences=[[piece] for piece in target.pieces([target.bos, target.pad])],
@@ -96,7 +95,7 @@ def main() -> None:
     lines, references = test_pairs(model, given)
 
     found = {"ours, length^alpha": list(model.translator.translate(lines))}
-    gnmt = replace(model, search=model.search.model_copy(update={"penalty": "gnmt"}))
+    gnmt = open_model(given.checkpoint, predict={**search, "penalty": "gnmt"})
     found["ours, GNMT"] = list(gnmt.translator.translate(lines))
     exact: dict[float, Scored] = {}
     for quantization in ("float32", "int8"):
