@@ -128,7 +128,7 @@ def _slots(read: str) -> tuple[Slot, ...]:
     queries, keys = "f[b heads t d_k]", f"f[b groups {read} d_k]"
     values, scores = f"f[b groups {read} d_v]", f"f[b heads t {read}]"
     outputs = "f[b heads t d_v]"
-    pair = [port(one.name, f"pos[b t {read}]", one.doc) for one in (QUERY, KEY, ROW)]
+    pair = [port(value.name, f"pos[b t {read}]", value.doc) for value in (QUERY, KEY, ROW)]
     return (
         slot("after_query", port("x", queries), queries, "applied to the queries"),
         slot("after_key", port("x", keys), keys, "applied to the keys"),
@@ -160,8 +160,8 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
 
     Where positions of `x` and of `memory` are compared, both have the axis t.
     """
-    own = "memory" not in wired
-    aligned = not own and (params.causal or bool({"/position", "/mask"} & wired))
+    alone = "memory" not in wired
+    aligned = not alone and (params.causal or bool({"/position", "/mask"} & wired))
     s = "t" if aligned else "s"
     return Signature(
         inputs=(
@@ -172,8 +172,10 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
         ),
         outputs=(port("y", "f[b t d_model]", "attention output at each position"),),
         slots=_slots(s),
-        same={"s": "t", "d_memory": "d_model"} if own else {},
-        behavior={"t": "causal" if params.causal else "full"} if own or aligned else {"s": "full"},
+        same={"s": "t", "d_memory": "d_model"} if alone else {},
+        behavior={"t": "causal" if params.causal else "full"}
+        if alone or aligned
+        else {"s": "full"},
         ordered=params.causal or not {"/position", "/mask", "bias"}.isdisjoint(wired),
     )
 
@@ -205,8 +207,8 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         msg = f"{heads} heads are not divisible by {kv_heads} key and value heads"
         fits = (h for h in range(1, heads + 1) if heads % h == 0)
         raise ValueError(msg, f"use {nearest(kv_heads, fits)} kv_heads")
-    own = {name: getattr(params, f"{name}_bias") for name in PROJECTIONS}
-    biases = tuple(n for n, has in own.items() if (params.bias if has is None else has))
+    flags = {name: getattr(params, f"{name}_bias") for name in PROJECTIONS}
+    biases = tuple(n for n, has in flags.items() if (params.bias if has is None else has))
     return {
         "d_model": d_model,
         "d_memory": sizes.get("d_memory", d_model),
@@ -236,10 +238,10 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the four projections and both products of every head, without regard to masks."""
     a, t = arguments, sizes["t"]
     s = sizes.get("s", t)
-    both = a["d_k"] + a["d_v"]
-    of_queries = t * a["d_model"] * a["heads"] * both
-    of_memory = s * a["d_memory"] * a["kv_heads"] * both
-    work: int = 2 * sizes["b"] * (of_queries + of_memory + a["heads"] * t * s * both)
+    widths = a["d_k"] + a["d_v"]
+    of_queries = t * a["d_model"] * a["heads"] * widths
+    of_memory = s * a["d_memory"] * a["kv_heads"] * widths
+    work: int = 2 * sizes["b"] * (of_queries + of_memory + a["heads"] * t * s * widths)
     return work
 
 
@@ -249,30 +251,30 @@ def _state(
     """Return what is stored of all positions, or of the memory, and the masks."""
     a, crossed = arguments, "memory" in wired and "s" in sizes
     rows, length = sizes["b"], sizes.get("s", sizes["t"])
-    kept = {
+    stored = {
         "key": StateTensor((rows, a["kv_heads"], length, a["d_k"])),
         "value": StateTensor((rows, a["kv_heads"], length, a["d_v"])),
     }
     if a.get("cache") == "inputs":
-        kept = {"input": StateTensor((rows, length, a["d_memory"]))}
+        stored = {"input": StateTensor((rows, length, a["d_memory"]))}
     if "mask" in wired:
-        kept["mask"] = StateTensor((rows, length) if crossed else (rows, length, 1), "bool")
+        stored["mask"] = StateTensor((rows, length) if crossed else (rows, length, 1), "bool")
     for name in sorted(wired - {"x", "memory", "mask", "bias"}):
-        kept[name] = StateTensor((rows, length, 1), "int64")
-    return kept
+        stored[name] = StateTensor((rows, length, 1), "int64")
+    return stored
 
 
 def _carries(part: Part) -> str:
     """Return why its state cannot lose its oldest positions; empty if it can."""
-    own = part.arguments.get("cache") == "inputs"
+    stores_inputs = part.arguments.get("cache") == "inputs"
     for slot in ("position", "mask"):
         inner = part.fill.get(slot)
         if isinstance(inner, Part) and (inner.block.carries is None or inner.block.carries(inner)):
             return f"{inner.key} depends on positions in the text, not on distances"
     position = part.fill.get("position")
-    if position is not None and position.key == ROTARY and not own:
+    if position is not None and position.key == ROTARY and not stores_inputs:
         return "its keys are stored as rotated for their positions in the text"
-    if own and any(slot in part.fill and part.fill[slot].steps for slot in STORED):
+    if stores_inputs and any(slot in part.fill and part.fill[slot].steps for slot in STORED):
         return "a block in 'after_key' or 'after_value' would read positions that were dropped"
     return ""
 

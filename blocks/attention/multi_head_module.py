@@ -134,9 +134,9 @@ class Attention(Parts):
         dropout = self.dropout if self.training else 0.0
         query, key, value = self._projected(x, memory)
         if x_rows is not None and source_rows is not None:
-            plain = self.plain and bias is None and (mask is None or mask is source_rows.mask)
+            unchanged = self.plain and bias is None and (mask is None or mask is source_rows.mask)
             widths = key.size(-1) // self.kv_heads, value.size(-1) // self.kv_heads
-            if plain and varlen_applies(self.cores, query, widths, dropout=dropout):
+            if unchanged and varlen_applies(self.cores, query, widths, dropout=dropout):
                 return self._without_padding(query, key, value, x_rows, source_rows)
         query_BHTK = self._queries(with_padding(query, x_rows), wires)
         key_BGSK, value_BGSV = self._heads_of(key, value, wires, source_rows)
@@ -207,15 +207,15 @@ class Attention(Parts):
             key, value = self._keys_values(memory, wires)
             # Contiguous per head, since every step reads them.
             fixed = {"key": key.contiguous(), "value": value.contiguous(), **wires}
-            own = State(fixed=fixed if mask is None else {**fixed, "mask": mask})
+            cache = State(fixed=fixed if mask is None else {**fixed, "mask": mask})
         else:
-            own = State(appended=self._empty(capacity), fixed=dict(wires))
+            cache = State(appended=self._empty(capacity), fixed=dict(wires))
         states: dict[str, Any] = {
-            slot: getattr(self, slot).begin(capacity, **self._own(slot, wires))
+            slot: getattr(self, slot).begin(capacity, **self._wires_of(slot, wires))
             for slot in self.stepping
             if (memory is None and not self.stores_inputs) or slot not in OF_KEYS
         }
-        return {"": own, **states} if states else own
+        return {"": cache, **states} if states else cache
 
     def step(
         self,
@@ -245,14 +245,14 @@ class Attention(Parts):
             **wires: values for the parts in slots, at these positions.
         """
         states = state if isinstance(state, dict) else {"": state}
-        own: State = states[""]
+        cache: State = states[""]
         new_wires, wires = (
             wires,
-            {**repeated(own.fixed, x.size(0), ("key", "value", "mask")), **wires},
+            {**repeated(cache.fixed, x.size(0), ("key", "value", "mask")), **wires},
         )
-        if "key" in own.fixed:
+        if "key" in cache.fixed:
             query_RHTK = self._queries(self.query(x), wires, states, position)
-            y_RHTV = self._attend_fixed(query_RHTK, own.fixed, bias, wires)
+            y_RHTV = self._attend_fixed(query_RHTK, cache.fixed, bias, wires)
             return self._merge(y_RHTV, wires, states=states, position=position)
         end = position + x.size(1)
         reach = None if self.mask is None else self.mask.reach
@@ -261,21 +261,21 @@ class Attention(Parts):
             query_RHTK = self._queries(self.query(x), wires, states, position)
             query_RHTK = self._rotated(query_RHTK, position)
             source = x if memory is None else memory
-            key, value = self._projected_again(source, own, wires, (position, first, end))
+            key, value = self._projected_again(source, cache, wires, (position, first, end))
         else:
             query, key, value = self._projected(x, memory)
             query_RHTK = self._queries(query, wires, states, position)
             key, value = self._heads_of(key, value, wires, None, states, position)
             query_RHTK, key = self._rotate(query_RHTK, key, position)
             for name, new in (("key", key), ("value", value)):
-                own.appended[name][:, :, position:end] = new
-            key, value = (own.appended[name][:, :, first:end] for name in ("key", "value"))
-        mask = mask_so_far(own, mask, x, position)
+                cache.appended[name][:, :, position:end] = new
+            key, value = (cache.appended[name][:, :, first:end] for name in ("key", "value"))
+        mask = mask_so_far(cache, mask, x, position)
         if mask is not None:
             mask = mask[:, first:end]
         stored = {
-            name: stored_so_far(own, name, wire, position) if name in new_wires else wire
-            for name, wire in self._own("mask", wires).items()
+            name: stored_so_far(cache, name, wire, position) if name in new_wires else wire
+            for name, wire in self._wires_of("mask", wires).items()
         }
         functions = self._functions(query_RHTK, key, wires)
         if bias is not None:
@@ -349,22 +349,22 @@ class Attention(Parts):
         return {name: capacity.zeros(shape) for name, shape in shapes.items()}
 
     def _projected_again(
-        self, source: Tensor, own: State, wires: Mapping[str, Tensor], at: tuple[int, int, int]
+        self, source: Tensor, cache: State, wires: Mapping[str, Tensor], at: tuple[int, int, int]
     ) -> tuple[Tensor, Tensor]:
         """Store a sequence [R, T, D'] and return the keys and values of the positions read.
 
         Args:
             source: what keys and values are projected from, at the next positions.
-            own: the decoding state; gets it.
+            cache: the decoding state; gets it.
             wires: values for the parts in slots.
             at: position of the first query, of the first key, and after the last key.
         """
         position, first, end = at
-        own.appended["input"][:, position:end] = source
+        cache.appended["input"][:, position:end] = source
         # A part with a state, such as a convolution, needs all positions.
         start = first if set(OF_KEYS).isdisjoint(self.stepping) else 0
-        whole = own.appended["input"][:, start:end].to(source.dtype)
-        key, value = (part[:, :, first - start :] for part in self._keys_values(whole, wires))
+        inputs = cache.appended["input"][:, start:end].to(source.dtype)
+        key, value = (part[:, :, first - start :] for part in self._keys_values(inputs, wires))
         return self._rotated(key, first), value
 
     def _queries(

@@ -67,7 +67,7 @@ class Parts(nn.Module):
             setattr(self, slot, parts.get(slot))
         self.plain = not parts
 
-    def _own(self, slot: str, wires: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _wires_of(self, slot: str, wires: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the wires that are passed on to a slot."""
         return {name: wires[name] for name in self.ports.get(slot, ()) if name in wires}
 
@@ -83,11 +83,11 @@ class Parts(nn.Module):
         part = getattr(self, slot)
         if part is None:
             return x
-        own = self._own(slot, wires)
+        passed = self._wires_of(slot, wires)
         if states is not None and slot in states:
-            y: Tensor = part.step(x=x, state=states[slot], position=position, **own)
+            y: Tensor = part.step(x=x, state=states[slot], position=position, **passed)
         else:
-            y = part(x=x, **own)
+            y = part(x=x, **passed)
         return y
 
     def _rotate(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
@@ -103,26 +103,26 @@ class Parts(nn.Module):
 
     def _pairs(self, wires: Mapping[str, Tensor]) -> Pairs | None:
         """Return the part in `mask` as a function of positions and rows."""
-        own = self._own("mask", wires)
-        pairs: Pairs | None = functools.partial(self.mask, **own) if own else self.mask
+        passed = self._wires_of("mask", wires)
+        pairs: Pairs | None = functools.partial(self.mask, **passed) if passed else self.mask
         return pairs
 
     def _functions(
         self, query_BHTK: Tensor, key_BGSK: Tensor, wires: Mapping[str, Tensor]
     ) -> dict[str, Any]:
         """Return the arguments of `attend` for the parts that change scores or weights."""
-        found: dict[str, Any] = {}
+        functions: dict[str, Any] = {}
         if self.position is not None and not self.position.rotates:
             term = self.position(query_BHTK, key_BGSK)
             if self.position.scaled:
                 term = term * (query_BHTK.size(-1) ** -0.5 if self.scale is None else self.scale)
-            found["inner"] = term
+            functions["inner"] = term
         for name in ("score", "after_softmax"):
             if getattr(self, name) is not None:
-                found[name] = _of_x(getattr(self, name), self._own(name, wires))
+                functions[name] = _of_x(getattr(self, name), self._wires_of(name, wires))
         if self.score is not None:
-            found["elementwise"] = getattr(self.score, "elementwise", False)
-        return found
+            functions["elementwise"] = getattr(self.score, "elementwise", False)
+        return functions
 
     def _with_masked(
         self,
@@ -169,25 +169,25 @@ def repeated(fixed: Mapping[str, Tensor], rows: int, skip: Collection[str]) -> d
     }
 
 
-def stored_so_far(own: State, name: str, new: Tensor, position: int) -> Tensor:
+def stored_so_far(cache: State, name: str, new: Tensor, position: int) -> Tensor:
     """Append a value [R, T] at a position, and return it for all positions, [R, L]."""
-    length, end = next(iter(own.appended.values())).size(-2), position + new.size(1)
-    buffer = own.appended.setdefault(name, new.new_zeros(new.size(0), length, 1))
+    length, end = next(iter(cache.appended.values())).size(-2), position + new.size(1)
+    buffer = cache.appended.setdefault(name, new.new_zeros(new.size(0), length, 1))
     buffer[:, position:end, 0] = new
     return buffer[..., 0]
 
 
-def mask_so_far(own: State, mask: Tensor | None, x: Tensor, position: int) -> Tensor | None:
+def mask_so_far(cache: State, mask: Tensor | None, x: Tensor, position: int) -> Tensor | None:
     """Append a mask [R, T] of x [R, T, D], and return it for all positions, [R, L].
 
     Without a mask, all these positions may be attended to.  None if no position is masked; a
     state that was carried from an earlier segment has a mask of its positions.
     """
     if mask is None:
-        if "mask" not in own.appended:
+        if "mask" not in cache.appended:
             return None
         mask = x.new_ones(x.shape[:2], dtype=torch.bool)
-    return stored_so_far(own, "mask", mask, position)
+    return stored_so_far(cache, "mask", mask, position)
 
 
 def refuse_wires_of_keys(ports: Mapping[str, Sequence[str]]) -> None:

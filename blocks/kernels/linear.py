@@ -165,17 +165,17 @@ def linear_maps(x: Tensor, *maps: nn.Module) -> Sequence[Tensor]:
         The outputs of the maps; views of one tensor if they were computed together.
     """
     first = maps[0]
-    if isinstance(first, JoinableMap) and all(type(one) is type(first) for one in maps):
+    if isinstance(first, JoinableMap) and all(type(layer) is type(first) for layer in maps):
         return first.joined(x, maps)
     together = _together(x, maps)
     if not together:
-        return tuple(one(x) for one in maps)
+        return tuple(layer(x) for layer in maps)
     half = torch.bfloat16
-    weight_OI = torch.cat([operand(one, "weight").to(half) for one in together])
-    biases = [bias.to(half) for one in together if (bias := operand(one, "bias")) is not None]
+    weight_OI = torch.cat([operand(layer, "weight").to(half) for layer in together])
+    biases = [bias.to(half) for layer in together if (bias := operand(layer, "bias")) is not None]
     bias_O = torch.cat(biases) if biases else None
     y = linear(x, weight_OI, bias_O)
-    parts: tuple[Tensor, ...] = torch.split(y, [one.out_features for one in together], -1)
+    parts: tuple[Tensor, ...] = torch.split(y, [layer.out_features for layer in together], -1)
     return parts
 
 
@@ -183,19 +183,19 @@ def _together(x: Tensor, maps: Sequence[nn.Module]) -> list[LinearMap]:
     """Return the maps if they are computed as one product, else nothing."""
     if not torch.is_grad_enabled():
         return []
-    plain = [
-        one
-        for one in maps
-        if type(one) is LinearMap and one.lora is None and suits_parts(x, one.weight)
+    joinable = [
+        layer
+        for layer in maps
+        if type(layer) is LinearMap and layer.lora is None and suits_parts(x, layer.weight)
     ]
-    alike = len(plain) == len(maps) and len({one.bias is None for one in plain}) == 1
-    return plain if alike else []
+    alike = len(joinable) == len(maps) and len({layer.bias is None for layer in joinable}) == 1
+    return joinable if alike else []
 
 
 def times_transposed(a_RI: Tensor, b_OI: Tensor, kernel: Product = "torch") -> Tensor:
     """Return a b^T for two matrices, by the given kernel; not differentiable."""
-    plain = a_RI.dtype == torch.float32 and a_RI.device.type == "cpu"
-    if kernel == "torch" or not plain or not a_RI.numel() or not b_OI.numel():
+    suits = a_RI.dtype == torch.float32 and a_RI.device.type == "cpu"
+    if kernel == "torch" or not suits or not a_RI.numel() or not b_OI.numel():
         return a_RI @ b_OI.t()
     return _onednn(a_RI, b_OI, None)
 

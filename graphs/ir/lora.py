@@ -82,7 +82,7 @@ def without_lora(
     lora = lora_of(params)
     for name in () if lora is None else lora.maps:
         if name not in maps:
-            listed = [one for one in maps if one]
+            listed = [name for name in maps if name]
             help_ = f"known: {', '.join(listed)}" if listed else "remove 'maps'"
             msg = f"'lora' names the linear map '{name}', which the block does not have"
             raise ValueError(msg, did_you_mean(name, listed) or help_)

@@ -66,8 +66,8 @@ def lora(
     patch = [{"select": select, "set": {"params.lora": value}}]
     child = {"format": FORMAT, "extends": extends, "name": name, "patch": patch}
     variant = load_child(spec, child, source)
-    known = registry(variant.blocks)
-    graph, findings = analyse(variant.form, known, variant.overrides, source=source)
+    blocks = registry(variant.blocks)
+    graph, findings = analyse(variant.form, blocks, variant.overrides, source=source)
     if graph is None:
         raise SpecError(variant.place_all(findings))
     return LoraVariant(child, variant, graph)

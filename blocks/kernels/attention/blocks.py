@@ -118,8 +118,8 @@ class _Blocked(torch.autograd.Function):
             score_NQP = grad_NQP.to(query.dtype)
             grad_query[:, queries] = score_NQP @ key[:, keys]
             grad_key[:, keys] += score_NQP.transpose(1, 2) @ query[:, queries]
-        each = (grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype))
-        query_, key_, value_ = (grad.unflatten(0, ctx.shape[:2]) for grad in each)
+        grads = (grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype))
+        query_, key_, value_ = (grad.unflatten(0, ctx.shape[:2]) for grad in grads)
         return query_, key_, value_, None, None, None
 
 

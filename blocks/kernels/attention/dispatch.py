@@ -211,10 +211,10 @@ def weigh(  # noqa: PLR0913 - the parts of one formula
     if score is None and inner is not None:
         bias = inner if bias is None else inner + bias
         inner = None
-    whole = score if inner is None or score is None else _after_adding(inner, score)
+    changed_score = score if inner is None or score is None else _after_adding(inner, score)
     key_BHSK = _repeated(key_BGSK, query_BHTK.size(1))
     weight_BHTS = plain_weights(
-        query_BHTK, key_BHSK, mask, causal=False, scale=scale, bias=bias, score=whole
+        query_BHTK, key_BHSK, mask, causal=False, scale=scale, bias=bias, score=changed_score
     )
     return weight_BHTS if after_softmax is None else after_softmax(weight_BHTS)
 
