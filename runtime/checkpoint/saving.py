@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ...graphs.ir.canonical import canonical, fingerprint
+from ...graphs.ir.canonical import canonical, fingerprint_of
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError
@@ -183,14 +183,15 @@ def write_tensors(
 def _write_text(folder: Path, contents: Contents) -> None:
     from ...graphs.diff.digests import digests
 
+    form = canonical(contents.graph)
     state = {
         **contents.state,
         "format": FORMAT,
-        "fingerprint": fingerprint(contents.graph),
+        "fingerprint": fingerprint_of(form),
         "nodes": digests(contents.graph),
     }
     for name, value in (
-        ("spec.json", canonical(contents.graph)),
+        ("spec.json", form),
         ("run.json", dict(contents.run)),
         ("state.json", state),
     ):

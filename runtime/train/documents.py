@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -24,8 +24,9 @@ from ...specs.reader import RUN_FOLDER
 from ...specs.text.places import Source
 from ..spec.check import analysed, warnings_of
 from ..system.plugins import Plugins
-from .plan import RunPlan, plan_value
-from .run import run_schema
+
+if TYPE_CHECKING:
+    from .plan import RunPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class RunDocument(Document):
         self, value: Any, source: Source, overrides: Mapping[str, Any] | None = None
     ) -> CheckedDocument:
         """Check a run."""
+        from .plan import plan_value  # noqa: PLC0415 - loads the settings of runs
+
         plan = plan_value(value, source, overrides)
         run, graph = plan.run, plan.graph
         if run is None or graph is None or plan.errors:
@@ -112,6 +115,8 @@ class RunDocument(Document):
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema with the settings of installed packages."""
+        from .run import run_schema  # noqa: PLC0415 - as above
+
         return run_schema()
 
 

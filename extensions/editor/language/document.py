@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....blocks.registry import registry
 from ....graphs.advice.advise import advise
@@ -15,7 +15,6 @@ from ....graphs.ir.graph import Graph, Node, Scope
 from ....graphs.ir.value_type import ValueType
 from ....runtime.spec.check import explored
 from ....runtime.train.documents import DOCUMENTS, document_of
-from ....runtime.train.plan import RunPlan
 from ....specs.expressions import ExpressionError, evaluate, is_expression
 from ....specs.findings import Finding, InputError, SpecError, at_most, pointer
 from ....specs.form import Kind, kind_of
@@ -23,6 +22,9 @@ from ....specs.load import LoadedSpec, load_as
 from ....specs.reader import read_json
 from ....specs.text.places import Source
 from ....specs.text.tree import Value, tree
+
+if TYPE_CHECKING:
+    from ....runtime.train.plan import RunPlan
 
 _KEPT = 16
 """Number of texts of which the answers are kept."""
