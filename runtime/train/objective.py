@@ -226,7 +226,8 @@ def planned_inputs(run: Run, lost: LostSettings = NO_SETTING) -> tuple[dict[str,
             sized = sized and not wrong and column.tokenizer in run.tokenizers
     if not sized:  # some sizes without the others might contradict each other
         types = {
-            n: replace(one, size=None) if one.kind == "ids" else one for n, one in types.items()
+            name: replace(type_, size=None) if type_.kind == "ids" else type_
+            for name, type_ in types.items()
         }
     return types, complete
 
@@ -234,7 +235,7 @@ def planned_inputs(run: Run, lost: LostSettings = NO_SETTING) -> tuple[dict[str,
 def graph_of_inputs(
     loaded: LoadedSpec,
     params: Mapping[str, Any],
-    given: Mapping[str, ValueType],
+    types: Mapping[str, ValueType],
     *,
     complete: bool = True,
 ) -> Graph:
@@ -243,27 +244,27 @@ def graph_of_inputs(
     Args:
         loaded: the objective.
         params: overrides of its params; they take precedence over sizes.
-        given: inputs that columns fill, and their types.
+        types: inputs that columns fill, and their types.
         complete: whether no other inputs are filled, so that a missing one is a mistake.
 
     Raises:
         SpecError: the objective has mistakes, or no column fills one of its inputs.
     """
     # Missing columns come first, because the sizes of the objective follow its inputs.
-    if complete and (found := _missing(loaded, given)):
-        raise SpecError(found)
-    sizes = sizes_of_inputs(loaded.recovered.inputs, loaded.recovered.params, given)
+    if complete and (findings := _missing(loaded, types)):
+        raise SpecError(findings)
+    sizes = sizes_of_inputs(loaded.recovered.inputs, loaded.recovered.params, types)
     overrides = {**sizes, **with_defaults(loaded, params)}
     try:
         graph = graph_of(replace(loaded, overrides=overrides))
     except SpecError as error:
-        if not (own := _other_sizes(loaded, overrides, sizes)):
+        if not (wrong := _other_sizes(loaded, overrides, sizes)):
             raise
         # Each wire to and from such a model is also a mistake, of which this is the cause.
-        rest = [one for one in error.findings if one.code != "T03"]
-        raise SpecError([*own, *rest]) from None
-    if complete and (found := _misfits(loaded, graph, given)):
-        raise SpecError(found)
+        others = [finding for finding in error.findings if finding.code != "T03"]
+        raise SpecError([*wrong, *others]) from None
+    if complete and (findings := _misfits(loaded, graph, types)):
+        raise SpecError(findings)
     return graph
 
 
@@ -277,10 +278,10 @@ def _other_sizes(
         overrides: overrides of its params.
         sizes: params that are sizes of the inputs, as the columns give them.
     """
-    found = []
+    findings = []
     for name, value in {**loaded.recovered.params, **overrides}.items():
-        own = value.get("params") if holds_spec(value) else None
-        found += [
+        inner = value.get("params") if holds_spec(value) else None
+        findings += [
             Finding(
                 code="T03",
                 at=pointer("params", name, "params", key),
@@ -288,10 +289,10 @@ def _other_sizes(
                 help="remove it: it follows the columns",
                 source=OVERRIDES if name in overrides else loaded.source,
             )
-            for key, size in (own.items() if isinstance(own, dict) else ())
+            for key, size in (inner.items() if isinstance(inner, dict) else ())
             if isinstance(size, int) and isinstance(sizes.get(key), int) and size != sizes[key]
         ]
-    return found
+    return findings
 
 
 def with_defaults(loaded: LoadedSpec, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,52 +304,52 @@ def with_defaults(loaded: LoadedSpec, params: Mapping[str, Any]) -> dict[str, An
         loaded: the objective.
         params: overrides of its params.
     """
-    made = dict(params)
+    completed = dict(params)
     for name, value in params.items():
         default = loaded.recovered.params.get(name)
         if not isinstance(default, dict) or not holds_spec(default):
             continue
         if isinstance(value, dict) and value.keys() <= {"params", "patch"}:
             inner = {**default.get("params", {}), **value.get("params", {})}
-            made[name] = {**default, **value, "params": inner}
-    return made
+            completed[name] = {**default, **value, "params": inner}
+    return completed
 
 
-def _misfits(loaded: LoadedSpec, graph: Graph, given: Mapping[str, ValueType]) -> list[Finding]:
+def _misfits(loaded: LoadedSpec, graph: Graph, types: Mapping[str, ValueType]) -> list[Finding]:
     """Return a finding for each input of an objective that a column fills with another type."""
-    found = []
+    findings = []
     for name, type_ in graph.inputs.items():
         problem = ""
-        if given[name].kind != type_.kind or len(given[name].axes) != len(type_.axes):
-            problem = f"the column fills the input '{name}' with {given[name]}, not {type_}"
-        elif isinstance(type_.size, int) and _size(given[name]) > type_.size:
+        if types[name].kind != type_.kind or len(types[name].axes) != len(type_.axes):
+            problem = f"the column fills the input '{name}' with {types[name]}, not {type_}"
+        elif isinstance(type_.size, int) and _size(types[name]) > type_.size:
             problem = (
-                f"the column of input '{name}' has values up to {given[name].size},"
+                f"the column of input '{name}' has values up to {types[name].size},"
                 f" but the objective reads values below {type_.size}"
             )
         if problem:
-            found.append(_misfit(loaded, name, problem, "change the type of the column", given))
-    if not found:
+            findings.append(_misfit(loaded, name, problem, "change the type of the column", types))
+    if not findings:
         help_ = "write an axis such as S, S+1 or 4*S, and give each column an axis of its own"
-        found = [
-            _misfit(loaded, name, f"{problem}: {graph.inputs[name]}", help_, given)
-            for name, problem in Fitting.of(graph, given).problems()
+        findings = [
+            _misfit(loaded, name, f"{problem}: {graph.inputs[name]}", help_, types)
+            for name, problem in Fitting.of(graph, types).problems()
         ]
-    return found
+    return findings
 
 
-def _missing(loaded: LoadedSpec, given: Mapping[str, ValueType]) -> list[Finding]:
+def _missing(loaded: LoadedSpec, types: Mapping[str, ValueType]) -> list[Finding]:
     """Return a finding for each input of an objective that no column fills."""
     help_ = "add a column of this name to 'data.columns'"
     return [
-        _misfit(loaded, name, f"no column fills the input '{name}' of the objective", help_, given)
+        _misfit(loaded, name, f"no column fills the input '{name}' of the objective", help_, types)
         for name in loaded.recovered.inputs
-        if name not in given
+        if name not in types
     ]
 
 
 def _misfit(
-    loaded: LoadedSpec, name: str, problem: str, help_: str, given: Mapping[str, ValueType]
+    loaded: LoadedSpec, name: str, problem: str, help_: str, types: Mapping[str, ValueType]
 ) -> Finding:
     """Return the finding about an input of an objective."""
     return loaded.place(
@@ -356,7 +357,7 @@ def _misfit(
             code="R06",
             at=pointer("inputs", name),
             problem=problem,
-            evidence=(f"the columns fill {', '.join(given) or 'nothing'}",),
+            evidence=(f"the columns fill {', '.join(types) or 'nothing'}",),
             help=help_,
         )
     )
