@@ -26,10 +26,10 @@ from itertools import pairwise
 from pathlib import Path
 
 
-def _homes() -> dict[str, str]:
-    """Return the module of each public name."""
+def homes_in(file: str) -> dict[str, str]:
+    """Return the module of each name in the stub of a file."""
     homes, module = {}, ""
-    words = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8").split()
+    words = Path(file).with_suffix(".pyi").read_text(encoding="utf-8").split()
     for word, following in pairwise(words):
         if word == "from":
             module = following
@@ -38,7 +38,7 @@ def _homes() -> dict[str, str]:
     return homes
 
 
-_HOMES = _homes()
+_HOMES = homes_in(__file__)
 __all__ = sorted((*_HOMES, "__version__"))  # noqa: PLE0605 - a list
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...graphs.ir.value_type import ValueType
-from ...runtime.data.columns.column import Arrays, Column, Context, Noise
+from ...runtime.data.columns.column import Arrays, Column, ColumnContext, Noise
 from ...runtime.data.columns.text import TextColumn
-from ...runtime.data.shards.arrays import Field
+from ...runtime.data.shards.arrays import ArrayField
 from ...specs.findings import InputError
 from .trees.columns.column import TreeColumn as TreeArrays
 from .trees.settings import ParsingSettings
@@ -34,7 +34,7 @@ class TreeColumn(Column):
 
     settings: TreeSettings
 
-    def __init__(self, name: str, settings: TreeSettings, context: Context) -> None:
+    def __init__(self, name: str, settings: TreeSettings, context: ColumnContext) -> None:
         """Find the columns of the words and of the symbols."""
         super().__init__(name, settings, context)
         self.words = _text(name, "words", settings.words, context)
@@ -73,12 +73,12 @@ class TreeColumn(Column):
         return {f"{self.name}_{key}": type_ for key, type_ in self.trees.inputs.items()}
 
     @cached_property
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, ArrayField]:
         """The arrays of a tree; none for a `sequence`."""
         if self.settings.decoder == "sequence":
             return {}
         return {
-            key: Field(dtype, (1,)) if key in SINGLE else Field(dtype, ragged=True)
+            key: ArrayField(dtype, (1,)) if key in SINGLE else ArrayField(dtype, ragged=True)
             for key, dtype in self.trees.dtypes.items()
             if key != _UNUSED
         }
@@ -118,7 +118,7 @@ class TreeColumn(Column):
         return self.trees.decode(numbers, leaves)
 
 
-def _text(name: str, key: str, column: str, context: Context) -> TextColumn:
+def _text(name: str, key: str, column: str, context: ColumnContext) -> TextColumn:
     """Return a text column.
 
     Raises:

@@ -14,8 +14,8 @@ from torch import Tensor
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError
 from ..readers.reader import required
-from ..shards.arrays import Field
-from .column import Arrays, Column, Context, Noise
+from ..shards.arrays import ArrayField
+from .column import Arrays, Column, ColumnContext, Noise
 from .settings import BATCH
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class AudioColumn(Column):
 
     settings: AudioSettings
 
-    def __init__(self, name: str, settings: AudioSettings, context: Context) -> None:
+    def __init__(self, name: str, settings: AudioSettings, context: ColumnContext) -> None:
         """Store the settings; the samples have their own time axis."""
         super().__init__(name, settings, context)
         self.axis = name
@@ -49,9 +49,9 @@ class AudioColumn(Column):
         return {self.name: ValueType("f", axes), self.mask: ValueType("mask", axes)}
 
     @property
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, ArrayField]:
         """The samples."""
-        return {"": Field("<i2", ragged=True)}
+        return {"": ArrayField("<i2", ragged=True)}
 
     def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
         """Return the samples of a sound file.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....graphs.ir.value_type import ValueType
-from ..shards.arrays import Array, Field
+from ..shards.arrays import Array, ArrayField
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ Noise = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ColumnContext:
     """What a column receives when it is created."""
 
     vocabularies: Mapping[str, Vocabulary]
@@ -50,7 +50,7 @@ class Column(ABC):
     has_text: bool = False
     """Whether values are texts that worker processes tokenize; see `TextColumn`."""
 
-    def __init__(self, name: str, settings: Any, context: Context) -> None:  # noqa: ARG002
+    def __init__(self, name: str, settings: Any, context: ColumnContext) -> None:  # noqa: ARG002
         """Store the name and the settings.
 
         Args:
@@ -60,7 +60,7 @@ class Column(ABC):
         """
         self.name, self.settings = name, settings
         self.field: str = getattr(settings, "from_", None) or name
-        """Field of the reader's records."""
+        """ArrayField of the reader's records."""
 
     @property
     @abstractmethod
@@ -69,7 +69,7 @@ class Column(ABC):
 
     @property
     @abstractmethod
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, ArrayField]:
         """Types of the stored arrays; the key `""` is the main one."""
 
     def fit(self, values: Iterable[Any]) -> None:  # noqa: B027 - optional

@@ -14,7 +14,7 @@ from torch import Tensor
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError
 from ..readers.reader import required
-from ..shards.arrays import Field
+from ..shards.arrays import ArrayField
 from .column import Arrays, Column, Noise
 from .settings import BATCH
 
@@ -37,10 +37,10 @@ class ImageColumn(Column):
         return {self.name: ValueType("f", (BATCH, *self.settings.size))}
 
     @property
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, ArrayField]:
         """The stored values."""
         dtype = {"uint8": "|u1", "float32": "<f4"}[self.settings.dtype]
-        return {"": Field(dtype, tuple(self.settings.size))}
+        return {"": ArrayField(dtype, tuple(self.settings.size))}
 
     def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
         """Return an image with its channels first.

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError, did_you_mean
-from ..shards.arrays import Field
+from ..shards.arrays import ArrayField
 from ..words import word_starts
-from .column import Arrays, Column, Context, Noise
+from .column import Arrays, Column, ColumnContext, Noise
 from .settings import BATCH
 from .text import TextColumn
 from .values import class_of, tags_of, text_of
@@ -35,7 +35,7 @@ class LabelColumn(Column):
 
     settings: ClassSettings | TagsSettings
 
-    def __init__(self, name: str, settings: Any, context: Context) -> None:
+    def __init__(self, name: str, settings: Any, context: ColumnContext) -> None:
         """Load the classes, if they are known."""
         super().__init__(name, settings, context)
         self.classes: tuple[str, ...] = tuple(settings.classes or ())
@@ -106,9 +106,9 @@ class ClassColumn(LabelColumn):
         return {self.name: ValueType("label", (BATCH,), len(self.classes))}
 
     @property
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, ArrayField]:
         """Number of the class, or -1."""
-        return {"": Field("<i4")}
+        return {"": ArrayField("<i4")}
 
     def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
         """Return the number of a class.
@@ -138,7 +138,7 @@ class TagsColumn(LabelColumn):
 
     settings: TagsSettings
 
-    def __init__(self, name: str, settings: TagsSettings, context: Context) -> None:
+    def __init__(self, name: str, settings: TagsSettings, context: ColumnContext) -> None:
         """Find the text column, and make each of its words begin exactly one piece."""
         super().__init__(name, settings, context)
         text = context.columns[settings.of]
@@ -155,9 +155,9 @@ class TagsColumn(LabelColumn):
         return {self.name: ValueType("label", (BATCH, self.text.name), len(self.classes))}
 
     @property
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, ArrayField]:
         """Number of the tag of each word."""
-        return {"": Field("<i4", ragged=True)}
+        return {"": ArrayField("<i4", ragged=True)}
 
     def _known(self, value: Any) -> Iterator[str]:
         yield from tags_of(value, self.name)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
-from ..shards.arrays import Field
+from ..shards.arrays import ArrayField
 from .column import Arrays, Column, Noise
 from .settings import BATCH
 from .values import number_of
@@ -26,9 +26,9 @@ class NumberColumn(Column):
         return {self.name: ValueType("f", (BATCH,))}
 
     @property
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, ArrayField]:
         """The number."""
-        return {"": Field("<f4")}
+        return {"": ArrayField("<f4")}
 
     def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
         """Return a number as float32.

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ....graphs.ir.value_type import ValueType
-from ..shards.arrays import Field
+from ..shards.arrays import ArrayField
 from ..shards.blocks import BlockSettings
 from ..shards.corpus import id_dtype
 from ..tokenizer import Tokenizer
 from ..words import source_text
-from .column import Arrays, Column, Context, Noise
+from .column import Arrays, Column, ColumnContext, Noise
 from .settings import BATCH
 from .values import text_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .settings import TextSettings
 
 RAW = "text"
-"""Field of the stored text."""
+"""ArrayField of the stored text."""
 
 
 class TextColumn(Column):
@@ -34,7 +34,7 @@ class TextColumn(Column):
     has_text = True
     settings: TextSettings
 
-    def __init__(self, name: str, settings: TextSettings, context: Context) -> None:
+    def __init__(self, name: str, settings: TextSettings, context: ColumnContext) -> None:
         """Store the settings and the tokenizer."""
         super().__init__(name, settings, context)
         self.axis = name
@@ -80,10 +80,10 @@ class TextColumn(Column):
         return {self.name: ValueType("ids", (BATCH, self.name), self.vocabulary.vocab_size)}
 
     @property
-    def fields(self) -> Mapping[str, Field]:
+    def fields(self) -> Mapping[str, ArrayField]:
         """Ids without special tokens, and the text if it is split anew in each epoch."""
-        ids = {"": Field(id_dtype(self.vocabulary.vocab_size).str, ragged=True)}
-        raw = {RAW: Field("|u1", ragged=True)}
+        ids = {"": ArrayField(id_dtype(self.vocabulary.vocab_size).str, ragged=True)}
+        raw = {RAW: ArrayField("|u1", ragged=True)}
         return ids if self.settings.sampling is None else ids | raw
 
     def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:

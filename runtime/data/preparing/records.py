@@ -11,7 +11,7 @@ from ..table import array_name, encode_row
 if TYPE_CHECKING:
     from ..columns.column import Column
     from ..readers.reader import Record
-    from ..shards.arrays import Field
+    from ..shards.arrays import ArrayField
     from ..shards.corpus import CorpusWriter
 
 
@@ -25,7 +25,7 @@ def values_of(columns: Mapping[str, Column], record: Record) -> dict[str, Any]:
     return {name: record.values[column.field] for name, column in columns.items()}
 
 
-def array_fields(columns: Mapping[str, Column]) -> dict[str, Field]:
+def array_fields(columns: Mapping[str, Column]) -> dict[str, ArrayField]:
     """Return the types of the arrays of columns, by the names under which they are stored."""
     return {
         array_name(name, key): kind

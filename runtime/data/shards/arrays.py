@@ -34,7 +34,7 @@ _TYPECODES = {"<u2": "H", "<u4": "I"}
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ArrayField:
     """Type of an array: what one row contains."""
 
     dtype: str
@@ -54,7 +54,7 @@ class Field:
         return {"dtype": self.dtype, "shape": list(self.shape), "ragged": self.ragged}
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Field:
+    def of(cls, value: Mapping[str, Any]) -> ArrayField:
         """Return the type that `as_dict` wrote."""
         shape = tuple(int(size) for size in value["shape"])
         return cls(np.dtype(value["dtype"]).str, shape, bool(value["ragged"]))
@@ -63,7 +63,7 @@ class Field:
 class ArrayWriter:
     """Writer of one array, row by row or many rows at a time."""
 
-    def __init__(self, folder: Path, name: str, kind: Field, files: ExitStack) -> None:
+    def __init__(self, folder: Path, name: str, kind: ArrayField, files: ExitStack) -> None:
         """Open the files and register them with `files`, which closes them."""
         self.kind = kind
         self.items = 0
@@ -143,14 +143,14 @@ class ArrayWriter:
 class Array:
     """Array of a corpus, or of rows in memory; read on demand."""
 
-    kind: Field
+    kind: ArrayField
     items: NDArray[Any]
     """Items, or rows of a fixed field; the first axis counts them."""
     offsets: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     """Where each row begins; [0] for a fixed field."""
 
     @classmethod
-    def open(cls, folder: Path, name: str, kind: Field, rows: int, items: int) -> Array:
+    def open(cls, folder: Path, name: str, kind: ArrayField, rows: int, items: int) -> Array:
         """Map an array.
 
         Raises:
@@ -165,7 +165,7 @@ class Array:
         return cls(kind, flat.reshape(items, *kind.shape), offsets)
 
     @classmethod
-    def of(cls, kind: Field, rows: Iterable[NDArray[Any]]) -> Array:
+    def of(cls, kind: ArrayField, rows: Iterable[NDArray[Any]]) -> Array:
         """Return the array of some rows, in memory."""
         dtype = np.dtype(kind.dtype)
         given = [np.asarray(row, dtype=dtype) for row in rows]

@@ -23,7 +23,7 @@ import numpy as np
 
 from ....specs.findings import InputError
 from ..folders import building
-from .arrays import AGAIN, Array, ArrayWriter, Field, damaged
+from .arrays import AGAIN, Array, ArrayField, ArrayWriter, damaged
 from .mixture import Part
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class CorpusWriter:
         vocab_size: int,
         tokenizers: Mapping[str, str] | None = None,
         columns: Sequence[str] = SIDES,
-        fields: Mapping[str, Field] | None = None,
+        fields: Mapping[str, ArrayField] | None = None,
     ) -> None:
         """Initialize the writer.
 
@@ -85,7 +85,7 @@ class CorpusWriter:
         Raises:
             InputError: the folder exists and is not a corpus.
         """
-        ids = dict.fromkeys(self._columns, Field(self._dtype, ragged=True))
+        ids = dict.fromkeys(self._columns, ArrayField(self._dtype, ragged=True))
         with ExitStack() as opening:
             self._fresh = opening.enter_context(building(self.folder, HEADER))
             self.arrays = {
@@ -167,12 +167,12 @@ class Corpus:
         """Content of `header.json`."""
         self.report: dict[str, Any] = dict(header["report"])
         """How the corpus was made: rows read, kept and dropped."""
-        rows, ids = int(header["pairs"]), Field(np.dtype(header["dtype"]).str, ragged=True)
+        rows, ids = int(header["pairs"]), ArrayField(np.dtype(header["dtype"]).str, ragged=True)
         self.columns: tuple[str, ...] = tuple(header["tokens"])
         """Names of the text columns."""
         given = [(name, ids, int(items)) for name, items in header["tokens"].items()]
         given += [
-            (name, Field.of(one), int(one["items"]))
+            (name, ArrayField.of(one), int(one["items"]))
             for name, one in header.get("arrays", {}).items()
         ]
         self.arrays: dict[str, Array] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from .arrays import Field
+from .arrays import ArrayField
 from .blocks import Blocks
 from .corpus import CorpusWriter
 from .filters import FilterCount
@@ -44,7 +44,7 @@ class Layout:
     """Names of the arrays of the stored texts, in the order of the shards."""
     block: BlockSettings | None = None
     """How to cut the only text column into blocks; None keeps its rows."""
-    fields: Mapping[str, Field] = field(default_factory=dict)
+    fields: Mapping[str, ArrayField] = field(default_factory=dict)
     """Other arrays, which `gather` leaves to its caller."""
 
 
@@ -69,7 +69,7 @@ def gather(
     """
     count = FilterCount()
     mask = first_of_each(shards) if layout.unique else None
-    raws = dict.fromkeys(layout.raws, Field("|u1", ragged=True))
+    raws = dict.fromkeys(layout.raws, ArrayField("|u1", ragged=True))
     with CorpusWriter(
         folder,
         vocab_size=layout.vocab_size,

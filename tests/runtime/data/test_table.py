@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
-from weft.runtime.data.columns.column import Context
+from weft.runtime.data.columns.column import ColumnContext
 from weft.runtime.data.columns.number import NumberColumn
 from weft.runtime.data.columns.settings import NumberSettings
 from weft.runtime.data.preparing.prepare import Prepared, prepare
@@ -160,7 +160,7 @@ def test_prepared_data_is_opened_again(data: dict[str, Any], tmp_path: Path) -> 
 class Longest(NumberColumn):
     """Column of an installed package that divides by the largest training value."""
 
-    def __init__(self, name: str, settings: Any, context: Context) -> None:
+    def __init__(self, name: str, settings: Any, context: ColumnContext) -> None:
         """Read the largest value, if it is known."""
         super().__init__(name, settings, context)
         self.largest = float(context.files.get("largest.txt", b"0"))

@@ -14,8 +14,8 @@ import torch
 
 from .....graphs.ir.traverse import position_limits
 from .....runtime.checkpoint.checkpoint import Checkpoint
+from .....runtime.checkpoint.export_folder import new_folder, write_marker
 from .....specs.findings import InputError
-from ..atomic_folder import new_folder, write_marker
 from ..readme import ct2_readme
 from ..reference import Plain
 from ..vocabulary import Words, words_of

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .....graphs.ir.lora import A, B
 from .....runtime.checkpoint.checkpoint import Checkpoint
+from .....runtime.checkpoint.export_folder import new_folder, write_marker
 from .....runtime.checkpoint.merge import graph_without_lora, lora_factors, merged
 from .....runtime.checkpoint.saving import write_tensors
 from .....specs.expressions import ExpressionError
@@ -26,7 +27,6 @@ from .....specs.findings import InputError
 from ...importing.adapter import CONFIG, FILE, PREFIX, Adapter
 from ...importing.hf import import_hf
 from ...importing.plan import assigned
-from ..atomic_folder import new_folder, write_marker
 from ..vocabulary import original_config, tokens_of
 from .export import target_weights
 from .fit import Fit, chosen

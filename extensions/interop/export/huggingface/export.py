@@ -13,12 +13,12 @@ from torch import Tensor
 
 from .....graphs.draw.diagram import draw
 from .....runtime.checkpoint.checkpoint import Checkpoint
+from .....runtime.checkpoint.export_folder import new_folder, write_marker
 from .....runtime.checkpoint.saving import write_tensors
 from .....runtime.codegen.examples import example_inputs
 from .....specs.findings import InputError
 from ...importing.hf import Imported, import_hf, spec_of
 from ...importing.tensors import WEIGHTS
-from ..atomic_folder import new_folder, write_marker
 from ..vocabulary import original_config, tokens_of
 from .card import model_card
 from .fit import Fit, chosen

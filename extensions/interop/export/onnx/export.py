@@ -15,11 +15,11 @@ from .....blocks.kernels.decode_state import Capacity
 from .....graphs.ir.graph import Graph
 from .....graphs.passes.pipeline import Settings, after
 from .....runtime.checkpoint.checkpoint import Checkpoint
+from .....runtime.checkpoint.export_folder import new_folder, write_marker
 from .....runtime.checkpoint.tokenizers import special_tokens_of
 from .....runtime.codegen.build import build_sharing
 from .....runtime.codegen.examples import sizes_for
 from .....specs.findings import InputError
-from ..atomic_folder import new_folder, write_marker
 from .check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
 from .step_state import GROWN, Begin, Leaf, Loop, Step, grown_of, leaves, loop_of
 from .write import (

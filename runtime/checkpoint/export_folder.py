@@ -9,10 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ....graphs.ir.canonical import fingerprint
-from ....graphs.ir.graph import Graph
-from ....runtime.system import folders
-from ....specs.findings import InputError
+from ...graphs.ir.canonical import fingerprint
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError
+from ..system import folders
 
 MARKER = "weft.json"
 """File that records the origin of an export; a folder with this file may be replaced."""
