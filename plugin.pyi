@@ -33,6 +33,7 @@ from .runtime.checkpoint.checkpoint import Checkpoint as Checkpoint
 from .runtime.checkpoint.deployed import open_deployed as open_deployed
 from .runtime.checkpoint.export_folder import new_folder as new_folder
 from .runtime.checkpoint.export_folder import write_marker as write_marker
+from .runtime.checkpoint.exporter import EXPORTERS as EXPORTERS
 from .runtime.checkpoint.exporter import Exporter as Exporter
 from .runtime.checkpoint.exporter import ExportReport as ExportReport
 from .runtime.checkpoint.merge import merged_checkpoint as merged_checkpoint
@@ -58,6 +59,7 @@ from .runtime.data.columns.column import Arrays as Arrays
 from .runtime.data.columns.column import Column as Column
 from .runtime.data.columns.column import ColumnContext as ColumnContext
 from .runtime.data.columns.column import Noise as Noise
+from .runtime.data.columns.registry import COLUMNS as COLUMNS
 from .runtime.data.columns.settings import Columns as Columns
 from .runtime.data.columns.settings import ColumnSettings as ColumnSettings
 from .runtime.data.columns.settings import Readers as Readers
@@ -70,6 +72,7 @@ from .runtime.data.readers.reader import Reader as Reader
 from .runtime.data.readers.reader import Record as Record
 from .runtime.data.readers.reader import refuse_missing as refuse_missing
 from .runtime.data.readers.reader import required as required
+from .runtime.data.readers.registry import READERS as READERS
 from .runtime.data.readers.settings import FilesSettings as FilesSettings
 from .runtime.data.readers.settings import ReaderSettings as ReaderSettings
 from .runtime.data.shards.arrays import ArrayField as ArrayField
@@ -83,10 +86,13 @@ from .runtime.decode.predictors.predictor import Reads as Reads
 from .runtime.decode.predictors.predictor import Row as Row
 from .runtime.decode.predictors.predictor import evaluating as evaluating
 from .runtime.decode.predictors.predictor import read_value as read_value
+from .runtime.decode.predictors.registry import PREDICTORS as PREDICTORS
 from .runtime.metrics.metric import LossMetric as LossMetric
 from .runtime.metrics.metric import Measured as Measured
 from .runtime.metrics.metric import Metric as Metric
 from .runtime.metrics.metric import SumMetric as SumMetric
+from .runtime.metrics.registry import METRICS as METRICS
+from .runtime.train.documents import DOCUMENTS as DOCUMENTS
 from .runtime.train.documents import CheckedDocument as CheckedDocument
 from .runtime.train.documents import Document as Document
 from .runtime.train.reporting.trackers.tracker import TrackedRun as TrackedRun

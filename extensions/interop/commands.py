@@ -9,20 +9,22 @@ from typing import Annotated, Any
 
 import typer
 
-from ...runtime.checkpoint.exporter import EXPORTERS, targets_with
-from ...runtime.checkpoint.exporter import export as export_to
-from ...runtime.cli.common import terminal
-from ...runtime.cli.common.command import CHECKPOINTS, FieldsOfAll, command, option_of, wrong
-from ...runtime.cli.common.parameters import (
-    Checkpoint,
+from ...plugin import (
+    CHECKPOINTS,
     Json,
     Overrides,
     argument,
-    complete_specs,
+    command,
     option,
     out_option,
     overridden,
+    wrong,
 )
+from ...runtime.checkpoint.exporter import EXPORTERS, targets_with
+from ...runtime.checkpoint.exporter import export as export_to
+from ...runtime.cli.common import terminal
+from ...runtime.cli.common.command import FieldsOfAll, option_of
+from ...runtime.cli.common.parameters import Checkpoint, complete_specs
 from ...specs.findings import InputError, did_you_mean
 
 
@@ -120,8 +122,7 @@ def fits(
     from .export.huggingface.fit import fits as ranked
 
     if Path(model).is_dir():
-        from ...runtime.checkpoint.deployed import open_deployed
-        from ...runtime.checkpoint.merge import merged_checkpoint
+        from ...plugin import merged_checkpoint, open_deployed
 
         if overrides:
             raise InputError("the params of a checkpoint are fixed", help="leave --set out")
@@ -157,7 +158,7 @@ def eject(
         InputError: the model cannot be read or the file not written; nothing is left behind.
         SpecError: the spec has mistakes; all of them are listed.
     """
-    from ...runtime.checkpoint.deployed import open_deployed
+    from ...plugin import open_deployed
     from ...runtime.spec.check import graph_of
     from ...specs.load import load
     from .export.eject.eject import eject as eject_to

@@ -10,11 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...graphs.ir.value_type import ValueType
-from ...runtime.data.columns.column import Arrays, Column, ColumnContext, Noise
-from ...runtime.data.columns.text import TextColumn
-from ...runtime.data.shards.arrays import ArrayField
-from ...specs.findings import InputError
+from ...plugin import (
+    ArrayField,
+    Arrays,
+    Column,
+    ColumnContext,
+    InputError,
+    Noise,
+    TextColumn,
+    ValueType,
+)
 from .trees.columns.column import TreeColumn as TreeArrays
 from .trees.settings import ParsingSettings
 from .trees.trees import Tree, read_trees

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...runtime.data.readers.reader import FilesReader, Record, refuse_missing
+from ...plugin import FilesReader, Record, refuse_missing
 from .trees.reader import ESCAPES, read_bank, source_text, writer
 
 FIELDS = ("source", "target", "tree")

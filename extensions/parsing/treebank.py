@@ -7,18 +7,18 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from ...graphs.ir.value_type import ValueType
-from ...runtime.data.columns.settings import (
+from ...plugin import (
     Columns,
     ColumnSettings,
+    FilesSettings,
     Readers,
+    SettingError,
     TextSettings,
     Tokenizers,
+    ValueType,
     missing_text,
 )
-from ...runtime.data.readers.settings import FilesSettings
 from ...runtime.data.settings import Name, SymbolSettings
-from ...specs.wording import SettingError
 from .trees.columns.types import types_of
 from .trees.settings import ParsingSettings
 

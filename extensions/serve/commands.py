@@ -10,8 +10,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ...plugin import DECODING, FieldsOf, command
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.command import DECODING, FieldsOf, command
 from ...runtime.cli.common.models import (
     OF_THE_RUN,
     Place,

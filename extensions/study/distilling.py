@@ -16,13 +16,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...runtime.data.columns.settings import TextSettings
+from ...plugin import Answer, TextSettings, write_beside
 from ...runtime.data.preparing.prepare import records_of
 from ...runtime.data.preparing.records import values_of
 from ...runtime.data.readers.split import reader_of
 from ...runtime.data.settings import SPECIAL_TOKENS, SymbolSettings
 from ...runtime.data.vocabularies import file_of
-from ...runtime.decode.predictors.predictor import Answer
 from ...runtime.model.model import Model
 from ...runtime.model.opening import ensemble as combined
 from ...runtime.model.opening import open_model
@@ -31,7 +30,6 @@ from ...runtime.system.lock import locked
 from ...runtime.train.device import Place, choose, settings_of_process
 from ...runtime.train.plan import load_run
 from ...runtime.train.run import Run
-from ...specs.files import write_beside
 from ...specs.findings import InputError
 from .running.jobs import json_text
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...graphs.draw.render import check_suffix
+from ...plugin import write_beside
 from ...runtime.spec.findings import Findings
-from ...specs.files import write_beside
 from ...specs.findings import SpecError
 from .comparing.compare import Comparison
 from .planning.base import Run

@@ -380,7 +380,7 @@ class BlockType:
     the names as `/SLOT`, such as `/mask`."""
     fills: str = ""
     """Kind of part, such as `mask`: it fits slots whose `takes` is the same, and is not a node.
-    Its module follows the protocol of these slots (docs/write-a-block.md)."""
+    Its module follows the protocol of these slots (docs/write-an-extension.md)."""
     slot_sizes: Callable[[Any, Arguments], Mapping[str, int]] = no_sizes
     """Sizes that only the types of its slots name, from the params and the sizes of its ports."""
     arguments: Callable[[Any, Arguments], dict[str, Any]] = merged

@@ -158,7 +158,7 @@ def _fits(block: BlockType, kind: type[nn.Module], method: str, call: ast.Call) 
 
 def _fits_slot(part: Part, kind: type[nn.Module]) -> None:
     """Refuse a `forward` that does not take the ports of a block in a slot."""
-    if not part.block.fills:  # docs/write-a-block.md has the protocol of the others
+    if not part.block.fills:  # docs/write-an-extension.md has the protocol of the others
         _takes(part.block, kind.forward, "forward", 0, list(part.inputs))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from ....runtime.cli.common.command import SPECS, command
+from ....plugin import SPECS, command
 from ....specs.findings import InputError
 
 PACKAGES = ("lsprotocol", "pygls")

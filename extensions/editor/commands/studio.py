@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from ....plugin import SPECS, argument, command
 from ....runtime.cli.common import terminal
-from ....runtime.cli.common.command import SPECS, command
-from ....runtime.cli.common.parameters import argument, complete_specs
+from ....runtime.cli.common.parameters import complete_specs
 from ....specs.findings import InputError
 
 PACKAGES = ("starlette", "uvicorn")

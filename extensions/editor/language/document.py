@@ -12,7 +12,7 @@ from ....graphs.advice.advise import advise
 from ....graphs.checker.check import Explored
 from ....graphs.ir.block_type import Registry
 from ....graphs.ir.graph import Graph, Node, Scope
-from ....graphs.ir.value_type import ValueType
+from ....plugin import Source, ValueType
 from ....runtime.spec.check import explored
 from ....runtime.train.documents import DOCUMENTS, document_of
 from ....specs.expressions import ExpressionError, evaluate, is_expression
@@ -20,7 +20,6 @@ from ....specs.findings import Finding, InputError, SpecError, at_most, pointer
 from ....specs.form import Kind, kind_of
 from ....specs.load import LoadedSpec, load_as
 from ....specs.reader import read_json
-from ....specs.text.places import Source
 from ....specs.text.tree import Value, tree
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ....graphs.cost.flops import default_sizes, part_flops
-from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
-from ....graphs.ir.value_type import ValueType
 from ....graphs.ir.value_type import evaluate as size_of
+from ....plugin import BlockType, ValueType
 from ....runtime.spec.check import analysed
 from ....specs.composition.inherit import parent_of
 from ....specs.findings import InputError

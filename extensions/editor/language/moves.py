@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ....plugin import Source
 from ....specs.composition.inherit import parent_of
 from ....specs.findings import pointer
 from ....specs.text.edits import TextEdit
-from ....specs.text.places import Source, part_at
+from ....specs.text.places import part_at
 from .document import Document, document
 from .names import Name, name_at, names
 

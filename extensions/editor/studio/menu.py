@@ -11,9 +11,9 @@ from ....blocks.registry import registry
 from ....graphs.checker.check import analyse
 from ....graphs.cost.flops import default_sizes, flops
 from ....graphs.draw.scene.facts import pointers
-from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import BlockNode, Graph, Scope
 from ....graphs.ir.traverse import Visit, visits
+from ....plugin import BlockType
 from ....specs.findings import Finding, InputError, SpecError, pointer
 from ....specs.form import FORMAT
 from ....specs.load import LoadedSpec, loaded

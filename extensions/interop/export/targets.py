@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ....runtime.checkpoint.exporter import Exporter
+from ....plugin import Exporter
 from .ctranslate2.quantization import Quantization
 
 if TYPE_CHECKING:
-    from ....runtime.checkpoint.checkpoint import Checkpoint
+    from ....plugin import Checkpoint
     from .ctranslate2.export import Checked
     from .huggingface.adapter import CheckedAdapter
     from .huggingface.export import CheckedHuggingFace
@@ -32,8 +32,7 @@ class CTranslate2(Exporter):
 
     def write(self, checkpoint: Checkpoint, folder: Path) -> Checked:
         """Write the folder."""
-        from ....runtime.checkpoint.merge import merged_checkpoint
-        from ....runtime.data.text_files import read_lines
+        from ....plugin import merged_checkpoint, read_lines
         from .ctranslate2.export import export_ctranslate2
 
         lines = list(islice(read_lines(self.text), LINES)) if self.text else []
@@ -50,7 +49,7 @@ class Onnx(Exporter):
 
     def write(self, checkpoint: Checkpoint, folder: Path) -> CheckedOnnx:
         """Write the graphs."""
-        from ....runtime.checkpoint.merge import merged_checkpoint
+        from ....plugin import merged_checkpoint
         from .onnx.export import export_onnx
 
         return export_onnx(merged_checkpoint(checkpoint), folder)
@@ -71,7 +70,7 @@ class HuggingFace(Exporter):
 
     def write(self, checkpoint: Checkpoint, folder: Path) -> CheckedHuggingFace:
         """Write the folder."""
-        from ....runtime.checkpoint.merge import merged_checkpoint
+        from ....plugin import merged_checkpoint
         from ..importing.config import read_object
         from .huggingface.export import export_huggingface
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....graphs.ir.graph import Graph
-from ....runtime.checkpoint.checkpoint import Checkpoint
+from ....plugin import Checkpoint
 from ....runtime.checkpoint.tokenizers import (
     ends_of,
     is_trained,

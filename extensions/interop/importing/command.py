@@ -9,15 +9,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ....runtime.cli.common.command import CHECKPOINTS, command, wrong
-from ....runtime.cli.common.parameters import (
-    Json,
-    argument,
-    complete_files,
-    complete_tables,
-    option,
-    out_option,
-)
+from ....plugin import CHECKPOINTS, Json, argument, command, option, out_option, wrong
+from ....runtime.cli.common.parameters import complete_files, complete_tables
 
 
 @command(

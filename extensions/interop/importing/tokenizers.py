@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ....graphs.ir.graph import Graph
-from ....graphs.ir.value_type import ValueType
+from ....plugin import ValueType
 from ....runtime.data.hub import HUB
 from ....runtime.data.tokenizer import Tokenizer
 from ....specs.findings import InputError

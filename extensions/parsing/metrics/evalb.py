@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from ....specs.findings import InputError, nearest
+from ....plugin import InputError
+from ....specs.findings import nearest
 from ..trees.trees import Leaf, Tree, read_line
 
 Status = Literal["valid", "error", "skip"]

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from ....plugin import InputError
 from ....runtime.metrics import metric
-from ....specs.findings import InputError
 from ..decode.parse import Parse, Parser, Warn
 from ..decode.tree_repair import Repairs
 from ..trees.trees import Tree

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ....runtime.data.text_files import read_lines, resolve
+from ....plugin import InputError, read_lines, resolve
 from ....runtime.data.words import visible
-from ....specs.findings import InputError
 from . import charts as chart
 from . import tetra
 from .clean import clean, rooted

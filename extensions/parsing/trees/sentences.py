@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Protocol
 
-from ....specs.findings import InputError
+from ....plugin import InputError
 from .trees import Leaf, escaped
 
 _SPACES = str.maketrans("\t\r\n\v\f", "     ")

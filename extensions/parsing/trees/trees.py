@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ....specs.findings import InputError
+from ....plugin import InputError
 
 MAX_DEPTH = 500
 """Maximum nesting depth of brackets."""

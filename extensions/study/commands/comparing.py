@@ -7,24 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ....plugin import STUDIES, Json, argument, command, file_option, option, read_lines, wrong
 from ....runtime.cli.common import terminal
-from ....runtime.cli.common.command import STUDIES, command, wrong
 from ....runtime.cli.common.models import PlaceUncompiled, open_checkpoints
-from ....runtime.cli.common.parameters import (
-    Json,
-    Metrics,
-    argument,
-    complete_files,
-    file_option,
-    option,
-)
+from ....runtime.cli.common.parameters import Metrics, complete_files
 from ....runtime.data.readers.jsonl import is_blank, json_value
-from ....runtime.data.text_files import read_lines
 from ....runtime.metrics.digits import aligned
 from ....specs.findings import InputError
 
 if TYPE_CHECKING:
-    from ....runtime.metrics.metric import Metric
+    from ....plugin import Metric
     from ..comparing.compare import Comparison
     from ..comparing.pooling import System
 
@@ -164,7 +156,7 @@ def _predicted(
 
 
 def _is_sum(metric: Metric) -> bool:
-    from ....runtime.metrics.metric import SumMetric
+    from ....plugin import SumMetric
 
     return isinstance(metric, SumMetric)
 
@@ -182,7 +174,7 @@ def _compared(
     """
     import numpy as np
 
-    from ....runtime.metrics.metric import SumMetric
+    from ....plugin import SumMetric
     from ..comparing.compare import compare as compared
     from ..comparing.pooling import System
 

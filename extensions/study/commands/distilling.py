@@ -8,17 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ....plugin import STUDIES, Overrides, command, option, out_option, overridden
 from ....runtime.cli.common import terminal
-from ....runtime.cli.common.command import STUDIES, command
-from ....runtime.cli.common.parameters import (
-    Checkpoint,
-    Overrides,
-    RunName,
-    complete_files,
-    option,
-    out_option,
-    overridden,
-)
+from ....runtime.cli.common.parameters import Checkpoint, RunName, complete_files
 
 
 @command(

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from pydantic import Field
 
-from ....runtime.cli.common import terminal
-from ....runtime.cli.common.command import STUDIES, command, group, wrong
-from ....runtime.cli.common.parameters import (
+from ....plugin import (
+    STUDIES,
     Json,
     Overrides,
     argument,
-    complete_files,
+    command,
+    group,
     option,
     out_option,
     overridden,
-    to_option,
+    wrong,
 )
+from ....runtime.cli.common import terminal
+from ....runtime.cli.common.parameters import complete_files, to_option
 from ....specs.findings import InputError
 from ....specs.reader import shipped_names
 from ..report.forms import FORMS, Form

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ....plugin import SettingError
 from ....runtime.data.settings import PathText, Settings
-from ....specs.wording import SettingError
 
 RowName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,99}$")]
 """Letters, digits and `_.=,+-`."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ....runtime.train.documents import CheckedDocument, Document
-from ....specs.text.places import Source
+from ....plugin import CheckedDocument, Document, Source
 
 
 class StudyDocument(Document):

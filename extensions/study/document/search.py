@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from ....plugin import SettingError
 from ....runtime.data.settings import Settings
-from ....specs.wording import SettingError
 from .change import Factor, Positive, RowName
 
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
+from ....plugin import Metric, SettingError
 from ....runtime.data.settings import PathText, Settings
-from ....runtime.metrics.metric import Metric
 from ....runtime.metrics.registry import METRICS
 from ....runtime.system.plugins import Selected
 from ....specs.findings import did_you_mean
-from ....specs.wording import SettingError, refuse
+from ....specs.wording import refuse
 from .change import Change, Factor, Match, Positive, RowName
 from .search import Search
 

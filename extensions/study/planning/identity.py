@@ -11,10 +11,10 @@ from typing import Any
 
 from ....graphs.ir.canonical import canonical
 from ....graphs.ir.graph import Graph
+from ....plugin import resolve
 from ....runtime.checkpoint.manifest import weights_digest
 from ....runtime.data.readers.split import reader_of
 from ....runtime.data.settings import FileTokenizerSettings
-from ....runtime.data.text_files import resolve
 from .base import Run
 
 NUMERICS = 3

@@ -10,7 +10,7 @@ from graphviz import Digraph
 
 from ....graphs.draw.diff import diff_picture
 from ....graphs.draw.render import svg_of
-from ....specs.files import write_beside
+from ....plugin import write_beside
 from ....specs.findings import InputError
 from ..planning.identity import digest_of
 from ..planning.plan import Plan, difference

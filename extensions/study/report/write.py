@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from ....specs.files import write_beside
+from ....plugin import write_beside
 from ....specs.findings import InputError, did_you_mean
 from ..running.jobs import json_text
 from .forms import FORMS, Form

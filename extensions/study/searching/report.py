@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ....specs.files import write_beside
+from ....plugin import write_beside
 from ..planning.space import row_at
 from ..report.markdown import line, plain, rule
 from ..running.jobs import json_text

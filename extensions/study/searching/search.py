@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ....runtime.metrics.metric import Metric
+from ....plugin import Metric
 from ....specs.findings import Finding, SpecError
 from ..document.search import Search
 from ..planning.base import Run

@@ -48,10 +48,10 @@ def columns_of(
     Raises:
         InputError: a file is damaged, or a type of an installed package cannot be loaded.
     """
-    from .column import Column, Context  # noqa: PLC0415 - settings are read without torch
+    from .column import Column, ColumnContext  # noqa: PLC0415 - settings are read without torch
 
     columns: dict[str, Column] = {}
-    context = Context(vocabularies, columns, files or {})
+    context = ColumnContext(vocabularies, columns, files or {})
     for name in sorted(settings, key=lambda name: settings[name].type != "text"):
         kind = implementation_of(settings[name], Column)
         columns[name] = kind(name, settings[name], context)

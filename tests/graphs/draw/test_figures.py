@@ -309,7 +309,7 @@ def test_a_block_that_declares_no_operations_is_refused(inside: Any, problem: st
 
 
 def test_a_block_of_another_package_can_declare_its_operations() -> None:
-    """As docs/write-a-block.md shows."""
+    """As docs/write-an-extension.md shows."""
     part = attention({"heads": 2}, {})
     own = replace(
         part, block=replace(part.block, inside=lambda _: Inside(steps=(STEP,), outputs={"y": "y"}))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .....graphs.ir.block_type import BlockType
+from .....plugin import BlockType
 from .....specs.patches.select import SelectError, read_selection
 from .....specs.patches.sites import TooMuchError, Walk
 from ..document import Document, site

@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from .....graphs.ir.block_type import BlockType, Slot
 from .....graphs.ir.traverse import visits
-from .....graphs.ir.value_type import KINDS, SIZED, ValueType
+from .....graphs.ir.value_type import KINDS, SIZED
+from .....plugin import BlockType, Slot, ValueType
 from .....specs.form import holds_spec
 from .....specs.held import spec_names
 from .....specs.reader import RUN_FOLDER, shipped_names

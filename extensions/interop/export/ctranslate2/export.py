@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from .....graphs.ir.traverse import position_limits
-from .....runtime.checkpoint.checkpoint import Checkpoint
-from .....runtime.checkpoint.export_folder import new_folder, write_marker
+from .....plugin import Checkpoint, new_folder, write_marker
 from .....specs.findings import InputError
 from ..readme import ct2_readme
 from ..reference import Plain

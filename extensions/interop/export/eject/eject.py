@@ -16,11 +16,9 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from .....blocks.registry import module_path
-from .....graphs.ir.block_type import BlockType
 from .....graphs.ir.graph import Graph, Part
 from .....graphs.ir.traverse import visits
-from .....runtime.checkpoint.checkpoint import Checkpoint
-from .....runtime.checkpoint.deployed import open_deployed
+from .....plugin import BlockType, Checkpoint, open_deployed
 from .....runtime.checkpoint.saving import write_tensors
 from .....runtime.codegen.build import build, build_empty
 from .....runtime.codegen.examples import example_inputs, sizes_for

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from .....graphs.ir.lora import A, B
-from .....runtime.checkpoint.checkpoint import Checkpoint
-from .....runtime.checkpoint.export_folder import new_folder, write_marker
+from .....plugin import Checkpoint, new_folder, write_marker
 from .....runtime.checkpoint.merge import graph_without_lora, lora_factors, merged
 from .....runtime.checkpoint.saving import write_tensors
 from .....specs.expressions import ExpressionError

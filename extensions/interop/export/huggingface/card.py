@@ -9,7 +9,7 @@ from typing import Any
 
 from .....graphs.ir.canonical import fingerprint
 from .....graphs.ir.graph import Graph
-from .....runtime.checkpoint.checkpoint import Checkpoint
+from .....plugin import Checkpoint
 from .fit import Fit
 
 _TEXT = """---

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from .....graphs.draw.diagram import draw
-from .....runtime.checkpoint.checkpoint import Checkpoint
-from .....runtime.checkpoint.export_folder import new_folder, write_marker
+from .....plugin import Checkpoint, new_folder, write_marker
 from .....runtime.checkpoint.saving import write_tensors
 from .....runtime.codegen.examples import example_inputs
 from .....specs.findings import InputError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .....graphs.ir.traverse import position_limits
-from .....runtime.checkpoint.checkpoint import Checkpoint
+from .....plugin import Checkpoint
 from .....runtime.checkpoint.tokenizers import special_tokens_of
 from .....runtime.decode.predictors.registry import PREDICTORS
 from .....runtime.decode.settings import search_of

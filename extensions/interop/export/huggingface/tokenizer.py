@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .....runtime.checkpoint.checkpoint import Checkpoint
+from .....plugin import Checkpoint
 from .....runtime.data.hub import HUB
 from .....runtime.data.tokenizer import Tokenizer
 from .....specs.findings import InputError

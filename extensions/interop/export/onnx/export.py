@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .....blocks.kernels.decode_state import Capacity
 from .....graphs.ir.graph import Graph
 from .....graphs.passes.pipeline import Settings, after
-from .....runtime.checkpoint.checkpoint import Checkpoint
-from .....runtime.checkpoint.export_folder import new_folder, write_marker
+from .....plugin import Capacity, Checkpoint, new_folder, write_marker
 from .....runtime.checkpoint.tokenizers import special_tokens_of
 from .....runtime.codegen.build import build_sharing
 from .....runtime.codegen.examples import sizes_for

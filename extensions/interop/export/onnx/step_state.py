@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .....blocks.kernels.decode_state import Capacity, State
 from .....graphs.ir.graph import Graph
+from .....plugin import Capacity, State
 from .....runtime.codegen.decode import KEPT, kept_value
 from .....specs.findings import InputError
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .....graphs.ir.graph import Graph
 from .....graphs.ir.traverse import owned_parts
-from .....graphs.ir.value_type import ValueType
+from .....plugin import ValueType
 from .....runtime.codegen.examples import example_inputs, sizes_for
 from .....specs.findings import InputError
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .....blocks.kernels.decode_state import Capacity
 from .....graphs.ir.graph import Graph
+from .....plugin import Capacity
 
 SINGLE = 8
 """Maximum number of positions that are computed one by one."""

@@ -20,9 +20,8 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from .....graphs.ir.value_type import ValueType
+from .....plugin import InputError, ValueType
 from .....runtime.data.symbols import Symbols, Vocabulary, count_symbols
-from .....specs.findings import InputError
 from ..reader import ESCAPES, source_text, symbols_of, writer
 from ..settings import ParsingSettings
 from ..trees import Leaf, Tree

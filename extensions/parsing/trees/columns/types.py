@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .....graphs.ir.value_type import ValueType, parse_type
+from .....plugin import ValueType, parse_type
 from ..tetra import TAGS
 
 CHARACTERS = 257
