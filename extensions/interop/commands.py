@@ -11,6 +11,7 @@ import typer
 
 from ...plugin import (
     CHECKPOINTS,
+    EXPORTERS,
     Json,
     Overrides,
     argument,
@@ -20,8 +21,8 @@ from ...plugin import (
     overridden,
     wrong,
 )
-from ...runtime.checkpoint.exporter import EXPORTERS, targets_with
 from ...runtime.checkpoint.exporter import export as export_to
+from ...runtime.checkpoint.exporter import targets_with
 from ...runtime.cli.common import terminal
 from ...runtime.cli.common.command import FieldsOfAll, option_of
 from ...runtime.cli.common.parameters import Checkpoint, complete_specs

@@ -6,7 +6,8 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....runtime.train.documents import DOCUMENTS, document_of
+from ....plugin import DOCUMENTS
+from ....runtime.train.documents import document_of
 from ....specs.form import Kind
 
 Schema = Mapping[str, Any]

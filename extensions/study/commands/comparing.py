@@ -60,7 +60,7 @@ def compare(
     Raises:
         InputError: a system cannot be read, or the systems were measured on different examples.
     """
-    from ....runtime.metrics.registry import METRICS
+    from ....plugin import METRICS
 
     sides = [[Path(one) for one in text.split(",")] for text in (first, second)]
     paths = [path for side in sides for path in side]

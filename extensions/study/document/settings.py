@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from ....plugin import Metric, SettingError
+from ....plugin import METRICS, Metric, SettingError
 from ....runtime.data.settings import PathText, Settings
-from ....runtime.metrics.registry import METRICS
 from ....runtime.system.plugins import Selected
 from ....specs.findings import did_you_mean
 from ....specs.wording import refuse

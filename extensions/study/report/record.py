@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ....plugin import Metric, SumMetric
+from ....plugin import METRICS, Metric, SumMetric
 from ....runtime.metrics.bootstrap import Value
 from ....runtime.metrics.metric import Statistics
-from ....runtime.metrics.registry import METRICS
 from ..comparing.compare import all_pairs, compare, summaries
 from ..comparing.pooling import System
 from ..document.settings import BASELINE, Compare

@@ -23,9 +23,9 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
+from ....plugin import write_beside
 from ....runtime.train.objective import objective_file
 from ....runtime.train.reporting.history import read
-from ....specs.files import write_beside
 from ....specs.findings import InputError
 from ....specs.form import holds_spec
 from ....specs.held import inlined

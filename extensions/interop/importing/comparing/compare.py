@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from .....graphs.ir.graph import Graph
 from .....graphs.ir.traverse import position_limits
 from .....graphs.ir.value_type import evaluate, time_axes
-from .....runtime.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from .....plugin import Checkpoint
+from .....runtime.checkpoint.checkpoint import open_checkpoint
 from .....runtime.system.folders import replace_folder
 from .....specs.findings import InputError
 from ..config import read_object
