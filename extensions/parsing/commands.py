@@ -9,29 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ...plugin import (
+    PARSING,
+    FieldsOf,
+    InputError,
+    Json,
+    argument,
+    command,
+    file_option,
+    option,
+    out_option,
+    read_lines,
+    write_beside,
+    wrong,
+)
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.command import PARSING, FieldsOf, command, wrong
 from ...runtime.cli.common.models import (
     OF_THE_RUN,
     Constrained,
     PlaceOfParser,
     open_checkpoints,
 )
-from ...runtime.cli.common.parameters import (
-    Checkpoint,
-    Json,
-    argument,
-    complete_files,
-    file_option,
-    option,
-    out_option,
-)
+from ...runtime.cli.common.parameters import Checkpoint, complete_files
 from ...runtime.cli.common.reading import Mistakes, as_it_arrives, text_lines
 from ...runtime.cli.decoding import Buffer, Input, Output, Progress, counter_for
-from ...runtime.data.text_files import read_lines
 from ...runtime.decode.settings import BeamFields
-from ...specs.files import write_beside
-from ...specs.findings import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...plugin import read_lines, write_beside
 from ...runtime.cli.common import terminal
 from ...runtime.cli.common.parameters import refuse_test_set
 from ...runtime.cli.predicting import one_file, test_rows
-from ...runtime.data.text_files import read_lines
-from ...specs.files import write_beside
 from .metrics.evalb import COLLINS, read_settings
 from .metrics.evalb_report import report, summaries
 from .metrics.metric import measure, rows, trees_of

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from ...runtime.decode.predictors.predictor import (
+from ...plugin import (
     Answer,
     Context,
-    Evaluation,
+    InputError,
     Predictor,
     PredictorSettings,
     Reads,
@@ -17,8 +17,8 @@ from ...runtime.decode.predictors.predictor import (
     evaluating,
     read_value,
 )
+from ...runtime.decode.predictors.predictor import Evaluation
 from ...runtime.decode.settings import BeamFields
-from ...specs.findings import InputError
 from .trees.sentences import leaves_of
 from .trees.trees import Leaf, Tree
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ...runtime.decode.predictors.predictor import PredictorSettings
+from ...plugin import PredictorSettings
 from ...runtime.decode.predictors.registry import changed_predictor
 from ...runtime.decode.settings import BeamSearch, MaskFields, SampleFields
 from ...runtime.decode.translate import TranslationRequest

@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
+from ...plugin import PredictorSettings
 from ...runtime.analysis.alignment import reading_source
 from ...runtime.codegen.build import build_sharing
 from ...runtime.codegen.generated import program_of
 from ...runtime.compile.decode_compile import Steps
 from ...runtime.compile.decoder import passes_of, steps_of, use_passes, use_steps
-from ...runtime.decode.predictors.predictor import PredictorSettings
 from ...runtime.decode.predictors.search import Beam, MaskPredict
 from ...runtime.decode.settings import Writing
 from ...runtime.decode.translate import TranslationRequest, Translator

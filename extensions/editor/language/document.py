@@ -12,9 +12,9 @@ from ....graphs.advice.advise import advise
 from ....graphs.checker.check import Explored
 from ....graphs.ir.block_type import Registry
 from ....graphs.ir.graph import Graph, Node, Scope
-from ....plugin import Source, ValueType
+from ....plugin import DOCUMENTS, Source, ValueType
 from ....runtime.spec.check import explored
-from ....runtime.train.documents import DOCUMENTS, document_of
+from ....runtime.train.documents import document_of
 from ....specs.expressions import ExpressionError, evaluate, is_expression
 from ....specs.findings import Finding, InputError, SpecError, at_most, pointer
 from ....specs.form import Kind, kind_of

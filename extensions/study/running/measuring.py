@@ -15,15 +15,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....plugin import METRICS, LossMetric, Metric, SumMetric, write_beside
 from ....runtime.data.preparing.prepare import records_of
 from ....runtime.data.preparing.records import values_of
-from ....runtime.metrics.metric import LossMetric, Metric, SumMetric
-from ....runtime.metrics.registry import METRICS
 from ....runtime.model.answering import as_json
 from ....runtime.model.opening import open_model
 from ....runtime.train.device import Place, choose, settings_of_process
 from ....runtime.train.measuring import losses_of
-from ....specs.files import write_beside
 from ....specs.findings import InputError
 from ..planning.base import Run
 from .jobs import RESULT, TRAINED, Job, Trained, read_json, write_json

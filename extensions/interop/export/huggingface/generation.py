@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from .....graphs.ir.traverse import position_limits
-from .....plugin import Checkpoint
+from .....plugin import PREDICTORS, Checkpoint
 from .....runtime.checkpoint.tokenizers import special_tokens_of
-from .....runtime.decode.predictors.registry import PREDICTORS
 from .....runtime.decode.settings import search_of
 from .....specs.findings import InputError
 from ...importing.generation import written_generation

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from weft.runtime.data.columns.column import Column
 from weft.runtime.data.columns.registry import COLUMNS, columns_of
+from weft.runtime.data.columns.settings import NumberSettings
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.table import batch_of
@@ -20,6 +21,7 @@ from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
 from weft.runtime.system.plugins import implementation_of
 from weft.specs.findings import InputError
 
+SETTINGS = "weft.runtime.data.columns.settings"
 PIXELS = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
 
 
@@ -55,6 +57,24 @@ def test_every_type_of_settings_has_a_column(name: str) -> None:
     settings = COLUMNS.find(name).model_construct()
 
     assert issubclass(implementation_of(settings, Column), Column)
+
+
+@pytest.mark.parametrize(
+    ("module", "problem"),
+    [
+        ("nowhere_of_test:Column", "'nowhere_of_test:Column' cannot be imported: ModuleNotFound"),
+        (".number:Colunm", "'.number:Colunm' cannot be imported: AttributeError"),
+        ("pathlib:Path", "'pathlib:Path' is not a subclass of weft.runtime.data.columns.column"),
+    ],
+)
+def test_settings_with_a_wrong_module_are_named(module: str, problem: str) -> None:
+    """A package's settings are read long before its column is imported."""
+    broken = type("Broken", (NumberSettings,), {"module": module, "__module__": SETTINGS})
+
+    with pytest.raises(InputError, match=problem) as caught:
+        columns_of({"x": broken()}, {})
+
+    assert caught.value.place == f"{SETTINGS}.Broken"
 
 
 def test_begin_and_end_tokens_surround_each_text(tokenizer: Tokenizer) -> None:
