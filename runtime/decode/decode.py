@@ -137,7 +137,12 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     never = special_tokens.never
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         fixed = inputs.fixed(source_NS, mask_NS, [one.others for one in requests])
-        shape = {"beams": search.rows, "length": int(limits_N.max()), "moving": inputs.written}
+        shape = {
+            "beams": search.rows,
+            "length": int(limits_N.max()),
+            "moving": inputs.written,
+            "sentences": len(requests),
+        }
         steppers = [_stepper(one, fitting_of(one).fit(fixed), reduced, shape) for one in models]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading

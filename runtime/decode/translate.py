@@ -170,9 +170,13 @@ class Translator:
             requests.append(request)
             for phrase in self._permitted(request):
                 warn(number, f"'avoid' bans '{phrase}', but the required text has it, and wins")
-        filled = [index for index, one in enumerate(requests) if one.source or one.others]
+        filled = [
+            index
+            for index, one in enumerate(requests)
+            if one.source or one.others or one.other_length
+        ]
         found: dict[int, list[Hypothesis]] = {
-            index: [] for index, one in enumerate(requests) if not (one.source or one.others)
+            index: [] for index in range(len(requests)) if index not in {*filled}
         }
         if callback is not None:
             callback(len(found))

@@ -62,6 +62,14 @@ class Model:
                 place=str(self.checkpoint.folder),
                 help="use 'weft parse', or its parse() from Python",
             )
+        for name in ("prefix", "include"):
+            if column := getattr(self.strategy, name, None):
+                raise InputError(
+                    f"'{name}' of the predictor reads the column '{column}', but lines of text have"
+                    " one text each",
+                    place=str(self.checkpoint.folder),
+                    help="use 'weft predict', or predict() in Python",
+                )
         return self._reader()
 
     @property

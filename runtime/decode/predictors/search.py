@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import model_validator
@@ -44,6 +44,10 @@ class TextPredictor:
     translator: Translator
     sources: Sources
     """What fills the inputs of the models."""
+    prefix: str | None = None
+    """Column with the text that each output begins with."""
+    include: str | None = None
+    """Column with the phrases that each output contains, separated by tabs."""
 
     def predict(self, rows: Sequence[Row]) -> list[str]:
         """Return the text for each row; an empty one for an empty text."""
@@ -67,7 +71,17 @@ class TextPredictor:
         column = self.sources.source
         text = "" if column is None else text_in(row, column, number)
         others, length = self.sources.encoded(row, number)
-        return TranslationRequest(text, others=others, other_length=length)
+        begin = "" if self.prefix is None else text_in(row, self.prefix, number)
+        phrases = "" if self.include is None else text_in(row, self.include, number)
+        if not self.sources.feeding.columns:  # the model reads only what it writes
+            length = max(1, len(self.translator.target.encode(begin)))
+        return TranslationRequest(
+            text,
+            begin,
+            [phrase for phrase in phrases.split("\t") if phrase.strip()],
+            others=others,
+            other_length=length,
+        )
 
 
 def text_in(row: Row, column: str, number: int) -> str:
@@ -107,9 +121,17 @@ class _Text(PredictorSettings, Writing):
     reads: ClassVar[Reads] = "fixed"
     command: ClassVar[str] = "translate"
 
+    prefix: str | None = None
+    """Column with the text that each output begins with, such as a prompt; `null` for none."""
+    include: str | None = None
+    """Column with phrases that each output contains, separated by tabs; `null` for none."""
+
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
-        return text_predictor(context, self.search())
+        for name in filter(None, (self.prefix, self.include)):
+            context.vocabulary(name)
+        made = text_predictor(context, self.search())
+        return replace(made, prefix=self.prefix, include=self.include)
 
 
 class Beam(_Text, BeamSearch):
@@ -125,7 +147,7 @@ class Greedy(_Text, Avoiding):
 
     def search(self) -> BeamSearch:
         """Return a beam search with one hypothesis."""
-        return BeamSearch(beam=1, **self.model_dump(exclude={"type"}))
+        return BeamSearch(beam=1, **self.model_dump(exclude={"type", "prefix", "include"}))
 
 
 class Sample(_Text, Sampling):

@@ -259,6 +259,53 @@ def test_generation_continues_the_prefix_of_each_row() -> None:
         assert answer == text.vocabulary.decode(one.tokens)
 
 
+def test_a_search_writes_the_most_probable_tokens_after_the_prefix() -> None:
+    """Greedy search of a decoder-only model, by its logits for all that was written before."""
+    torch.manual_seed(0)
+    model = build(check(load("gpt2").form, registry(), {**SMALL, "max_length": 64})).eval()
+    text = Text("text")
+    context = Context((model,), {"text": text, "start": Text("start")}, "text")
+    words, rows = text.vocabulary, [{"start": row["source"]} for row in ROWS]
+    never = [words.bos, words.pad, *([words.unk] if words.spells_all else [])]
+
+    found = made({"type": "greedy", "prefix": "start", "max_extra": 3}, context).predict(rows)
+
+    for row, answer in zip(rows, found, strict=True):
+        ids = words.encode(row["start"])
+        most = max(1, len(ids)) + 3
+        while len(ids) < most:
+            logits = model(tokens=torch.tensor([[words.bos, *ids]]))["logits"][0, -1]
+            logits[never] = -torch.inf
+            ids.append(int(logits.argmax()))
+            if ids[-1] == words.eos:
+                ids.pop()
+                break
+        assert answer == words.decode(ids)
+
+
+def test_a_decoder_only_model_has_n_best_banned_and_required_texts() -> None:
+    """As a model that translates; every output begins with its prefix."""
+    torch.manual_seed(0)
+    model = build(check(load("gpt2").form, registry(), {**SMALL, "max_length": 64})).eval()
+    texts = {name: Text(name) for name in ("text", "start", "with")}
+    context = Context((model,), texts, "text")
+    first, second = (row["source"].split()[0] for row in ROWS[:2])
+    settings = {"type": "beam", "nbest": 3, "max_extra": 4, "prefix": "start", "include": "with"}
+    row = {"start": first, "with": second}
+
+    [answer] = made(settings, context).answers([row])
+    long = {**settings, "include": None, "min_length": 3}
+    [free] = made(long, context).answers([row])
+    word = free.value.split()[1].strip("▁")
+    [banned] = made({**long, "avoid": [word]}, context).answers([row])
+
+    outputs = [answer.value, *(one.value for one in answer.others)]
+    assert len(outputs) == 3
+    assert all(one.startswith(f"▁{first}") and f"▁{second}" in one for one in outputs)
+    assert answer.score >= answer.others[0].score >= answer.others[1].score
+    assert f"▁{word}" not in banned.value.split()[1:]
+
+
 @pytest.mark.parametrize(
     ("value", "problem"),
     [

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import weft
 from weft.graphs.draw.diagram import diagram
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
@@ -250,6 +251,27 @@ def test_a_metric_of_a_run_without_answers_names_its_column(
     assert main([*given, "bleu:text", "--json"]) == 0
     [report] = json.loads(capsys.readouterr().out)
     assert set(report["scores"]) == {"bleu:text", "nll", "loss"}
+
+
+def test_a_language_model_is_searched_by_predict(
+    trained: Callable[[str], Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two outputs of a beam for each row, which continue its text."""
+    folder, rows = trained("language-model-multi30k").best, tmp_path / "rows.jsonl"
+    texts = [str(row["text"]) for row in weft.open(str(folder)).answering.rows("valid")[:2]]
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    settings = ["prefix=text", "nbest=2", "max_extra=5"]
+    options = [part for one in settings for part in ("--set", one)]
+
+    assert (
+        main(["predict", str(folder), str(rows), "--predictor", "beam", "--details", *options]) == 0
+    )
+
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(answers) == 2
+    for text, answer in zip(texts, answers, strict=True):
+        assert len(answer["others"]) == 1
+        assert all(one["answer"].startswith(text) for one in (answer, *answer["others"]))
 
 
 def test_a_missing_checkpoint_to_start_from_is_found_before_training(data: Path) -> None:
