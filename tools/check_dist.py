@@ -155,7 +155,8 @@ def check_contents(wheel: Path, source: Path) -> None:
         path.parent for folder in FOLDERS for path in (ROOT / folder).rglob("__init__.py")
     }
     page = ROOT / "docs" / "errors.md"  # which `weft check --explain` prints
-    found = {ROOT / "__init__.pyi", ROOT / "py.typed", page} | {
+    stubs = {ROOT / "__init__.pyi", ROOT / "plugin.pyi"}
+    found = {*stubs, ROOT / "py.typed", page} | {
         path for folder in packages for path in folder.glob("*.py")
     }
     for folder in FOLDERS:
