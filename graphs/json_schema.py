@@ -13,7 +13,7 @@ from typing import Any
 
 from ..specs.form import FORMAT, Spec
 from ..specs.reader import FOR_EDITORS
-from .advice.advise import CHECKS
+from .advice import CHECKS
 from .ir.block_type import BlockType, Registry, Signature
 from .ir.value_type import KINDS, SIZED
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.cost.critical_path import part_sequential
 from weft.graphs.cost.flops import flops
+from weft.graphs.cost.table import part_sequential
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.specs.load import loaded

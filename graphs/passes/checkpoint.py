@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..ir.execution import PLAIN
 from ..ir.graph import Graph
-from .select import chosen
+from .freeze import chosen
 
 
 def checkpoint_activations(graph: Graph, selections: Iterable[str]) -> Graph:

@@ -1,4 +1,4 @@
-"""Which weights of an objective a run freezes."""
+"""Which nodes a run selects, and which of their weights it freezes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,21 @@ from collections.abc import Iterable
 
 from ...specs.findings import InputError, did_you_mean
 from ..ir.graph import Graph
-from .select import chosen
+from ..ir.selection import chosen_in
+
+
+def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
+    """Return the paths of the modules that a selection names, outermost ones only.
+
+    Args:
+        graph: a checked graph.
+        text: such as `encoder.*`, `decoder.0-2.feed_forward/f` or `**[use=attention@1]`.
+        place: where the selection is written, for the message.
+
+    Raises:
+        InputError: it cannot be parsed or selects nothing; the help names the nearest path.
+    """
+    return chosen_in(graph.root, text, place=place)
 
 
 def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = ()) -> set[str]:

@@ -5,19 +5,110 @@ Each pass returns a graph with the same weights and the same results, up to roun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from ..ir.execution import Execution, KernelChoice, Precision, Prepacked
-from ..ir.graph import Graph
-from .casts import cast_weights
+from ..ir.execution import Execution, KernelChoice, LowPrecision, Precision, Prepacked, WeightCasts
+from ..ir.graph import Graph, Part, RepeatNode, Scope, TemplateNode
+from ..ir.traverse import moving_ports, moving_values, root_moving, visits
 from .checkpoint import checkpoint_activations, checkpointed
-from .decode import compile_steps, prepack, quantize, shortlist
-from .forms import onnx_forms
 from .fuse import fuse, is_fusible
+from .output_projection import head_of
 from .parallel import parallelize
 from .unpad import unpad, unpad_decoding
+
+
+def cast_weights(graph: Graph, dtype: LowPrecision) -> Graph:
+    """Return a graph whose products read weights that are cast once an update, in training.
+
+    If FSDP shards the weights, it casts its shards, and no other copies are made.
+
+    Args:
+        graph: a checked graph, after the pass `parallel`.
+        dtype: dtype of the products: the one that the training gives to autocast.
+    """
+    plan = graph.execution.parallel
+    sharded = plan is not None and plan.data == "fsdp"
+    casts = WeightCasts(dtype, "fsdp" if sharded else "copies")
+    return replace(graph, execution=replace(graph.execution, casts=casts))
+
+
+def onnx_forms(graph: Graph) -> Graph:
+    """Return a graph whose blocks have the forms that the ONNX exporter can follow.
+
+    Args:
+        graph: a checked graph.
+    """
+    forms = {
+        visit.module: visit.part.block.onnx_form
+        for visit in visits(graph.root, "weights")
+        if isinstance(visit.part, Part) and visit.part.block.onnx_form
+    }
+    return replace(graph, execution=replace(graph.execution, forms=forms))
+
+
+def shortlist(graph: Graph, output: str = "logits") -> Graph:
+    """Return a graph whose steps compute only the logits that a batch may need.
+
+    Args:
+        graph: a checked graph of a model that decodes; one whose logits are not those of a linear
+            map (`head_of`) stays as it is.
+        output: the output with the logits.
+    """
+    head = head_of(graph, output) if graph.step_axis is not None else None
+    if head is None:
+        return graph
+    return replace(graph, execution=replace(graph.execution, shortlisted=head))
+
+
+def prepack(graph: Graph, dtype: Prepacked | None) -> Graph:
+    """Return a graph whose linear maps have prepacked matrices; None packs none.
+
+    Args:
+        graph: a checked graph of a model that decodes.
+        dtype: dtype of the products.
+    """
+    return replace(graph, execution=replace(graph.execution, prepacked=dtype))
+
+
+def quantize(graph: Graph, dtype: Prepacked | None) -> Graph:
+    """Return a graph whose large linear maps multiply in int8; with None, none does.
+
+    Args:
+        graph: a checked graph of a model that decodes.
+        dtype: dtype of the outputs of these maps.
+    """
+    return replace(graph, execution=replace(graph.execution, quantized=dtype))
+
+
+def compile_steps(graph: Graph) -> Graph:
+    """Return a graph whose repeated layers have compiled steps, or itself if nothing is repeated.
+
+    Args:
+        graph: a checked graph of a model that decodes; one that does not stays as it is.  So does
+            one without a repeat and with a shortlist: its step would be compiled for each batch.
+    """
+    if graph.step_axis is None:
+        return graph
+    paths = frozenset(_layers(graph.root, root_moving(graph))) or frozenset([""])
+    if "" in paths and graph.execution.shortlisted:
+        return graph
+    return replace(graph, execution=replace(graph.execution, compiled=paths))
+
+
+def _layers(scope: Scope, moving_in: frozenset[str], above: str = "") -> Iterator[str]:
+    """Yield the paths of the outermost copies of repeats that run at every step."""
+    moving = moving_values(scope, moving_in)
+    for node in scope.nodes:
+        ports = moving_ports(node, moving)
+        if node.shares or not ports:
+            continue
+        if isinstance(node, RepeatNode):
+            yield from (f"{above}{node.name}.{copy}".rstrip(".") for copy, _ in node.owners())
+        elif isinstance(node, TemplateNode):
+            yield from _layers(node.body, ports, f"{above}{node.name}.")
+
 
 Purpose = Literal["train", "decode", "export"]
 """What a graph is computed for."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...blocks.registry import registry
-from ...graphs.advice.advise import advise
+from ...graphs.advice import advise
 from ...graphs.checker.check import Explored, explore
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph

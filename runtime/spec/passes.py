@@ -10,7 +10,7 @@ from typing import get_args
 
 from ...graphs.ir.execution import LowPrecision
 from ...graphs.ir.graph import Graph
-from ...graphs.passes import casts, checkpoint, fuse
+from ...graphs.passes import checkpoint, fuse, pipeline
 from ...graphs.passes import unpad as unpadding
 from ...specs.findings import InputError, did_you_mean
 from .check import Source, graph_of
@@ -70,7 +70,7 @@ def cast_weights(spec: Source | Graph, dtype: LowPrecision) -> Graph:
     if dtype not in get_args(LowPrecision):
         help_ = did_you_mean(str(dtype), get_args(LowPrecision)) or "use 'bfloat16'"
         raise InputError(f"weights cannot be cast to '{dtype}'", place="dtype", help=help_)
-    return casts.cast_weights(graph_of(spec), dtype)
+    return pipeline.cast_weights(graph_of(spec), dtype)
 
 
 def checkpoint_activations(spec: Source | Graph, selections: Iterable[str]) -> Graph:

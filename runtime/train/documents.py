@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel
 
 from ...blocks.registry import registry
-from ...graphs.advice.advise import advise
+from ...graphs.advice import advise
 from ...graphs.ir.canonical import fingerprint
 from ...graphs.json_schema import schema
 from ...graphs.passes.objective import deployed_graph, reported_losses

@@ -22,9 +22,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.cost.critical_path import hops_of
 from weft.graphs.cost.decode_state import blocks_without_formula, state_by_node
 from weft.graphs.cost.flops import flops, sizes_in
+from weft.graphs.cost.table import hops_of
 from weft.graphs.ir.block_type import BlockType
 from weft.graphs.ir.graph import Graph, Part
 from weft.graphs.ir.value_type import evaluate

@@ -24,7 +24,7 @@ from typing import Any
 import harness
 import mutate
 from weft.blocks.registry import registry
-from weft.graphs.advice.advise import advise
+from weft.graphs.advice import advise
 from weft.graphs.checker.check import analyse
 from weft.runtime.spec.fixing import fixed
 from weft.runtime.train.plan import plan_value

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....blocks.registry import registry
-from ....graphs.advice.advise import advise
+from ....graphs.advice import advise
 from ....graphs.checker.check import Explored
 from ....graphs.ir.block_type import Registry
 from ....graphs.ir.graph import Graph, Node, Scope

@@ -8,7 +8,7 @@ from typing import get_args
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import position_limits, root_moving, visits, written_ids
 from ....graphs.passes.feeding import unfed
-from ....graphs.passes.freeze import trained_weights
+from ....graphs.passes.freeze import chosen, trained_weights
 from ....graphs.passes.fuse import is_fusible
 from ....graphs.passes.objective import (
     deployed_graph,
@@ -18,7 +18,6 @@ from ....graphs.passes.objective import (
     trained_models,
 )
 from ....graphs.passes.parallel import divided_blocks
-from ....graphs.passes.select import chosen
 from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
 from ...data.columns.settings import TextSettings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from weft.blocks.registry import registry
-from weft.graphs.advice.advise import CHECKS, advise
+from weft.graphs.advice import CHECKS, advise
 from weft.graphs.checker.check import check
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names

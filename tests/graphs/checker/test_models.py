@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import weft
 from weft.blocks.registry import registry
-from weft.graphs.advice.advise import advise
+from weft.graphs.advice import advise
 from weft.graphs.checker.check import analyse, check
 from weft.graphs.diff.diff import diff
 from weft.graphs.ir.canonical import canonical, fingerprint

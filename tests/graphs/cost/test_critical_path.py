@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.cost.critical_path import paths, sequential, shortest_paths
+from weft.graphs.cost.table import paths, sequential, shortest_paths
 from weft.graphs.ir.traverse import placed
 from weft.specs.findings import InputError
 from weft.specs.load import load

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from weft.graphs.diff.changes import translated
 from weft.graphs.diff.diff import Diff
-from weft.graphs.diff.renames import translated
 from weft.graphs.ir.canonical import Json, is_part, scope_of
 
 _KEYS = {

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.draw.diagram import diagram
-from weft.graphs.draw.inside import find, lay_out_block
+from weft.graphs.draw.diagram import diagram, find, lay_out_block
 from weft.graphs.draw.layout import lay_out_graph
 from weft.graphs.draw.paper import restyle
 from weft.graphs.draw.picture import Picture

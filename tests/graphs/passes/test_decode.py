@@ -8,9 +8,18 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.decode import compile_steps, prepack, quantize, shortlist
-from weft.graphs.passes.forms import onnx_forms
-from weft.graphs.passes.pipeline import NAMES, DecodePasses, Settings, after, pipeline
+from weft.graphs.passes.pipeline import (
+    NAMES,
+    DecodePasses,
+    Settings,
+    after,
+    compile_steps,
+    onnx_forms,
+    pipeline,
+    prepack,
+    quantize,
+    shortlist,
+)
 from weft.specs.load import load
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.select import chosen
+from weft.graphs.passes.freeze import chosen
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import load
