@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -19,8 +18,7 @@ from weft.extensions.editor.language.problems import findings, fix_all
 from weft.extensions.editor.language.rename.rename import rename
 from weft.extensions.editor.language.symbols import symbols
 from weft.specs.findings import InputError
-from weft.specs.layout import laid_out
-from weft.specs.reader import SHIPPED, read_json
+from weft.specs.reader import SHIPPED
 from weft.specs.text.edits import TextEdit
 
 BASE = SHIPPED / "models" / "transformer-base.json"
@@ -214,19 +212,6 @@ def test_a_name_that_would_break_the_spec_is_refused(
     text, offset = _at(at.replace("|", ""), at)
     with pytest.raises(InputError, match=problem):
         rename(text, offset, new, str(tmp_path / "mine.json"))
-
-
-def test_formatting_keeps_comments_values_and_its_own_result() -> None:
-    """Numbers are kept as they are written."""
-    text = '// top\n{"a":1e5, // one\n "b" : [1,2, /* two */ 3],\n\n\n'
-    text += ' "c": {"d":{} ,"e":[]}\n // last\n}'
-    made = laid_out(text)
-    assert made == (
-        '// top\n{\n  "a": 1e5,  // one\n  "b": [\n    1,\n    2,  /* two */\n    3\n  ],\n\n'
-        '  "c": {"d": {}, "e": []}\n  // last\n}\n'
-    )
-    assert laid_out(made) == made
-    assert read_json(laid_out(TEXT), "") == json.loads(TEXT)
 
 
 def test_the_outline_has_nodes_inside_templates() -> None:
