@@ -1,7 +1,8 @@
 """Measure the code base: lines, folders, imports between rooms, and names that say nothing.
 
 Used as `python tools/house.py`; `--json` prints the figures for comparison with another commit,
-and `tools/journeys.py` counts the files of journeys.  A room is a folder below a floor, such as
+`--names` refuses names that say nothing, as `make lint` does, and
+`tools/journeys.py` counts the files of journeys.  A room is a folder below a floor, such as
 `runtime/train`; an arrow is an import of one room by another.  A name is bound where it is
 assigned, is an argument, or names a function or class.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -70,7 +72,7 @@ def measured(root: Path = ROOT) -> House:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         lines["/".join(parts[:2]) if parts[0] == EXTENSIONS else parts[0]] += text.count("\n")
-        bound.update(bindings(tree))
+        bound.update(name for name, _ in bindings(tree))
         rooms = {room_of(target) for target in imports(tree, parts)} - {"", room_of(parts)}
         arrows |= {(room_of(parts), room) for room in rooms}
     parents = {path.relative_to(root).parts[:-1] for path in paths}
@@ -100,15 +102,24 @@ def imports(tree: ast.Module, parts: tuple[str, ...]) -> Iterator[tuple[str, ...
             yield module if node.module else (*module, node.names[0].name)
 
 
-def bindings(tree: ast.Module) -> Iterator[str]:
-    """Yield each name that a file binds, as often as it does."""
+def bindings(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield each name that a file binds, as often as it does, with its line."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+            yield node.id, node.lineno
         elif isinstance(node, ast.arg):
-            yield node.arg
+            yield node.arg, node.lineno
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
+            yield node.name, node.lineno
+
+
+def fillers(root: Path = ROOT) -> Iterator[str]:
+    """Yield `file:line: name` of each binding of a filler in a checkout, also in tools/."""
+    for folder in (*FLOORS, EXTENSIONS, "tools"):
+        for path in sorted((root / folder).rglob("*.py")):
+            for name, line in bindings(ast.parse(path.read_text(encoding="utf-8"))):
+                if name in FILLERS:
+                    yield f"{path.relative_to(root)}:{line}: {name}"
 
 
 def main() -> None:
@@ -116,7 +127,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the code base.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--root", type=Path, default=ROOT, help="root of another checkout")
+    parser.add_argument("--names", action="store_true", help="refuse names that say nothing")
     options = parser.parse_args()
+    if options.names:
+        refused = list(fillers(options.root))
+        if refused:
+            print(*refused, sep="\n")
+            sys.exit("name what the value is, in the words of the field")
+        return
     house = measured(options.root)
     if options.json:
         print(json.dumps(asdict(house), indent=2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from house import ROOT, measured, room_of
+from house import ROOT, fillers, measured, room_of
 
 FILES = {
     "specs/reader.py": "from .form import Spec\n\n\ndef read(text):\n    found = one = text\n\n",
@@ -69,3 +69,12 @@ def test_the_code_base_is_measured() -> None:
     """As many files as there are."""
     floors = ("specs", "graphs", "blocks", "runtime", "extensions")
     assert measured().files == sum(len([*(ROOT / floor).rglob("*.py")]) for floor in floors)
+
+
+def test_fillers_are_listed_with_their_lines(small: Path) -> None:
+    """Each is found where it is bound, not where it is read."""
+    assert [*fillers(small)] == [
+        "specs/reader.py:5: found",
+        "specs/reader.py:5: one",
+        "runtime/data/table.py:1: each",
+    ]
