@@ -170,8 +170,8 @@ def installed() -> Registry:
         InputError: the block of an entry point cannot be loaded, is declared wrongly, or has the
             key of another block.
     """
-    known = {key: functools.partial(load_block, path) for key, path in STANDARD.items()}
-    origins: dict[str, str] = dict.fromkeys(known, "weft")
+    blocks = {key: functools.partial(load_block, path) for key, path in STANDARD.items()}
+    origins: dict[str, str] = dict.fromkeys(blocks, "weft")
     added = list[BlockType]()
     for point in points_of("weft.blocks"):
         origin = origin_of(point)
@@ -186,7 +186,7 @@ def installed() -> Registry:
             )
         origins[block.key] = origin
         added.append(block)
-    return Registry(added, known)
+    return Registry(added, blocks)
 
 
 def registry(blocks: Iterable[BlockType] = ()) -> Registry:
@@ -196,19 +196,19 @@ def registry(blocks: Iterable[BlockType] = ()) -> Registry:
         InputError: one of `blocks` is not a block type, is declared wrongly, has the key of
             another block, or names a module that does not exist.
     """
-    known, added = installed(), list[BlockType]()
+    base, added = installed(), list[BlockType]()
     for block in blocks:
-        if any(block is one for one in added):
+        if any(block is other for other in added):
             continue
         _refuse_unusable(block, "blocks")
-        if known.get(block.key) is not None or any(block.key == one.key for one in added):
+        if base.get(block.key) is not None or any(block.key == other.key for other in added):
             raise InputError(
                 f"a block with the key '{block.key}' already exists",
                 place="blocks",
                 help="give your block another name, or a higher 'major'",
             )
         added.append(block)
-    return known.extended(added) if added else known
+    return base.extended(added) if added else base
 
 
 _VALID: dict[int, BlockType] = {}
@@ -242,11 +242,11 @@ def _refuse_unusable(block: object, origin: str) -> None:
     _VALID[id(block)] = block
 
 
-def _exists(path: str, name: str, wanted: str | type[Any]) -> bool:
+def _exists(path: str, name: str, expected: str | type[Any]) -> bool:
     """Return whether a Python module exists and, if it is loaded, whether it has the class."""
     if path in sys.modules:
-        found = getattr(sys.modules[path], name, None)
-        return found is not None if isinstance(wanted, str) else found is wanted
+        attribute = getattr(sys.modules[path], name, None)
+        return attribute is not None if isinstance(expected, str) else attribute is expected
     try:
         return importlib.util.find_spec(path) is not None
     except (ImportError, ValueError):

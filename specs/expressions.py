@@ -97,12 +97,12 @@ def words_in(text: str) -> frozenset[str]:
     >>> sorted(words_in("f[B S min(4*d_model,64)"))
     ['B', 'S', 'd_model', 'f']
     """
-    return frozenset(found[1] for found in WORD.finditer(text) if found[1] and not calls(found))
+    return frozenset(match[1] for match in WORD.finditer(text) if match[1] and not calls(match))
 
 
-def calls(found: re.Match[str]) -> bool:
+def calls(match: re.Match[str]) -> bool:
     """Return whether a word of a text is a function that the text calls."""
-    return found[0] in FUNCTIONS and found.string[found.end() :].lstrip().startswith("(")
+    return match[0] in FUNCTIONS and match.string[match.end() :].lstrip().startswith("(")
 
 
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:
@@ -139,20 +139,20 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     at = 0
     text = text.rstrip()
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             bad = text[at:].strip()[:1]
             msg = f"'{bad}' is not allowed in an expression{_INSTEAD.get(bad, '')}"
             raise ExpressionError(msg)
-        kind = found.lastgroup or ""
-        if found.group(kind) == "(" and tokens and tokens[-1][0] == "name":
+        kind = match.lastgroup or ""
+        if match.group(kind) == "(" and tokens and tokens[-1][0] == "name":
             name = tokens.pop()[1]
             if name not in FUNCTIONS:
                 msg = f"'{name}(' is a call; the only functions are {', '.join(FUNCTIONS)}"
                 raise ExpressionError(msg)
             tokens.append(("function", name))
-        tokens.append((kind, found.group(kind)))
-        at = found.end()
+        tokens.append((kind, match.group(kind)))
+        at = match.end()
     if not tokens:
         msg = "the expression is empty"
         raise ExpressionError(msg)
@@ -206,29 +206,29 @@ class _Parser:
 
     def comparison(self, depth: int) -> Any:
         """Parse a sum, or two sums with a comparison between them."""
-        left = self.binary(_SUM, lambda: self.binary(_PRODUCT, lambda: self.sign(depth)))
+        operand = self.binary(_SUM, lambda: self.binary(_PRODUCT, lambda: self.sign(depth)))
         compare = _COMPARE.get(self.peek())
         if compare is None:
-            return left
+            return operand
         self.at += 1
         return compare(
-            left, self.binary(_SUM, lambda: self.binary(_PRODUCT, lambda: self.sign(depth)))
+            operand, self.binary(_SUM, lambda: self.binary(_PRODUCT, lambda: self.sign(depth)))
         )
 
     def binary(
         self, table: Mapping[str, Callable[[Any, Any], Any]], part: Callable[[], Any]
     ) -> Any:
         """Parse operands joined by operators of one precedence, left to right."""
-        left = part()
+        result = part()
         while self.peek() in table:
             symbol = self.peek()
             self.at += 1
-            left, right = _real(left), _real(part())
+            result, right = _real(result), _real(part())
             if symbol in ("/", "//", "%") and right == 0:
                 msg = f"'{symbol}' divides by zero"
                 raise ExpressionError(msg)
-            left = _bounded(table[symbol](left, right))
-        return left
+            result = _bounded(table[symbol](result, right))
+        return result
 
     def sign(self, depth: int) -> Any:
         """Parse an optional sign and a power."""

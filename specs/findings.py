@@ -177,8 +177,8 @@ def too_many(source: str) -> Finding:
 
 def at_most(findings: Iterable[Finding], source: str) -> list[Finding]:
     """Return the findings; a list longer than `MOST` is truncated and says so at its end."""
-    kept = list(itertools.islice(findings, MOST + 1))
-    return kept if len(kept) <= MOST else [*kept[:MOST], too_many(source)]
+    limited = list(itertools.islice(findings, MOST + 1))
+    return limited if len(limited) <= MOST else [*limited[:MOST], too_many(source)]
 
 
 def pointer(*parts: str | int) -> str:
@@ -193,13 +193,13 @@ def pointer(*parts: str | int) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, candidates: Iterable[str]) -> str:
     """Return the known name most similar to `word`, or ``""`` when none is similar.
 
     >>> nearest("hedas", ["heads", "d_model"])
     'heads'
     """
-    return "" if len(word) > _LONGEST else _nearest(word, tuple(sorted(known)))
+    return "" if len(word) > _LONGEST else _nearest(word, tuple(sorted(candidates)))
 
 
 @functools.lru_cache(maxsize=256)
@@ -209,7 +209,7 @@ def _nearest(word: str, names: tuple[str, ...]) -> str:
     return next((name for name in close if _same_words(word, name)), "")
 
 
-def _same_words(one: str, other: str) -> bool:
+def _same_words(word: str, other: str) -> bool:
     """Return whether the words of two names are similar, one by one.
 
     `source_embedding` is not a misspelling of `target_embedding`, though it has the same ending.
@@ -217,7 +217,7 @@ def _same_words(one: str, other: str) -> bool:
     >>> _same_words("source_embedding", "target_embedding"), _same_words("d_modle", "d_model")
     (False, True)
     """
-    pairs = list(itertools.zip_longest(*(re.split(r"[_.@-]", name) for name in (one, other))))
+    pairs = list(itertools.zip_longest(*(re.split(r"[_.@-]", name) for name in (word, other))))
     if len(pairs) == 1 or any(None in pair for pair in pairs):
         return True
     compare = difflib.SequenceMatcher(autojunk=False)
@@ -235,13 +235,13 @@ def _neighbors(word: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return names[max(0, at - side) : at + side]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """Return a help line with the nearest known name, or with a list of known names.
 
     >>> did_you_mean("hedas", ["heads", "d_model"])
     "did you mean 'heads'?"
     """
-    names = sorted(known)
+    names = sorted(candidates)
     near = nearest(word, names)
     if near:
         return f"did you mean '{near}'?"
@@ -251,15 +251,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {shown}"
 
 
-def nearest_shipped(word: str, known: Iterable[str], kind: str = "specs") -> str:
+def nearest_shipped(word: str, candidates: Iterable[str], kind: str = "specs") -> str:
     """Return a help line with the nearest names of files, and the command that lists them all.
 
     Args:
         word: what was written.
-        known: names of files.
+        candidates: names of files.
         kind: what `weft list` calls those that ship.
     """
-    names = sorted(known)
+    names = sorted(candidates)
     if near := nearest(word, names):
         return f"did you mean '{near}'?"
     close = [] if len(word) > _LONGEST else difflib.get_close_matches(word, names, cutoff=0.5)
@@ -267,13 +267,13 @@ def nearest_shipped(word: str, known: Iterable[str], kind: str = "specs") -> str
     return f"{start}'weft list {kind}' lists those that ship"
 
 
-def certainly_meant(word: str, known: Iterable[str]) -> bool:
+def certainly_meant(word: str, candidates: Iterable[str]) -> bool:
     """Return whether one known name is very similar to `word`, and much more so than any other.
 
     >>> certainly_meant("hedas", ["heads", "d_model"]), certainly_meant("d_x", ["d_k", "d_v"])
     (True, False)
     """
-    names = tuple(sorted(known))
+    names = tuple(sorted(candidates))
     numbers = re.findall(r"\d+", word)  # another number is another name, however similar
     if len(word) > _LONGEST or re.findall(r"\d+", nearest(word, names)) != numbers:
         return False
@@ -283,24 +283,24 @@ def certainly_meant(word: str, known: Iterable[str]) -> bool:
 @functools.lru_cache(maxsize=256)
 def _certainly_meant(word: str, names: tuple[str, ...]) -> bool:
     compare = difflib.SequenceMatcher(b=word, autojunk=False)
-    found = [0.0, 0.0]
+    ratios = [0.0, 0.0]
     for name in _neighbors(word, names):
         compare.set_seq1(name)
-        if compare.real_quick_ratio() > found[1] and compare.quick_ratio() > found[1]:
-            found = sorted([*found, compare.ratio()], reverse=True)[:2]
-    return found[0] >= _SURE and 1 - found[0] <= _LEAD * (1 - found[1])
+        if compare.real_quick_ratio() > ratios[1] and compare.quick_ratio() > ratios[1]:
+            ratios = sorted([*ratios, compare.ratio()], reverse=True)[:2]
+    return ratios[0] >= _SURE and 1 - ratios[0] <= _LEAD * (1 - ratios[1])
 
 
-def respelled(at: str, word: str, known: Iterable[str], text: str = "{}") -> Fix | None:
+def respelled(at: str, word: str, candidates: Iterable[str], text: str = "{}") -> Fix | None:
     """Return the fix that replaces a misspelled name, or None if no known name is similar.
 
     Args:
         at: JSON Pointer of the value.
         word: the name as written.
-        known: names that could have been meant.
+        candidates: names that could have been meant.
         text: the value, with `{}` where the name is.
     """
-    names = list(known)
+    names = list(candidates)
     near = nearest(word, names)
     if not near:
         return None
@@ -316,16 +316,16 @@ def with_gap(text: str, word: str) -> str:
     return re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "{}", text)
 
 
-def renamed(at: str, key: str, known: Iterable[str], taken: Iterable[str] = ()) -> Fix | None:
+def renamed(at: str, key: str, candidates: Iterable[str], taken: Iterable[str] = ()) -> Fix | None:
     """Return the fix that renames a misspelled key, or None if no known key is similar.
 
     Args:
         at: JSON Pointer of the value with the key.
         key: the key as written.
-        known: keys that could have been meant.
+        candidates: keys that could have been meant.
         taken: keys that the object has.
     """
-    names = list(known)
+    names = list(candidates)
     near = nearest(key, names)
     if not near or near in taken:
         return None

@@ -19,8 +19,8 @@ def format_edits(text: str, path: str) -> list[TextEdit]:
     Raises:
         SpecError: the text is not JSON.
     """
-    made = laid_out(text, path)
-    return [] if made == text else [smallest_edit(text, made)]
+    formatted = laid_out(text, path)
+    return [] if formatted == text else [smallest_edit(text, formatted)]
 
 
 def laid_out(text: str, source: str = "") -> str:
@@ -44,8 +44,8 @@ def laid_out(text: str, source: str = "") -> str:
 class _Writer:
     def __init__(self, text: str) -> None:
         self.text, self.root = text, tree(text)
-        found = _COMMENT.finditer(text)
-        self.comments = [each.span() for each in found if each["comment"]]
+        matches = _COMMENT.finditer(text)
+        self.comments = [match.span() for match in matches if match["comment"]]
 
     def written(self) -> str:
         root = self.root
@@ -58,14 +58,14 @@ class _Writer:
         """Return a value as text; `used` characters of its line stand before or after it."""
         if value.kind not in ("object", "list"):
             return self.text[value.start : value.end]
-        own = [span for span in self.comments if value.start < span[0] < value.end]
-        if not value.entries and not own:
+        comments = [span for span in self.comments if value.start < span[0] < value.end]
+        if not value.entries and not comments:
             return "{}" if value.kind == "object" else "[]"
-        short = None if own or root or self._apart(value) else self._short(value)
+        short = None if comments or root or self._apart(value) else self._short(value)
         if short is not None and len(indent) + used + len(short) <= WIDEST:
             return short
         inner = f"{indent}  "
-        lines = self._lines(value, inner, own)
+        lines = self._lines(value, inner, comments)
         start, end = ("{", "}") if value.kind == "object" else ("[", "]")
         return "\n".join([start, *lines, indent + end])
 
@@ -87,13 +87,13 @@ class _Writer:
     def _head(self, entry: Value) -> str:
         return f"{self.text[slice(*entry.key)]}: " if entry.key else ""
 
-    def _lines(self, value: Value, indent: str, own: list[tuple[int, int]]) -> list[str]:
+    def _lines(self, value: Value, indent: str, spans: list[tuple[int, int]]) -> list[str]:
         """Return the entries of an object or a list on lines of their own, with comments."""
         lines: list[str] = []
         at = value.start + 1
         for number, entry in enumerate(value.entries):
             begin = entry.key[0] if entry.key else entry.start
-            comments = [span for span in own if at <= span[0] < entry.start]
+            comments = [span for span in spans if at <= span[0] < entry.start]
             at = self._trail(lines, comments, at)
             for start, end in comments:
                 self._blank(lines, at, start)
@@ -105,7 +105,7 @@ class _Writer:
             body = self._value(entry, indent, len(head) + len(comma))
             lines.append(f"{indent}{head}{body}{comma}")
             at = entry.end
-        comments = [span for span in own if span[0] >= at]
+        comments = [span for span in spans if span[0] >= at]
         at = self._trail(lines, comments, at)
         lines += [indent + self.text[start:end].rstrip() for start, end in comments]
         return lines

@@ -18,48 +18,48 @@ class Origins:
 
     __slots__ = ("inner", "place")
 
-    def __init__(self, place: Place | None = None) -> None:
+    def __init__(self, location: Place | None = None) -> None:
         """Create a tree with one place for the complete value, or none."""
-        self.place = place
+        self.place = location
         self.inner: dict[str, Origins] = {}
 
     def of(self, path: Iterable[str]) -> Place:
         """Return the file and the pointer of the value at a path of keys."""
-        here: Origins | None = self
-        (file, base), rest = self.place or ("", ""), list[str]()
+        origin: Origins | None = self
+        (file, base), remaining = self.place or ("", ""), list[str]()
         for part in path:
-            rest.append(part)
-            here = here.inner.get(part) if here else None
-            if here is not None and here.place is not None:
-                (file, base), rest = here.place, []
-        return file, base + pointer(*rest)
+            remaining.append(part)
+            origin = origin.inner.get(part) if origin else None
+            if origin is not None and origin.place is not None:
+                (file, base), remaining = origin.place, []
+        return file, base + pointer(*remaining)
 
     def at(self, path: Iterable[str]) -> Origins:
         """Return the subtree at a path, creating it if necessary."""
-        here = self
+        tree = self
         for part in path:
-            here = here.inner.setdefault(part, Origins())
-        return here
+            tree = tree.inner.setdefault(part, Origins())
+        return tree
 
-    def put(self, path: Iterable[str], place: Place) -> None:
+    def put(self, path: Iterable[str], location: Place) -> None:
         """Record that the complete value at a path was written at a place."""
         tree = self.at(path)
-        tree.place = place
+        tree.place = location
         tree.inner.clear()
 
-    def pin(self, path: tuple[str, ...], keys: Iterable[str], place: Place) -> None:
+    def pin(self, path: tuple[str, ...], keys: Iterable[str], location: Place) -> None:
         """Record that a record was written at a place; `keys` keep their own places."""
         tree = self.at(path)
         for key in keys:
             tree.at((key,)).place = self.of((*path, key))
-        tree.place = place
+        tree.place = location
 
     def copied(self, path: tuple[str, ...]) -> Origins:
         """Return the tree for a copy of the value at a path."""
-        found: Origins | None = self
+        source: Origins | None = self
         for part in path:
-            found = found.inner.get(part) if found else None
-        tree = found.twin() if found else Origins()
+            source = source.inner.get(part) if source else None
+        tree = source.twin() if source else Origins()
         tree.place = self.of(path)
         return tree
 

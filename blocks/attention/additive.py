@@ -53,11 +53,11 @@ def _state(
 ) -> dict[str, StateTensor]:
     """Return the memory, its keys and its mask."""
     rows, length = sizes["b"], sizes["s"]
-    kept = {
+    state = {
         "memory": StateTensor((rows, length, arguments["d_memory"])),
         "key": StateTensor((rows, length, arguments["d_attention"])),
     }
-    return kept | ({"mask": StateTensor((rows, length), "bool")} if "mask" in wired else {})
+    return state | ({"mask": StateTensor((rows, length), "bool")} if "mask" in wired else {})
 
 
 ADDITIVE_ATTENTION = BlockType(

@@ -80,14 +80,14 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the projections, the products of each block with its keys, and the global rows."""
     a, length = arguments, sizes["t"]
-    both, heads, block = a["d_k"] + a["d_v"], a["heads"], a["block"]
+    d_kv, heads, block = a["d_k"] + a["d_v"], a["heads"], a["block"]
     padded = -(-length // block) * block
     keys = (2 * a["window_blocks"] + 1 + a["random_blocks"]) * block + a["global_tokens"]
-    work = 2 * length * a["d_model"] * heads * both + padded * heads * keys * both
-    work += a["global_tokens"] * heads * length * both
+    work = 2 * length * a["d_model"] * heads * d_kv + padded * heads * keys * d_kv
+    work += a["global_tokens"] * heads * length * d_kv
     if a["global_maps"]:
         work += a["global_tokens"] * a["d_model"] * heads * a["d_k"]
-        work += length * a["d_model"] * heads * both
+        work += length * a["d_model"] * heads * d_kv
     total: int = 2 * sizes["b"] * work
     return total
 

@@ -88,8 +88,8 @@ class BlockSparseAttention(nn.Module):
         if self.global_tokens:
             # Always G rows, even if the sequence is shorter.
             first_BHGV = self._attend_global(x, query, key, value, mask)
-            rest = F.pad(y_BHTV, (0, 0, 0, self.global_tokens))[:, :, self.global_tokens :]
-            y_BHTV = torch.cat([first_BHGV, rest], 2)
+            local = F.pad(y_BHTV, (0, 0, 0, self.global_tokens))[:, :, self.global_tokens :]
+            y_BHTV = torch.cat([first_BHGV, local], 2)
         out: Tensor = self.out(y_BHTV[:, :, : x.size(1)].transpose(1, 2).flatten(2))
         return out
 
@@ -117,8 +117,8 @@ class BlockSparseAttention(nn.Module):
         bias_HTS = x.new_zeros(()).where(attends_HTS, float("-inf"))
         weight_BHTS = weigh(query, key, mask, bias=bias_HTS[None])
         if self.global_maps is not None:
-            own = self.global_maps
-            global_BHTS = weigh(self._split(own.query(x)), self._split(own.key(x)), mask)
+            maps = self.global_maps
+            global_BHTS = weigh(self._split(maps.query(x)), self._split(maps.key(x)), mask)
             weight_BHTS = torch.where(first[:, None], global_BHTS, weight_BHTS)
         return weight_BHTS
 

@@ -93,13 +93,13 @@ def _state(
     length = sizes["t"] if causal else sizes["s"]
     heads = arguments["kv_heads"] or arguments["heads"]
     widths = {"key": sizes["d_key"], "value": sizes.get("d_value", sizes["d_key"])}
-    kept = {
+    state = {
         name: StateTensor((rows, heads, length, d // heads) if causal else (rows, length, d))
         for name, d in widths.items()
     }
     if "mask" in wired:
-        kept["mask"] = StateTensor((rows, length, 1) if causal else (rows, length), "bool")
-    return kept
+        state["mask"] = StateTensor((rows, length, 1) if causal else (rows, length), "bool")
+    return state
 
 
 DOT_ATTENTION = BlockType(

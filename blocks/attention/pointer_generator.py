@@ -51,8 +51,8 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the query, gate and vocabulary maps of every position, and the scores of all pairs."""
     a = arguments
-    each = a["d_model"] * (a["d_memory"] + 1 + a["vocab"]) + sizes["s"] * a["d_memory"]
-    work: int = 2 * sizes["b"] * sizes["t"] * each
+    per_position = a["d_model"] * (a["d_memory"] + 1 + a["vocab"]) + sizes["s"] * a["d_memory"]
+    work: int = 2 * sizes["b"] * sizes["t"] * per_position
     return work
 
 
@@ -61,11 +61,11 @@ def _state(
 ) -> dict[str, StateTensor]:
     """Return the encoded source, its ids and its mask."""
     rows, length = sizes["b"], sizes["s"]
-    kept = {
+    state = {
         "memory": StateTensor((rows, length, arguments["d_memory"])),
         "ids": StateTensor((rows, length), "int64"),
     }
-    return kept | ({"mask": StateTensor((rows, length), "bool")} if "mask" in wired else {})
+    return state | ({"mask": StateTensor((rows, length), "bool")} if "mask" in wired else {})
 
 
 POINTER_HEAD = BlockType(

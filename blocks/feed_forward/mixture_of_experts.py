@@ -74,8 +74,8 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the router and the linear maps of each of the top_k experts per position."""
     a = arguments
-    each: int = a["d_model"] * (a["experts"] + (2 + a["gated"]) * a["top_k"] * a["d_ff"])
-    return 2 * sizes["b"] * sizes["t"] * each
+    per_position: int = a["d_model"] * (a["experts"] + (2 + a["gated"]) * a["top_k"] * a["d_ff"])
+    return 2 * sizes["b"] * sizes["t"] * per_position
 
 
 MIXTURE_OF_EXPERTS = BlockType(

@@ -77,7 +77,7 @@ def one_by_one(
     """
     outputs = []
     for index in range(x.size(1)):
-        here = slice(index, index + 1)
-        mask_here = None if mask is None else mask[:, here]
-        outputs.append(step(x[:, here], mask_here, position + index))
+        span = slice(index, index + 1)
+        mask_here = None if mask is None else mask[:, span]
+        outputs.append(step(x[:, span], mask_here, position + index))
     return torch.cat(outputs, 1)

@@ -71,7 +71,7 @@ _ARITHMETIC = ("sse4", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "bf16
 
 def has(*instructions: Instructions) -> bool:
     """Return whether the processor has any of the instructions that no variable forbids."""
-    return any(_exists(one) and one in _permitted() for one in instructions)
+    return any(_exists(instruction) and instruction in _permitted() for instruction in instructions)
 
 
 def permits(instruction: Instructions) -> bool:

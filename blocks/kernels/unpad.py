@@ -66,9 +66,9 @@ class Batched:
         for axis, (port, mask_BT) in masks.items():
             count = self._counts.get(port)
             free = counting_is_free(mask_BT)
-            known = count is not None or free
+            has_count = count is not None or free
             little = free and least > 0.0 and padding_of(mask_BT) < least
-            self.rows[axis] = rows_of(mask_BT, count) if known and not little else None
+            self.rows[axis] = rows_of(mask_BT, count) if has_count and not little else None
         self._counts = {}
 
     def repeatable(self, function: Callable[..., Any]) -> Callable[..., Any]:

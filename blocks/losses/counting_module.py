@@ -28,11 +28,11 @@ def given(*alternatives: Tensor | None) -> Tensor:
     Raises:
         ValueError: none or several of them are wired.
     """
-    found = [one for one in alternatives if one is not None]
-    if len(found) != 1:
-        msg = f"{len(found)} of the ports with the labels are given, not one"
+    tensors = [tensor for tensor in alternatives if tensor is not None]
+    if len(tensors) != 1:
+        msg = f"{len(tensors)} of the ports with the labels are given, not one"
         raise ValueError(msg)
-    return found[0]
+    return tensors[0]
 
 
 def all_of(like: Tensor) -> Tensor:

@@ -15,12 +15,12 @@ def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
 
 def _binary_ports(wired: frozenset[str]) -> tuple[Port, Port]:
     """Return the ports of the logits and of the labels, of which there are three forms."""
-    one = port("logits", "f[... 1]", "one unnormalized score for each item")
+    logits = port("logits", "f[... 1]", "one unnormalized score for each item")
     if "labels" not in wired and "classes" in wired:
         doc = "1 or 0 for each item; negative: does not count"
-        return one, port("classes", "label:2[...]", doc)
+        return logits, port("classes", "label:2[...]", doc)
     if "labels" not in wired and "truth" in wired:
-        return one, port("truth", "mask[...]", "whether each item is positive")
+        return logits, port("truth", "mask[...]", "whether each item is positive")
     doc = "a number from 0 to 1 for each score; or wire 'classes' or 'truth'"
     return port("logits", "f[... v]", "unnormalized scores"), port("labels", "f[... v]", doc)
 

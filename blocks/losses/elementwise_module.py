@@ -40,8 +40,8 @@ class BinaryCrossEntropy(nn.Module):
             mask = counted(classes, mask)
         if labels is None:
             right = right.clamp(min=0.0)[..., None]
-        each = F.binary_cross_entropy_with_logits(scores, right, reduction="none")
-        return summed(each.mean(-1), mask)
+        losses = F.binary_cross_entropy_with_logits(scores, right, reduction="none")
+        return summed(losses.mean(-1), mask)
 
     def weight(
         self,

@@ -93,5 +93,5 @@ class Contrastive(nn.Module):
         self, ids: Tensor | None = None, mask: Tensor | None = None, images: Tensor | None = None
     ) -> Tensor:
         """Return the number of rows."""
-        one = given(ids, mask, images)
-        return torch.full((), one.size(0), dtype=torch.int64, device=one.device)
+        items = given(ids, mask, images)
+        return torch.full((), items.size(0), dtype=torch.int64, device=items.device)

@@ -53,9 +53,9 @@ class SpanCorruption(nn.Module):
             (token_BT & ~removed_BT) | first_BT | end_BT,
             self.pad,
         )
-        both = torch.stack([sentinel_BT, ids], 2).flatten(1)
-        kept = torch.stack([first_BT, removed_BT | end_BT], 2).flatten(1)
-        return source, compacted(both, kept, self.pad)[:, : ids.size(1)]
+        tokens = torch.stack([sentinel_BT, ids], 2).flatten(1)
+        keep_mask = torch.stack([first_BT, removed_BT | end_BT], 2).flatten(1)
+        return source, compacted(tokens, keep_mask, self.pad)[:, : ids.size(1)]
 
     def _removed(self, token_BT: Tensor) -> tuple[Tensor, Tensor]:
         """Draw the spans.

@@ -36,15 +36,15 @@ class SliceParams(Params):
 
 def _signature(params: SliceParams, _: frozenset[str]) -> Signature:
     long, short = _lengths(params)
-    axis, whole = params.axis, params.index is not None
+    axis, drops_axis = params.axis, params.index is not None
     before, after = {"time": ("b ", " d_model"), "width": ("... ", "")}.get(
         axis, ("", " b t d_model")
     )
-    left = f"{before}{after}".replace("  ", " ") if whole else f"{before}{short}{after}"
+    remaining = f"{before}{after}".replace("  ", " ") if drops_axis else f"{before}{short}{after}"
     reads: dict[str, Behavior] = {"s": "full"} if axis == "time" else {}
     return Signature(
         inputs=(port("x", f"f[{before}{long}{after}]", "the value that is sliced"),),
-        outputs=(port("y", f"f[{left.strip()}]", "the selected elements, in order"),),
+        outputs=(port("y", f"f[{remaining.strip()}]", "the selected elements, in order"),),
         behavior=reads,
         sized=("s",),
     )
@@ -146,8 +146,8 @@ def _split_arguments(params: SplitParams, sizes: Mapping[str, Any]) -> dict[str,
         raise ValueError(msg, "give each output a name of its own and a size")
     if sum(parts) != width:
         msg = f"the sizes add up to {sum(parts)}, but the width is {width}"
-        rest = width - sum(parts[:-1])
-        fits = f"use {rest} for the last size" if rest > 0 else "use smaller sizes"
+        remainder = width - sum(parts[:-1])
+        fits = f"use {remainder} for the last size" if remainder > 0 else "use smaller sizes"
         raise ValueError(msg, fits)
     return {"sizes": parts}
 

@@ -46,9 +46,9 @@ class Slice(nn.Module):
         least = self.start + 1 - (self.stop or 0) if backwards else self.stop
         self._refuse_short(length, least or 0)
         end = length + (self.stop or 0) if backwards else self.stop
-        kept = slice(self.start, end, self.step)
+        selection = slice(self.start, end, self.step)
         before = x.dim() + self.dimension if self.dimension < 0 else self.dimension
-        return x[(*[slice(None)] * before, kept)]
+        return x[(*[slice(None)] * before, selection)]
 
     def _refuse_short(self, length: int, least: int) -> None:
         if length < least:

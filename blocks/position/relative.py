@@ -236,8 +236,8 @@ def _disentangled_arguments(
             msg = "buckets is 1, but logarithmic ones need at least 2"
         raise ValueError(msg, "use a larger max_distance, or none, or other buckets")
     width = params.d_position or sizes["heads"] * sizes["d_k"]
-    made = {**params.model_dump(), "d_position": width}
-    return {"heads": sizes["heads"], "d_k": sizes["d_k"], **made}
+    arguments = {**params.model_dump(), "d_position": width}
+    return {"heads": sizes["heads"], "d_k": sizes["d_k"], **arguments}
 
 
 def _disentangled_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -254,8 +254,8 @@ def _disentangled_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) 
     """Count both maps of the vectors, and their products with every key and every query."""
     a = arguments
     positions = sizes["b"] * (sizes["t"] + sizes["s"])
-    each = a["heads"] * a["d_k"] * (2 * a["d_position"] + positions)
-    work: int = 2 * 2 * a["buckets"] * each
+    per_bucket = a["heads"] * a["d_k"] * (2 * a["d_position"] + positions)
+    work: int = 2 * 2 * a["buckets"] * per_bucket
     return work
 
 

@@ -169,11 +169,11 @@ class TransformerXLPosition(nn.Module):
         query = query_BHTK + self.position_bias[:, None]
         product_BHTD = query @ key_DHK.permute(1, 2, 0)
         row_TS = distances(readers, read, query_BHTK.device) + (readers - 1)
-        place = product_BHTD.gather(-1, row_TS.expand(*query_BHTK.shape[:2], -1, -1))
+        position_term = product_BHTD.gather(-1, row_TS.expand(*query_BHTK.shape[:2], -1, -1))
         shared = self.heads // key_BGSK.size(1)
         key_BHSK = key_BGSK.repeat_interleave(shared, 1) if shared > 1 else key_BGSK
         content_BHS = (key_BHSK * self.content_bias[:, None]).sum(-1)
-        term_BHTS: Tensor = place + content_BHS[:, :, None, :]
+        term_BHTS: Tensor = position_term + content_BHS[:, :, None, :]
         return term_BHTS
 
 

@@ -74,8 +74,8 @@ def _arguments(params: RotaryParams, sizes: Mapping[str, Any]) -> dict[str, Any]
         msg = f"scaling 'yarn' finds pairs by their frequencies, but base is {params.base:g}"
         raise ValueError(msg, "set base above 1")
     defaults = RotaryParams().model_dump()
-    given = {k: v for k, v in params.model_dump().items() if v != defaults[k]}
-    return {"width": rotated, **{k: v for k, v in given.items() if k != "fraction"}}
+    changed = {k: v for k, v in params.model_dump().items() if v != defaults[k]}
+    return {"width": rotated, **{k: v for k, v in changed.items() if k != "fraction"}}
 
 
 ROTARY = BlockType(

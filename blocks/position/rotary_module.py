@@ -36,8 +36,8 @@ def turned(x_BHTR: Tensor, cos_TP: Tensor, sin_TP: Tensor, *, halves: bool) -> T
     """
     split = (2, -1) if halves else (-1, 2)
     first, second = x_BHTR.unflatten(-1, split).unbind(-2 if halves else -1)
-    both = (first * cos_TP - second * sin_TP, first * sin_TP + second * cos_TP)
-    y = torch.cat(both, -1) if halves else torch.stack(both, -1).flatten(-2)
+    components = (first * cos_TP - second * sin_TP, first * sin_TP + second * cos_TP)
+    y = torch.cat(components, -1) if halves else torch.stack(components, -1).flatten(-2)
     return y.to(x_BHTR.dtype)
 
 
@@ -110,8 +110,8 @@ class Rotary(nn.Module):
         """Return how much of each frequency is kept, linear in the number of its pair; YaRN."""
 
         def pair(turns: float) -> float:
-            whole = math.log(self.original / (turns * 2 * math.pi))
-            return self.width * whole / (2 * math.log(self.base))
+            log_ratio = math.log(self.original / (turns * 2 * math.pi))
+            return self.width * log_ratio / (2 * math.log(self.base))
 
         low = max(math.floor(pair(self.fast)), 0)
         high = min(math.ceil(pair(self.slow)), self.width - 1)

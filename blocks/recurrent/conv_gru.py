@@ -83,8 +83,8 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 def _decoder_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the convolutions of every step over all max(s, t) positions."""
     a, longer = arguments, max(sizes["s"], sizes["t"])
-    each: int = 3 * a["d_model"] * (a["d_model"] + a["d_in"]) * a["kernel"] * a["cells"]
-    return 2 * sizes["b"] * sizes["t"] * longer * each
+    per_position: int = 3 * a["d_model"] * (a["d_model"] + a["d_in"]) * a["kernel"] * a["cells"]
+    return 2 * sizes["b"] * sizes["t"] * longer * per_position
 
 
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:

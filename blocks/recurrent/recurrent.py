@@ -54,8 +54,8 @@ def _weights(arguments: Mapping[str, Any], gates: int) -> dict[str, tuple[int, .
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int], gates: int) -> int:
     """Count the products of input and state with their weights, at every position."""
     d_in, d_hidden = arguments["d_in"], arguments["d_hidden"]
-    each: int = gates * d_hidden * (d_in + d_hidden) * _directions(arguments["direction"])
-    return 2 * sizes["b"] * sizes["t"] * each
+    per_step: int = gates * d_hidden * (d_in + d_hidden) * _directions(arguments["direction"])
+    return 2 * sizes["b"] * sizes["t"] * per_step
 
 
 def _state(

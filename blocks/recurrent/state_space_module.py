@@ -183,8 +183,8 @@ class Mamba2(nn.Module):
         y_BCGMLP = near_BCGMLL @ value_BCGMLP
 
         rest_BCGML = (passed_BCGML[..., -1:] - passed_BCGML).exp().to(value.dtype)
-        left = (value_BCGMLP * rest_BCGML[..., None]).transpose(3, 4).flatten(-2)
-        written_BCGNMP = (write_BCGLN.transpose(-2, -1) @ left).unflatten(-1, heads)
+        weighted = (value_BCGMLP * rest_BCGML[..., None]).transpose(3, 4).flatten(-2)
+        written_BCGNMP = (write_BCGLN.transpose(-2, -1) @ weighted).unflatten(-1, heads)
         state_BCGNMP = _carried(written_BCGNMP, passed_BCGML[..., -1])
         far = (read_BCGLN @ state_BCGNMP.flatten(-2)).unflatten(-1, heads).transpose(3, 4)
         y_BCGMLP = y_BCGMLP + far * passed_BCGML.exp()[..., None].to(far.dtype)

@@ -58,12 +58,12 @@ class BatchNorm(nn.Module):
         """
         counts_BT1 = x.new_ones(x.shape[:2]) if mask is None else mask.to(x.dtype)
         counts_BT1 = counts_BT1[..., None]
-        found = counts_BT1.sum()
-        count = found.clamp(min=1)
+        total = counts_BT1.sum()
+        count = total.clamp(min=1)
         mean_D = (x * counts_BT1).sum((0, 1)) / count
         variance_D = ((x - mean_D).square() * counts_BT1).sum((0, 1)) / count
         with torch.no_grad():
-            share = self.momentum * (found > 0).to(x.dtype)
+            share = self.momentum * (total > 0).to(x.dtype)
             unbiased_D = variance_D * (count / (count - 1).clamp(min=1))
             for running, new in (
                 (self.running_mean, mean_D),

@@ -172,25 +172,27 @@ class ParallelSublayer(Residual):
         """Return the state of each sub-layer: its wires, if it has no `begin`."""
         states = {}
         for slot, inner in (("f", self.f), ("g", self.g)):
-            own = self._own(slot, wires)
+            slot_wires = self._own(slot, wires)
             stepping = slot in self.stepping
-            states[slot] = inner.begin(capacity, **own) if stepping else State(fixed=own)
+            states[slot] = (
+                inner.begin(capacity, **slot_wires) if stepping else State(fixed=slot_wires)
+            )
         return states
 
     def step(self, x: Tensor, *, state: dict[str, State], position: int, **wires: Any) -> Tensor:
         """Compute `forward` for the next positions."""
-        read, both = self.entered(x), []
+        read, outputs = self.entered(x), []
         for slot, inner in (("f", self.f), ("g", self.g)):
-            own, before = self._own(slot, wires), state[slot]
+            slot_wires, before = self._own(slot, wires), state[slot]
             if slot in self.stepping:
-                both.append(inner.step(x=read, state=before, position=position, **own))
+                outputs.append(inner.step(x=read, state=before, position=position, **slot_wires))
                 continue
             rows = {
                 name: value.repeat_interleave(x.size(0) // value.size(0), 0)
                 for name, value in before.fixed.items()
             }
-            both.append(inner(x=read, **rows, **own))
-        return self.add(x, both[0] + both[1])
+            outputs.append(inner(x=read, **rows, **slot_wires))
+        return self.add(x, outputs[0] + outputs[1])
 
     def _own(self, slot: str, wires: dict[str, Any]) -> dict[str, Any]:
         """Return the wires that are passed on to a slot."""
@@ -206,8 +208,8 @@ def _norm(norm: str, d_model: int, eps: float, *, bias: bool) -> nn.Module:
 def _kept_rows(like: Tensor, drop_path: float) -> Tensor:
     """Return a factor for each row: 0 with probability p = `drop_path`, otherwise 1 / (1 - p)."""
     shape = (like.size(0), *[1] * (like.dim() - 1))
-    kept = like.new_empty(shape).bernoulli_(1.0 - drop_path)
-    return kept / (1.0 - drop_path)
+    mask = like.new_empty(shape).bernoulli_(1.0 - drop_path)
+    return mask / (1.0 - drop_path)
 
 
 class Linear(LinearMap):

@@ -53,13 +53,13 @@ def _in_scope(
     results = scope.results.setdefault(f"{__name__}.in_scope", {})
     if (starts, axis) not in results:
         moving, obstacles = set(starts), list[Obstacle]()
-        known = {name for name, type_ in scope.inputs.items() if _is_known(type_)}
+        typed = {name for name, type_ in scope.inputs.items() if _is_known(type_)}
         for node in scope.nodes:
-            known.update(f"{node.name}.{port}" for port, t in node.outputs.items() if _is_known(t))
+            typed.update(f"{node.name}.{port}" for port, t in node.outputs.items() if _is_known(t))
             ports = frozenset(
                 port
                 for port, value in node.wires.items()
-                if value in moving or (value not in known and _takes(node, port, axis))
+                if value in moving or (value not in typed and _takes(node, port, axis))
             )
             if ports:
                 inside, outputs = _in_node(node, ports, axis)
@@ -115,24 +115,24 @@ def _takes(node: Node, port: str, axis: str) -> bool:
 
 def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[Obstacle]:
     key = part.block.key
-    own = list[Obstacle]()
+    obstacles = list[Obstacle]()
     for name, stands_for in part.axes.items():
         if stands_for == axis and part.signature.behavior.get(name) == "full":
             problem = f"{key} reads later positions of {axis}"
-            known = type(part.params).model_fields
+            fields = type(part.params).model_fields
             fixes = {"direction": "'direction': \"forward\"", "causal": "'causal': true"}
             fixes["choose"] = "'choose': \"threshold\""
-            fix = next((text for name, text in fixes.items() if name in known), "")
-            given = f"give {key} the param {fix}, or " if fix else ""
-            help_ = f"{given}wire it to values without {axis}"
-            own.append(Obstacle(at, problem, help_))
+            fix = next((text for name, text in fixes.items() if name in fields), "")
+            advice = f"give {key} the param {fix}, or " if fix else ""
+            help_ = f"{advice}wire it to values without {axis}"
+            obstacles.append(Obstacle(at, problem, help_))
     for port in sorted(ports):
         type_ = part.inputs.get(port)
         if type_ is not None and not may_have(type_, axis):
             problem = f"port '{port}' of {key} depends on {axis} but no longer has that axis"
-            own.append(Obstacle(at, problem, f"keep {axis} until the output"))
-    yield from own
-    for slot, inner in () if own else part.fill.items():
+            obstacles.append(Obstacle(at, problem, f"keep {axis} until the output"))
+    yield from obstacles
+    for slot, inner in () if obstacles else part.fill.items():
         others = ports.difference(part.signature.slot(slot).entries)
         inside = frozenset(
             port for port in inner.inputs if port in others or axis in inner.inputs[port].axes
@@ -183,9 +183,9 @@ def check_step(graph: Graph, checker: Checker, *, complete: bool) -> None:
             help_ = f"give 'outputs' a value that depends on {axis}"
             obstacles.append(Obstacle("/step/axis", "no output depends on that axis", help_))
     wrong = spec.axes.get(str(axis)) != "time" or any(o.at == "/step/axis" for o in obstacles)
-    meant = _step_of_outputs(graph, spec) if wrong else ""
-    if meant and meant != axis:
-        obstacles += find_obstacles(replace(graph, step_axis=meant))
+    likely_axis = _step_of_outputs(graph, spec) if wrong else ""
+    if likely_axis and likely_axis != axis:
+        obstacles += find_obstacles(replace(graph, step_axis=likely_axis))
     crossed = tuple(pointer("blocks", name, "") for name in checker.doubts.crossed)
     for obstacle in obstacles:
         # An input whose type cannot be parsed may be the one with the step axis, unless no type
@@ -206,7 +206,7 @@ def _step_of_outputs(graph: Graph, spec: Spec) -> str:
     """Return the only time axis that all outputs of a graph have, or ``""``."""
     axes = [set(type_.axes) for type_ in graph.outputs.values()]
     times = time_axes(spec.axes)
-    shared = [name for name in times if axes and all(name in each for each in axes)]
+    shared = [name for name in times if axes and all(name in output_axes for output_axes in axes)]
     return shared[0] if len(shared) == 1 else ""
 
 

@@ -66,10 +66,10 @@ def refuse_wrong_contract(block: BlockType, origin: str) -> None:
     """
 
     def wrong(member: str, problem: str, help_: str, cause: Exception | None = None) -> InputError:
-        place = f"{origin}: block '{block.name}@{block.major}', member '{member}'"
-        made = InputError(problem, place=place, help=help_)
-        made.__cause__ = cause
-        return made
+        location = f"{origin}: block '{block.name}@{block.major}', member '{member}'"
+        error = InputError(problem, place=location, help=help_)
+        error.__cause__ = cause
+        return error
 
     Contract(block, wrong).validate()
 
@@ -121,9 +121,12 @@ class Contract:
             problem = f"the version is {block.major!r:.60}, not a whole number of 1 or more"
             raise wrong("major", problem, f"set major=1; specs then write '{block.name}@1'")
         for member, among in (("family", Family), ("role", Role)):
-            value, known = getattr(block, member), [one for one in typing.get_args(among) if one]
+            value, allowed = (
+                getattr(block, member),
+                [choice for choice in typing.get_args(among) if choice],
+            )
             if value not in typing.get_args(among):
-                help_ = did_you_mean(str(value), known) or f"known: {', '.join(known)}"
+                help_ = did_you_mean(str(value), allowed) or f"known: {', '.join(allowed)}"
                 raise wrong(member, f"{value!r:.60} is unknown", help_)
         if block.adapts is not None:
             self._adapts(block.adapts)
@@ -142,7 +145,7 @@ class Contract:
     def _weighs(self, signature: Signature) -> None:
         """Refuse the ports of `weight` if they are not names, or if the block is not a loss."""
         ports: Any = self.block.weighs
-        if not isinstance(ports, tuple) or not all(isinstance(one, str) for one in ports):
+        if not isinstance(ports, tuple) or not all(isinstance(port, str) for port in ports):
             problem = f"{ports!r:.60} is not a tuple of names of ports"
             raise self.wrong("weighs", problem, "write such as weighs=('labels', 'mask')")
         first = signature.outputs[0]
@@ -218,7 +221,7 @@ class Contract:
         """Return the signature for some wired ports."""
         ports = f"the wired ports {{{', '.join(sorted(wired))}}}"
         try:
-            made: Any = self.block.signature(params, wired)
+            signature: Any = self.block.signature(params, wired)
         except TypeTextError as error:
             help_ = "write ports as in port('x', 'f[b t d_model]'); ValueType takes no text"
             raise self.wrong("signature", f"a port: {error}", help_, error) from error
@@ -226,10 +229,10 @@ class Contract:
             problem = f"with the params of the example and {ports}, it {_raised(error)}"
             help_ = "write signature=lambda params, wired: Signature(...), for any wired ports"
             raise self.wrong("signature", problem, help_, error) from error
-        if not isinstance(made, Signature):
-            problem = f"it returns {type(made).__name__}, not a Signature"
+        if not isinstance(signature, Signature):
+            problem = f"it returns {type(signature).__name__}, not a Signature"
             raise self.wrong("signature", problem, "return weft.Signature(inputs=..., outputs=...)")
-        return made
+        return signature
 
     def _ports(self, signature: Signature) -> None:
         """Refuse ports and slots that generated code could not name or call."""
@@ -287,15 +290,15 @@ class Contract:
                 help_ = did_you_mean(name, ports) or "remove it"
                 raise self.wrong("example_inputs", f"there is no input port '{name}'", help_)
             try:
-                given, _ = parse_type(text, {})
+                type_, _ = parse_type(text, {})
             except (TypeTextError, TypeError) as error:
                 help_ = "write types as a spec does, such as 'f[B T 8]'"
                 raise self.wrong("example_inputs", f"'{name}': {error}", help_, error) from error
-            found = fit(ports[name].type, given, bound, {}) if name in ports else bound
-            if isinstance(found, Misfit):
-                problem = f"'{name}' is {given}, which does not fit the port: {found.problem}"
-                raise self.wrong("example_inputs", problem, f"give a value of type {found.detail}")
-            bound = found
+            result = fit(ports[name].type, type_, bound, {}) if name in ports else bound
+            if isinstance(result, Misfit):
+                problem = f"'{name}' is {type_}, which does not fit the port: {result.problem}"
+                raise self.wrong("example_inputs", problem, f"give a value of type {result.detail}")
+            bound = result
         if block.example_inputs:
             missing = [p.name for p in signature.inputs if not p.optional]
             for name in (name for name in missing if name not in block.example_inputs):
@@ -314,7 +317,7 @@ class Contract:
         if signature.slots:
             params = self.block.params.model_validate(dict(self.block.example))
             bound = {**self.block.slot_sizes(params, widths(signature, bound)), **bound}
-        known = ", ".join(sorted(bound)) or "none"
+        names = ", ".join(sorted(bound)) or "none"
         types = [(f"the output '{port.name}'", port.type) for port in signature.outputs]
         types += [
             (f"the slot '{slot.name}'", entry.type)
@@ -325,11 +328,11 @@ class Contract:
             for name in sorted(free_names(type_) - bound.keys()):
                 problem = f"{what} has the type {type_}, but no wired input binds '{name}'"
                 help_ = (
-                    f"use a name of an input, or Signature(same={{'{name}': ...}}); bound: {known}"
+                    f"use a name of an input, or Signature(same={{'{name}': ...}}); bound: {names}"
                 )
                 raise self.wrong("signature", problem, help_)
-            made = substitute(type_, bound)
-            for axis in (*made.axes, made.size):
+            resolved = substitute(type_, bound)
+            for axis in (*resolved.axes, resolved.size):
                 if isinstance(axis, int) and axis < 1:
                     problem = f"{what} has the type {type_}, whose size is {axis} in the example"
                     raise self.wrong("signature", problem, "sizes are 1 or more")

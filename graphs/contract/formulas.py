@@ -103,12 +103,14 @@ def _refuse_lost_maps(
 def _lengths(sample: Sample) -> list[dict[str, int]]:
     """Return sizes of the axes of a sample: different primes, then only 1."""
     axes = sample.axes()
-    flat = [one for axis in axes.values() for one in (axis if isinstance(axis, tuple) else (axis,))]
+    flat = [
+        term for axis in axes.values() for term in (axis if isinstance(axis, tuple) else (axis,))
+    ]
     names = sorted({name for axis in flat for name in names_of(axis)})
-    primes = {name: _PRIMES[place % len(_PRIMES)] for place, name in enumerate(names)}
+    primes = {name: _PRIMES[index % len(_PRIMES)] for index, name in enumerate(names)}
     return [
         {
-            name: prod(evaluate(one, sizes) for one in axis)
+            name: prod(evaluate(term, sizes) for term in axis)
             if isinstance(axis, tuple)
             else evaluate(axis, sizes)
             for name, axis in axes.items()
@@ -128,8 +130,8 @@ class _Formulas:
         try:
             return work()
         except _UnknownError as error:
-            what, name, known = error.args
-            help_ = did_you_mean(name, known) or f"the block has no {what} here"
+            what, name, candidates = error.args
+            help_ = did_you_mean(name, candidates) or f"the block has no {what} here"
             problem = f"it reads the {what} '{name}', which does not exist"
             raise self.wrong(member, problem, help_, error) from error
         except Exception as error:
@@ -141,18 +143,18 @@ class _Formulas:
 
     def arguments(self, params: BaseModel, sizes: Mapping[str, int]) -> dict[str, Any] | None:
         """Return the constructor arguments; None if the sizes do not fit the params."""
-        made: Any
+        result: Any
         try:
-            made = self._fitting(params, sizes)
+            result = self._fitting(params, sizes)
         except ValueError as error:
             if not self.block.example_inputs:
                 return None
             problem = f"it refuses the params of 'example' with the sizes of the inputs: {error}"
             raise self.wrong("example_inputs", problem, "make the example fit", error) from error
-        if not isinstance(made, dict) or not all(isinstance(name, str) for name in made):
-            problem = f"it returns {made!r:.60}, not a dict of arguments by name"
+        if not isinstance(result, dict) or not all(isinstance(name, str) for name in result):
+            problem = f"it returns {result!r:.60}, not a dict of arguments by name"
             raise self.wrong("arguments", problem, _FORMS["arguments"])
-        for name, value in made.items():
+        for name, value in result.items():
             if not name.isidentifier():
                 problem = f"it returns the name '{name:.60}', which is not a Python name"
                 raise self.wrong("arguments", problem, "return the arguments of the constructor")
@@ -162,7 +164,7 @@ class _Formulas:
                 )
                 help_ = "return finite numbers, strings, booleans, None, lists, tuples or dicts"
                 raise self.wrong("arguments", problem, help_)
-        return _Given("argument", made)
+        return _Given("argument", result)
 
     def weights(self, arguments: Mapping[str, Any]) -> Mapping[str, tuple[int, ...]]:
         """Return the weights; refuse those that are not shapes by name."""
@@ -184,10 +186,10 @@ class _Formulas:
 
     def cost(self, member: str, arguments: Mapping[str, Any], lengths: Mapping[str, int]) -> None:
         """Refuse a cost that is not a whole number of 0 or more."""
-        made = self._formula(member, arguments, _Given("axis", lengths))
-        if type(made) is not int or made < 0:
+        result = self._formula(member, arguments, _Given("axis", lengths))
+        if type(result) is not int or result < 0:
             at = ", ".join(f"{name} = {size}" for name, size in lengths.items())
-            problem = f"it returns {made!r:.60} for {at}, not a whole number of 0 or more"
+            problem = f"it returns {result!r:.60} for {at}, not a whole number of 0 or more"
             raise self.wrong(member, problem, _FORMS[member])
 
     def state(
@@ -196,24 +198,24 @@ class _Formulas:
         """Refuse a state that is not tensors by name."""
         if self.block.state is None:
             return
-        made = self._formula("state", arguments, _Given("axis", lengths), wired)
-        values = made.values() if isinstance(made, Mapping) else [None]
+        tensors = self._formula("state", arguments, _Given("axis", lengths), wired)
+        values = tensors.values() if isinstance(tensors, Mapping) else [None]
         for tensor in values:
             sizes = tensor.shape if isinstance(tensor, StateTensor) else None
-            whole = isinstance(sizes, tuple) and all(type(n) is int and n >= 0 for n in sizes)
-            if not whole:
-                problem = f"it returns {made!r:.60}, not tensors by name"
+            is_valid = isinstance(sizes, tuple) and all(type(n) is int and n >= 0 for n in sizes)
+            if not is_valid:
+                problem = f"it returns {tensors!r:.60}, not tensors by name"
                 raise self.wrong("state", problem, _FORMS["state"])
 
     def limits(self, arguments: Mapping[str, Any]) -> None:
         """Refuse results of the remaining formulas."""
-        made = self._formula("max_length", arguments)
-        if made is not None and not _is_count(made):
-            problem = f"it returns {made!r:.60}, not a positive integer or None"
+        result = self._formula("max_length", arguments)
+        if result is not None and not _is_count(result):
+            problem = f"it returns {result!r:.60}, not a positive integer or None"
             raise self.wrong("max_length", problem, _FORMS["max_length"])
-        made = self._formula("division", arguments)
-        if made is not None and not isinstance(made, Division):
-            problem = f"it returns {made!r:.60}, not a Division or None"
+        result = self._formula("division", arguments)
+        if result is not None and not isinstance(result, Division):
+            problem = f"it returns {result!r:.60}, not a Division or None"
             raise self.wrong("division", problem, _FORMS["division"])
         prunable: Any = self.block.prunable
         if prunable is not None and not isinstance(prunable, Prunable):
@@ -225,14 +227,14 @@ class _Formulas:
         if self.block.bands is None:
             return
         bands = self.block.bands
-        made = self.value("bands", lambda: bands(params))
-        pair = isinstance(made, tuple) and len(made) == 2  # noqa: PLR2004 - below and above
-        if not pair or not all(isinstance(text, str) for side in made for text in side):
-            problem = f"it returns {made!r:.60}, not the names below and those above the slot"
+        result = self.value("bands", lambda: bands(params))
+        pair = isinstance(result, tuple) and len(result) == 2  # noqa: PLR2004 - below and above
+        if not pair or not all(isinstance(text, str) for side in result for text in side):
+            problem = f"it returns {result!r:.60}, not the names below and those above the slot"
             raise self.wrong("bands", problem, _FORMS["bands"])
 
-    def _formula(self, member: str, *given: Any) -> Any:
-        return self.value(member, lambda: getattr(self.block, member)(*given))
+    def _formula(self, member: str, *args: Any) -> Any:
+        return self.value(member, lambda: getattr(self.block, member)(*args))
 
     def _fitting(self, params: BaseModel, sizes: Mapping[str, int]) -> Any:
         """Return the constructor arguments.
@@ -248,10 +250,10 @@ class _Formulas:
             except ValueError as error:
                 refused.append(error)
 
-        made = self.value("arguments", work)
+        result = self.value("arguments", work)
         if refused:
             raise refused[0]
-        return made
+        return result
 
 
 _COST = "write {0}=lambda arguments, sizes: ..., from sizes['t'] and so on; every size can be 1"

@@ -52,28 +52,28 @@ def measured_state(graph: Graph, certain: Certain | None) -> Measure:
     """
     lengths = default_sizes(graph)
 
-    def of_one(one: Keeper) -> int:
+    def of_one(keeper: Keeper) -> int:
         if certain is None:
-            return one.nbytes(lengths, FULL_BYTES)
+            return keeper.nbytes(lengths, FULL_BYTES)
         # Values do not count: they may be kept only because of a wire that is wrong.
-        counts = isinstance(one.kept, Part) and certain(one.at)
-        return _state_of(one, lengths) if counts else 0
+        counts = isinstance(keeper.kept, Part) and certain(keeper.at)
+        return _state_of(keeper, lengths) if counts else 0
 
     shown = f"{_shown(lengths)}, bytes in float32"
     return Measure(total_state(graph, of_one), shown, exact=certain is None)
 
 
-def _total(scope: Scope, of_node: Callable[[BlockNode], int], known: dict[int, int]) -> int:
-    """Return the sum over all runs of the block nodes in a scope; `known` has those of scopes."""
-    if id(scope) not in known:
-        known[id(scope)] = 0
+def _total(scope: Scope, of_node: Callable[[BlockNode], int], totals: dict[int, int]) -> int:
+    """Return the sum over all runs of the block nodes in a scope; `totals` has those of scopes."""
+    if id(scope) not in totals:
+        totals[id(scope)] = 0
         for node in scope.nodes:
             if isinstance(node, BlockNode):
-                known[id(scope)] += of_node(node)
-            each = node.repeat if isinstance(node, RepeatNode) and node.share else 1
+                totals[id(scope)] += of_node(node)
+            repeats = node.repeat if isinstance(node, RepeatNode) and node.share else 1
             for _, body, count in node.insides():
-                known[id(scope)] += each * count * _total(body, of_node, known)
-    return known[id(scope)]
+                totals[id(scope)] += repeats * count * _total(body, of_node, totals)
+    return totals[id(scope)]
 
 
 def _flops_of(part: Part, lengths: Mapping[str, int]) -> int:
@@ -84,10 +84,10 @@ def _flops_of(part: Part, lengths: Mapping[str, int]) -> int:
         return 0
 
 
-def _state_of(one: Keeper, lengths: Mapping[str, int]) -> int:
+def _state_of(keeper: Keeper, lengths: Mapping[str, int]) -> int:
     """Return the bytes of a state; 0 if a mistake leaves an axis unknown."""
     try:
-        return one.nbytes(lengths, FULL_BYTES)
+        return keeper.nbytes(lengths, FULL_BYTES)
     except (KeyError, ValueError):
         return 0
 

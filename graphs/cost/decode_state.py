@@ -66,11 +66,11 @@ def state_by_node(
         InputError: an axis has no size.
     """
     check_sizes(graph, sizes)
-    found: dict[str, int] = {}
+    totals: dict[str, int] = {}
     for keeper in keepers(graph):
         count = keeper.copies * keeper.nbytes(sizes, float_bytes)
-        found[keeper.path] = found.get(keeper.path, 0) + count
-    return found
+        totals[keeper.path] = totals.get(keeper.path, 0) + count
+    return totals
 
 
 def total_state(graph: Graph, count: Callable[[Keeper], int]) -> int:
@@ -82,31 +82,31 @@ def total_state(graph: Graph, count: Callable[[Keeper], int]) -> int:
         graph: a graph.
         count: bytes of one copy of what a block keeps, or of a value.
     """
-    known: dict[tuple[int, frozenset[str], frozenset[str]], int] = {}
+    totals: dict[tuple[int, frozenset[str], frozenset[str]], int] = {}
 
     def total(inside: _Inside) -> int:
         key = (id(inside.body), inside.moving, inside.begun)
-        if key not in known:
-            known[key] = sum(
-                one.copies * (count(one) if isinstance(one, Keeper) else total(one))
-                for one in _contents(inside)
+        if key not in totals:
+            totals[key] = sum(
+                inner.copies * (count(inner) if isinstance(inner, Keeper) else total(inner))
+                for inner in _contents(inside)
             )
-        return known[key]
+        return totals[key]
 
     return sum(map(total, _root(graph)))
 
 
 def blocks_without_formula(graph: Graph) -> list[str]:
     """Return the keys of the blocks that keep a state of unknown size, which counts as 0."""
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
 
-    def note(one: Keeper) -> int:
-        if isinstance(one.kept, Part) and one.kept.block.state is None:
-            found[one.kept.key] = None
+    def note(keeper: Keeper) -> int:
+        if isinstance(keeper.kept, Part) and keeper.kept.block.state is None:
+            keys[keeper.kept.key] = None
         return 0
 
     total_state(graph, note)
-    return list(found)
+    return list(keys)
 
 
 def keepers(graph: Graph) -> Iterator[Keeper]:
@@ -114,12 +114,14 @@ def keepers(graph: Graph) -> Iterator[Keeper]:
     waiting = _root(graph)
     while waiting:
         inside = waiting.pop()
-        for one in _contents(inside):
-            here = replace(one, path=inside.path + one.path, copies=inside.copies * one.copies)
-            if isinstance(here, Keeper):
-                yield here
+        for inner in _contents(inside):
+            resolved = replace(
+                inner, path=inside.path + inner.path, copies=inside.copies * inner.copies
+            )
+            if isinstance(resolved, Keeper):
+                yield resolved
             else:
-                waiting.append(here)
+                waiting.append(resolved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +158,10 @@ def _contents(inside: _Inside) -> Iterator[Keeper | _Inside]:
             yield from _in_part(node.part, ports, node.name, node.at)
             continue
         # Copies that share their weights have a state each.
-        each = node.repeat if isinstance(node, RepeatNode) and node.share else 1
+        repeats = node.repeat if isinstance(node, RepeatNode) and node.share else 1
         begun = begun_ports(node, moving)
         for below, body, count in node.insides():
-            yield _Inside(f"{node.name}.{below}", count * each, body, ports, begun)
+            yield _Inside(f"{node.name}.{below}", count * repeats, body, ports, begun)
     for value in saved_values(scope, moving, inside.begun, root=inside.root):
         yield Keeper(value, "", 1, scope.type_of(value))
 

@@ -269,8 +269,8 @@ class Change:
             data["from"] = self.before
         if self.after is not ABSENT:
             data["to"] = self.after
-        rest = {"name": self.name, "node": self.node, "also": list(self.also)}
-        data |= {key: value for key, value in rest.items() if value}
+        details = {"name": self.name, "node": self.node, "also": list(self.also)}
+        data |= {key: value for key, value in details.items() if value}
         data["scope"] = list(self.scope)
         return {**data, "follows": True} if self.follows else data
 
@@ -294,7 +294,7 @@ class Comparison:
     def _with_places(self, change: Change) -> Change:
         _, *others = self.places.get(change.scope, [""])
         copy = f".{change.name}" if change.kind == "template" and change.name else ""
-        also = tuple(_joined(place, change.node) + copy for place in others)
+        also = tuple(_joined(prefix, change.node) + copy for prefix in others)
         return replace(change, also=also)
 
     def templates(self) -> Json:
@@ -303,70 +303,72 @@ class Comparison:
         for old, new in self.places:
             if new:
                 origins.setdefault(new, old)
-        known = self.old.get("blocks", {})
+        old_blocks = self.old.get("blocks", {})
         for name, body in self.new.get("blocks", {}).items():
             if name not in origins:
-                origins[name] = name if same(known.get(name), body) else body
+                origins[name] = name if same(old_blocks.get(name), body) else body
         return dict(sorted(origins.items()))
 
 
 def compare(old: Json, new: Json) -> Comparison:
     """Return what changed between two canonical forms."""
-    found = Comparison(old, new)
+    comparison = Comparison(old, new)
     for key in SPEC_KEYS:
-        found.changes += _changed("spec", "", key, old.get(key, ABSENT), new.get(key, ABSENT))
+        comparison.changes += _changed("spec", "", key, old.get(key, ABSENT), new.get(key, ABSENT))
     for name, before, after in _both(old.get("axes", {}), new.get("axes", {})):
-        found.changes += _changed("axis", "", name, before, after)
-    _compare_scopes(found, ("", ""), "")
+        comparison.changes += _changed("axis", "", name, before, after)
+    _compare_scopes(comparison, ("", ""), "")
     ties = old.get("tie", []), new.get("tie", [])
     if not same(*ties):
-        follows = ties[0] == [[former(found, path) for path in group] for group in ties[1]]
+        follows = ties[0] == [[former(comparison, path) for path in group] for group in ties[1]]
         change = Change(kind="tie", path="", before=ties[0], after=ties[1], follows=follows)
-        found.changes.append(change)
-    found.changes += _changed("step", "", "", old.get("step", ABSENT), new.get("step", ABSENT))
+        comparison.changes.append(change)
+    comparison.changes += _changed("step", "", "", old.get("step", ABSENT), new.get("step", ABSENT))
     for key in _OF_TRAINING:
-        found.changes += _changed("training", "", key, old.get(key, ABSENT), new.get(key, ABSENT))
-    return found
+        comparison.changes += _changed(
+            "training", "", key, old.get(key, ABSENT), new.get(key, ABSENT)
+        )
+    return comparison
 
 
-def former(found: Comparison, path: str) -> str:
+def former(comparison: Comparison, path: str) -> str:
     """Return the path of a weight before nodes were renamed."""
-    pair, rest, was = ("", ""), path.split("."), list[str]()
-    while rest:
-        name = rest.pop(0)
-        old_name = found.renames.get(pair, {}).get(name, name)
+    pair, remaining, was = ("", ""), path.split("."), list[str]()
+    while remaining:
+        name = remaining.pop(0)
+        old_name = comparison.renames.get(pair, {}).get(name, name)
         was.append(old_name)
-        old = scope_of(found.old, pair[0])["nodes"].get(old_name)
-        new = scope_of(found.new, pair[1])["nodes"].get(name)
-        while old and new and is_part(old) and is_part(new) and rest:
-            slot = rest[0]
+        old = scope_of(comparison.old, pair[0])["nodes"].get(old_name)
+        new = scope_of(comparison.new, pair[1])["nodes"].get(name)
+        while old and new and is_part(old) and is_part(new) and remaining:
+            slot = remaining[0]
             old, new = (record.get("fill", {}).get(slot) for record in (old, new))
-            was += [rest.pop(0)] if old and new else []
+            was += [remaining.pop(0)] if old and new else []
         if not old or not new or is_part(old) or is_part(new):
             break
-        both = stack_of(old), stack_of(new)
-        if numbered(both[0]) != numbered(both[1]):
+        stacks = stack_of(old), stack_of(new)
+        if numbered(stacks[0]) != numbered(stacks[1]):
             break
         index = ""
-        if numbered(both[1]) and rest:
-            index = rest.pop(0)
+        if numbered(stacks[1]) and remaining:
+            index = remaining.pop(0)
             was.append(index)
-        templates = [each["instead"].get(index, each["block"]) for each in both]
+        templates = [stack["instead"].get(index, stack["block"]) for stack in stacks]
         pair = (templates[0], templates[1])
-        if pair not in found.places:
+        if pair not in comparison.places:
             break
-    return ".".join([*was, *rest])
+    return ".".join([*was, *remaining])
 
 
-def same(one: Any, other: Any) -> bool:
+def same(value: Any, other: Any) -> bool:
     """Return whether two JSON values are the same; 1, 1.0 and true are all different."""
-    if one is ABSENT or other is ABSENT:
-        return one is other
-    return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    if value is ABSENT or other is ABSENT:
+        return value is other
+    return value == other and json.dumps(value, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _joined(place: str, node: str) -> str:
-    return place + node if node else place.rstrip(".")
+def _joined(prefix: str, node: str) -> str:
+    return prefix + node if node else prefix.rstrip(".")
 
 
 def _both(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -384,89 +386,91 @@ def _changed(
     return [Change(kind=kind, path=path, name=name, before=before, after=after, **where)]
 
 
-def _compare_scopes(found: Comparison, pair: Pair, place: str) -> None:
+def _compare_scopes(comparison: Comparison, pair: Pair, prefix: str) -> None:
     """Compare two templates, or the two specs, unless this pair has been compared."""
-    if pair in found.places:
-        found.places[pair].append(place)
+    if pair in comparison.places:
+        comparison.places[pair].append(prefix)
         return
-    found.places[pair] = [place]
-    old, new = scope_of(found.old, pair[0]), scope_of(found.new, pair[1])
-    at: Json = {"path": _joined(place, ""), "scope": pair}
+    comparison.places[pair] = [prefix]
+    old, new = scope_of(comparison.old, pair[0]), scope_of(comparison.new, pair[1])
+    at: Json = {"path": _joined(prefix, ""), "scope": pair}
     before, after = old.get("init", ABSENT), new.get("init", ABSENT)
-    found.changes += _changed("training", name="init", before=before, after=after, **at)
+    comparison.changes += _changed("training", name="init", before=before, after=after, **at)
     ports = port_renames(old, new)
-    names = found.renames[pair] = node_renames(found.old, found.new, old, new, ports)
+    names = comparison.renames[pair] = node_renames(comparison.old, comparison.new, old, new, ports)
     for name, was in sorted(ports.items()):
-        found.changes.append(Change(kind="renamed", name=name, before=was, after=name, **at))
+        comparison.changes.append(Change(kind="renamed", name=name, before=was, after=name, **at))
     inputs = {**old["inputs"], **{name: old["inputs"][was] for name, was in ports.items()}}
     for was in ports.values():
         del inputs[was]
     for name, before, after in _both(inputs, new["inputs"]):
-        found.changes += _changed("input", name=name, before=before, after=after, **at)
-    nodes_now, inputs_now = ({was: name for name, was in each.items()} for each in (names, ports))
+        comparison.changes += _changed("input", name=name, before=before, after=after, **at)
+    nodes_now, inputs_now = (
+        {was: name for name, was in renames.items()} for renames in (names, ports)
+    )
     now = nodes_now, inputs_now
     # A node that shares a module comes after its owner, whose changes it repeats.
     ordered = in_order(old, new, names)
     for name, node in sorted(ordered, key=lambda pair: "shares" in new["nodes"].get(pair[0], ())):
-        _compare_nodes(found, pair, place, name, node, now)
+        _compare_nodes(comparison, pair, prefix, name, node, now)
     for name, before, after in _both(old["outputs"], new["outputs"]):
         moved = before if before is ABSENT else translated(before, *now)
         if not same(moved, after):
-            found.changes += _changed("output", name=name, before=before, after=after, **at)
+            comparison.changes += _changed("output", name=name, before=before, after=after, **at)
 
 
 def _compare_nodes(
-    found: Comparison, pair: Pair, place: str, name: str, was: str, now: tuple[Names, Names]
+    comparison: Comparison, pair: Pair, prefix: str, name: str, was: str, now: tuple[Names, Names]
 ) -> None:
     """Compare a node with its old version.
 
     Args:
-        found: collects the changes.
+        comparison: collects the changes.
         pair: the templates that contain it.
-        place: prefix of its path.
+        prefix: prefix of its path.
         name: its name, or the name of a removed node.
         was: its old name, usually the same.
         now: old name to new name, for renamed nodes and for renamed inputs.
     """
-    at: Json = {"path": place + name, "scope": pair, "node": name}
-    old = scope_of(found.old, pair[0])["nodes"].get(was)
-    new = scope_of(found.new, pair[1])["nodes"].get(name)
+    at: Json = {"path": prefix + name, "scope": pair, "node": name}
+    old = scope_of(comparison.old, pair[0])["nodes"].get(was)
+    new = scope_of(comparison.new, pair[1])["nodes"].get(name)
     if old is None or new is None:
         change: Json = {"kind": "removed", "before": old}
         if new is not None:
             change = {"kind": "added", "after": new}
-        found.changes.append(Change(**change, **at))
+        comparison.changes.append(Change(**change, **at))
         return
     if was != name:
-        found.changes.append(Change(kind="renamed", before=was, after=name, **at))
-    count = len(found.changes)
-    _compare_records(found, old, new, at)
+        comparison.changes.append(Change(kind="renamed", before=was, after=name, **at))
+    count = len(comparison.changes)
+    _compare_records(comparison, old, new, at)
     if "shares" in old and "shares" in new:
-        repeated = [replace(change, follows=True) for change in found.changes[count:]]
-        found.changes[count:] = repeated
+        repeated = [replace(change, follows=True) for change in comparison.changes[count:]]
+        comparison.changes[count:] = repeated
     for key in _OF_NODE:
         before, after = old.get(key, ABSENT), new.get(key, ABSENT)
-        found.changes += _changed("training", name=key, before=before, after=after, **at)
+        comparison.changes += _changed("training", name=key, before=before, after=after, **at)
     for port, before, after in _both(old.get("in", {}), new.get("in", {})):
         moved = before if before is ABSENT else translated(before, *now)
         if not same(moved, after):
-            found.changes += _changed("rewired", name=port, before=before, after=after, **at)
+            comparison.changes += _changed("rewired", name=port, before=before, after=after, **at)
 
 
-def _compare_records(found: Comparison, old: Json, new: Json, at: Json) -> None:
+def _compare_records(comparison: Comparison, old: Json, new: Json, at: Json) -> None:
     """Compare two records of a node or a slot: blocks or templates."""
     if is_part(old) and is_part(new):
-        _compare_parts(found, old, new, at)
+        _compare_parts(comparison, old, new, at)
     elif is_part(old) or is_part(new):
         before, after = (
             {key: value for key, value in record.items() if key != "in"} for record in (old, new)
         )
-        found.changes += _changed("replaced", name="", before=before, after=after, **at)
+        comparison.changes += _changed("replaced", name="", before=before, after=after, **at)
     else:
-        _compare_stacks(found, stack_of(old), stack_of(new), at)
+        _compare_stacks(comparison, stack_of(old), stack_of(new), at)
 
 
-def _compare_parts(found: Comparison, old: Json, new: Json, at: Json) -> None:
+def _compare_parts(comparison: Comparison, old: Json, new: Json, at: Json) -> None:
     """Compare two uses of registered blocks, and the blocks in their slots."""
     params = old.get("params", {}), new.get("params", {})
     if old["use"] != new["use"]:
@@ -474,55 +478,57 @@ def _compare_parts(found: Comparison, old: Json, new: Json, at: Json) -> None:
             {key: record[key] for key in ("use", "params") if key in record}
             for record in (old, new)
         )
-        found.changes += _changed("replaced", name="", before=before, after=after, **at)
+        comparison.changes += _changed("replaced", name="", before=before, after=after, **at)
     else:
         for name, before, after in _both(*params):
-            found.changes += _changed("param", name=name, before=before, after=after, **at)
+            comparison.changes += _changed("param", name=name, before=before, after=after, **at)
     for slot, before, after in _both(old.get("fill", {}), new.get("fill", {})):
-        here = {**at, "path": f"{at['path']}/{slot}", "node": f"{at['node']}/{slot}"}
+        slot_at = {**at, "path": f"{at['path']}/{slot}", "node": f"{at['node']}/{slot}"}
         if before is ABSENT:
-            found.changes.append(Change(kind="added", after=after, **here))
+            comparison.changes.append(Change(kind="added", after=after, **slot_at))
         elif after is ABSENT:
-            found.changes.append(Change(kind="removed", before=before, **here))
+            comparison.changes.append(Change(kind="removed", before=before, **slot_at))
         else:
-            _compare_records(found, before, after, here)
+            _compare_records(comparison, before, after, slot_at)
 
 
-def _compare_stacks(found: Comparison, old: Json, new: Json, at: Json) -> None:
+def _compare_stacks(comparison: Comparison, old: Json, new: Json, at: Json) -> None:
     """Compare two uses of templates: the templates, their copies, and their content."""
     for key in REPEAT_KEYS:
         before, after = old.get(key, ABSENT), new.get(key, ABSENT)
-        found.changes += _changed("repeat", name=key, before=before, after=after, **at)
+        comparison.changes += _changed("repeat", name=key, before=before, after=after, **at)
     inside = f"{at['path']}.*." if numbered(new) else f"{at['path']}."
-    _compare_templates(found, (old["block"], new["block"]), inside, at, "")
+    _compare_templates(comparison, (old["block"], new["block"]), inside, at, "")
     for index, before, after in sorted(
-        _both(old["instead"], new["instead"]), key=lambda each: int(each[0])
+        _both(old["instead"], new["instead"]), key=lambda entry: int(entry[0])
     ):
         copy = {**at, "path": f"{at['path']}.{index}"}
-        found.changes += _changed("template", name=index, before=before, after=after, **copy)
+        comparison.changes += _changed("template", name=index, before=before, after=after, **copy)
         pair = (
             old["block"] if before is ABSENT else before,
             new["block"] if after is ABSENT else after,
         )
-        if alike(found, pair):
-            _compare_scopes(found, pair, f"{at['path']}.{index}.")
+        if alike(comparison, pair):
+            _compare_scopes(comparison, pair, f"{at['path']}.{index}.")
 
 
-def _compare_templates(found: Comparison, pair: Pair, inside: str, at: Json, index: str) -> None:
+def _compare_templates(
+    comparison: Comparison, pair: Pair, inside: str, at: Json, index: str
+) -> None:
     """Compare the templates of two uses, unless they have nothing in common."""
-    like = alike(found, pair)
+    like = alike(comparison, pair)
     kind: Kind = "template" if like else "replaced"
     before, after = pair if like else ({"use": pair[0]}, {"use": pair[1]})
-    found.changes += _changed(kind, name=index, before=before, after=after, **at)
+    comparison.changes += _changed(kind, name=index, before=before, after=after, **at)
     if like:
-        _compare_scopes(found, pair, inside)
+        _compare_scopes(comparison, pair, inside)
 
 
-def alike(found: Comparison, pair: Pair) -> bool:
+def alike(comparison: Comparison, pair: Pair) -> bool:
     """Return whether two templates have anything in common besides how they are used."""
-    if pair[0] == pair[1] or pair in found.places:
+    if pair[0] == pair[1] or pair in comparison.places:
         return True
-    old, new = scope_of(found.old, pair[0]), scope_of(found.new, pair[1])
+    old, new = scope_of(comparison.old, pair[0]), scope_of(comparison.new, pair[1])
     if old["nodes"].keys() & new["nodes"].keys():
         return True
-    return bool(node_renames(found.old, found.new, old, new, port_renames(old, new)))
+    return bool(node_renames(comparison.old, comparison.new, old, new, port_renames(old, new)))

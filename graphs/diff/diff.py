@@ -75,22 +75,22 @@ def diff(old: Graph, new: Graph) -> Diff:
         old: the old graph.
         new: the new graph.
     """
-    found = compare(canonical(old, models="templates"), canonical(new, models="templates"))
+    comparison = compare(canonical(old, models="templates"), canonical(new, models="templates"))
     sizes = default_sizes(old) | default_sizes(new)
     return Diff(
         names=(old.name, new.name),
         fingerprints=(fingerprint(old), fingerprint(new)),
-        changes=tuple(found.found()),
-        templates=found.templates(),
+        changes=tuple(comparison.found()),
+        templates=comparison.templates(),
         parameters=(old.parameters(), new.parameters()),
         flops=(flops(old, sizes), flops(new, sizes)),
         sizes=sizes,
-        weight_transfer=_weight_transfer(old, new, found),
+        weight_transfer=_weight_transfer(old, new, comparison),
     )
 
 
-def _weight_transfer(old: Graph, new: Graph, found: Comparison) -> WeightTransfer:
+def _weight_transfer(old: Graph, new: Graph, comparison: Comparison) -> WeightTransfer:
     """Return which weights carry over, including those of renamed nodes."""
-    if not any(found.renames.values()):
+    if not any(comparison.renames.values()):
         return weight_transfer(old, new)
-    return weight_transfer(old, new, lambda path: former(found, path))
+    return weight_transfer(old, new, lambda path: former(comparison, path))

@@ -22,9 +22,9 @@ _LENGTH = 12
 def digests(graph: Graph) -> dict[str, str]:
     """Return a hash for each path of a graph; templates are visited once."""
     form = canonical(graph, models="templates")
-    own = {key: form.get(key) for key in ("axes", "inputs", "outputs", "tie", "step")}
-    own |= {key: form[key] for key in ("deploy", "losses", "segments") if key in form}
-    return {ROOT: _hash(own), **dict(_walk(form, "", "", set()))}
+    header = {key: form.get(key) for key in ("axes", "inputs", "outputs", "tie", "step")}
+    header |= {key: form[key] for key in ("deploy", "losses", "segments") if key in form}
+    return {ROOT: _hash(header), **dict(_walk(form, "", "", set()))}
 
 
 def changed_paths(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -32,22 +32,22 @@ def changed_paths(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     return [path for path in dict.fromkeys([*now, *before]) if before.get(path) != now.get(path)]
 
 
-def _walk(form: Json, template: str, place: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+def _walk(form: Json, template: str, prefix: str, visited: set[str]) -> Iterator[tuple[str, str]]:
     """Yield the path and hash of each node of a template that has not been visited."""
-    if template in seen:
+    if template in visited:
         return
-    seen.add(template)
+    visited.add(template)
     scope = scope_of(form, template)
     for name, record in scope["nodes"].items():
-        path = place + name
+        path = prefix + name
         inside = dict(_inside(record, path))
         ports = [
-            [scope_of(form, each)["inputs"], scope_of(form, each)["outputs"]]
-            for each in inside.values()
+            [scope_of(form, child)["inputs"], scope_of(form, child)["outputs"]]
+            for child in inside.values()
         ]
         yield path, _hash([record, ports])
-        for below, each in sorted(inside.items()):
-            yield from _walk(form, each, below, seen)
+        for below, child in sorted(inside.items()):
+            yield from _walk(form, child, below, visited)
 
 
 def _inside(record: Json, path: str) -> Iterator[tuple[str, str]]:

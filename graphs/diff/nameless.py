@@ -42,7 +42,9 @@ class _Digests:
         root = self.scope(graph.root)
         spec = graph.spec
         axes = sorted([self._name(axis), kind] for axis, kind in spec.axes.items())
-        ties = sorted(sorted(self._path(graph.root, path) for path in each) for each in graph.ties)
+        ties = sorted(
+            sorted(self._path(graph.root, path) for path in group) for group in graph.ties
+        )
         losses = sorted([self._name(name), weight] for name, weight in graph.losses.items())
         deploy = self.nodes[id(graph.root)].get(graph.deploy or "", "")
         step = self._name(graph.step_axis or "")
@@ -54,15 +56,15 @@ class _Digests:
             return self.scopes[id(scope)]
         values = {name: f"input {self._name(name)}" for name in scope.inputs}
         alone = {node.name: self._alone(node) for node in scope.nodes}
-        known = self.nodes.setdefault(id(scope), {})
+        node_digests = self.nodes.setdefault(id(scope), {})
         for node in scope.nodes:
             wires = sorted([self._name(port), values[read]] for port, read in node.wires.items())
             shared = alone.get(node.shares, "")
-            known[node.name] = _hash([alone[node.name], shared, wires])
+            node_digests[node.name] = _hash([alone[node.name], shared, wires])
             for port in node.outputs:
-                values[f"{node.name}.{port}"] = _hash([known[node.name], self._name(port)])
+                values[f"{node.name}.{port}"] = _hash([node_digests[node.name], self._name(port)])
         inputs = sorted([self._name(name), self._type(of)] for name, of in scope.inputs.items())
-        given = sorted([self._name(port), values[read]] for port, read in scope.outputs.items())
+        outputs = sorted([self._name(port), values[read]] for port, read in scope.outputs.items())
         init = [
             [
                 rule.weights,
@@ -72,8 +74,8 @@ class _Digests:
             ]
             for rule in scope.init
         ]
-        own = sorted(known.values())
-        self.scopes[id(scope)] = _hash([inputs, given, init, own])
+        sorted_digests = sorted(node_digests.values())
+        self.scopes[id(scope)] = _hash([inputs, outputs, init, sorted_digests])
         return self.scopes[id(scope)]
 
     def _alone(self, node: Node) -> str:
@@ -85,7 +87,9 @@ class _Digests:
         more: list[Any] = [inside, node.frozen]
         if isinstance(node, RepeatNode):
             others = sorted([index, self.scope(body)] for index, body in node.instead.items())
-            carry, collect = (sorted(map(self._name, each)) for each in (node.carry, node.collect))
+            carry, collect = (
+                sorted(map(self._name, ports)) for ports in (node.carry, node.collect)
+            )
             more += [node.repeat, carry, collect, node.share, others]
         return _hash(more)
 
@@ -99,35 +103,35 @@ class _Digests:
         """Return the path of a parameter with the digests of nodes instead of their names."""
         if id(scope) not in self.nodes:
             self.scope(scope)
-        name, _, rest = path.partition(".")
+        name, _, remainder = path.partition(".")
         node = next((node for node in scope.nodes if node.name == name), None)
         if node is None:
             return path
         digest = self.nodes[id(scope)][name]
         if isinstance(node, BlockNode):
-            return f"{digest}.{self._inside(node.part.fill, rest)}"
+            return f"{digest}.{self._inside(node.part.fill, remainder)}"
         body = node.body
         if isinstance(node, RepeatNode) and not node.share:
-            index, _, rest = rest.partition(".")
+            index, _, remainder = remainder.partition(".")
             body = node.instead.get(int(index), body)
             digest = f"{digest}.{index}"
-        return f"{digest}.{self._path(body, rest)}"
+        return f"{digest}.{self._path(body, remainder)}"
 
     def _inside(self, fill: Mapping[str, Filling], path: str) -> str:
         """Do the same for a path inside a block, which may have templates in its slots."""
-        slot, _, rest = path.partition(".")
+        slot, _, remainder = path.partition(".")
         inner = fill.get(slot)
         if inner is None:
             return path
         if isinstance(inner, TemplatePart):
-            return f"{slot}.{self._path(inner.body, rest)}"
-        return f"{slot}.{self._inside(inner.fill, rest)}"
+            return f"{slot}.{self._path(inner.body, remainder)}"
+        return f"{slot}.{self._inside(inner.fill, remainder)}"
 
     def _name(self, name: str) -> str:
         return _ANY if name in self.ignored else name
 
     def _type(self, of: Any) -> str:
-        return WORD.sub(lambda found: self._name(found[0]), str(of))
+        return WORD.sub(lambda match: self._name(match[0]), str(of))
 
 
 def _hash(value: Any) -> str:

@@ -40,14 +40,14 @@ def rows(changes: Iterable[Change]) -> list[Row]:
 
     Changes of a spec's name or doc, and changes that only follow from a rename, are omitted.
     """
-    found: dict[tuple[str, str], list[Row]] = {}
+    grouped: dict[tuple[str, str], list[Row]] = {}
     for change in changes:
         if change.follows or change.kind == "spec":
             continue
         for mark, text in describe(change):
             row = Row(mark, _clean(change.path) + _elsewhere(change), _clean(text))
-            found.setdefault((mark, row.path), []).append(row)
-    return [row for (_, path), same in found.items() for row in (_joined(same) if path else same)]
+            grouped.setdefault((mark, row.path), []).append(row)
+    return [row for (_, path), same in grouped.items() for row in (_joined(same) if path else same)]
 
 
 def _joined(lines: list[Row]) -> list[Row]:
@@ -139,7 +139,7 @@ def _valued(change: Change) -> Iterator[tuple[str, str]]:
     if (change.kind, change.name) == ("repeat", "repeat"):
         name = "copies"
     if change.kind == "step":
-        before, after = (each if each is ABSENT else each["axis"] for each in (before, after))
+        before, after = (value if value is ABSENT else value["axis"] for value in (before, after))
         name = "decodes along"
     if before is ABSENT:
         yield "~" if inner else "+", f"{name} {_value(after)}"
@@ -150,7 +150,7 @@ def _valued(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _arrow(before: Any, after: Any, absent: str) -> str:
-    words = [absent if each is ABSENT else str(each) for each in (before, after)]
+    words = [absent if value is ABSENT else str(value) for value in (before, after)]
     return " -> ".join(words)
 
 

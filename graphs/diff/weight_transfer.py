@@ -62,7 +62,7 @@ class WeightTransfer:
         every = [*self.carried, *self.new, *self.reshaped]
         were = [*self.sources.values(), *self.lost, *self.reshaped]
         parts = (
-            ("reshaped", self.after, {p: _change(*both) for p, both in self.reshaped.items()}),
+            ("reshaped", self.after, {p: _change(*shapes) for p, shapes in self.reshaped.items()}),
             ("new", self.after, {p: _text(shape) for p, shape in self.new.items()}),
             ("lost", self.before, {p: _text(shape) for p, shape in self.lost.items()}),
         )
@@ -90,8 +90,8 @@ class WeightTransfer:
             for name, part in parts.items()
         }
         reshaped = {path: [list(old), list(now)] for path, (old, now) in self.reshaped.items()}
-        rest = {"reshaped": reshaped, "sources": dict(self.sources)}
-        return {"parameters": self.sizes(), **listed, **rest}
+        details = {"reshaped": reshaped, "sources": dict(self.sources)}
+        return {"parameters": self.sizes(), **listed, **details}
 
 
 def weight_transfer(
@@ -116,14 +116,14 @@ def weight_transfer(
     used: set[str] = set()
     for path, shape in after.items():
         were = map(former, names.get(path, (path,)))
-        known = [stored[name] for name in were if name in stored]
-        source = next((name for name in known if before[name] == shape), None)
+        candidates = [stored[name] for name in were if name in stored]
+        source = next((name for name in candidates if before[name] == shape), None)
         if source is not None:
             carried[path], sources[path] = shape, source
             used.add(source)
-        elif known:
-            reshaped[path] = before[known[0]], shape
-            used.add(known[0])
+        elif candidates:
+            reshaped[path] = before[candidates[0]], shape
+            used.add(candidates[0])
         else:
             fresh[path] = shape
     return WeightTransfer(
@@ -172,13 +172,13 @@ def _table(rows: Mapping[str, str], among: Iterable[str], *, counted: bool = Tru
     for path, text in rows.items():
         pattern, index = _fold(path)
         groups.setdefault((pattern, text), []).append(index)
-    found = [
+    entries = [
         (_unfold(pattern, indices, copies.get(_repeats(pattern), indices)), len(indices), text)
         for (pattern, text), indices in groups.items()
     ]
-    width = max(len(path) for path, _, _ in found)
+    width = max(len(path) for path, _, _ in entries)
     lines = []
-    for path, count, text in found:
+    for path, count, text in entries:
         times = f"{count} x " if counted and ("*" in path or count > 1) else ""
         lines.append(f"  {path:{width}}  {times}{text}")
     return _cut(lines)
@@ -200,14 +200,14 @@ def _unfold(pattern: str, some: list[tuple[int, ...]], every: list[tuple[int, ..
     >>> _unfold("encoder.*.norm.weight", [(1,), (2,)], [(0,), (1,), (2,)])
     'encoder.1-2.norm.weight'
     """
-    here, there = (
+    selected, there = (
         [set(column) for column in zip(*indices, strict=True)] for indices in (some, every)
     )
-    if prod(map(len, here)) != len(set(some)):
+    if prod(map(len, selected)) != len(set(some)):
         return pattern
     texts = iter(
         "*" if mine == all_ else ",".join(_runs(sorted(mine)))
-        for mine, all_ in zip(here, there, strict=True)
+        for mine, all_ in zip(selected, there, strict=True)
     )
     return re.sub(r"\*", lambda _: next(texts), pattern)
 

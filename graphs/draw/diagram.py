@@ -390,8 +390,8 @@ def _block(graph: Graph, part: Part, view: View) -> graphviz.Digraph:
     Raises:
         InputError: a setting has no effect there.
     """
-    for given, setting in ((view.form != "folded", "form"), (view.residuals, "residuals")):
-        if given:
+    for enabled, setting in ((view.form != "folded", "form"), (view.residuals, "residuals")):
+        if enabled:
             raise InputError(
                 f"{setting} has no effect on the inside of '{view.node}', a block",
                 place=setting,

@@ -405,8 +405,8 @@ def _write_ends(dot: graphviz.Digraph, union: Union, what: str, rank: str) -> No
     ends = {box: end for box, end in union.ends.items() if box.startswith(f"{what}/")}
     with dot.subgraph() as row:
         row.attr(rank=rank)
-        for left, right in itertools.pairwise(ends):
-            row.edge(left, right, style="invis")
+        for previous, right in itertools.pairwise(ends):
+            row.edge(previous, right, style="invis")
         for box, (word, type_, state, notes) in ends.items():
             text = f'<font color="{_ink(state)}">{markup(short(word.replace("_", " ")))}</font>'
             row.node(

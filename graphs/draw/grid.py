@@ -108,10 +108,10 @@ class _Placer:
             spread = (thin.index(name) + 1) / (len(thin) + 1) if name in thin else 0.0
             x = len(columns) * spread if name in thin else stacks.index(name) + 0.5
             self._put(name, x * pitch, 12.0)
-        seen: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         for name in picture.outputs:
             column = self._column(name, stacks)
-            offset = seen[column] = seen.get(column, -1) + 1
+            offset = offsets[column] = offsets.get(column, -1) + 1
             self._put(name, (column + 0.5) * pitch + offset * WIDE / 2, high + 40.0)
         grid.width, grid.height = len(columns) * pitch, high + 60.0
         return grid
@@ -128,16 +128,16 @@ class _Placer:
         """Find the first box of each frame that has boxes."""
         for inner in frame.frames:
             self._find_first(inner)
-        found = [self.order[name] for name in frame.boxes]
-        found += [self.first[id(inner)] for inner in frame.frames if id(inner) in self.first]
-        if found:
-            self.first[id(frame)] = min(found)
+        orders = [self.order[name] for name in frame.boxes]
+        orders += [self.first[id(inner)] for inner in frame.frames if id(inner) in self.first]
+        if orders:
+            self.first[id(frame)] = min(orders)
 
     def _column(self, item: str | Frame, stacks: list[str]) -> int:
         """Return the column of a box, or of the first box of a frame that is above an input."""
         names = [item] if isinstance(item, str) else item.within()
-        found = (self.picture.stack_of(name) for name in names)
-        return next((stacks.index(stack) for stack in found if stack in stacks), 0)
+        candidates = (self.picture.stack_of(name) for name in names)
+        return next((stacks.index(stack) for stack in candidates if stack in stacks), 0)
 
     def _stack(self, items: list[str | Frame], x: float, y: float, depth: int) -> float:
         """Place boxes and frames above a height, and return the height above them."""

@@ -147,8 +147,8 @@ def number(value: object) -> str:
     """
     if not isinstance(value, float):
         return str(value)
-    whole = value.is_integer() and abs(value) < _MOST_DIGITS
-    return str(int(value)) if whole else f"{value:.4g}"
+    is_integer = value.is_integer() and abs(value) < _MOST_DIGITS
+    return str(int(value)) if is_integer else f"{value:.4g}"
 
 
 def _clean(text: str) -> str:
@@ -208,21 +208,21 @@ def words_of(part: Filling) -> Words:
     if isinstance(part, TemplatePart):
         return Words(part.key.replace("_", " "), "", "other")
     if all(slot.optional for slot in part.signature.slots):
-        own = _detail(part)
+        params_text = _detail(part)
         parts = tuple((slot, _part_text(inner)) for slot, inner in part.fill.items())
-        texts = dict.fromkeys([own, *(text for _, text in parts)])
+        texts = dict.fromkeys([params_text, *(text for _, text in parts)])
         detail = ", ".join(filter(None, texts))
-        return Words(_title(part), detail, part.block.family, own=own, parts=parts)
+        return Words(_title(part), detail, part.block.family, own=params_text, parts=parts)
     inner = [words_of(filling) for filling in part.fill.values()]
     below, above = bands_of(part)
     return Words(
-        " + ".join(one.title for one in inner),
-        ", ".join(one.detail for one in inner if one.detail),
+        " + ".join(words.title for words in inner),
+        ", ".join(words.detail for words in inner if words.detail),
         inner[0].family,
         (*below, *inner[0].below),
         (*inner[0].above, *above),
-        ", ".join(one.own for one in inner if one.own),
-        tuple(pair for one in inner for pair in one.parts),
+        ", ".join(words.own for words in inner if words.own),
+        tuple(pair for words in inner for pair in words.parts),
     )
 
 
@@ -269,10 +269,10 @@ def _detail(part: Part) -> str:
         if isinstance(value, bool):
             texts.append(name.replace("_", " ") if value else f"no {name.replace('_', ' ')}")
         else:
-            named = name not in _PHRASES and _title(part).endswith(
+            in_title = name not in _PHRASES and _title(part).endswith(
                 f" {name}"
             )  # a soft cap of 50, not `cap 50`
-            phrase = "{}" if named else _PHRASES.get(name, name + " {}")
+            phrase = "{}" if in_title else _PHRASES.get(name, name + " {}")
             if value == 1 and name in _PHRASES:
                 phrase = phrase.removesuffix("s")  # 1 head
             texts.append(phrase.replace("{}", number(value)))

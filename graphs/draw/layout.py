@@ -179,7 +179,7 @@ class _Layout:
 
     def _place_template(self, frame: Frame, node: TemplateNode | RepeatNode, path: str) -> None:
         """Place the frames of a template: one for equal copies, or one for every copy."""
-        note, found = "", self.insides.setdefault(path, [])
+        note, insides = "", self.insides.setdefault(path, [])
         if node.shares:
             note = f"shares the weights of {node.shares}"
         elif node.frozen:
@@ -188,7 +188,7 @@ class _Layout:
             inner = Frame(path, node.body.name, None, note)
             frame.frames.append(inner)
             self._place(inner, node.body, f"{path}.")
-            found.append(_Inside(path, node.body, inner))
+            insides.append(_Inside(path, node.body, inner))
             return
         note = note or ("shared weights" if node.share else "")
         for port in node.collect:
@@ -201,7 +201,7 @@ class _Layout:
                 copy = Frame(f"{path}.{index}", f"{path}.{index}")
                 outer.frames.append(copy)
                 self._place(copy, body, f"{copy.path}.")
-                found.append(_Inside(copy.path, body, copy))
+                insides.append(_Inside(copy.path, body, copy))
             return
         for number, segment in enumerate(segments(node)):
             around = frame
@@ -215,25 +215,27 @@ class _Layout:
                 inner = Frame(inner_path, unit.body.name, copies, note if alone else "")
                 around.frames.append(inner)
                 self._place(inner, unit.body, f"{inner_path}.")
-                found.append(_Inside(inner_path, unit.body, inner))
+                insides.append(_Inside(inner_path, unit.body, inner))
 
     def _wire(self, scope: Scope, prefix: str, inputs: Mapping[str, Value]) -> dict[str, Value]:
         """Draw the wires of a scope, and return the boxes of its outputs."""
-        known = dict(inputs)
+        values = dict(inputs)
         for node in scope.nodes:
             path = prefix + node.name
-            reads = {port: known[value] for port, value in node.wires.items()}
+            reads = {port: values[value] for port, value in node.wires.items()}
             if self._is_closed(node, path):
                 for value in reads.values():
                     self._connect(value, f"node/{path}")
-                given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
+                outputs = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
             elif isinstance(node, BlockNode):
-                given = self._wire_block(node, path, reads)
+                outputs = self._wire_block(node, path, reads)
             else:
-                given = self._wire_template(node, path, reads)
-                given = given if self.unfolded else self._leave(given, scope, node.name, prefix)
-            known |= {f"{node.name}.{port}": value for port, value in given.items()}
-        return {port: known[value] for port, value in scope.outputs.items()}
+                outputs = self._wire_template(node, path, reads)
+                outputs = (
+                    outputs if self.unfolded else self._leave(outputs, scope, node.name, prefix)
+                )
+            values |= {f"{node.name}.{port}": value for port, value in outputs.items()}
+        return {port: values[value] for port, value in scope.outputs.items()}
 
     def _connect(self, value: Value, target: str) -> None:
         """Draw one wire.
@@ -272,9 +274,9 @@ class _Layout:
             value = (box, value[1])
         ends = []
         for slot, filling in part.fill.items():
-            own = {part.signature.slot(slot).input.name: value}
-            own |= {port: reads[port] for port in part.slot_ports(slot) if port in reads}
-            ends.append(self._wire_filling(filling, f"{path}/{slot}", own))
+            entries = {part.signature.slot(slot).input.name: value}
+            entries |= {port: reads[port] for port in part.slot_ports(slot) if port in reads}
+            ends.append(self._wire_filling(filling, f"{path}/{slot}", entries))
         for index in range(len(below), len(below) + len(above)):
             for end in ends:
                 self._connect(end, f"band/{path}/{index}")
@@ -311,30 +313,32 @@ class _Layout:
         self, node: TemplateNode | RepeatNode, path: str, reads: dict[str, Value]
     ) -> dict[str, Value]:
         """Draw the wires of a template, once for each of its frames."""
-        given, entered = dict[str, Value](), dict(reads)
+        outputs, entered = dict[str, Value](), dict(reads)
         carry, collect = (node.carry, node.collect) if isinstance(node, RepeatNode) else ((), ())
         for inside in self.insides[path]:
-            given = self._wire(inside.body, f"{inside.path}.", self._enter(inside, entered, carry))
-            entered |= {port: given[port] for port in carry}
+            outputs = self._wire(
+                inside.body, f"{inside.path}.", self._enter(inside, entered, carry)
+            )
+            entered |= {port: outputs[port] for port in carry}
             for port in collect:
-                self.picture.wire(given[port][0], f"stack/{path}/{port}", given[port][1])
+                self.picture.wire(outputs[port][0], f"stack/{path}/{port}", outputs[port][1])
         stacked = {p: (f"stack/{path}/{p}", node.outputs[p]) for p in collect}
-        return {**given, **stacked}
+        return {**outputs, **stacked}
 
     def _enter(
-        self, inside: _Inside, given: Mapping[str, Value], carry: tuple[str, ...]
+        self, inside: _Inside, inputs: Mapping[str, Value], carry: tuple[str, ...]
     ) -> dict[str, Value]:
         """Draw how values enter a frame, and return their boxes.
 
         Values that enter a repeat in the same column, of which one is carried, are named; a wire
         that several boxes read branches inside the frame.
         """
-        thick = {port: value for port, value in given.items() if value[1].kind not in MASKS}
+        thick = {port: value for port, value in inputs.items() if value[1].kind not in MASKS}
         columns = {port: self.picture.columns.get(box, box) for port, (box, _) in thick.items()}
         often = Counter(columns.values())
         alike = {columns[port] for port in carry if port in thick and often[columns[port]] > 1}
         main = next(iter(columns.values()), "")
-        entered = dict(given)
+        entered = dict(inputs)
         for port, (source, type_) in thick.items():
             if not self.unfolded and columns[port] in alike:
                 shape, text = ("carried", "carried") if port in carry else ("constant", "constant")
@@ -351,19 +355,19 @@ class _Layout:
         return entered
 
     def _leave(
-        self, given: Mapping[str, Value], scope: Scope, name: str, prefix: str
+        self, outputs: Mapping[str, Value], scope: Scope, name: str, prefix: str
     ) -> dict[str, Value]:
         """Draw how values leave a frame: one that several boxes read branches above it."""
-        left = dict(given)
+        exits = dict(outputs)
         around = self.around.get(prefix, self.picture.root)
-        for port, (source, type_) in given.items():
+        for port, (source, type_) in outputs.items():
             value, point = f"{name}.{port}", f"exit/{prefix}{name}/{port}"
             ends = [*scope.outputs.values()].count(value) + _readers(scope, value)
             if ends > 1 and type_.kind not in MASKS and not source.startswith("stack/"):
                 self.picture.add(around, point, Box(words=_NONE, shape="join"))
                 self.picture.wire(source, point, type_)
-                left[port] = (point, type_)
-        return left
+                exits[port] = (point, type_)
+        return exits
 
     def _note_shared(self, graph: Graph) -> None:
         """Note on boxes which weights they share."""

@@ -60,7 +60,7 @@ def outline(graph: Graph, sizes: Mapping[str, int] | None = None) -> list[Line]:
     for group in graph.ties:
         size = prod(shapes[group[0]])
         lines = [[*above(find_weight(graph.root, weight).line)] for weight in group]
-        for line, times in Counter(line for each in lines for line in each).items():
+        for line, times in Counter(line for group in lines for line in group).items():
             again[line] += size * (times - 1)
             tied[line] += 0 if line in lines[0] else size
     work: Counter[str] = Counter()
@@ -123,16 +123,16 @@ def _line(
     shown, weights = "", _NO_WEIGHTS
     if part is not None:
         use, inputs, outputs = part.key, part.inputs, part.outputs
-        each = part.parameters() if isinstance(part, Part) else part.body.parameters()
-        total = each * visit.sets
+        per_copy = part.parameters() if isinstance(part, Part) else part.body.parameters()
+        total = per_copy * visit.sets
         if isinstance(part, Part):
             params, shown = _params(part), _shown_params(part)
             shown = f"{shown} frozen".lstrip() if visit.kind == "name" and node.frozen else shown
             weights = part.own_weights() if visit.sets else {}
     elif visit.kind == "index" and visit.body is not None:
         use, inputs, outputs = visit.body.name, visit.body.inputs, visit.body.gives()
-        each = visit.body.parameters()
-        total = each * visit.sets
+        per_copy = visit.body.parameters()
+        total = per_copy * visit.sets
         around = visit.parent.runs if visit.parent is not None else 1
         repeat = visit.runs // around if visit.runs > around else None
     else:
@@ -146,7 +146,7 @@ def _line(
         if isinstance(node, RepeatNode):
             repeat, copies = node.repeat, 1 if node.share else node.repeat
         differ = isinstance(node, RepeatNode) and bool(node.instead)
-        each = 0 if differ or not visit.sets else total // (visit.sets * copies)
+        per_copy = 0 if differ or not visit.sets else total // (visit.sets * copies)
     return Line(
         depth=depth,
         path=visit.path,
@@ -158,7 +158,7 @@ def _line(
         inputs=inputs,
         outputs=outputs,
         weights=weights,
-        each=each,
+        each=per_copy,
         parameters=total,
         tied=0 if visit.kind == "index" else tied.get(visit.path, 0),
         flops=work.get(visit.path, 0),
@@ -176,8 +176,8 @@ def _counted_once(line: Line, again: int) -> Line:
         return line
     total = line.parameters - again
     copies = line.parameters // line.each if line.each else 1
-    each = total // copies if line.each and total % copies == 0 else 0
-    return replace(line, parameters=total, each=each)
+    per_copy = total // copies if line.each and total % copies == 0 else 0
+    return replace(line, parameters=total, each=per_copy)
 
 
 _NO_WEIGHTS: Mapping[str, tuple[int, ...]] = {}
@@ -288,8 +288,8 @@ def _unpads(graph: Graph) -> str:
     if not plan.axes:
         return f"no: {plan.why}"
     padded = ", ".join(dict.fromkeys(around.block for around in plan.blocks.values()))
-    rest = "".join(f"; not {axis}: {why}" for axis, why in plan.padded.items())
-    return f"{' and '.join(plan.axes)} in training{f', except in {padded}' if padded else ''}{rest}"
+    exceptions = "".join(f"; not {axis}: {why}" for axis, why in plan.padded.items())
+    return f"{' and '.join(plan.axes)} in training{f', except in {padded}' if padded else ''}{exceptions}"
 
 
 def weights_of(graph: Graph) -> list[dict[str, Any]]:

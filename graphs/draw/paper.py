@@ -71,7 +71,7 @@ def restyle(picture: Picture, graph: Graph | None) -> None:
     between = [ends for ends in picture.wires if picture.crosses(*ends)]
     if all(LOOSE[0] <= heights[a] - heights[b] <= LOOSE[1] for a, b in between):
         picture.loose.update(between)
-    picture.beside.sort(key=lambda each: heights.get(each[1], 0))
+    picture.beside.sort(key=lambda entry: heights.get(entry[1], 0))
 
 
 _SMALL = frozenset({"of", "and", "to", "the"})

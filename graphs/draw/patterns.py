@@ -64,11 +64,11 @@ def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]
         numbers.setdefault((id(body), id(instead.get(index))), len(numbers))
         for index, body in enumerate(bodies)
     ]
-    found = []
+    result = []
     for start, period, times in periods(keys):
         if period == 1:
             path = _run(start, times)
-            found.append(Segment((Unit(path, bodies[start], times),)))
+            result.append(Segment((Unit(path, bodies[start], times),)))
             continue
         units, at = [], start
         for _, group in itertools.groupby(range(start, start + period), key=keys.__getitem__):
@@ -80,8 +80,8 @@ def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]
                 path = ",..,".join(path.rsplit(",", 1))
             units.append(Unit(path, run[0], len(run)))
             at += len(run)
-        found.append(Segment(tuple(units), times))
-    return found
+        result.append(Segment(tuple(units), times))
+    return result
 
 
 def periods(keys: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -94,7 +94,7 @@ def periods(keys: Sequence[int]) -> list[tuple[int, int, int]]:
     >>> periods([5, 7, 7, 7])
     [(0, 1, 1), (1, 1, 3)]
     """
-    found, start = [], 0
+    spans, start = [], 0
     while start < len(keys):
         best = (1, 1)
         for period in range(1, min(LONGEST_PATTERN, (len(keys) - start) // 2) + 1):
@@ -103,9 +103,9 @@ def periods(keys: Sequence[int]) -> list[tuple[int, int, int]]:
                 times += 1
             if times > 1 and period * times > best[0] * best[1]:
                 best = (period, times)
-        found.append((start, *best))
+        spans.append((start, *best))
         start += best[0] * best[1]
-    return found
+    return spans
 
 
 def covers(path: str, index: int) -> bool:
@@ -134,7 +134,7 @@ def slot_templates(part: Filling, path: str) -> Iterator[tuple[str, tuple[str, .
         for slot, filling in part.fill.items():
             if isinstance(filling, TemplatePart):
                 entries = part.signature.slot(slot).entries
-                own = tuple(port for port in filling.inputs if port in entries)
-                yield f"{path}/{slot}", own, filling
+                ports = tuple(port for port in filling.inputs if port in entries)
+                yield f"{path}/{slot}", ports, filling
             else:
                 yield from slot_templates(filling, f"{path}/{slot}")

@@ -161,15 +161,15 @@ class Picture:
             if not self.crosses(source, target):
                 above.setdefault(source, []).append(target)
                 waiting[target] += 1
-        found = {box: 0 for box, count in waiting.items() if not count}
-        ready = [*found]
+        levels = {box: 0 for box, count in waiting.items() if not count}
+        ready = [*levels]
         for box in ready:
             for target in above.get(box, ()):
-                found[target] = max(found.get(target, 0), found[box] + 1)
+                levels[target] = max(levels.get(target, 0), levels[box] + 1)
                 waiting[target] -= 1
                 if not waiting[target]:
                     ready.append(target)
-        return found
+        return levels
 
     def note(self, box: str, text: str) -> None:
         """Add a note to the small lines of a box, once."""

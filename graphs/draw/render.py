@@ -29,9 +29,9 @@ def check_suffix(out: Path, suffixes: Sequence[str] = SUFFIXES) -> str:
     """
     suffix = out.suffix.removeprefix(".").lower()
     if suffix not in suffixes:
-        known = ", ".join(f".{name}" for name in suffixes)
+        choices = ", ".join(f".{name}" for name in suffixes)
         problem = f"cannot draw to a file with the suffix '{out.suffix}'"
-        raise InputError(problem, place=str(out), help=f"use one of {known}")
+        raise InputError(problem, place=str(out), help=f"use one of {choices}")
     return suffix
 
 
@@ -74,7 +74,7 @@ def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
         ) from error
 
 
-def graphviz_output(command: Sequence[str], text: str, place: str, *, seconds: int) -> bytes:
+def graphviz_output(command: Sequence[str], text: str, location: str, *, seconds: int) -> bytes:
     """Return what a program of graphviz writes for a DOT text.
 
     dot fails for some pictures that have columns (`group`): "trouble in init_rank".  These are
@@ -83,7 +83,7 @@ def graphviz_output(command: Sequence[str], text: str, place: str, *, seconds: i
     Args:
         command: the program and its options.
         text: one or several pictures.
-        place: where errors are.
+        location: where errors are.
         seconds: timeout.
 
     Raises:
@@ -104,4 +104,4 @@ def graphviz_output(command: Sequence[str], text: str, place: str, *, seconds: i
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         wrong = next((line for line in lines if line.startswith("Error")), lines[-1])
         problem = f"'{command[0]}' failed: {wrong}"
-    raise InputError(problem, place=place, help="draw less, or write a .dot file instead")
+    raise InputError(problem, place=location, help="draw less, or write a .dot file instead")

@@ -126,13 +126,13 @@ class _Writer:
         for boxes in picture.rows:
             with dot.subgraph() as row:
                 row.attr(rank="same")
-                for left, right in itertools.pairwise(boxes):
-                    row.edge(left, right, style="invis")
+                for previous, right in itertools.pairwise(boxes):
+                    row.edge(previous, right, style="invis")
         for (source, target), types in picture.wires.items():
             # Masks get a line of their own, besides the other values between the same boxes.
             masks = [type_ for type_ in types if type_.kind in MASKS]
-            rest = [type_ for type_ in types if type_.kind not in MASKS]
-            for drawn in filter(None, (rest, masks)):
+            unmasked = [type_ for type_ in types if type_.kind not in MASKS]
+            for drawn in filter(None, (unmasked, masks)):
                 self._write_wire(source, target, [*map(str, drawn)], faint=drawn is masks)
         for source, target in picture.residuals if self.grid is None else ():
             side = "w" if self._side(target) == "left" else "e"
@@ -201,8 +201,8 @@ class _Writer:
             for lane in lanes:
                 row.node(lane, label="", shape="point", width="0.01", style="invis")
             anchors = [*lanes[:2], *thick, *lanes[2:]]
-            for left, right in itertools.pairwise(anchors):
-                row.edge(left, right, style="invis")
+            for previous, right in itertools.pairwise(anchors):
+                row.edge(previous, right, style="invis")
             for end in ends:
                 self._write_box(row, end)
 
@@ -247,11 +247,11 @@ class _Writer:
         """Return the edges of a frame that is placed, and where its label is."""
         if self.grid is None or frame.path not in self.grid.frames:
             return {}
-        left, low, right, high = self.grid.frames[frame.path]
+        x_min, low, right, high = self.grid.frames[frame.path]
         lines = FRAME_LINES * 7.0
         return {
-            "bb": f"{left:.1f},{low:.1f},{right:.1f},{high:.1f}",
-            "lp": f"{left + 46:.1f},{high - lines:.1f}",
+            "bb": f"{x_min:.1f},{low:.1f},{right:.1f},{high:.1f}",
+            "lp": f"{x_min + 46:.1f},{high - lines:.1f}",
         }
 
     def _write_box(self, dot: graphviz.Digraph, name: str) -> None:

@@ -270,9 +270,9 @@ class Signature:
 def width_names(signature: Signature) -> set[str]:
     """Return the names of the sizes that weights may depend on, as `widths` gives them."""
     names = set(signature.sized)
-    for one in signature.inputs:
-        last = one.type.axes[-1:] if one.type.kind == "f" else ()
-        for part in (*last, one.type.size):
+    for port_ in signature.inputs:
+        last = port_.type.axes[-1:] if port_.type.kind == "f" else ()
+        for part in (*last, port_.type.size):
             names |= names_of(part) if part is not None else frozenset()
     return names
 
@@ -476,12 +476,12 @@ class BlockType:
         """Pickle the block by its global name, as functions are: its formulas are functions."""
         from pickle import PicklingError  # noqa: PLC0415 - checking a spec does not load it
 
-        homes = [getattr(one, "__module__", "") for one in (self.signature, self.params)]
+        homes = [getattr(member, "__module__", "") for member in (self.signature, self.params)]
         for home in dict.fromkeys([*homes, *sys.modules]):
             names = getattr(sys.modules.get(home), "__dict__", {})
-            found = next((name for name, value in [*names.items()] if value is self), None)
-            if found is not None:
-                return _global, (home, found)
+            global_name = next((name for name, value in [*names.items()] if value is self), None)
+            if global_name is not None:
+                return _global, (home, global_name)
         msg = f"block '{self.key}' has no global name in a module, so it cannot be pickled"
         raise PicklingError(msg)
 
@@ -500,18 +500,19 @@ class Registry:
     def __init__(
         self,
         blocks: Iterable[BlockType],
-        known: Mapping[str, BlockType | Callable[[], BlockType]] | None = None,
+        known_blocks: Mapping[str, BlockType | Callable[[], BlockType]] | None = None,
     ) -> None:
         """Index the blocks by key.
 
         Args:
             blocks: block types.
-            known: key to a block type or to a function that loads it; these come before `blocks`.
+            known_blocks: key to a block type or to a function that loads it; these come
+                before `blocks`.
 
         Raises:
             ValueError: two blocks have the same key.
         """
-        self._blocks: dict[str, BlockType | Callable[[], BlockType]] = dict(known or {})
+        self._blocks: dict[str, BlockType | Callable[[], BlockType]] = dict(known_blocks or {})
         self.added: tuple[BlockType, ...] = ()
         """Blocks that `extended` added; a graph keeps them, so that it can be checked again."""
         for block in blocks:
@@ -527,16 +528,16 @@ class Registry:
             ValueError: two blocks have the same key.
         """
         added = tuple(blocks)
-        made = Registry(added, self._blocks)
-        made.added = (*self.added, *added)
-        return made
+        registry = Registry(added, self._blocks)
+        registry.added = (*self.added, *added)
+        return registry
 
     def get(self, key: str) -> BlockType | None:
         """Return the block type of a key, or None."""
-        found = self._blocks.get(key)
-        if found is None or isinstance(found, BlockType):
-            return found
-        self._blocks[key] = block = found()
+        entry = self._blocks.get(key)
+        if entry is None or isinstance(entry, BlockType):
+            return entry
+        self._blocks[key] = block = entry()
         return block
 
     def keys(self) -> list[str]:
@@ -550,6 +551,8 @@ class Registry:
     def suggest(self, key: str) -> str:
         """Return the key most likely meant by an unknown one, or ``""``."""
         versions = [
-            known for known in self._blocks if known.partition("@")[0] == key.partition("@")[0]
+            candidate
+            for candidate in self._blocks
+            if candidate.partition("@")[0] == key.partition("@")[0]
         ]
         return versions[-1] if versions else nearest(key, self._blocks)

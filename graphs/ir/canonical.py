@@ -43,7 +43,7 @@ def canonical(graph: Graph, *, models: Literal["params", "templates"] = "params"
     full["axes"] = dict(sorted(spec.axes.items()))
     full["inputs"] = {name: str(type_) for name, type_ in sorted(graph.inputs.items())}
     full["outputs"] = dict(sorted(spec.outputs.items()))
-    full["params"] = {writer.names[id(held)]: {"spec": canonical(held)} for held in writer.held}
+    full["params"] = {writer.names[id(model)]: {"spec": canonical(model)} for model in writer.held}
     scopes = {writer.names[id(body)]: body for body in writer.bodies}
     full["blocks"] = {name: writer.template(scope) for name, scope in sorted(scopes.items())}
     full["nodes"] = writer.nodes(graph.root)
@@ -121,41 +121,41 @@ class _Writer:
     """
 
     def __init__(self, graph: Graph, *, models: str) -> None:
-        found = sorted(walk(graph.root), key=lambda pair: pair[0])
+        walked = sorted(walk(graph.root), key=lambda pair: pair[0])
         self.hold = models == "params"
-        closed = [path for path, node in found if self._held(node) or (self.hold and node.shares)]
+        closed = [path for path, node in walked if self._held(node) or (self.hold and node.shares)]
         self.inside = tuple(f"{path}." for path in closed)
         """Beginnings of the paths inside held models."""
         self.ties = {
             tuple(f"{path}.{weight}" for weight in group)
-            for path, node in found
+            for path, node in walked
             if (model := self._held(node)) is not None
             for group in model.ties
         }
         """Tied parameters that the specs of held models tie themselves."""
-        own = [node for path, node in found if not path.startswith(self.inside or "/")]
-        own = [node for node in own if not (self.hold and node.shares)]
+        nodes = [node for path, node in walked if not path.startswith(self.inside or "/")]
+        nodes = [node for node in nodes if not (self.hold and node.shares)]
         self.held: list[Graph] = []
         self.bodies: list[Scope] = []
         self.names: dict[int, str] = {}
         used: list[Scope | Graph] = []
-        for node in own:
+        for node in nodes:
             model = self._held(node)
             used += [model] if model else [body for _, body, _ in node.insides()]
-        taken = {_word(each) for each in used}
-        seen: set[str] = set()
-        for each in used:
-            if id(each) in self.names:
+        taken = {_word(template) for template in used}
+        assigned: set[str] = set()
+        for template in used:
+            if id(template) in self.names:
                 continue
-            name, number = _word(each), 2
-            while name in seen or (number > 2 and name in taken):  # noqa: PLR2004 - the first copy
-                name, number = f"{_word(each)}_{number}", number + 1
-            seen.add(name)
-            self.names[id(each)] = name
-            if isinstance(each, Scope):
-                self.bodies.append(each)
+            name, number = _word(template), 2
+            while name in assigned or (number > 2 and name in taken):  # noqa: PLR2004 - the first copy
+                name, number = f"{_word(template)}_{number}", number + 1
+            assigned.add(name)
+            self.names[id(template)] = name
+            if isinstance(template, Scope):
+                self.bodies.append(template)
             else:
-                self.held.append(each)
+                self.held.append(template)
 
     def _held(self, node: Node) -> Graph | None:
         return model_of(node) if self.hold else None
@@ -188,9 +188,9 @@ class _Writer:
             return {"use": name, **more, "in": wires}
         others = {str(i): self.names[id(body)] for i, body in sorted(node.instead.items())}
         ports = {"carry": sorted(node.carry), "collect": sorted(node.collect)}
-        rest = {"share": node.share, "instead": others}
-        kept = {key: value for key, value in {**ports, **rest, **more}.items() if value}
-        return {"repeat": node.repeat, "block": name, **kept, "in": wires}
+        options = {"share": node.share, "instead": others}
+        fields = {key: value for key, value in {**ports, **options, **more}.items() if value}
+        return {"repeat": node.repeat, "block": name, **fields, "in": wires}
 
     def part(self, part: Filling) -> Json:
         if isinstance(part, TemplatePart):
@@ -243,8 +243,8 @@ def is_part(record: Json) -> bool:
 def stack_of(record: Json) -> Json:
     """Return the use of a template in one form, repeated or not."""
     block = record.get("block", record.get("use"))
-    given = {key: record[key] for key in REPEAT_KEYS if key in record}
-    return {"block": block, "instead": record.get("instead", {}), **given}
+    settings = {key: record[key] for key in REPEAT_KEYS if key in record}
+    return {"block": block, "instead": record.get("instead", {}), **settings}
 
 
 def numbered(stack: Json) -> bool:

@@ -83,23 +83,23 @@ class KernelChoice:
 
     def __str__(self) -> str:
         """Return a line such as `products by torch, attention plain to 32, fused beyond`."""
-        parts, left = [], ["products"] if self.product is None else []
+        parts, pending = [], ["products"] if self.product is None else []
         if self.product is not None:
             parts.append(f"products by {self.product}")
         if self.attention is None:
-            left.append("attention")
+            pending.append("attention")
         else:
-            padded = {key: one for key, one in self.attention.items() if key != "unpadded"}
+            padded = {key: backend for key, backend in self.attention.items() if key != "unpadded"}
             names = set(padded.values())
-            each = [f"{backend} to {limit}" for limit, backend in padded.items()]
-            how = names.pop() if len(names) == 1 else ", ".join(each).replace("to *", "beyond")
+            limits = [f"{backend} to {limit}" for limit, backend in padded.items()]
+            how = names.pop() if len(names) == 1 else ", ".join(limits).replace("to *", "beyond")
             parts.append(f"attention {how}")
             if "unpadded" in self.attention:
                 parts.append(f"{self.attention['unpadded']} without padding")
         if self.loss not in (None, "torch"):
             parts.append(f"losses by {self.loss}")
-        if left:
-            parts.append(f"{' and '.join(left)} measured when training begins")
+        if pending:
+            parts.append(f"{' and '.join(pending)} measured when training begins")
         return ", ".join(parts)
 
 
@@ -195,8 +195,8 @@ class Execution:
 
     def leaves_map(self, node: str) -> bool:
         """Return whether a node leaves a linear map to losses in training."""
-        maps = (*self.fused.values(), *(one for group in self.groups for one in group.maps))
-        return any(one.node == node for one in maps)
+        maps = (*self.fused.values(), *(linear for group in self.groups for linear in group.maps))
+        return any(linear.node == node for linear in maps)
 
 
 PLAIN = Execution()

@@ -19,8 +19,8 @@ def flat_graph(graph: Graph) -> nx.DiGraph:
     values = {name: (name, name, type_) for name, type_ in graph.inputs.items()}
     for name in graph.inputs:
         flat.add_node(name, node=None, kind="input")
-    given = _flatten(flat, graph.root, "", values)
-    for name, value in given.items():
+    outputs = _flatten(flat, graph.root, "", values)
+    for name, value in outputs.items():
         vertex = f"output:{name}"
         flat.add_node(vertex, node=None, kind="output")
         _wire(flat, value, vertex, name)
@@ -33,8 +33,8 @@ _Value = tuple[str, str, ValueType]
 
 def _wire(flat: nx.DiGraph, value: _Value, vertex: str, port: str) -> None:
     """Add one wire; all wires between the same two vertices share one edge."""
-    source, given, type_ = value
-    wire = {"port": port, "value": given, "type": type_}
+    source, output, type_ = value
+    wire = {"port": port, "value": output, "type": type_}
     if flat.has_edge(source, vertex):
         flat.edges[source, vertex]["wires"].append(wire)
     else:
@@ -45,36 +45,36 @@ def _flatten(
     flat: nx.DiGraph, scope: Scope, prefix: str, values: dict[str, _Value]
 ) -> dict[str, _Value]:
     """Add the blocks of a scope, and return where each of its outputs comes from."""
-    known = dict(values)
+    available = dict(values)
     for node in scope.nodes:
         path = prefix + node.name
-        reads = {port: known[value] for port, value in node.wires.items()}
+        reads = {port: available[value] for port, value in node.wires.items()}
         match node:
             case BlockNode():
                 flat.add_node(path, node=node, kind="block")
                 for port, value in reads.items():
                     _wire(flat, value, path, port)
-                given = {port: (path, port, type_) for port, type_ in node.outputs.items()}
+                outputs = {port: (path, port, type_) for port, type_ in node.outputs.items()}
             case TemplateNode():
-                given = _flatten(flat, node.body, f"{path}.", reads)
+                outputs = _flatten(flat, node.body, f"{path}.", reads)
             case RepeatNode():
-                given = _flatten_repeat(flat, node, path, reads)
-        known |= {f"{node.name}.{port}": value for port, value in given.items()}
-    return {port: known[value] for port, value in scope.outputs.items()}
+                outputs = _flatten_repeat(flat, node, path, reads)
+        available |= {f"{node.name}.{port}": value for port, value in outputs.items()}
+    return {port: available[value] for port, value in scope.outputs.items()}
 
 
 def _flatten_repeat(
     flat: nx.DiGraph, node: RepeatNode, path: str, reads: dict[str, _Value]
 ) -> dict[str, _Value]:
     """Add every copy of a repeat; a collected output is a vertex of kind `stack`."""
-    given, entered = dict(reads), dict(reads)
+    outputs, entered = dict(reads), dict(reads)
     for port in node.collect:
         vertex = f"{path}:{port}"
         flat.add_node(vertex, node=node, kind="stack")
-        given[port] = (vertex, port, node.outputs[port])
+        outputs[port] = (vertex, port, node.outputs[port])
     for index, body in node.copies():
-        left = _flatten(flat, body, f"{path}.{index}.", entered)
-        entered |= {port: left[port] for port in node.carry}
+        results = _flatten(flat, body, f"{path}.{index}.", entered)
+        entered |= {port: results[port] for port in node.carry}
         for port in node.collect:
-            _wire(flat, left[port], f"{path}:{port}", port)
-    return given | {port: entered[port] for port in node.carry}
+            _wire(flat, results[port], f"{path}:{port}", port)
+    return outputs | {port: entered[port] for port in node.carry}

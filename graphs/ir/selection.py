@@ -35,13 +35,13 @@ class _Place:
         return path_of(tuple(words))
 
 
-def chosen_in(scope: Scope, text: str, *, place: str = "") -> tuple[str, ...]:
+def chosen_in(scope: Scope, text: str, *, location: str = "") -> tuple[str, ...]:
     """Return the paths of the modules that a selection names, outermost ones only.
 
     Args:
         scope: the root of a checked graph, or the inside of a template.
         text: such as `encoder.*`, `decoder.0-2.feed_forward/f` or `**[use=attention@1]`.
-        place: where the selection is written, for the message.
+        location: where the selection is written, for the message.
 
     Raises:
         InputError: it cannot be parsed or selects nothing; the help names the nearest path.
@@ -49,26 +49,28 @@ def chosen_in(scope: Scope, text: str, *, place: str = "") -> tuple[str, ...]:
     try:
         selection = read_selection(text)
     except SelectError as error:
-        raise InputError(f"{error}: '{text}'", place=place, help=error.help) from error
+        raise InputError(f"{error}: '{text}'", place=location, help=error.help) from error
     if selection.target == "spec":
         raise InputError(
-            "'/' selects the complete model", place=place, help="select parts, such as 'encoder.*'"
+            "'/' selects the complete model",
+            place=location,
+            help="select parts, such as 'encoder.*'",
         )
     places = list(_places(scope))
     if selection.target == "templates":
         name = selection.segments[0].text
-        found = [each for each in places if glob(name, str(each.record.get("block", "")))]
+        matches = [site for site in places if glob(name, str(site.record.get("block", "")))]
     else:
-        found = [each for each in places if _fits(selection.segments, each.pieces)]
-    kept = [each for each in found if selection.holds(each.record)]
-    if not kept:
-        known = list(dict.fromkeys(each.text for each in places))
+        matches = [site for site in places if _fits(selection.segments, site.pieces)]
+    selected = [site for site in matches if selection.holds(site.record)]
+    if not selected:
+        texts = list(dict.fromkeys(site.text for site in places))
         bare = selection.path
         problem = f"'{text}' selects nothing in '{scope.name}'"
-        if found:
+        if matches:
             problem += f": '{bare}' exists, but does not match the brackets"
-        raise InputError(problem, place=place, help=did_you_mean(bare, known))
-    paths = {path for each in kept for path in each.modules}
+        raise InputError(problem, place=location, help=did_you_mean(bare, texts))
+    paths = {path for site in selected for path in site.modules}
     return tuple(path for path in sorted(paths) if paths.isdisjoint(_around(path)))
 
 
@@ -102,14 +104,14 @@ def _fits(segments: tuple[Segment, ...], pieces: tuple[Piece, ...]) -> bool:
     def from_(segment: int, piece: int) -> bool:
         if segment == len(segments):
             return piece == len(pieces)
-        one = segments[segment]
-        if one.kind == "any":
+        pattern = segments[segment]
+        if pattern.kind == "any":
             more = piece < len(pieces) and from_(segment, piece + 1)
             return more or from_(segment + 1, piece)
         if piece == len(pieces):
             return False
         kind, word = pieces[piece]
         number = int(word) if kind == "index" else 0
-        return one.fits(kind, word, number) and from_(segment + 1, piece + 1)
+        return pattern.fits(kind, word, number) and from_(segment + 1, piece + 1)
 
     return from_(0, 0)

@@ -150,10 +150,10 @@ def _in_copies(node: RepeatNode, around: Visit, copies: Copies) -> Iterator[Visi
         yield from _in_scope(node.body, inside, f"{around.module}.", copies)
         return
     if copies == "folded":
-        found = [(below.removesuffix("."), body, count) for below, body, count in node.insides()]
+        insides = [(below.removesuffix("."), body, count) for below, body, count in node.insides()]
     else:
-        found = [(str(index), body, 1) for index, body in node.copies()]
-    for index, body, count in found:
+        insides = [(str(index), body, 1) for index, body in node.copies()]
+    for index, body, count in insides:
         first = next((i for i, copy in node.copies() if copy is body), 0) if index == "*" else index
         module = around.module if node.share else f"{around.module}.{first}"
         visit = Visit(
@@ -256,15 +256,15 @@ def scopes(root: Scope, *, models: bool = True) -> Iterator[Scope]:
         root: the root of a graph, or the inside of a template.
         models: whether to enter the models that params hold, whose places are in their own specs.
     """
-    waiting, seen = [root], {id(root)}
+    waiting, visited = [root], {id(root)}
     while waiting:
         scope = waiting.pop()
         yield scope
         nodes = [node for node in scope.nodes if models or not holds_model(node)]
         inside = [body for node in nodes for _, body, _ in node.insides()]
         for body in reversed(inside):
-            if id(body) not in seen:
-                seen.add(id(body))
+            if id(body) not in visited:
+                visited.add(id(body))
                 waiting.append(body)
 
 
@@ -294,14 +294,14 @@ def init_rules(root: Scope) -> Iterator[tuple[str, InitRule]]:
     Those of a template apply once for each set of its weights, and before those of the scope that
     contains it; the prefix turns the paths of a rule into paths in the graph.
     """
-    found: list[tuple[int, str, InitRule]] = []
+    rules: list[tuple[int, str, InitRule]] = []
     if any(body.init for body in scopes(root)):
         for visit in visits(root, "weights"):
             body, node = visit.body, visit.node
             around = isinstance(node, RepeatNode) and not node.share and visit.kind == "name"
             if body is not None and not around:
-                found += [(len(visit.pieces), f"{visit.module}.", rule) for rule in body.init]
-    for _, prefix, rule in sorted(found, key=lambda each: -each[0]):
+                rules += [(len(visit.pieces), f"{visit.module}.", rule) for rule in body.init]
+    for _, prefix, rule in sorted(rules, key=lambda entry: -entry[0]):
         yield prefix, rule
     for rule in root.init:
         yield "", rule
@@ -506,9 +506,13 @@ def state_owner(scope: Scope, node: Node) -> str:
     if not isinstance(node, BlockNode) or not node.part.block.keeps or node.part.fill:
         return node.name
 
-    def kept(one: BlockNode) -> tuple[object, ...]:
-        block = one.part.block
-        return (block.key, one.part.arguments, *(one.wires.get(port) for port in block.keeps))
+    def kept(candidate: BlockNode) -> tuple[object, ...]:
+        block = candidate.part.block
+        return (
+            block.key,
+            candidate.part.arguments,
+            *(candidate.wires.get(port) for port in block.keeps),
+        )
 
     same = (n for n in scope.nodes if isinstance(n, BlockNode) and kept(n) == kept(node))
     return next(same, node).name

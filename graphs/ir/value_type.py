@@ -68,18 +68,18 @@ def _terms(axis: str) -> Terms:
     terms: dict[str, int] = {}
     at = 0
     while at < len(axis) and len(axis) <= _LONGEST:
-        found = _TERM.match(axis, at)
-        if found is None or found.end() == at or not (found["factor"] or found["name"]):
+        match = _TERM.match(axis, at)
+        if match is None or match.end() == at or not (match["factor"] or match["name"]):
             break
-        if at and not found["sign"]:
+        if at and not match["sign"]:
             break
-        if found["factor"] and bool(found["times"]) != bool(found["name"]):
+        if match["factor"] and bool(match["times"]) != bool(match["name"]):
             break
-        name = found["name"] or ""
-        factor = prod(map(int, (found["factor"] or "1").split("*")))
-        factor *= -1 if found["sign"] == "-" else 1
+        name = match["name"] or ""
+        factor = prod(map(int, (match["factor"] or "1").split("*")))
+        factor *= -1 if match["sign"] == "-" else 1
         terms[name] = terms.get(name, 0) + factor
-        at = found.end()
+        at = match.end()
     if at < len(axis) or not axis or len(terms) > MOST_TERMS:
         msg = f"'{axis[:_LONGEST]}' is not an axis, such as T, T+1 or 2*S"
         raise AxisError(msg)
@@ -95,16 +95,16 @@ def axis_of(terms: Terms) -> Axis:
     >>> axis_of({"": 1, "T": 1})
     'T+1'
     """
-    kept = {name: factor for name, factor in terms.items() if factor}
-    if not kept.keys() - {""}:
-        return kept.get("", 0)
+    nonzero = {name: factor for name, factor in terms.items() if factor}
+    if not nonzero.keys() - {""}:
+        return nonzero.get("", 0)
     text = ""
-    for name in sorted(kept.keys() - {""}):
-        factor = kept[name]
+    for name in sorted(nonzero.keys() - {""}):
+        factor = nonzero[name]
         text += ("-" if factor < 0 else "+" if text else "") + (
             name if abs(factor) == 1 else f"{abs(factor)}*{name}"
         )
-    constant = kept.get("", 0)
+    constant = nonzero.get("", 0)
     return text + (f"{constant:+d}" if constant else "")
 
 
@@ -144,20 +144,20 @@ def replaced(axis: Axis, values: Callable[[str], Axis | None]) -> Axis:
     return axis_of(total)
 
 
-def solve(wanted: Axis, given: Axis, free: str) -> Axis | None:
-    """Return the value of a free name for which `wanted` equals `given`; None if there is none.
+def solve(axis: Axis, value: Axis, free: str) -> Axis | None:
+    """Return the value of a free name for which `axis` equals `value`; None if there is none.
 
     >>> solve("t+1", "T+1", "t")
     'T'
     >>> solve("2*t", "T+1", "t")
     """
-    terms, rest = terms_of(wanted), dict(terms_of(given))
+    terms, remainder = terms_of(axis), dict(terms_of(value))
     factor = terms.pop(free, 0)
     for name, times in terms.items():
-        rest[name] = rest.get(name, 0) - times
-    if not factor or any(times % factor for times in rest.values()):
+        remainder[name] = remainder.get(name, 0) - times
+    if not factor or any(times % factor for times in remainder.values()):
         return None
-    return axis_of({name: times // factor for name, times in rest.items()})
+    return axis_of({name: times // factor for name, times in remainder.items()})
 
 
 def evaluate(axis: Axis, sizes: Mapping[str, int]) -> int:
@@ -247,10 +247,10 @@ class TypeTextError(ValueError):
     """A type in a spec cannot be parsed; `code` is the code of the finding."""
 
     def __init__(
-        self, code: str, problem: str, *, word: str = "", known: tuple[str, ...] = ()
+        self, code: str, problem: str, *, word: str = "", candidates: tuple[str, ...] = ()
     ) -> None:
         """Store the code of the finding, and the unknown word with the known ones."""
-        self.code, self.word, self.known = code, word, known
+        self.code, self.word, self.known = code, word, candidates
         super().__init__(problem)
 
 
@@ -275,23 +275,23 @@ def parse_type(
     Raises:
         TypeTextError: the text is not a type.
     """
-    found = _TYPE.fullmatch(text)
-    if found is None:
+    match = _TYPE.fullmatch(text)
+    if match is None:
         raise TypeTextError("T01", f"'{text}' is not a type")
-    kind = found["kind"]
+    kind = match["kind"]
     if kind not in KINDS:
-        raise TypeTextError("T01", f"unknown kind '{kind}'", word=kind, known=tuple(KINDS))
-    if (kind in SIZED) != (found["size"] is not None):
+        raise TypeTextError("T01", f"unknown kind '{kind}'", word=kind, candidates=tuple(KINDS))
+    if (kind in SIZED) != (match["size"] is not None):
         wants = "needs a size" if kind in SIZED else "takes no size"
         raise TypeTextError("T01", f"kind '{kind}' {wants}: '{text}'")
-    size = None if found["size"] is None else _axis(found["size"].strip(), params, axes)
-    if "..." in found["axes"].split()[1:]:
+    size = None if match["size"] is None else _axis(match["size"].strip(), params, axes)
+    if "..." in match["axes"].split()[1:]:
         raise TypeTextError("T01", f"'...' may only precede the other axes: '{text}'")
-    words = found["axes"].split()
-    known = {word: _axis(word, params, axes) for word in dict.fromkeys(words)}
+    words = match["axes"].split()
+    by_word = {word: _axis(word, params, axes) for word in dict.fromkeys(words)}
     return (
-        ValueType(kind, tuple(known[word] for word in words), size),
-        found["optional"] is not None,
+        ValueType(kind, tuple(by_word[word] for word in words), size),
+        match["optional"] is not None,
     )
 
 
@@ -307,8 +307,8 @@ def parse_known(
         params: values of the names that sizes may contain; the others are unknown.
         axes: the graph's axes.
     """
-    found = _LOOSE.match(text)
-    if found is None or found["kind"] not in KINDS:
+    match = _LOOSE.match(text)
+    if match is None or match["kind"] not in KINDS:
         return None
 
     def known(word: str) -> Axis:
@@ -317,8 +317,8 @@ def parse_known(
         except TypeTextError:
             return UNKNOWN
 
-    kind, words = found["kind"], found["axes"]
-    size = known((found["size"] or UNKNOWN).strip()) if kind in SIZED else None
+    kind, words = match["kind"], match["axes"]
+    size = known((match["size"] or UNKNOWN).strip()) if kind in SIZED else None
     parts = ["..."] if words is None else words.split()
     if "..." in parts:
         parts = parts[len(parts) - 1 - parts[::-1].index("...") :]
@@ -332,11 +332,13 @@ def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) 
         return int(word)
     if re.fullmatch(r"[A-Z][A-Za-z0-9]*", word):
         if axes is not None and word not in axes:
-            raise TypeTextError("N05", f"unknown axis '{word}'", word=word, known=tuple(axes))
+            raise TypeTextError("N05", f"unknown axis '{word}'", word=word, candidates=tuple(axes))
         return word
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", word) and word not in params:
         if not _is_free(word):
-            raise TypeTextError("N05", f"unknown axis '{word}'", word=word, known=tuple(axes or ()))
+            raise TypeTextError(
+                "N05", f"unknown axis '{word}'", word=word, candidates=tuple(axes or ())
+            )
         return word
     if any(name not in params or name in (axes or ()) for name in words_in(word)):
         return _arithmetic(word, params, axes)
@@ -354,8 +356,8 @@ def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) 
 def _arithmetic(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) -> Axis:
     """Return the normal form of a size that contains an axis or a free name, such as `T+1`."""
 
-    def sized(found: re.Match[str]) -> str:
-        name = found[0]
+    def sized(match: re.Match[str]) -> str:
+        name = match[0]
         if name[:1].isupper():
             return str(_axis(name, params, axes))
         value = params.get(name)
@@ -382,54 +384,54 @@ def free_names(type_: ValueType) -> set[str]:
 
 
 def fit(
-    wanted: ValueType, given: ValueType, bound: Bound, origin: Mapping[str, str]
+    port_type: ValueType, value_type: ValueType, bound: Bound, origin: Mapping[str, str]
 ) -> Bound | Misfit:
     """Match a value against a port, binding the port's free names.
 
     Args:
-        wanted: the port's type; its lower-case names are free.
-        given: the value's type.
+        port_type: the port's type; its lower-case names are free.
+        value_type: the value's type.
         bound: bindings from earlier ports of the node; not changed.
         origin: name to the port that bound it, for the message.
 
     Returns:
         `bound` extended by the names that this port binds, or the misfit.
     """
-    if wanted.kind != given.kind:
-        return Misfit("T02", f"kind is {given.kind}, not {wanted.kind}", str(wanted))
-    want_axes, give_axes = wanted.axes, given.axes
+    if port_type.kind != value_type.kind:
+        return Misfit("T02", f"kind is {value_type.kind}, not {port_type.kind}", str(port_type))
+    want_axes, give_axes = port_type.axes, value_type.axes
     bindings = dict(bound)
     if give_axes[:1] == ("...",):  # the number of axes is unknown
         want_axes, give_axes = _last(want_axes, give_axes)
     elif want_axes[:1] == ("...",):
-        rest = len(want_axes) - 1
-        if len(give_axes) >= rest:
-            lead = give_axes[: len(give_axes) - rest]
-            known = bindings.setdefault("...", lead)
-            if not alike(known, lead):
+        fixed = len(want_axes) - 1
+        if len(give_axes) >= fixed:
+            lead = give_axes[: len(give_axes) - fixed]
+            expected = bindings.setdefault("...", lead)
+            if not alike(expected, lead):
                 return Misfit(
                     "T03",
-                    f"leading axes are {_axes(lead)}, not {_axes(known)}"
+                    f"leading axes are {_axes(lead)}, not {_axes(expected)}"
                     f" (from '{origin.get('...', '?')}')",
-                    _explain(wanted, bindings),
+                    _explain(port_type, bindings),
                 )
-            want_axes, give_axes = want_axes[1:], give_axes[len(give_axes) - rest :]
+            want_axes, give_axes = want_axes[1:], give_axes[len(give_axes) - fixed :]
     if len(want_axes) != len(give_axes):
-        problem = f"{len(given.axes)} axes, not {len(wanted.axes)}"
-        return Misfit("T04", problem, _explain(wanted, bindings))
+        problem = f"{len(value_type.axes)} axes, not {len(port_type.axes)}"
+        return Misfit("T04", problem, _explain(port_type, bindings))
     pairs = [(want, give, "axis") for want, give in zip(want_axes, give_axes, strict=True)]
-    if wanted.size is not None and given.size is not None:
-        pairs.append((wanted.size, given.size, "size"))
+    if port_type.size is not None and value_type.size is not None:
+        pairs.append((port_type.size, value_type.size, "size"))
     for want, give, what in pairs:
-        known = _matched(want, give, bindings)
-        if known != give and UNKNOWN not in (known, give):
+        expected = _matched(want, give, bindings)
+        if expected != give and UNKNOWN not in (expected, give):
             free = any(map(_is_free, names_of(want)))
-            name = f"{what} '{want}' is {known}" if free else f"{what} is {known}"
-            if free and known == want:
+            name = f"{what} '{want}' is {expected}" if free else f"{what} is {expected}"
+            if free and expected == want:
                 name = f"{what} is '{want}'"
             source = f" (from '{origin[str(want)]}')" if free and str(want) in origin else ""
-            width = isinstance(give, int) and isinstance(known, int)
-            return Misfit("T03", f"{name}{source} but {give}", _explain(wanted, bound), width)
+            width = isinstance(give, int) and isinstance(expected, int)
+            return Misfit("T03", f"{name}{source} but {give}", _explain(port_type, bound), width)
     return bindings
 
 
@@ -439,24 +441,24 @@ def _last(want: tuple[Axis, ...], give: tuple[Axis, ...]) -> tuple[tuple[Axis, .
     return want[len(want) - length :], give[len(give) - length :]
 
 
-def alike(one: tuple[Axis, ...], other: tuple[Axis, ...]) -> bool:
+def alike(first: tuple[Axis, ...], other: tuple[Axis, ...]) -> bool:
     """Return whether two sequences of axes are equal, as far as both are known."""
-    if "..." in (*one[:1], *other[:1]):
-        one, other = one[::-1], other[::-1]  # the last axes are known
-        pairs = [pair for pair in zip(one, other, strict=False) if "..." not in pair]
-    elif len(one) != len(other):
+    if "..." in (*first[:1], *other[:1]):
+        first, other = first[::-1], other[::-1]  # the last axes are known
+        pairs = [pair for pair in zip(first, other, strict=False) if "..." not in pair]
+    elif len(first) != len(other):
         return False
     else:
-        pairs = list(zip(one, other, strict=True))
+        pairs = list(zip(first, other, strict=True))
     return all(a == b or UNKNOWN in (a, b) for a, b in pairs)
 
 
-def same_type(one: ValueType, other: ValueType) -> bool:
+def same_type(first: ValueType, other: ValueType) -> bool:
     """Return whether two types are equal, as far as both are known."""
-    sizes = one.size, other.size
+    sizes = first.size, other.size
     return (
-        one.kind == other.kind
-        and alike(one.axes, other.axes)
+        first.kind == other.kind
+        and alike(first.axes, other.axes)
         and (sizes[0] == sizes[1] or UNKNOWN in sizes)
     )
 
@@ -486,13 +488,15 @@ def _matched(want: Axis, give: Axis, bindings: Bound) -> Axis:
         return want
     if give == UNKNOWN:
         return UNKNOWN
-    known = replaced(want, bindings.get)
-    open_ = [name for name in names_of(known) if _is_free(name)] if isinstance(known, str) else []
+    expected = replaced(want, bindings.get)
+    open_ = (
+        [name for name in names_of(expected) if _is_free(name)] if isinstance(expected, str) else []
+    )
     if len(open_) != 1:
-        return known
-    value = solve(known, give, open_[0]) if is_arithmetic(known) else give
-    if value is None or (isinstance(value, int) and value < 1 and is_arithmetic(known)):
-        return known
+        return expected
+    value = solve(expected, give, open_[0]) if is_arithmetic(expected) else give
+    if value is None or (isinstance(value, int) and value < 1 and is_arithmetic(expected)):
+        return expected
     bindings[open_[0]] = value
     return give
 
@@ -511,14 +515,14 @@ def _axes(axes: tuple[Axis, ...]) -> str:
     return f"[{' '.join(map(str, axes))}]"
 
 
-def _explain(wanted: ValueType, bound: Bound) -> str:
+def _explain(port_type: ValueType, bound: Bound) -> str:
     """Describe a port's type with the bindings of its names."""
-    known = [
+    bindings = [
         f"{name} is {_axes(bound[name]) if isinstance(bound[name], tuple) else bound[name]}"
-        for name in dict.fromkeys(_words(wanted))
+        for name in dict.fromkeys(_words(port_type))
         if name in bound
     ]
-    return f"{wanted} where {', '.join(known)} here" if known else str(wanted)
+    return f"{port_type} where {', '.join(bindings)} here" if bindings else str(port_type)
 
 
 def _words(type_: ValueType) -> list[str]:
@@ -528,7 +532,7 @@ def _words(type_: ValueType) -> list[str]:
 
 
 def sizes_of_inputs(
-    inputs: Mapping[str, str], params: Collection[str], given: Mapping[str, ValueType]
+    inputs: Mapping[str, str], params: Collection[str], types: Mapping[str, ValueType]
 ) -> dict[str, int]:
     """Return the params of a spec that are sizes of its inputs, from the values that fill them.
 
@@ -537,16 +541,16 @@ def sizes_of_inputs(
     Args:
         inputs: input to its type, as the spec writes it.
         params: params that follow the inputs.
-        given: input to the type of the value that fills it; other inputs give no sizes.
+        types: input to the type of the value that fills it; other inputs give no sizes.
     """
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for name, text in inputs.items():
         parts = _TYPE.match(text)
-        if name not in given or parts is None:
+        if name not in types or parts is None:
             continue
-        pairs = [(parts["size"], given[name].size)]
-        pairs += zip(parts["axes"].split()[::-1], given[name].axes[::-1], strict=False)
+        pairs = [(parts["size"], types[name].size)]
+        pairs += zip(parts["axes"].split()[::-1], types[name].axes[::-1], strict=False)
         for word, size in pairs:
             if word in params and isinstance(size, int):
-                found[word] = max(size, found.get(word, 0))
-    return found
+                sizes[word] = max(size, sizes.get(word, 0))
+    return sizes

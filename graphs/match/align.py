@@ -56,25 +56,25 @@ class Alignment:
     """Forms of position tables that differ only in the order of features, of both graphs."""
 
 
-def align(one: Graph, other: Graph) -> Alignment:
+def align(reference: Graph, other: Graph) -> Alignment:
     """Return what corresponds in two graphs.
 
     Args:
-        one: the graph of a spec, such as that of an import table.
+        reference: the graph of a spec, such as that of an import table.
         other: the graph that may be an instance of it.
     """
-    found = Alignment()
-    _Walk(found).scopes(one.root, other.root, "", "", first=True)
-    tied = {frozenset(_known(found, path) for path in group) for group in one.ties}
+    alignment = Alignment()
+    _Walk(alignment).scopes(reference.root, other.root, "", "", first=True)
+    tied = {frozenset(_known(alignment, path) for path in group) for group in reference.ties}
     theirs = {frozenset(group) for group in other.ties}
     for group in sorted(map(sorted, tied ^ theirs)):
         whose = "the model does not tie" if frozenset(group) in tied else "only the model ties"
-        found.differences.append(f"{whose} {' and '.join(group)}")
-    return found
+        alignment.differences.append(f"{whose} {' and '.join(group)}")
+    return alignment
 
 
-def _known(found: Alignment, path: str) -> str:
-    return found.weights.get(path, path)
+def _known(alignment: Alignment, path: str) -> str:
+    return alignment.weights.get(path, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,48 +86,48 @@ class _Walk:
         self.found.differences.append(text)
 
     def scopes(
-        self, one: Scope, other: Scope, here: str, there: str, *, first: bool = False
+        self, reference: Scope, other: Scope, ref_path: str, there: str, *, first: bool = False
     ) -> None:
         """Compare two scopes.
 
         Args:
-            one: scope of the first graph.
+            reference: scope of the first graph.
             other: scope of the second graph.
-            here: path of the first scope.
+            ref_path: path of the first scope.
             there: path of the second scope.
             first: whether these are the roots, whose inputs are recorded.
         """
-        ports = _ports(one, other)
+        ports = _ports(reference, other)
         if first:
             self.found.inputs |= ports
-        for name in one.inputs:
+        for name in reference.inputs:
             if name not in ports:
-                self.differ(f"the model has no input like '{here}{name}'")
+                self.differ(f"the model has no input like '{ref_path}{name}'")
         for name in other.inputs.keys() - set(ports.values()):
             self.differ(f"the input '{there}{name}' has no counterpart")
-        through = _through(one), _through(other)
-        rest = {node.name: node for node in _nodes(other)}
+        through = _through(reference), _through(other)
+        unmatched = {node.name: node for node in _nodes(other)}
         values = dict(ports)
-        for node in _nodes(one):
+        for node in _nodes(reference):
             wires = {
                 port: _translated(through[0](value), values) for port, value in node.wires.items()
             }
-            twin = _twin(node, wires, rest, through[1])
+            twin = _twin(node, wires, unmatched, through[1])
             if twin is None:
-                self.differ(f"the model has no node like '{here}{node.name}' ({_kind(node)})")
+                self.differ(f"the model has no node like '{ref_path}{node.name}' ({_kind(node)})")
                 continue
-            del rest[twin.name]
+            del unmatched[twin.name]
             values |= _outputs(node, twin)
             mine = {_port_names(node, twin)[port]: value for port, value in wires.items()}
             wires, theirs = mine, {p: through[1](value) for p, value in twin.wires.items()}
             for port in wires.keys() | theirs.keys():
                 if wires.get(port) != theirs.get(port):
-                    given = theirs.get(port, "nothing")
-                    self.differ(f"the port '{port}' of '{there}{twin.name}' reads {given}")
-            self.nodes(node, twin, f"{here}{node.name}", f"{there}{twin.name}")
-        for name, node in rest.items():
+                    source = theirs.get(port, "nothing")
+                    self.differ(f"the port '{port}' of '{there}{twin.name}' reads {source}")
+            self.nodes(node, twin, f"{ref_path}{node.name}", f"{there}{twin.name}")
+        for name, node in unmatched.items():
             self.differ(f"'{there}{name}' ({_kind(node)}) has no counterpart")
-        outputs = {p: _translated(through[0](v), values) for p, v in one.outputs.items()}
+        outputs = {p: _translated(through[0](v), values) for p, v in reference.outputs.items()}
         theirs = {port: through[1](value) for port, value in other.outputs.items()}
         if first:
             names = {value: port for port, value in theirs.items()}
@@ -135,66 +135,68 @@ class _Walk:
         if sorted(outputs.values()) != sorted(theirs.values()):
             self.differ(f"the outputs{' of ' + there if there else ''} are {', '.join(theirs)}")
 
-    def nodes(self, one: Node, other: Node, here: str, there: str) -> None:
+    def nodes(self, reference: Node, other: Node, ref_path: str, there: str) -> None:
         """Compare two nodes of one kind."""
-        if one.shares or other.shares:
-            if bool(one.shares) != bool(other.shares):
+        if reference.shares or other.shares:
+            if bool(reference.shares) != bool(other.shares):
                 self.differ(f"the weights of '{there}' are shared with another node")
             return
-        if isinstance(one, BlockNode) and isinstance(other, BlockNode):
-            self.parts(one.part, other.part, here, there, one.at)
+        if isinstance(reference, BlockNode) and isinstance(other, BlockNode):
+            self.parts(reference.part, other.part, ref_path, there, reference.at)
             return
-        if isinstance(one, RepeatNode) and isinstance(other, RepeatNode):
-            self.found.repeats.append((one.at, other.repeat))
-            if one.repeat != other.repeat:
+        if isinstance(reference, RepeatNode) and isinstance(other, RepeatNode):
+            self.found.repeats.append((reference.at, other.repeat))
+            if reference.repeat != other.repeat:
                 self.differ(f"'{there}' has {other.repeat} copies")
-            if one.share != other.share:
+            if reference.share != other.share:
                 self.differ(
                     f"the copies of '{there}' do{'' if other.share else ' not'} share weights"
                 )
                 return
-            copies = zip(one.owners(), other.owners(), strict=False)
+            copies = zip(reference.owners(), other.owners(), strict=False)
             for (index, body), (_, theirs) in copies:
-                self.scopes(body, theirs, f"{here}.{index}", f"{there}.{index}")
+                self.scopes(body, theirs, f"{ref_path}.{index}", f"{there}.{index}")
             return
-        self.scopes(next(one.copies())[1], next(other.copies())[1], f"{here}.", f"{there}.")
+        self.scopes(
+            next(reference.copies())[1], next(other.copies())[1], f"{ref_path}.", f"{there}."
+        )
 
-    def parts(self, one: Filling, other: Filling, here: str, there: str, at: str) -> None:
+    def parts(self, reference: Filling, other: Filling, ref_path: str, there: str, at: str) -> None:
         """Compare two blocks, and the blocks in their slots."""
-        if isinstance(one, TemplatePart) or isinstance(other, TemplatePart):
-            if not (isinstance(one, TemplatePart) and isinstance(other, TemplatePart)):
+        if isinstance(reference, TemplatePart) or isinstance(other, TemplatePart):
+            if not (isinstance(reference, TemplatePart) and isinstance(other, TemplatePart)):
                 self.differ(f"'{there}' is {other.key}")
                 return
-            self.scopes(one.body, other.body, f"{_dotted(here)}.", f"{_dotted(there)}.")
+            self.scopes(reference.body, other.body, f"{_dotted(ref_path)}.", f"{_dotted(there)}.")
             return
-        if one.key != other.key:
+        if reference.key != other.key:
             self.found.choices.append((at, other))
-            self.differ(f"'{there}' is {other.key}, not {one.key}")
+            self.differ(f"'{there}' is {other.key}, not {reference.key}")
             return
-        self.found.pairs.append(Pair(here, at, one, other))
-        self.arguments(one, other, there)
-        mine, theirs = (set(p.own_weights()) for p in (one, other))
+        self.found.pairs.append(Pair(ref_path, at, reference, other))
+        self.arguments(reference, other, there)
+        mine, theirs = (set(p.own_weights()) for p in (reference, other))
         for name in sorted(mine):
-            path = f"{_dotted(here)}.{name}"
+            path = f"{_dotted(ref_path)}.{name}"
             if name in theirs:
                 self.found.weights[path] = f"{_dotted(there)}.{name}"
             elif name.rpartition(".")[2] == BIAS:
                 self.found.lacking.append(path)
         for name in sorted(theirs - mine):
             self.differ(f"the weight '{_dotted(there)}.{name}' has no counterpart")
-        for slot in sorted({*one.fill, *other.fill}):
-            if slot not in other.fill or slot not in one.fill:
-                whose = other if slot in other.fill else one
+        for slot in sorted({*reference.fill, *other.fill}):
+            if slot not in other.fill or slot not in reference.fill:
+                whose = other if slot in other.fill else reference
                 text = "has no counterpart" if slot in other.fill else "is empty in the model"
                 self.differ(f"'{there}/{slot}' ({whose.fill[slot].key}) {text}")
                 continue
-            inner = (one.fill[slot], other.fill[slot])
-            self.parts(*inner, f"{here}/{slot}", f"{there}/{slot}", f"{at}/fill/{slot}")
+            inner = (reference.fill[slot], other.fill[slot])
+            self.parts(*inner, f"{ref_path}/{slot}", f"{there}/{slot}", f"{at}/fill/{slot}")
 
-    def arguments(self, one: Part, other: Part, there: str) -> None:
+    def arguments(self, reference: Part, other: Part, there: str) -> None:
         """Compare the constructor arguments of two blocks of one kind."""
-        for name in sorted({*one.arguments, *other.arguments}):
-            mine, theirs = one.arguments.get(name), other.arguments.get(name)
+        for name in sorted({*reference.arguments, *other.arguments}):
+            mine, theirs = reference.arguments.get(name), other.arguments.get(name)
             if mine == theirs or any(word in name for word in TRAINING):
                 continue
             text = f"'{there}' has {name} {theirs}, not {mine}"
@@ -202,7 +204,10 @@ class _Walk:
                 self.found.small.append(text)
             elif name == BIAS and (mine, theirs) == (True, False):
                 continue  # recorded as lacking, and zero
-            elif one.block.role == "position_table" and {mine, theirs} == {"halves", "interleaved"}:
+            elif reference.block.role == "position_table" and {mine, theirs} == {
+                "halves",
+                "interleaved",
+            }:
                 self.found.positions.append((str(mine), str(theirs)))
             else:
                 self.differ(text)
@@ -239,26 +244,26 @@ def _translated(value: str, names: Mapping[str, str]) -> str:
     return names.get(value, value)
 
 
-def _port_names(one: Node, other: Node) -> dict[str, str]:
+def _port_names(reference: Node, other: Node) -> dict[str, str]:
     """Return the port of a node that corresponds to each wired port of its twin."""
-    found = {port: port for port in one.wires}
-    if not isinstance(one, BlockNode) and not isinstance(other, BlockNode):
-        found |= _ports(one.body, other.body)
-    return found
+    names = {port: port for port in reference.wires}
+    if not isinstance(reference, BlockNode) and not isinstance(other, BlockNode):
+        names |= _ports(reference.body, other.body)
+    return names
 
 
-def _outputs(one: Node, other: Node) -> dict[str, str]:
+def _outputs(reference: Node, other: Node) -> dict[str, str]:
     """Return the value of a node that corresponds to each value of its twin."""
-    known = _port_names(one, other)
-    left = [port for port in other.outputs if port not in one.outputs]
-    found = {}
-    for port in one.outputs:
-        twin = port if port in other.outputs else known.get(port, port)
-        if twin not in other.outputs and left:
-            twin = left[0]
-        left = [each for each in left if each != twin]
-        found[f"{one.name}.{port}"] = f"{other.name}.{twin}"
-    return found
+    port_names = _port_names(reference, other)
+    unmatched = [port for port in other.outputs if port not in reference.outputs]
+    values = {}
+    for port in reference.outputs:
+        twin = port if port in other.outputs else port_names.get(port, port)
+        if twin not in other.outputs and unmatched:
+            twin = unmatched[0]
+        unmatched = [name for name in unmatched if name != twin]
+        values[f"{reference.name}.{port}"] = f"{other.name}.{twin}"
+    return values
 
 
 def _kind(node: Node) -> str:
@@ -268,10 +273,10 @@ def _kind(node: Node) -> str:
 
 
 def _twin(
-    node: Node, wires: Mapping[str, str], rest: Mapping[str, Node], through: _through
+    node: Node, wires: Mapping[str, str], unmatched: Mapping[str, Node], through: _through
 ) -> Node | None:
     """Return the node that corresponds: of the same kind, with the same wires or name."""
-    alike = [other for other in rest.values() if _kind(other) == _kind(node)]
+    alike = [other for other in unmatched.values() if _kind(other) == _kind(node)]
     wired = [
         other
         for other in alike
@@ -282,31 +287,31 @@ def _twin(
     if part is not None and part.role and not wired:  # a block of another kind for one purpose
         alike = [
             other
-            for other in rest.values()
+            for other in unmatched.values()
             if isinstance(other, BlockNode)
             and other.part.block.role == part.role
             and {p: through(v) for p, v in other.wires.items()} == dict(wires)
         ] or alike
-    for known in (wired, alike):
-        named = [other for other in known if other.name == node.name]
-        if named or (known is wired and known):
-            return (named or known)[0]
+    for group in (wired, alike):
+        namesakes = [other for other in group if other.name == node.name]
+        if namesakes or (group is wired and group):
+            return (namesakes or group)[0]
     return None
 
 
-def _ports(one: Scope, other: Scope) -> dict[str, str]:
+def _ports(reference: Scope, other: Scope) -> dict[str, str]:
     """Return the inputs that correspond: those of one name, then those of one kind, in order."""
-    found = {
+    ports = {
         name: name
-        for name, type_ in one.inputs.items()
+        for name, type_ in reference.inputs.items()
         if name in other.inputs and other.inputs[name].kind == type_.kind
     }
-    for name, type_ in one.inputs.items():
-        left: Iterator[str] = (
+    for name, type_ in reference.inputs.items():
+        matching: Iterator[str] = (
             theirs
             for theirs, kind in other.inputs.items()
-            if theirs not in found.values() and kind.kind == type_.kind
+            if theirs not in ports.values() and kind.kind == type_.kind
         )
-        if name not in found and (match := next(left, None)) is not None:
-            found[name] = match
-    return found
+        if name not in ports and (match := next(matching, None)) is not None:
+            ports[name] = match
+    return ports

@@ -19,7 +19,7 @@ Equation = tuple[str, Any]
 """An expression, without its `=`, and its value."""
 
 
-def solved(equations: Iterable[Equation], known: Mapping[str, Any]) -> dict[str, Any]:
+def solved(equations: Iterable[Equation], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of names with which expressions have given values.
 
     An expression with one unknown name is solved if it is linear in it, or monotonic.  Equations
@@ -27,31 +27,31 @@ def solved(equations: Iterable[Equation], known: Mapping[str, Any]) -> dict[str,
 
     Args:
         equations: expressions and their values.
-        known: values of other names.
+        values: values of other names.
 
     >>> solved([("d", 8), ("4*d + k", 35)], {})
     {'d': 8, 'k': 3}
     """
-    left, found = list(equations), dict(known)
+    pending, solution = list(equations), dict(values)
     while True:
         waiting = []
-        for text, value in left:
+        for text, value in pending:
             names = names_in(text)
-            unknown = [name for name in names if name not in found]
+            unknown = [name for name in names if name not in solution]
             if names == (text.strip(),) and unknown:
-                found[text.strip()] = value
+                solution[text.strip()] = value
             elif len(unknown) == 1 and _is_number(value):
-                root = root_of(text, unknown[0], value, found)
+                root = root_of(text, unknown[0], value, solution)
                 if root is not None:
-                    found[unknown[0]] = root
+                    solution[unknown[0]] = root
             elif unknown:
                 waiting.append((text, value))
-        if len(waiting) == len(left):
-            return {name: value for name, value in found.items() if name not in known}
-        left = waiting
+        if len(waiting) == len(pending):
+            return {name: value for name, value in solution.items() if name not in values}
+        pending = waiting
 
 
-def root_of(text: str, name: str, value: float, known: Mapping[str, Any]) -> float | None:
+def root_of(text: str, name: str, value: float, values: Mapping[str, Any]) -> float | None:
     """Return the positive number for which an expression has a value; None if none is found.
 
     The expression is linear, or increases or decreases with the name: `size**-0.5`.
@@ -60,14 +60,14 @@ def root_of(text: str, name: str, value: float, known: Mapping[str, Any]) -> flo
         text: the expression.
         name: the unknown name.
         value: the value.
-        known: values of the other names.
+        values: values of the other names.
     """
-    line = linear_root(text, name, value, known)
+    line = linear_root(text, name, value, values)
     if line is not None:
         return line
 
     def error(number: float) -> float:
-        return float(evaluate(text, {**known, name: number})) - value
+        return float(evaluate(text, {**values, name: number})) - value
 
     low, high = SMALLEST, LARGEST
     try:
@@ -83,23 +83,23 @@ def root_of(text: str, name: str, value: float, known: Mapping[str, Any]) -> flo
     return None
 
 
-def linear_root(text: str, name: str, value: float, known: Mapping[str, Any]) -> float | None:
+def linear_root(text: str, name: str, value: float, values: Mapping[str, Any]) -> float | None:
     """Return the number for which a linear expression has a value; None if there is none.
 
     Args:
         text: the expression.
         name: the unknown name.
         value: the value.
-        known: values of the other names.
+        values: values of the other names.
     """
     try:
-        first, second, fifth = (evaluate(text, {**known, name: number}) for number in (1, 2, 5))
+        first, second, fifth = (evaluate(text, {**values, name: number}) for number in (1, 2, 5))
         step = second - first
         if not math.isclose(fifth - first, 4 * step, rel_tol=1e-12):
             return None
         root = float(1 + (value - first) / step)
         for exact in (round(root), root):  # a whole number, unless only a fraction fits
-            if evaluate(text, {**known, name: exact}) == value:
+            if evaluate(text, {**values, name: exact}) == value:
                 return exact
     except (ExpressionError, ArithmeticError, TypeError):
         return None
@@ -110,7 +110,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def params_for(graph: Graph, other: Graph, found: Alignment) -> dict[str, Any]:
+def params_for(graph: Graph, other: Graph, alignment: Alignment) -> dict[str, Any]:
     """Return the params with which the spec of a graph may give another graph.
 
     Params that nothing determines are left out, and then have their defaults.
@@ -118,27 +118,29 @@ def params_for(graph: Graph, other: Graph, found: Alignment) -> dict[str, Any]:
     Args:
         graph: a graph of the spec, with any params.
         other: the other graph.
-        found: the alignment of both.
+        alignment: the alignment of both.
     """
     spec = graph.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     equations: list[Equation] = []
-    for name, theirs in found.inputs.items():
+    for name, theirs in alignment.inputs.items():
         equations += _of_type(str(spec["inputs"][name]), other.inputs[theirs], spec["params"])
-    for at, count in found.repeats:
+    for at, count in alignment.repeats:
         record = _at(spec, at)
         if is_expression(record.get("repeat")):
             equations.append((record["repeat"][1:], count))
-    for pair in found.pairs:
+    for pair in alignment.pairs:
         use = _use(_at(spec, pair.at), spec["params"])
         equations += _of_params(use.get("params", {}), pair.other)
-    plain = [one for one in equations if isinstance(one[1], int | float | str | None)]
+    scalars = [
+        equation for equation in equations if isinstance(equation[1], int | float | str | None)
+    ]
     chosen = {
         name: _written(part)
-        for at, part in [*found.choices, *((pair.at, pair.other) for pair in found.pairs)]
+        for at, part in [*alignment.choices, *((pair.at, pair.other) for pair in alignment.pairs)]
         if (name := _choice(_at(spec, at))) in spec["params"]
     }
-    made = {name: value for name, value in solved(plain, {}).items() if name in spec["params"]}
-    return made | chosen
+    values = {name: value for name, value in solved(scalars, {}).items() if name in spec["params"]}
+    return values | chosen
 
 
 def _choice(record: Any) -> str:
@@ -150,19 +152,21 @@ def _choice(record: Any) -> str:
 def _written(part: Part) -> dict[str, Any]:
     """Return a block as a param holds it, with every param."""
     params = part.params.model_dump(mode="json", exclude_none=True)
-    made: dict[str, Any] = {"use": part.key, **({"params": params} if params else {})}
-    fill = {slot: _written(one) for slot, one in part.fill.items() if isinstance(one, Part)}
-    return {**made, **({"fill": fill} if fill else {})}
+    record: dict[str, Any] = {"use": part.key, **({"params": params} if params else {})}
+    fill = {
+        slot: _written(filling) for slot, filling in part.fill.items() if isinstance(filling, Part)
+    }
+    return {**record, **({"fill": fill} if fill else {})}
 
 
-def _of_type(written: str, given: Any, params: Mapping[str, Any]) -> list[Equation]:
+def _of_type(written: str, value_type: Any, params: Mapping[str, Any]) -> list[Equation]:
     """Return equations for the sizes in a type."""
     parts = _TYPE.fullmatch(written)
     if parts is None:
         return []
     pairs = [
-        (parts["size"], given.size),
-        *zip((parts["axes"] or "").split(), given.axes, strict=False),
+        (parts["size"], value_type.size),
+        *zip((parts["axes"] or "").split(), value_type.axes, strict=False),
     ]
     return [
         (text, value)
@@ -173,21 +177,21 @@ def _of_type(written: str, given: Any, params: Mapping[str, Any]) -> list[Equati
 
 def _of_params(written: Mapping[str, Any], part: Part) -> list[Equation]:
     """Return equations for the params of a block: constructor arguments, or params as given."""
-    given = part.params.model_dump(mode="json")
-    found = []
+    values = part.params.model_dump(mode="json")
+    equations = []
     for name, text in written.items():
-        if is_expression(text) and name in given:
-            found.append((text[1:], part.arguments.get(name, given[name])))
-    return found
+        if is_expression(text) and name in values:
+            equations.append((text[1:], part.arguments.get(name, values[name])))
+    return equations
 
 
 def _use(record: Any, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the use of a block; one that a param holds is that of its default."""
     while isinstance(record, Mapping) and is_expression(record.get("use")):
-        held = params.get(record["use"][1:])
-        if not isinstance(held, Mapping):
+        value = params.get(record["use"][1:])
+        if not isinstance(value, Mapping):
             return {}
-        record = held
+        record = value
     return record if isinstance(record, Mapping) else {}
 
 

@@ -29,22 +29,22 @@ def checkpoint_activations(graph: Graph, selections: Iterable[str]) -> Graph:
     paths = {
         path
         for text in selections
-        for path in chosen(graph, text, place="/activation_checkpointing")
+        for path in chosen(graph, text, location="/activation_checkpointing")
     }
-    outermost = {p for p in paths if not any(p.startswith(f"{one}.") for one in paths)}
-    held = {node.name for node, _ in graph.models()}
+    outermost = {p for p in paths if not any(p.startswith(f"{parent}.") for parent in paths)}
+    model_names = {node.name for node, _ in graph.models()}
     inside: dict[str, set[str]] = {}
-    own = set()
+    selected = set()
     for path in outermost:
         name, _, below = path.partition(".")
-        if below and name in held:
+        if below and name in model_names:
             inside.setdefault(name, set()).add(below)
         else:
-            own.add(path)
+            selected.add(path)
     models = dict(graph.execution.models)
     for name, paths_below in sorted(inside.items()):
         models[name] = replace(models.get(name, PLAIN), checkpointed=frozenset(paths_below))
-    execution = replace(graph.execution, checkpointed=frozenset(own), models=models)
+    execution = replace(graph.execution, checkpointed=frozenset(selected), models=models)
     return replace(graph, execution=execution)
 
 

@@ -39,20 +39,20 @@ def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = (
     parts = [
         path
         for number, text in enumerate(freeze)
-        for path in chosen(graph, text, place=f"/freeze/{number}")
+        for path in chosen(graph, text, location=f"/freeze/{number}")
     ]
     inside = tuple(f"{path}." for path in parts)
     tied = {path: group for group in graph.ties for path in group}
     frozen = {name for name in graph.root.weights() if inside and name.startswith(inside)}
     for number, pattern in enumerate(train):
-        kept = set(fnmatch.filter(frozen, pattern))
-        if not kept:
+        trainable = set(fnmatch.filter(frozen, pattern))
+        if not trainable:
             raise InputError(
                 f"the pattern '{pattern}' names no frozen weight",
                 place=f"/train/{number}",
                 help=did_you_mean(pattern, frozen) or "write a pattern such as '*.lora.*'",
             )
-        frozen.difference_update(*(tied.get(name, (name,)) for name in kept))
+        frozen.difference_update(*(tied.get(name, (name,)) for name in trainable))
     return frozen
 
 

@@ -47,10 +47,10 @@ def fuse(graph: Graph) -> Graph:
         else:
             together.append(group)
     models = dict(graph.execution.models)
-    for one in (*fused.values(), *(map_ for group in together for map_ in group.maps)):
-        before: Execution = models.get(one.module, PLAIN)
-        if one.head is not None and one.head not in before.left:
-            models[one.module] = replace(before, left=(*before.left, one.head))
+    for linear in (*fused.values(), *(map_ for group in together for map_ in group.maps)):
+        before: Execution = models.get(linear.module, PLAIN)
+        if linear.head is not None and linear.head not in before.left:
+            models[linear.module] = replace(before, left=(*before.left, linear.head))
     execution = replace(graph.execution, fused=fused, groups=tuple(together), models=models)
     return replace(graph, execution=execution)
 
@@ -76,8 +76,8 @@ def leave_projection(graph: Graph, output: str = "logits") -> Graph:
     if head is None:
         problem = f"no linear map that nothing else reads computes the output '{output}'"
         raise InputError(problem, place=graph.source)
-    left = (*graph.execution.left, head)
-    return replace(graph, execution=replace(graph.execution, left=left))
+    deferred = (*graph.execution.left, head)
+    return replace(graph, execution=replace(graph.execution, left=deferred))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class _Candidates:
         """Return those of which each map is read by these losses alone, and the other way round."""
         maps, losses = self.maps, self.losses
         while True:
-            kept = {
-                value: one
-                for value, one in maps.items()
+            exclusive = {
+                value: linear
+                for value, linear in maps.items()
                 if value not in graph.root.outputs.values()
                 and all(
                     node.name in losses and wire in losses[node.name]
@@ -104,10 +104,12 @@ class _Candidates:
                     if wire == value
                 )
             }
-            read = {name: values for name, values in losses.items() if kept.keys() >= {*values}}
-            if (kept.keys(), read.keys()) == (maps.keys(), losses.keys()):
+            read = {
+                name: values for name, values in losses.items() if exclusive.keys() >= {*values}
+            }
+            if (exclusive.keys(), read.keys()) == (maps.keys(), losses.keys()):
                 return _Candidates(maps, losses)
-            maps, losses = kept, read
+            maps, losses = exclusive, read
 
 
 def _groups(graph: Graph) -> list[FusedGroup]:
@@ -117,11 +119,13 @@ def _groups(graph: Graph) -> list[FusedGroup]:
     """
     import networkx as nx  # noqa: PLC0415 - only a training needs it
 
-    found = _Candidates(_maps(graph), _losses(graph)).without_others(graph)
-    related = nx.Graph([(value, loss) for loss, values in found.losses.items() for value in values])
+    candidates = _Candidates(_maps(graph), _losses(graph)).without_others(graph)
+    related = nx.Graph(
+        [(value, loss) for loss, values in candidates.losses.items() for value in values]
+    )
     groups = []
     for members in nx.connected_components(related):
-        values = [value for value in found.maps if value in members]
+        values = [value for value in candidates.maps if value in members]
         losses = {
             node.name: {
                 port: values.index(node.wires[port])
@@ -129,20 +133,20 @@ def _groups(graph: Graph) -> list[FusedGroup]:
                 if port in node.wires
             }
             for node in graph.root.nodes
-            if isinstance(node, BlockNode) and node.name in members & found.losses.keys()
+            if isinstance(node, BlockNode) and node.name in members & candidates.losses.keys()
         }
-        groups.append(FusedGroup(tuple(found.maps[value] for value in values), losses))
+        groups.append(FusedGroup(tuple(candidates.maps[value] for value in values), losses))
     return groups
 
 
 def _maps(graph: Graph) -> dict[str, Fused]:
     """Return the linear maps of an objective and of its models, by the values they compute."""
     nodes = {node.name: node for node in graph.root.nodes}
-    found = {}
+    maps = {}
     for node in graph.root.nodes:
         if is_plain_map(node):
             (port,) = node.outputs
-            found[f"{node.name}.{port}"] = Fused(node.name, node.module, None, port)
+            maps[f"{node.name}.{port}"] = Fused(node.name, node.module, None, port)
             continue
         owner = nodes.get(node.module)
         model = owner.model if isinstance(owner, TemplateNode) else None
@@ -151,19 +155,19 @@ def _maps(graph: Graph) -> dict[str, Fused]:
         for port in node.outputs:
             head = head_of(model, port)
             if head is not None:
-                found[f"{node.name}.{port}"] = Fused(node.name, node.module, head, port)
-    return found
+                maps[f"{node.name}.{port}"] = Fused(node.name, node.module, head, port)
+    return maps
 
 
 def _losses(graph: Graph) -> dict[str, tuple[str, ...]]:
     """Return the losses that can be computed by positions, and the values they read as logits."""
     calls = [node.module for node in graph.root.nodes]
     read = {wire for node in graph.root.nodes for wire in node.wires.values()}
-    found = {}
+    losses = {}
     for node in graph.root.nodes:
         if not isinstance(node, BlockNode) or calls.count(node.module) > 1:
             continue
         ports = node.part.block.logits_ports
         if ports and not read & {f"{node.name}.{port}" for port in node.outputs}:
-            found[node.name] = tuple(node.wires[port] for port in ports if port in node.wires)
-    return found
+            losses[node.name] = tuple(node.wires[port] for port in ports if port in node.wires)
+    return losses

@@ -106,9 +106,9 @@ def source_among(texts: Collection[str]) -> str | None:
     return "source" if "source" in texts else min(texts, default=None)
 
 
-def _can_fill(given: ValueType, wanted: ValueType) -> bool:
-    same = given.kind == wanted.kind
-    return same and (given.kind != "ids" or int(given.size or 0) <= int(wanted.size or 0))
+def _can_fill(source: ValueType, target: ValueType) -> bool:
+    same = source.kind == target.kind
+    return same and (source.kind != "ids" or int(source.size or 0) <= int(target.size or 0))
 
 
 def _origin(value: str, nodes: Mapping[str, Any], graph: Graph) -> str | None:
@@ -120,7 +120,7 @@ def _origin(value: str, nodes: Mapping[str, Any], graph: Graph) -> str | None:
     kind = graph.root.type_of(value).kind
     while value not in graph.inputs:
         wires = nodes[value.partition(".")[0]].wires
-        same = [one for one in wires.values() if graph.root.type_of(one).kind == kind]
+        same = [value for value in wires.values() if graph.root.type_of(value).kind == kind]
         if "ids" in wires and wires["ids"] in same:
             value = wires["ids"]
         elif len(same) == 1:
@@ -142,13 +142,13 @@ def counted_inputs(graph: Graph) -> dict[str, dict[str, tuple[str, bool]]]:
     """
     nodes = {node.name: node for node in graph.root.nodes}
     calls = Counter(node.module for node in graph.root.nodes)
-    found: dict[str, dict[str, tuple[str, bool]]] = {}
+    counted: dict[str, dict[str, tuple[str, bool]]] = {}
     for name, model in nodes.items():
         if not isinstance(model, TemplateNode) or model.model is None or calls[name] != 1:
             continue
         counts = {port: _counted(value, nodes, graph) for port, value in model.wires.items()}
-        found[name] = {port: count for port, count in counts.items() if count is not None}
-    return found
+        counted[name] = {port: count for port, count in counts.items() if count is not None}
+    return counted
 
 
 def _counted(value: str, nodes: Mapping[str, Any], graph: Graph) -> tuple[str, bool] | None:

@@ -23,8 +23,8 @@ def head_of(graph: Graph, output: str) -> str | None:
     if [other.module for other in graph.root.nodes].count(node.module) > 1:
         return None
     read = [wire for other in graph.root.nodes for wire in other.wires.values()]
-    given = list(graph.root.outputs.values())
-    return name if value not in read and given.count(value) == 1 else None
+    outputs = list(graph.root.outputs.values())
+    return name if value not in read and outputs.count(value) == 1 else None
 
 
 def is_plain_map(node: Node) -> bool:

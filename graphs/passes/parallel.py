@@ -49,16 +49,18 @@ def parallelize(
 
 def _layers(graph: Graph) -> tuple[str, ...]:
     """Return the copies of repeats, without those that share a weight with something outside."""
-    found = []
+    layers = []
     for visit in visits(graph.root, "weights"):
-        whole = visit.kind == "name" and isinstance(visit.node, RepeatNode) and visit.node.share
-        if not whole and visit.kind != "index":
+        shares_weights = (
+            visit.kind == "name" and isinstance(visit.node, RepeatNode) and visit.node.share
+        )
+        if not shares_weights and visit.kind != "index":
             continue
         begin = f"{visit.module}."
         inside = ([path.startswith(begin) for path in group] for group in graph.ties)
         if not any(any(group) and not all(group) for group in inside):
-            found.append(visit.module)
-    return tuple(found)
+            layers.append(visit.module)
+    return tuple(layers)
 
 
 @dataclass(slots=True)
@@ -73,11 +75,11 @@ class Divided:
 
 def maps_of(blocks: Mapping[str, Division]) -> dict[str, str]:
     """Return `columns` or `rows` for each linear map of partitioned blocks, by its path."""
-    found: dict[str, str] = {}
+    divisions: dict[str, str] = {}
     for path, division in blocks.items():
-        found |= {f"{path}.{name}": "columns" for name in division.enter}
-        found |= {f"{path}.{name}": "rows" for name in division.leave}
-    return found
+        divisions |= {f"{path}.{name}": "columns" for name in division.enter}
+        divisions |= {f"{path}.{name}": "rows" for name in division.leave}
+    return divisions
 
 
 def divided_blocks(graph: Graph, processes: int) -> Divided:
@@ -90,7 +92,7 @@ def divided_blocks(graph: Graph, processes: int) -> Divided:
         graph: graph of the model.
         processes: number of processes that share a block.
     """
-    found = Divided()
+    divided = Divided()
     tied = {path for group in graph.ties for path in group}
     for path, _, part in owned_parts(graph.root):
         division = part.division
@@ -99,12 +101,12 @@ def divided_blocks(graph: Graph, processes: int) -> Divided:
         uneven = [f"{n} {name}" for name, n in division.parts.items() if n % processes]
         maps = (f"{path}.{name}." for name in (*division.enter, *division.leave))
         if uneven:
-            found.whole[path] = f"{uneven[0]} do not divide evenly among {processes}"
+            divided.whole[path] = f"{uneven[0]} do not divide evenly among {processes}"
         elif any(weight.startswith(begin) for begin in maps for weight in tied):
-            found.whole[path] = "a weight is tied"
+            divided.whole[path] = "a weight is tied"
         else:
-            found.blocks[path] = replace(division, drops=part.drops)
-    return found
+            divided.blocks[path] = replace(division, drops=part.drops)
+    return divided
 
 
 def _any_heads(filling: Filling) -> bool:
@@ -121,10 +123,10 @@ def _blocks(graph: Graph, processes: int) -> dict[str, Division]:
     Raises:
         InputError: there is none.
     """
-    made = divided_blocks(graph, processes)
-    if made.blocks:
-        return made.blocks
-    why = next(iter(made.whole.items()), None)
+    divided = divided_blocks(graph, processes)
+    if divided.blocks:
+        return divided.blocks
+    why = next(iter(divided.whole.items()), None)
     reason = f": {why[0]}: {why[1]}" if why else ""
     raise InputError(
         f"no block of '{graph.name}' can be partitioned over {processes} processes{reason}",

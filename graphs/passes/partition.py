@@ -53,11 +53,11 @@ def partition(graph: Graph, later: Collection[str], registry: Registry) -> tuple
         for name, node in nodes.items()
         if name in second
     }
-    given = {port: value for port, value in full["outputs"].items() if value not in moving}
+    outputs = {port: value for port, value in full["outputs"].items() if value not in moving}
     types = {name: str(root.type_of(value)) for value, name in crossing.items()}
     crossed = {name: value for value, name in crossing.items()}
     return (
-        subgraph(full, registry, "first", first_nodes, full["inputs"], given | crossed),
+        subgraph(full, registry, "first", first_nodes, full["inputs"], outputs | crossed),
         subgraph(
             full,
             registry,
@@ -89,14 +89,14 @@ def subgraph(
     """
     read = {value for node in nodes.values() for value in node["in"].values()}
     read |= {*outputs.values()}
-    kept = {name: type_ for name, type_ in inputs.items() if name in read}
-    axes = {axis for type_ in kept.values() for axis in _AXIS.findall(type_)}
+    needed = {name: type_ for name, type_ in inputs.items() if name in read}
+    axes = {axis for type_ in needed.values() for axis in _AXIS.findall(type_)}
     used = templates_used(full, nodes)
     value = {
         "format": full["format"],
         "name": f"{full['name']}-{part}",
         "axes": {name: kind for name, kind in full["axes"].items() if name in axes},
-        "inputs": kept,
+        "inputs": needed,
         "outputs": outputs,
         "blocks": {name: block for name, block in full.get("blocks", {}).items() if name in used},
         "nodes": nodes,

@@ -212,9 +212,9 @@ def pipeline(graph: Graph, settings: Settings, last: PassName | None = None) -> 
         settings = replace(settings, without={*settings.without, *names} - {"kernels"})
     for name in names if last is None else names[: names.index(last) + 1]:
         if name not in settings.without:
-            one = _PASSES[name]
-            graph = one.change(graph, settings)
-            steps.append(Step(name, one.does, graph, tuple(one.tell(graph))))
+            graph_pass = _PASSES[name]
+            graph = graph_pass.change(graph, settings)
+            steps.append(Step(name, graph_pass.does, graph, tuple(graph_pass.tell(graph))))
     return steps
 
 
@@ -231,29 +231,31 @@ def _unpad(graph: Graph, settings: Settings) -> Graph:
 
 
 def _unpadded(graph: Graph) -> list[str]:
-    found = []
+    lines = []
     for name, execution in _executions(graph).items():
         if (plan := execution.unpad) is None:
             continue
         if execution.decoding:
-            kept = sorted({place.axis for place in plan.kept.values()})
-            found.append(f"{' and '.join(kept)} of {name}, where decoding begins")
+            cached_axes = sorted({location.axis for location in plan.kept.values()})
+            lines.append(f"{' and '.join(cached_axes)} of {name}, where decoding begins")
         else:
             padded = [path for path, around in plan.blocks.items() if not around.inside]
             axes = f"{' and '.join(plan.axes)} of {name}"
-            found.append(f"{axes}; padded for {', '.join(padded)}" if padded else axes)
-            found += [f"{axis} of {name} stays padded: {why}" for axis, why in plan.padded.items()]
-    return found
+            lines.append(f"{axes}; padded for {', '.join(padded)}" if padded else axes)
+            lines += [f"{axis} of {name} stays padded: {why}" for axis, why in plan.padded.items()]
+    return lines
 
 
 def _fused(graph: Graph) -> list[str]:
     execution = graph.execution
-    found = [f"{loss} computes {one.path(one.node)}" for loss, one in execution.fused.items()]
+    lines = [
+        f"{loss} computes {linear.path(linear.node)}" for loss, linear in execution.fused.items()
+    ]
     for group in execution.groups:
-        maps = ", ".join(one.path(one.node) for one in group.maps)
+        maps = ", ".join(linear.path(linear.node) for linear in group.maps)
         verb = "computes" if len(group.losses) == 1 else "compute"
-        found.append(f"{', '.join(group.losses)} {verb} {maps}")
-    return found
+        lines.append(f"{', '.join(group.losses)} {verb} {maps}")
+    return lines
 
 
 def _checkpointed(graph: Graph) -> list[str]:
@@ -280,13 +282,13 @@ def _planned(graph: Graph) -> list[str]:
     plan = graph.execution.parallel
     if plan is None:
         return []
-    found = ["ddp: every process has all weights"] if plan.data == "ddp" else []
+    lines = ["ddp: every process has all weights"] if plan.data == "ddp" else []
     if plan.data == "fsdp":
         first = f" separately, from {plan.sharded[0]}" if plan.sharded else ""
-        found.append(f"fsdp shards {len(plan.sharded)} layers{first}")
+        lines.append(f"fsdp shards {len(plan.sharded)} layers{first}")
     if plan.blocks:
-        found.append(f"{len(plan.blocks)} blocks are partitioned, from {next(iter(plan.blocks))}")
-    return found
+        lines.append(f"{len(plan.blocks)} blocks are partitioned, from {next(iter(plan.blocks))}")
+    return lines
 
 
 def _cast(graph: Graph, settings: Settings) -> Graph:

@@ -80,8 +80,8 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
             masks.setdefault(str(type_.axes[1]), name)
     # Padding can be found only for an axis of an input that begins with the batch and this axis.
     places = _Planner(batches, times, times - padded.keys()).places(graph.inputs)
-    known = {place.axis for place in places.values() if place.dim == 0} | masks.keys()
-    planner = _Planner(batches, times, frozenset(known) - padded.keys())
+    known_axes = {location.axis for location in places.values() if location.dim == 0} | masks.keys()
+    planner = _Planner(batches, times, frozenset(known_axes) - padded.keys())
     blocks = {}
     for visit in visits(graph.root, "weights"):
         if isinstance(visit.part, Part):
@@ -90,9 +90,9 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
                 blocks[visit.module] = around
     outputs = {name: planner.place(type_) for name, type_ in graph.outputs.items()}
     axes = tuple(axis for axis in kinds if axis in planner.unpadded)
-    whole = Around(graph.name, planner.places(graph.inputs), outputs)
-    kept = planner.places(_read_by_steps(graph))
-    return UnpadPlan(axes, whole, masks, blocks, padded, kept)
+    boundary = Around(graph.name, planner.places(graph.inputs), outputs)
+    cached = planner.places(_read_by_steps(graph))
+    return UnpadPlan(axes, boundary, masks, blocks, padded, cached)
 
 
 def _masks_padding(graph: Graph, name: str) -> bool:
@@ -173,8 +173,8 @@ class _Planner:
 
     def places(self, types: Mapping[str, ValueType]) -> dict[str, Place]:
         """Return the places of the values that are unpadded."""
-        found = {name: self.place(type_) for name, type_ in types.items()}
-        return {name: place for name, place in found.items() if place is not None}
+        locations = {name: self.place(type_) for name, type_ in types.items()}
+        return {name: location for name, location in locations.items() if location is not None}
 
     def needs_padding(self, part: Part) -> bool:
         """Return whether a block, apart from its slots, cannot take unpadded tokens as they are."""
@@ -186,9 +186,9 @@ class _Planner:
         if part.signature.by_row:
             return True
         wired = [(port, part.inputs[port.name]) for port in _wired(part)]
-        given = [(port, part.outputs[port.name]) for port in part.signature.outputs]
-        places = [self.place(type_) for _, type_ in (*wired, *given)]
-        any_axes = all(port.type.axes[:1] == ("...",) for port, _ in (*wired, *given))
+        outputs = [(port, part.outputs[port.name]) for port in part.signature.outputs]
+        places = [self.place(type_) for _, type_ in (*wired, *outputs)]
+        any_axes = all(port.type.axes[:1] == ("...",) for port, _ in (*wired, *outputs))
         return any(places) and not (any_axes and all(places))
 
     def padded_entries(self, visit: Visit) -> tuple[str, ...]:
@@ -217,7 +217,7 @@ class _Planner:
         inputs = self.places(part.inputs)
         outputs = {name: self.place(type_) for name, type_ in part.outputs.items()}
         if entered:
-            inputs = {name: place for name, place in inputs.items() if name not in entered}
+            inputs = {name: location for name, location in inputs.items() if name not in entered}
             outputs = dict.fromkeys(outputs)
         if not inputs and not any(outputs.values()):
             return None
@@ -238,13 +238,13 @@ def _wired(part: Part) -> Iterator[Port]:
 def _reasons(graph: Graph) -> dict[str, str]:
     """Return the time axes that must stay padded, each with the reason."""
     times = time_axes(graph.spec.axes)
-    found: dict[str, str] = {}
-    seen: set[int] = set()
+    reasons: dict[str, str] = {}
+    visited: set[int] = set()
     for visit in visits(graph.root, "weights"):
         # The copies of a repeat share their blocks; the first copy gives the reason.
-        if not isinstance(part := visit.part, Part) or id(part) in seen:
+        if not isinstance(part := visit.part, Part) or id(part) in visited:
             continue
-        seen.add(id(part))
+        visited.add(id(part))
         signature, where = part.signature, f"'{visit.module}' ({part.key})"
         everywhere = ""
         if any(port.type.kind == "loss" for port in signature.outputs):
@@ -252,12 +252,12 @@ def _reasons(graph: Graph) -> dict[str, str]:
         elif _by_row(signature) and any(isinstance(p, TemplatePart) for p in part.fill.values()):
             everywhere = f"{where} depends on the rows of the batch and has a template in a slot"
         if everywhere:
-            found |= dict.fromkeys(set(times) - found.keys(), everywhere)
+            reasons |= dict.fromkeys(set(times) - reasons.keys(), everywhere)
         if any(port.type.kind in ("mask", "bias") for port in _wired(part)):
             continue
         for name, behavior in signature.behavior.items():
             for axis in times if behavior == "full" else ():
                 if axis in names_of(part.axes.get(name, 1)):
                     why = f"{where} reads all of {axis} without a mask"
-                    found.setdefault(axis, why)
-    return found
+                    reasons.setdefault(axis, why)
+    return reasons

@@ -63,7 +63,7 @@ def aligned(
     """
     path = reading_source(graph, model) if attention is None else attention
     check_inputs(graph)
-    found: list[Pairs] = []
+    alignments: list[Pairs] = []
     for start in range(0, len(pairs), _ROWS):
         part = pairs[start : start + _ROWS]
         with recording(model, [path]) as maps:
@@ -79,8 +79,8 @@ def aligned(
         mean_BTS = maps[runs[-1]].float().mean(1)
         for weights_TS, (source, target) in zip(mean_BTS, part, strict=True):
             best = weights_TS[: len(target), : len(source)].argmax(-1).tolist()
-            found.append([(place, number) for number, place in enumerate(best)])
-    return found
+            alignments.append([(position, number) for number, position in enumerate(best)])
+    return alignments
 
 
 def reading_source(graph: Graph, model: nn.Module) -> str:
@@ -89,11 +89,11 @@ def reading_source(graph: Graph, model: nn.Module) -> str:
     Raises:
         InputError: there is none.
     """
-    known = what_reads_what(graph)
+    sequences = what_reads_what(graph)
     paths: list[str] = [
         path
         for path, module in model.named_modules()
-        if known.get(path) == ("target", "source") and hasattr(module, "attention_weights")
+        if sequences.get(path) == ("target", "source") and hasattr(module, "attention_weights")
     ]
     if not paths:
         raise InputError(

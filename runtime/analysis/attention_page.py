@@ -69,17 +69,17 @@ def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
             f"a sentence has more than {_LONGEST} pieces",
             help="use a part of it; larger maps are not legible",
         )
-    known = what_reads_what(graph)
+    sequences = what_reads_what(graph)
     pieces = {"source": maps.source, "target": maps.target}
-    found: dict[tuple[str, str], list[Layer]] = {}
+    layers_by_pair: dict[tuple[str, str], list[Layer]] = {}
     for path, weights_HTS in maps.weights.items():
         path_once = path.partition(" ")[0]
-        if path_once not in known:
+        if path_once not in sequences:
             continue
-        reads, read = known[path_once]
+        reads, read = sequences[path_once]
         if weights_HTS.shape[1:] == (len(pieces[reads]), len(pieces[read])):
-            found.setdefault((reads, read), []).append(Layer(path, weights_HTS))
-    if not found:
+            layers_by_pair.setdefault((reads, read), []).append(Layer(path, weights_HTS))
+    if not layers_by_pair:
         raise InputError(
             "the model has no attention over complete sentences",
             place=graph.source,
@@ -87,7 +87,7 @@ def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
         )
     return [
         Group(f"{reads} reads {read}", pieces[reads], pieces[read], tuple(layers))
-        for (reads, read), layers in found.items()
+        for (reads, read), layers in layers_by_pair.items()
     ]
 
 
@@ -140,7 +140,7 @@ def page(groups: list[Group], title: str) -> str:
     return template.replace("__DATA__", safe)
 
 
-def picture(groups: list[Group], title: str, place: str) -> Figure:
+def picture(groups: list[Group], title: str, location: str) -> Figure:
     """Return one small map per head: a row for each attention, a column for each head.
 
     Raises:
@@ -155,7 +155,7 @@ def picture(groups: list[Group], title: str, place: str) -> Figure:
     if len(rows) * columns > _MOST_PANELS:
         raise InputError(
             f"{len(rows)} x {columns} maps are too many for one picture",
-            place=place,
+            place=location,
             help="select some with --only, or write a page, to a file that ends in .html",
         )
     height = max(1.1, 0.09 * max(len(group.reads) for group in groups))
@@ -186,12 +186,12 @@ def picture(groups: list[Group], title: str, place: str) -> Figure:
             panel.set_xlabel(group.title if head == 0 else "", fontsize=6)
             is_last = row + 1 == len(rows) or rows[row + 1][0] is not group
             if is_last and len(group.read) <= _MOST_LABELS:
-                places = [place + 0.5 for place in range(len(group.read))]
+                places = [column + 0.5 for column in range(len(group.read))]
                 panel.set_xticks(places, group.read, fontsize=4, parse_math=False)
                 panel.tick_params(axis="x", rotation=90)
     return figure
 
 
 def _label(panel: Axes, group: Group) -> None:
-    places = [place + 0.5 for place in range(len(group.reads))]
+    places = [row + 0.5 for row in range(len(group.reads))]
     panel.set_yticks(places, group.reads, fontsize=4, parse_math=False)

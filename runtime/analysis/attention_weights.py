@@ -89,13 +89,13 @@ def what_reads_what(graph: Graph) -> dict[str, tuple[str, str]]:
         for name in ("source", "target")
         if name in graph.inputs
     }
-    found = {}
+    sequences = {}
     for path, _, part in owned_parts(graph.root):
         reads = names.get(str(part.axes.get("t")))
         read = names.get(str(part.axes.get("s", part.axes.get("t"))))
         if reads is not None and read is not None:
-            found[path] = reads, read
-    return found
+            sequences[path] = reads, read
+    return sequences
 
 
 def maps_of(
@@ -176,8 +176,8 @@ def forced(
     reads, writes = tokenizers
     device, training = next(model.parameters()).device, model.training
     source = pad_rows([ids for ids, _ in pairs], reads.pad, reads.eos).to(device)
-    given = [torch.tensor([writes.bos, *ids]) for _, ids in pairs]
-    target = pad_sequence(given, batch_first=True, padding_value=writes.pad).to(device)
+    prefixes = [torch.tensor([writes.bos, *ids]) for _, ids in pairs]
+    target = pad_sequence(prefixes, batch_first=True, padding_value=writes.pad).to(device)
     model.eval()
     try:
         inputs = {"source": source, "source_mask": source != reads.pad, "target": target}

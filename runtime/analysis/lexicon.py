@@ -46,20 +46,20 @@ def count_aligned(
         InputError: the model has no attention that reads the source, or other inputs.
     """
     longest = longest_source(LONGEST, positions_of(model))
-    found: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     for some in _parts(pairs):
-        usable = [one for one in some if all(0 < len(side) <= longest for side in one)]
-        usable.sort(key=lambda one: (len(one[0]), len(one[1])))
+        usable = [pair for pair in some if all(0 < len(side) <= longest for side in pair)]
+        usable.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
         for (source, target), places in zip(
             usable, aligned(model, graph, tokenizers, usable), strict=True
         ):
-            found.update((source[place], target[number]) for place, number in places)
+            counts.update((source[position], target[number]) for position, number in places)
         callback(len(some))
-    return found
+    return counts
 
 
 def _parts(pairs: Iterable[Ids]) -> Iterator[list[Ids]]:
     """Yield the pairs in parts."""
-    rest = iter(pairs)
-    while some := list(islice(rest, _AHEAD)):
+    remaining = iter(pairs)
+    while some := list(islice(remaining, _AHEAD)):
         yield some

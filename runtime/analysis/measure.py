@@ -47,22 +47,22 @@ def measure(
         InputError: an axis has no size, or no output of the graph has a gradient.
     """
     check_sizes(graph, sizes)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    model = build(graph, device=place).train()
+    torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model = build(graph, device=torch_device).train()
     inputs = example_inputs(model, sizes, padding=False)
     if not any(_is_differentiable(type_) for type_ in graph.outputs.values()):
         raise InputError(f"no output of {graph.name} has a gradient", help="remove --measure")
 
     def once() -> None:
-        half = torch.autocast(place.type, torch.bfloat16, enabled=precision == "bfloat16")
+        half = torch.autocast(torch_device.type, torch.bfloat16, enabled=precision == "bfloat16")
         with half, record_function(LOSS):
-            given: dict[str, Any] = model(**inputs)
-            floats = [out for out in given.values() if out.requires_grad]
+            outputs: dict[str, Any] = model(**inputs)
+            floats = [out for out in outputs.values() if out.requires_grad]
             total = torch.stack([out.float().sum() for out in floats]).sum()
         total.backward()
         model.zero_grad(set_to_none=True)
 
-    return record(once, model, graph, updates=TIMES, warmup=WARMUP, device=place)
+    return record(once, model, graph, updates=TIMES, warmup=WARMUP, device=torch_device)
 
 
 def measure_forward(
@@ -85,8 +85,8 @@ def measure_forward(
         InputError: an axis has no size, or a single pass takes too long.
     """
     check_sizes(graph, sizes)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    model = build(graph, device=place).eval()
+    torch_device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model = build(graph, device=torch_device).eval()
     inputs = example_inputs(model, sizes, padding=False)
 
     def once() -> None:
@@ -98,7 +98,7 @@ def measure_forward(
         taken = time.perf_counter() - started
         # The first pass is the slowest; a profiled one takes longer than others.
         times = TIMES if seconds is None else min(TIMES, int((seconds - taken) / (2 * taken)))
-        return record(once, model, graph, updates=max(1, times), warmup=0, device=place)
+        return record(once, model, graph, updates=max(1, times), warmup=0, device=torch_device)
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def average_weights(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor
                     f"but {_described(other[key])} in checkpoint {number}"
                 )
                 raise InputError(msg, help=_ONE_RUN)
-    return {key: _mean([one[key] for one in weights]) for key in first}
+    return {key: _mean([tensors[key] for tensors in weights]) for key in first}
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:

@@ -318,18 +318,20 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def set_weights(model: nn.Module, weights: Mapping[str, Tensor], graph: Graph, place: str) -> None:
+def set_weights(
+    model: nn.Module, weights: Mapping[str, Tensor], graph: Graph, location: str
+) -> None:
     """Load weights into a model.
 
     Raises:
         InputError: a parameter is missing, unexpected, or has another shape.
     """
-    wanted = graph.weights()
-    problems = [f"'{path}' is missing" for path in wanted if path not in weights]
-    problems += [f"'{path}' is unexpected" for path in weights if path not in wanted]
+    expected_shapes = graph.weights()
+    problems = [f"'{path}' is missing" for path in expected_shapes if path not in weights]
+    problems += [f"'{path}' is unexpected" for path in weights if path not in expected_shapes]
     problems += [
         f"'{path}' has shape {list(weights[path].shape)}, not {list(shape)}"
-        for path, shape in wanted.items()
+        for path, shape in expected_shapes.items()
         if path in weights and tuple(weights[path].shape) != shape
     ]
     if problems:
@@ -338,7 +340,7 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], graph: Graph, p
         )
         raise InputError(
             f"the weights belong to another graph: {shown}",
-            place=place,
+            place=location,
             help="open them with the spec they were trained with",
         )
     model.load_state_dict(dict(weights), strict=False, assign=False)

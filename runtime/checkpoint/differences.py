@@ -26,26 +26,28 @@ def changed_nodes(state: Mapping[str, Any], graph: Graph) -> str:
     return _listed(changed_paths(before, digests(graph)) if isinstance(before, dict) else [])
 
 
-def refuse_other_graph(old: Graph, wanted: Graph, *, problem: str, place: str, help_: str) -> None:
+def refuse_other_graph(
+    old: Graph, expected: Graph, *, problem: str, location: str, help_: str
+) -> None:
     """Raise an error that lists the differences if two graphs differ.
 
     Args:
         old: graph of a checkpoint.
-        wanted: expected graph.
+        expected: expected graph.
         problem: problem for the error message.
-        place: path of the checkpoint for the error message.
+        location: path of the checkpoint for the error message.
         help_: help for the error message.
 
     Raises:
         InputError: the fingerprints differ; the message lists up to `MOST_NAMED` differences.
     """
-    if fingerprint(old) == fingerprint(wanted):
+    if fingerprint(old) == fingerprint(expected):
         return
     from ...graphs.diff.diff import diff
     from ...graphs.diff.text import rows
 
-    lines = [str(row) for row in rows(diff(old, wanted).changes)]
-    raise InputError(problem + _listed(lines), place=place, help=help_)
+    lines = [str(row) for row in rows(diff(old, expected).changes)]
+    raise InputError(problem + _listed(lines), place=location, help=help_)
 
 
 def _listed(lines: list[str]) -> str:

@@ -51,7 +51,7 @@ def merged(weights: Mapping[str, Tensor], graph: Graph) -> dict[str, Tensor]:
     """
     factors = lora_factors(graph)
     tied = {path for group in graph.ties for path in group}
-    found = dict(weights)
+    merged_weights = dict(weights)
     for prefix, factor in factors.items():
         path = f"{prefix}weight"
         wrong = sorted(tied & {path, f"{prefix}{A}", f"{prefix}{B}"})
@@ -60,12 +60,12 @@ def merged(weights: Mapping[str, Tensor], graph: Graph) -> dict[str, Tensor]:
                 f"'{wrong[0]}' is tied to another weight, so LoRA cannot be merged into it",
                 help="remove the tie or the LoRA of this block",
             )
-        a, b = found.pop(f"{prefix}{A}"), found.pop(f"{prefix}{B}")
-        weight = found[path]
+        a, b = merged_weights.pop(f"{prefix}{A}"), merged_weights.pop(f"{prefix}{B}")
+        weight = merged_weights[path]
         # In float64, so that the sum is rounded once.
         total = weight.double() + factor * (b.double() @ a.double())
-        found[path] = total.to(weight.dtype)
-    return found
+        merged_weights[path] = total.to(weight.dtype)
+    return merged_weights
 
 
 def graph_without_lora(graph: Graph) -> Graph:
@@ -97,10 +97,10 @@ def merged_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
 def _without(value: Any, keys: set[str]) -> Any:
     """Return a canonical form in which blocks with these keys have no params of LoRA."""
     if isinstance(value, list):
-        return [_without(each, keys) for each in value]
+        return [_without(element, keys) for element in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _without(each, keys) for key, each in value.items()}
-    if found.get("use") in keys and "params" in found:
-        found["params"] = {k: v for k, v in found["params"].items() if k != "lora"}
-    return found
+    cleaned = {key: _without(entry, keys) for key, entry in value.items()}
+    if cleaned.get("use") in keys and "params" in cleaned:
+        cleaned["params"] = {k: v for k, v in cleaned["params"].items() if k != "lora"}
+    return cleaned

@@ -47,8 +47,8 @@ class Place:
     @property
     def kept_groups(self) -> tuple[int, ...]:
         """Key-value heads that remain."""
-        each = self.part.arguments["heads"] // self.part.arguments["kv_heads"]
-        return tuple(dict.fromkeys(head // each for head in self.kept))
+        group_size = self.part.arguments["heads"] // self.part.arguments["kv_heads"]
+        return tuple(dict.fromkeys(head // group_size for head in self.kept))
 
 
 def pruned(checkpoint: Checkpoint, heads: Mapping[str, Collection[int]]) -> Checkpoint:
@@ -63,16 +63,16 @@ def pruned(checkpoint: Checkpoint, heads: Mapping[str, Collection[int]]) -> Chec
         InputError: a path is not an attention, has no such head, or would have no head left.
         SpecError: the spec is invalid without these heads, for example because of tied weights.
     """
-    known = {place.path: place for place in attentions(checkpoint.graph)}
+    by_path = {attention.path: attention for attention in attentions(checkpoint.graph)}
     places = [
-        _place(known, path, set(removed), str(checkpoint.folder))
+        _place(by_path, path, set(removed), str(checkpoint.folder))
         for path, removed in heads.items()
         if removed
     ]
     graph = _graph_without(checkpoint.graph, places) if places else checkpoint.graph
     weights = dict(checkpoint.weights)
-    for place in places:
-        weights |= _rows(place, weights)
+    for attention in places:
+        weights |= _rows(attention, weights)
     run = {key: value for key, value in checkpoint.run.items() if key not in ("spec", "params")}
     state = {"pruned_from": fingerprint(checkpoint.graph), "update": 0}
     return replace(checkpoint, graph=graph, weights=weights, run=run, state=state)
@@ -95,9 +95,9 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
         InputError: no attention has gates, or there is no batch.
     """
     gates = {
-        place.path: model.get_parameter(f"{place.path}.output.{name}")
-        for place in attentions(program_of(model).graph)
-        for name in _by_head(place.part.fill.get("output"))
+        attention.path: model.get_parameter(f"{attention.path}.output.{name}")
+        for attention in attentions(program_of(model).graph)
+        for name in _by_head(attention.part.fill.get("output"))
     }
     if not gates:
         raise InputError(
@@ -125,53 +125,56 @@ def attentions(graph: Graph) -> list[Place]:
     ]
 
 
-def _place(known: Mapping[str, Place], path: str, removed: set[int], source: str) -> Place:
+def _place(by_path: Mapping[str, Place], path: str, removed: set[int], source: str) -> Place:
     """Return an attention with the heads that remain.
 
     Raises:
         InputError: as for `pruned`.
     """
-    if path not in known:
-        listed = ", ".join([*known][:4])
+    if path not in by_path:
+        listed = ", ".join([*by_path][:4])
         paths = (
-            f"use a path such as {listed}" if known else "no attention of this model supports it"
+            f"use a path such as {listed}" if by_path else "no attention of this model supports it"
         )
-        help_ = did_you_mean(path, known) or paths
+        help_ = did_you_mean(path, by_path) or paths
         raise InputError(
             f"'{path}' is not an attention whose heads can be pruned", place=source, help=help_
         )
-    place = known[path]
-    arguments = place.part.arguments
+    attention = by_path[path]
+    arguments = attention.part.arguments
     count, groups = arguments["heads"], arguments["kv_heads"]
-    unknown = sorted(removed - {*place.kept})
+    unknown = sorted(removed - {*attention.kept})
     if unknown:
         raise InputError(
             f"'{path}' has no head {unknown[0]}",
             place=source,
             help=f"its heads are 0 to {count - 1}",
         )
-    left = replace(place, kept=tuple(head for head in place.kept if head not in removed))
-    if not left.kept:
+    remaining = replace(
+        attention, kept=tuple(head for head in attention.kept if head not in removed)
+    )
+    if not remaining.kept:
         help_ = "keep one head, or adapt the checkpoint to a spec without this attention"
         raise InputError(f"no head of '{path}' would remain", place=source, help=help_)
-    if place.part.lora is not None:
+    if attention.part.lora is not None:
         help_ = "merge it into the weights first, with 'weft merge'"
         raise InputError(f"'{path}' has LoRA", place=source, help=help_)
-    for slot, filling in place.part.fill.items():
+    for slot, filling in attention.part.fill.items():
         if not _shrinks(filling):
             raise InputError(
                 f"{filling.key} in '{path}/{slot}' depends on the number of its heads",
                 place=source,
                 help="do not remove heads of this attention",
             )
-    if len(left.kept) * groups != len(left.kept_groups) * count:
-        each = count // groups
+    if len(remaining.kept) * groups != len(remaining.kept_groups) * count:
+        group_size = count // groups
         raise InputError(
-            f"heads of '{path}' share keys in groups of {each}, which can only be removed together",
+            f"heads of '{path}' share keys in groups of {group_size}, which can only be removed"
+            " together",
             place=source,
-            help=f"remove a complete group, such as heads {', '.join(map(str, range(each)))}",
+            help=f"remove a complete group, such as heads {', '.join(map(str, range(group_size)))}",
         )
-    return left
+    return remaining
 
 
 def _by_head(filling: Filling | None) -> tuple[str, ...]:
@@ -185,20 +188,20 @@ def _shrinks(filling: Filling) -> bool:
     if not isinstance(filling, Part):
         return False
     by_head = bool({"heads", "groups"}.intersection(filling.signature.sized))
-    own = filling.block.prunable is not None or not by_head
-    return own and all(map(_shrinks, filling.fill.values()))
+    prunable = filling.block.prunable is not None or not by_head
+    return prunable and all(map(_shrinks, filling.fill.values()))
 
 
 def _graph_without(graph: Graph, places: list[Place]) -> Graph:
     """Return the graph with the remaining heads, with explicit head widths."""
     patches: list[dict[str, Any]] = []
-    for place in places:
-        arguments = place.part.arguments
-        sizes = {"heads": len(place.kept), "d_k": arguments["d_k"], "d_v": arguments["d_v"]}
-        if getattr(place.part.params, "kv_heads", None) is not None:
-            sizes["kv_heads"] = len(place.kept_groups)
+    for attention in places:
+        arguments = attention.part.arguments
+        sizes = {"heads": len(attention.kept), "d_k": arguments["d_k"], "d_v": arguments["d_v"]}
+        if getattr(attention.part.params, "kv_heads", None) is not None:
+            sizes["kv_heads"] = len(attention.kept_groups)
         keys = {f"params.{name}": size for name, size in sizes.items()}
-        patches.append({"select": place.select, "expect": 1, "set": keys})
+        patches.append({"select": attention.select, "expect": 1, "set": keys})
     child = {"format": FORMAT, "extends": graph.name, "name": graph.name, "patch": patches}
     spec = load_child(loaded(canonical(graph)), child, graph.source)
     return check(
@@ -206,29 +209,34 @@ def _graph_without(graph: Graph, places: list[Place]) -> Graph:
     )
 
 
-def _rows(place: Place, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _rows(attention: Place, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of a block without the rows and columns of the removed heads."""
-    arguments, axes = place.part.arguments, place.part.block.prunable
+    arguments, axes = attention.part.arguments, attention.part.block.prunable
     if axes is None:
         return {}
-    left = {"heads": torch.tensor(place.kept), "kv_heads": torch.tensor(place.kept_groups)}
-    found: dict[str, Tensor] = {}
-    for name in place.part.block.weights(arguments):
-        path = f"{place.path}.{name}"
+    remaining = {
+        "heads": torch.tensor(attention.kept),
+        "kv_heads": torch.tensor(attention.kept_groups),
+    }
+    pruned_weights: dict[str, Tensor] = {}
+    for name in attention.part.block.weights(arguments):
+        path = f"{attention.path}.{name}"
         if path not in weights:
             continue  # tied to another parameter, under whose path it is stored
         owner, tensor = name.partition(".")[0], weights[path]
         if owner in axes.rows:
             kind = axes.rows[owner]
-            found[path] = tensor.unflatten(0, (arguments[kind], -1))[left[kind]].flatten(0, 1)
+            pruned_weights[path] = tensor.unflatten(0, (arguments[kind], -1))[
+                remaining[kind]
+            ].flatten(0, 1)
         elif name in axes.columns:
             by_head = tensor.unflatten(1, (arguments["heads"], -1))
-            found[path] = by_head[:, left["heads"]].flatten(1, 2)
+            pruned_weights[path] = by_head[:, remaining["heads"]].flatten(1, 2)
         elif name in axes.last_axis:
-            found[path] = tensor[..., left["heads"]]
-    for slot, filling in place.part.fill.items():
+            pruned_weights[path] = tensor[..., remaining["heads"]]
+    for slot, filling in attention.part.fill.items():
         for name in _by_head(filling):
-            path = f"{place.path}.{slot}.{name}"
+            path = f"{attention.path}.{slot}.{name}"
             if path in weights:
-                found[path] = weights[path][..., left["heads"]]
-    return {path: tensor.contiguous() for path, tensor in found.items()}
+                pruned_weights[path] = weights[path][..., remaining["heads"]]
+    return {path: tensor.contiguous() for path, tensor in pruned_weights.items()}

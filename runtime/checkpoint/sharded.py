@@ -38,7 +38,7 @@ def read_shards(folder: Path) -> dict[str, Tensor]:
             raise _damaged(path, str(error)) from error
     if not parts:
         raise _damaged(folder, "the folder contains no tensors")
-    return {name: _joined(folder, name, found) for name, found in parts.items()}
+    return {name: _joined(folder, name, shards) for name, shards in parts.items()}
 
 
 def _parts(path: Path) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
@@ -68,9 +68,9 @@ def _joined(folder: Path, name: str, parts: list[tuple[tuple[int, ...], Tensor]]
     return full
 
 
-def _damaged(place: Path, why: str) -> DamagedError:
+def _damaged(path: Path, why: str) -> DamagedError:
     return DamagedError(
         f"the shards are damaged or cut off: {why}",
-        place=str(place),
+        place=str(path),
         help="use an older checkpoint of the run",
     )

@@ -71,8 +71,8 @@ def tokenizers_of(checkpoint: Checkpoint) -> tuple[Vocabulary, Vocabulary]:
         if reads is not None and writes is not None:
             return reads, writes
     if "tokenizer.model" in files:
-        both = Tokenizer.from_bytes(files["tokenizer.model"])
-        return both, both
+        shared = Tokenizer.from_bytes(files["tokenizer.model"])
+        return shared, shared
     if {"source.model", "target.model"} <= files.keys():
         return tuple(Tokenizer.from_bytes(files[f"{side}.model"]) for side in ("source", "target"))  # type: ignore[return-value]
     raise InputError(
@@ -99,18 +99,18 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
             help="give token ids: weft generate --ids, or generate() in Python",
         )
     name, data = sorted(checkpoint.tokenizers.items())[-1]
-    place = str(checkpoint.folder / name)
+    location = str(checkpoint.folder / name)
     tokenizer: Prompts
     if name == HUB:
-        tokenizer = HubTokenizer(data, ends=ends_of(checkpoint), place=place)
+        tokenizer = HubTokenizer(data, ends=ends_of(checkpoint), location=location)
     else:
-        vocabulary = Tokenizer(data, place=place, own_ids=False)
+        vocabulary = Tokenizer(data, location=location, own_ids=False)
         tokenizer = ColumnPrompts(vocabulary, vocabulary.vocab_size)
-    _refuse_larger(checkpoint, tokenizer.vocab_size, place)
+    _refuse_larger(checkpoint, tokenizer.vocab_size, location)
     return tokenizer
 
 
-def _refuse_larger(checkpoint: Checkpoint, pieces: int, place: str) -> None:
+def _refuse_larger(checkpoint: Checkpoint, pieces: int, location: str) -> None:
     """Raise an error if a tokenizer has more pieces than the model has ids.
 
     Raises:
@@ -123,7 +123,7 @@ def _refuse_larger(checkpoint: Checkpoint, pieces: int, place: str) -> None:
     if pieces > size:
         raise InputError(
             f"the tokenizer has {pieces} pieces, but the model has {size}",
-            place=place,
+            place=location,
             help="use the tokenizer of the model, or give token ids: weft generate --ids",
         )
 
@@ -159,15 +159,15 @@ def classes_by_column(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
     Raises:
         InputError: a file is damaged.
     """
-    found = {}
-    for name, own in checkpoint.run.get("data", {}).get("columns", {}).items():
+    classes = {}
+    for name, column in checkpoint.run.get("data", {}).get("columns", {}).items():
         file = f"{name}{CLASSES}"
         stored = checkpoint.tokenizers.get(file)
-        if own.get("type") in LABELS and own.get("classes"):
-            found[name] = tuple(own["classes"])
-        elif own.get("type") in LABELS and stored is not None:
-            found[name] = opened_classes(stored, str(checkpoint.folder / file))
-    return found
+        if column.get("type") in LABELS and column.get("classes"):
+            classes[name] = tuple(column["classes"])
+        elif column.get("type") in LABELS and stored is not None:
+            classes[name] = opened_classes(stored, str(checkpoint.folder / file))
+    return classes
 
 
 def is_trained(checkpoint: Checkpoint) -> bool:
@@ -191,12 +191,12 @@ def vocabularies_by_column(checkpoint: Checkpoint) -> dict[str, Vocabulary]:
     Raises:
         InputError: a file is missing or damaged.
     """
-    made = vocabularies_in(checkpoint)
+    vocabularies = vocabularies_in(checkpoint)
     columns = checkpoint.run.get("data", {}).get("columns", {})
     return {
-        name: made[own["tokenizer"]]
-        for name, own in columns.items()
-        if own.get("tokenizer") in made
+        name: vocabularies[column["tokenizer"]]
+        for name, column in columns.items()
+        if column.get("tokenizer") in vocabularies
     }
 
 
@@ -206,10 +206,10 @@ def _sides(checkpoint: Checkpoint) -> tuple[str | None, str | None]:
     The latter have the step axis or, without one, the column of the answers fills them.
     """
     objective, model = checkpoint.objective, checkpoint.graph
-    known = {port: port for port in model.inputs}
+    feeds = {port: port for port in model.inputs}
     if objective is not None and objective.deploy is not None:
-        known = feeds_of(objective)
-    ids = {port: name for port, name in known.items() if model.inputs[port].kind == "ids"}
+        feeds = feeds_of(objective)
+    ids = {port: name for port, name in feeds.items() if model.inputs[port].kind == "ids"}
     written = ids.get(str(written_ids(model)))
     if written is None:
         answers = checkpoint.run.get("answers")

@@ -67,14 +67,14 @@ def carry_over(
     """
     transfer = diff(old, new).weight_transfer
     parameters, copied = model.state_dict(), 0
-    named = renumbering or {}
+    renumbered = renumbering or {}
     with torch.no_grad():
-        for path, axes in named.items():
+        for path, axes in renumbered.items():
             source = transfer.sources.get(path, path)
             if source in weights:
                 copied += _copy_classes(parameters[path], weights[source], axes)
         for path, source in transfer.sources.items():
-            if path not in named:
+            if path not in renumbered:
                 copied += parameters[path].copy_(weights[source]).numel()
     return transfer, copied
 
@@ -88,8 +88,8 @@ def _copy_classes(target: Tensor, source: Tensor, axes: Mapping[int, Renumbered]
         axes: axes that count classes; the others have equal sizes, or nothing is copied.
     """
     sizes = {axis: classes.before for axis, classes in axes.items()}
-    wanted = [sizes.get(axis, size) for axis, size in enumerate(target.shape)]
-    if list(source.shape) != wanted:
+    expected_shape = [sizes.get(axis, size) for axis, size in enumerate(target.shape)]
+    if list(source.shape) != expected_shape:
         return 0
     into, out_of = [], []
     for axis, size in enumerate(target.shape):
@@ -115,10 +115,12 @@ def adapted(checkpoint: Checkpoint, graph: Graph, seed: int) -> tuple[Checkpoint
     state = {"adapted_from": fingerprint(checkpoint.graph), "update": 0}
     run = dict(checkpoint.run)
     if "params" in run:  # the model is the one in the checkpoint
-        run["params"] = {name: one for name, one in run["params"].items() if name != "model"}
+        run["params"] = {name: value for name, value in run["params"].items() if name != "model"}
     weights = {path: tensor.clone() for path, tensor in weights_of(model, graph).items()}
-    made = replace(checkpoint, graph=graph, weights=weights, run=run, state=state, objective=None)
-    return deployed(made), weight_transfer
+    adapted_checkpoint = replace(
+        checkpoint, graph=graph, weights=weights, run=run, state=state, objective=None
+    )
+    return deployed(adapted_checkpoint), weight_transfer
 
 
 def graph_with_sizes(checkpoint: Checkpoint, spec: LoadedSpec | str | Path) -> Graph:

@@ -43,17 +43,17 @@ def average(
             first.graph,
             other.graph,
             problem="the checkpoints have different graphs",
-            place=f"{first.folder}, {other.folder}",
+            location=f"{first.folder}, {other.folder}",
             help_="average checkpoints of one run",
         )
     contents = Contents(
         graph=first.graph,
         objective=first.objective,
-        weights=average_weights([each.weights for each in checkpoints]),
+        weights=average_weights([checkpoint.weights for checkpoint in checkpoints]),
         run=first.run,
         state={
             **checkpoints[-1].state,
-            "averaged": [str(each.folder.name) for each in checkpoints],
+            "averaged": [str(checkpoint.folder.name) for checkpoint in checkpoints],
         },
         tokenizers=first.tokenizers,
         metrics=checkpoints[-1].folder / "metrics.jsonl",
@@ -90,23 +90,23 @@ def prune(
 
     chosen = parse_heads(heads)
     opened = open_deployed(checkpoint)
-    made = pruned(opened, chosen)
+    result = pruned(opened, chosen)
     contents = Contents(
-        graph=made.graph,
-        weights=made.weights,
-        objective=made.objective,
-        run=made.run,
-        state=made.state,
-        tokenizers=made.tokenizers,
+        graph=result.graph,
+        weights=result.weights,
+        objective=result.objective,
+        run=result.run,
+        state=result.state,
+        tokenizers=result.tokenizers,
     )
     folder = save(Path(out), contents)
     before, after = (
-        {place.path: len(place.kept) for place in attentions(graph)}
-        for graph in (opened.graph, made.graph)
+        {attention.path: len(attention.kept) for attention in attentions(graph)}
+        for graph in (opened.graph, result.graph)
     )
     for path in chosen:
         print(f"{path}  {before[path]} -> {after[path]} heads")
-    sizes = opened.graph.parameters(), made.graph.parameters()
+    sizes = opened.graph.parameters(), result.graph.parameters()
     print(f"parameters  {sizes[0]:,} -> {sizes[1]:,}")
     print(folder)
 
@@ -134,17 +134,17 @@ def merge(
             place=str(opened.folder),
             help="merge a checkpoint of a spec that 'weft lora' wrote",
         )
-    made = merged_checkpoint(opened)
+    result = merged_checkpoint(opened)
     contents = Contents(
-        graph=made.graph,
-        weights=made.weights,
-        objective=made.objective,
-        run=made.run,
-        state=made.state,
-        tokenizers=made.tokenizers,
+        graph=result.graph,
+        weights=result.weights,
+        objective=result.objective,
+        run=result.run,
+        state=result.state,
+        tokenizers=result.tokenizers,
     )
     folder = save(Path(out), contents)
     print(f"merged {maps} linear maps")
-    sizes = opened.graph.parameters(), made.graph.parameters()
+    sizes = opened.graph.parameters(), result.graph.parameters()
     print(f"parameters  {sizes[0]:,} -> {sizes[1]:,}")
     print(folder)

@@ -49,8 +49,8 @@ _TOUR = f"""Start here:
 {EXIT_CODES}"""
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - the value of an option
-    if wanted:
+def _version(requested: bool) -> None:  # noqa: FBT001 - the value of an option
+    if requested:
         print(f"weft {version('weft')}")
         raise typer.Exit
 

@@ -92,7 +92,7 @@ def shortlist(
             rich_help_panel=_SIZES,
         ),
     ] = 1000,
-    each: Annotated[
+    per_token: Annotated[
         int,
         Field(ge=1, le=1_000_000),
         typer.Option(
@@ -110,7 +110,7 @@ def shortlist(
     ] = 100_000,
     json_: Json = False,
     search: Search,
-    place: PlaceOfOne,
+    placement: PlaceOfOne,
 ) -> None:
     """Write a lexical shortlist: the tokens by which each source token is likely to be translated.
 
@@ -125,7 +125,7 @@ def shortlist(
     from ..model.shortlisting import measured
 
     _refuse_options((source, target), (valid_source, valid_target), (table, lex), unchecked)
-    model = open_checkpoints(checkpoint, search, place)
+    model = open_checkpoints(checkpoint, search, placement)
     refuse_shortlist(model.module)
     model.translator  # noqa: B018 - an error if it does not translate
     measuring = (
@@ -134,15 +134,21 @@ def shortlist(
     if measuring is not None and not any(measuring[0]):
         raise InputError("there are no lines to measure BLEU on", help="give --valid-source")
     counting = _lines(model, (source, target), "train", data_root)
-    made = _made(model, counting, (table, lex), {"frequent": frequent, "each": each}, pairs)
+    built_shortlist = _made(
+        model, counting, (table, lex), {"frequent": frequent, "each": per_token}, pairs
+    )
     if measuring is None:
-        made = _unchecked(made)
+        built_shortlist = _unchecked(built_shortlist)
     else:
         terminal.notice(f"translating {len(measuring[0]):,} lines twice to measure BLEU")
-        made = measured(model, made, *measuring)
-        _refuse_worse(made, out, frequent, each)
-    made.write(Path(out))
-    print(json.dumps(made.about.model_dump(mode="json"), indent=2) if json_ else _report(made, out))
+        built_shortlist = measured(model, built_shortlist, *measuring)
+        _refuse_worse(built_shortlist, out, frequent, per_token)
+    built_shortlist.write(Path(out))
+    print(
+        json.dumps(built_shortlist.about.model_dump(mode="json"), indent=2)
+        if json_
+        else _report(built_shortlist, out)
+    )
 
 
 def _refuse_options(
@@ -152,8 +158,8 @@ def _refuse_options(
     unchecked: bool,  # noqa: FBT001 - private
 ) -> None:
     """Refuse options that miss another one, or contradict it."""
-    for flag, (one, other) in (("--source", texts), ("--valid-source", valid)):
-        if bool(one) != bool(other):
+    for flag, (source_path, other) in (("--source", texts), ("--valid-source", valid)):
+        if bool(source_path) != bool(other):
             raise wrong(flag, f"a text needs both {flag} and {flag.replace('source', 'target')}")
     if all(tables):
         raise wrong("--lex", "it cannot be combined with --table")
@@ -198,32 +204,32 @@ def _made(
     sources, targets = (lines[:most] for lines in counting)
     written = tokenizers[1].encode_many(targets)
     frequencies = Counter(token for ids in written for token in ids)
-    made: dict[str, Any] = {"pairs": len(sources)}
+    origin: dict[str, Any] = {"pairs": len(sources)}
     weights: Any
     if any(tables):
         table, lex = tables
         weights = read_table(str(table or lex), tokenizers, "source" if table else "target")
-        made["from"] = "table"
+        origin["from"] = "table"
     else:
         read = tokenizers[0].encode_many(sources)
         counter = terminal.Counter("pairs aligned")
         pairs = zip(read, written, strict=True)
         weights = count_aligned(model.module, model.graph, tokenizers, pairs, counter.more)
         counter.close()
-        made["from"] = "alignment"
+        origin["from"] = "alignment"
     if not weights or not frequencies:
         raise InputError("there are no lines to count in", help="give --source and --target")
-    return make_shortlist(weights, frequencies, tokenizers, made=made, **sizes)
+    return make_shortlist(weights, frequencies, tokenizers, origin=origin, **sizes)
 
 
-def _unchecked(made: Shortlist) -> Shortlist:
+def _unchecked(shortlist: Shortlist) -> Shortlist:
     """Return a shortlist that says that it was not measured on purpose."""
     from dataclasses import replace
 
-    return replace(made, about=made.about.model_copy(update={"unchecked": True}))
+    return replace(shortlist, about=shortlist.about.model_copy(update={"unchecked": True}))
 
 
-def _refuse_worse(made: Shortlist, out: str, frequent: int, each: int) -> None:
+def _refuse_worse(shortlist: Shortlist, out: str, frequent: int, per_token: int) -> None:
     """Refuse to write a shortlist that translates worse than `WORST` allows.
 
     Raises:
@@ -231,26 +237,26 @@ def _refuse_worse(made: Shortlist, out: str, frequent: int, each: int) -> None:
     """
     from ..decode.shortlist.table import WORST
 
-    found = made.about.measured
-    if found is not None and not found.passes:
+    measurement = shortlist.about.measured
+    if measurement is not None and not measurement.passes:
         raise InputError(
-            f"nothing was written: BLEU is {found.bleu_shortlist:.2f} with the shortlist and"
-            f" {found.bleu:.2f} without it, worse by more than {WORST}",
+            f"nothing was written: BLEU is {measurement.bleu_shortlist:.2f} with the shortlist and"
+            f" {measurement.bleu:.2f} without it, worse by more than {WORST}",
             place=out,
-            help=f"raise --each (now {each}), --frequent (now {frequent}) or the number of pairs"
-            " that are counted",
+            help=f"raise --each (now {per_token}), --frequent (now {frequent}) or the number of"
+            " pairs that are counted",
         )
 
 
-def _report(made: Shortlist, out: str) -> str:
+def _report(shortlist: Shortlist, out: str) -> str:
     """Return the result as text."""
-    found, size = made.about.measured, len(made.candidates)
-    lines = [f"{out}: {size:,} candidates, {len(made.frequent):,} frequent tokens"]
-    if found is None:
+    measurement, size = shortlist.about.measured, len(shortlist.candidates)
+    lines = [f"{out}: {size:,} candidates, {len(shortlist.frequent):,} frequent tokens"]
+    if measurement is None:
         lines.append("  BLEU was not measured")
     else:
         lines.append(
-            f"  BLEU {found.bleu_shortlist:.2f} with the shortlist, {found.bleu:.2f} without;"
-            f" {found.lines:,} lines, {found.tokens:,.0f} tokens each on average"
+            f"  BLEU {measurement.bleu_shortlist:.2f} with the shortlist, {measurement.bleu:.2f}"
+            f" without; {measurement.lines:,} lines, {measurement.tokens:,.0f} tokens each on average"
         )
     return "\n".join(lines)

@@ -75,8 +75,8 @@ def device_named(device: torch.device | str) -> torch.device:
         InputError: there is no such device, or this build of torch cannot use it.
     """
     try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
+        torch_device = torch.device(device)
+        torch.empty(0, device=torch_device)
     except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
         reason, _, _ = str(error).partition("\n")
         raise InputError(
@@ -84,7 +84,7 @@ def device_named(device: torch.device | str) -> torch.device:
             place="device",
             help="use 'cpu'; 'cuda' needs a GPU and a torch that is built for it",
         ) from error
-    return found
+    return torch_device
 
 
 def build_empty(graph: Graph, *, device: torch.device | str = "cpu") -> nn.Module:
@@ -101,10 +101,10 @@ class _Unfilled(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function, unless it is one of `torch.nn.init`."""
         del types
-        named = kwargs or {}
+        keywords = kwargs or {}
         if getattr(func, "__module__", "") == nn.init.__name__:
-            return args[0] if args else named["tensor"]
-        return func(*args, **named)
+            return args[0] if args else keywords["tensor"]
+        return func(*args, **keywords)
 
 
 def build_sharing(graph: Graph, owner: nn.Module, *, part: bool = False) -> nn.Module:
@@ -138,9 +138,9 @@ def share(model: nn.Module, owner: nn.Module, *, part: bool = False) -> None:
     for path, module in model.named_modules(remove_duplicate=False):
         other = theirs.get(path)
         if other is not None and (path or not part):
-            kept = {name: one for name, one in vars(other).items() if name not in _OWN}
+            attributes = {name: value for name, value in vars(other).items() if name not in _OWN}
             tables = {name: dict(vars(other)[name]) for name in ("_parameters", "_buffers")}
-            vars(module).update(kept | tables)
+            vars(module).update(attributes | tables)
     for path, parameter in model.named_parameters():
         if parameter.is_meta:
             owner.get_parameter(path)  # raises an error that names the path
@@ -186,21 +186,21 @@ def draw_weights(
         rules: action, value and parameter paths of each rule for initial weights.
         deployed: beginning of paths that is not part of their seeds.
     """
-    seen: set[int] = set()
+    drawn_ids: set[int] = set()
     for path, module in model.named_modules():
         draw = getattr(module, "initialize", None)
         if not callable(draw):
             continue
-        own = _drawn(module)
-        kept = {weight: weight.detach().clone() for weight in own if id(weight) in seen}
-        if (own and len(kept) == len(own)) or _device(module).type == "meta":
+        weights = _drawn(module)
+        tied = {weight: weight.detach().clone() for weight in weights if id(weight) in drawn_ids}
+        if (weights and len(tied) == len(weights)) or _device(module).type == "meta":
             continue
-        seen.update(map(id, own))
+        drawn_ids.update(map(id, weights))
         generator = torch.Generator(device=_device(module))
         generator.manual_seed(_seed(seed, path.removeprefix(deployed)))
         with torch.no_grad():
             draw(generator)
-            for weight, before in kept.items():
+            for weight, before in tied.items():
                 weight.copy_(before)
     for action, value, paths in rules:
         changed: set[int] = set()
@@ -227,11 +227,11 @@ _ACTIONS: dict[str, Callable[[Tensor, float, torch.Generator], object]] = {
 
 def _drawn(module: nn.Module) -> list[nn.Parameter]:
     """Return the parameters that a module draws: all but those of parts that draw their own."""
-    found = list(module.parameters(recurse=False))
+    parameters = list(module.parameters(recurse=False))
     for child in module.children():
         if not callable(getattr(child, "initialize", None)):
-            found += _drawn(child)
-    return list(dict.fromkeys(found))
+            parameters += _drawn(child)
+    return list(dict.fromkeys(parameters))
 
 
 def _device(module: nn.Module) -> torch.device:

@@ -38,20 +38,20 @@ KEPT = "="
 """Prefix of the keys of fixed values in a state; all other keys are names of nodes."""
 
 
-def kept_key(value: str, place: int | None) -> str:
+def kept_key(value: str, batch_dim: int | None) -> str:
     """Return the key of a fixed value in a state.
 
     Args:
         value: name of the value.
-        place: index of its batch axis; None if it has no batch axis.
+        batch_dim: index of its batch axis; None if it has no batch axis.
     """
-    return f"{KEPT}{value}" if place is None else f"{KEPT}{value}@{place}"
+    return f"{KEPT}{value}" if batch_dim is None else f"{KEPT}{value}@{batch_dim}"
 
 
 def kept_value(key: str) -> tuple[str, int | None]:
     """Return the name and the batch axis of a value from its key: the inverse of `kept_key`."""
-    value, _, place = key.removeprefix(KEPT).partition("@")
-    return value, int(place) if place else None
+    value, _, batch_dim = key.removeprefix(KEPT).partition("@")
+    return value, int(batch_dim) if batch_dim else None
 
 
 class Times(NamedTuple):
@@ -146,10 +146,10 @@ def begin_text(
             call = f"[{_begin_call('layer', wires, names)} for layer in self.{node.module}]"
         states.append(f'"{node.name}": {call},')
     for value in saved_values(scope, moving, begun, root=root):
-        kept, place = names[value], _rows_of(scope, value, batches)
-        if place is not None:
-            kept = f"{kept}.repeat_interleave(capacity.beams, {place})"
-        states.append(f'"{kept_key(value, place)}": {kept},')
+        stored, batch_dim = names[value], _rows_of(scope, value, batches)
+        if batch_dim is not None:
+            stored = f"{stored}.repeat_interleave(capacity.beams, {batch_dim})"
+        states.append(f'"{kept_key(value, batch_dim)}": {stored},')
     text = [f"    def begin(self, {', '.join(by_name('capacity', fixed))}):", *before]
     text += [*lines, *after]
     if late_lines:
@@ -207,10 +207,10 @@ def step_text(
     moving_in, moving, begun = times
     moves = [name for name in scope.inputs if name in moving_in]
     lines = [f"    def step({', '.join(by_name('self', [*moves, 'state', 'position']))}):"]
-    here = _texts_in_step(scope, names, times, batches, root=root)
+    step_texts = _texts_in_step(scope, names, times, batches, root=root)
     for node in weighing_first(scope) if root else scope.nodes:
         if _moves(node, moving):
-            lines += _step_lines(scope, node, here, moving, selected=node.name == head)
+            lines += _step_lines(scope, node, step_texts, moving, selected=node.name == head)
     outputs = [
         port
         for port, value in scope.outputs.items()
@@ -218,7 +218,7 @@ def step_text(
     ]
     if not root:
         outputs = [port for port in given_ports(scope) if port not in begun]
-    lines.append(returned(scope, here, outputs, root=root))
+    lines.append(returned(scope, step_texts, outputs, root=root))
     return "\n".join(lines) + "\n"
 
 
@@ -230,13 +230,13 @@ def read_text(
     It computes only what changes the state; arguments as in `begin_text`.
     """
     moves = [name for name in scope.inputs if name in times.moving_in]
-    here = _texts_in_step(scope, names, times, batches, root=True)
+    step_texts = _texts_in_step(scope, names, times, batches, root=True)
     needed, lines = set[str](), list[str]()
     for node in reversed(scope.nodes):
         gives = any(f"{node.name}.{port}" in needed for port in node.outputs)
         if _moves(node, times.moving) and (gives or node.steps):
             needed |= set(node.wires.values())
-            lines[:0] = _step_lines(scope, node, here, times.moving)
+            lines[:0] = _step_lines(scope, node, step_texts, times.moving)
     head = f"    def read_prompt({', '.join(by_name('self', [*moves, 'state', 'position']))}):"
     return "\n".join([head, *(lines or ["        pass"])]) + "\n"
 
@@ -282,8 +282,8 @@ def _fixed_needed(
 
 
 def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str]) -> str:
-    given = [f"{port}={names[value]}" for port, value in wires.items()]
-    return f"{target}.begin({', '.join(['capacity', *given])})"
+    arguments = [f"{port}={names[value]}" for port, value in wires.items()]
+    return f"{target}.begin({', '.join(['capacity', *arguments])})"
 
 
 def _step_lines(

@@ -20,8 +20,8 @@ from .generated import program_of
 def sizes_for(graph: Graph, *, batch: int = 2, length: int = 5) -> dict[str, int]:
     """Return axis sizes: `batch` for batch axes, increasing lengths for other axes."""
     sizes: dict[str, int] = {}
-    for place, (axis, kind) in enumerate(graph.spec.axes.items()):
-        sizes[axis] = batch if kind == "batch" else length + place
+    for index, (axis, kind) in enumerate(graph.spec.axes.items()):
+        sizes[axis] = batch if kind == "batch" else length + index
     return sizes
 
 
@@ -66,13 +66,15 @@ def example_inputs(
             raise InputError(f"{graph.name} has no axis '{axis}'", place="sizes", help=help_)
         if not isinstance(size, int) or size < 1:
             raise InputError(f"the size of axis '{axis}' is {size!r}, not 1 or more", place="sizes")
-    known = sizes_for(graph) | dict(sizes or {})
+    axis_sizes = sizes_for(graph) | dict(sizes or {})
     generator = torch.Generator().manual_seed(seed)
-    made = {
-        name: example_value(type_, known, generator, padding=padding)
+    examples = {
+        name: example_value(type_, axis_sizes, generator, padding=padding)
         for name, type_ in graph.inputs.items()
     }
-    return made if device is None else {name: value.to(device) for name, value in made.items()}
+    return (
+        examples if device is None else {name: value.to(device) for name, value in examples.items()}
+    )
 
 
 def example_value(

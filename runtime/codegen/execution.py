@@ -75,7 +75,7 @@ def marks_of(graph: Graph) -> Marks:
     arounds = execution.unpad.blocks if execution.unpad is not None else {}
     when = UNPADDED_IN_DECODING if execution.decoding else UNPADDED_IN_TRAINING
     others = execution.checkpointed | execution.compiled | execution.forms.keys()
-    unpadded = {name for name, one in execution.models.items() if one.unpad is not None}
+    unpadded = {name for name, model in execution.models.items() if model.unpad is not None}
     return {
         path: Mark(
             arounds.get(path),
@@ -179,7 +179,9 @@ _CHECKPOINTED = '''    """The backward pass computes its activations again."""
 
 
 def _places(around: Around) -> str:
-    pairs = (f'"{port}": ("{place.axis}", {place.rank})' for port, place in around.inputs.items())
+    pairs = (
+        f'"{port}": ("{layout.axis}", {layout.rank})' for port, layout in around.inputs.items()
+    )
     return f"    places = {{{', '.join(pairs)}}}"
 
 
@@ -198,8 +200,8 @@ def _padded(around: Around, when: str) -> str:
         "    def forward(self, *args, **ports):",
         f"        if {when}:",
     ]
-    for port, place in around.inputs.items():
-        given_place = f'"{place.axis}", {place.dim}, {place.rank}'
+    for port, layout in around.inputs.items():
+        given_place = f'"{layout.axis}", {layout.dim}, {layout.rank}'
         value = f'ports["{port}"]'
         lines.append(
             f'            {value} = self.batched.padded(ports.get("{port}"), {given_place})'
@@ -207,17 +209,17 @@ def _padded(around: Around, when: str) -> str:
     if not around.inputs:
         lines.pop()
     count = len(around.outputs)
-    found = [f"y_{number}" for number in range(count)] if count > 1 else ["y"]
-    lines.append(f"        {', '.join(found)} = super().forward(*args, **ports)")
+    output_names = [f"y_{number}" for number in range(count)] if count > 1 else ["y"]
+    lines.append(f"        {', '.join(output_names)} = super().forward(*args, **ports)")
     unpadded = {
-        name: f'without_padding({name}, self.batched.rows["{place.axis}"], {place.dim})'
-        for name, place in zip(found, around.outputs.values(), strict=True)
-        if place is not None
+        name: f'without_padding({name}, self.batched.rows["{layout.axis}"], {layout.dim})'
+        for name, layout in zip(output_names, around.outputs.values(), strict=True)
+        if layout is not None
     }
     if unpadded:
         lines.append(f"        if {when}:")
         lines += [f"            {name} = {text}" for name, text in unpadded.items()]
-    lines.append(f"        return {', '.join(found)}")
+    lines.append(f"        return {', '.join(output_names)}")
     return "\n".join(lines)
 
 
@@ -225,9 +227,12 @@ def _kernels(execution: Execution) -> str:
     """Return the arguments of `use_kernels`: the kernels that are known."""
     if (kernels := execution.kernels) is None:
         return ""
-    given = {"product": kernels.product, "attention": kernels.attention and dict(kernels.attention)}
-    given["loss"] = None if kernels.loss == "torch" else kernels.loss
-    return ", ".join(f"{name}={one!r}" for name, one in given.items() if one)
+    arguments = {
+        "product": kernels.product,
+        "attention": kernels.attention and dict(kernels.attention),
+    }
+    arguments["loss"] = None if kernels.loss == "torch" else kernels.loss
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items() if value)
 
 
 def constructor_lines(graph: Graph) -> list[str]:
@@ -235,8 +240,8 @@ def constructor_lines(graph: Graph) -> list[str]:
     execution, lines = graph.execution, []
     if execution.unpad is not None:
         lines += ["        self.batched = Batched()", "        self.batched.join(self)"]
-    if given := _kernels(execution):
-        lines.append(f"        use_kernels(self, {given})")
+    if arguments := _kernels(execution):
+        lines.append(f"        use_kernels(self, {arguments})")
     if copies_weights(graph) and execution.casts is not None:
         lines.append(f"        self.casts = Casts(torch.{execution.casts.dtype})")
         lines.append("        self.casts.join(self)")
@@ -278,9 +283,9 @@ def begin_lines(
         return [], []
     before = _start_lines(graph, plan, moving_in, names, f", least={WORTH}")
     after = [
-        f'        {names[value]} = self.batched.padded({names[value]}, "{place.axis}", '
-        f"{place.dim}, {place.rank})"
-        for value, place in plan.kept.items()
+        f'        {names[value]} = self.batched.padded({names[value]}, "{layout.axis}", '
+        f"{layout.dim}, {layout.rank})"
+        for value, layout in plan.kept.items()
     ]
     return [*before], [*after, "        self.batched.rows.clear()"]
 
@@ -293,13 +298,13 @@ def _start_lines(
     more: str = "",
 ) -> Iterable[str]:
     """Yield the lines that unpad all inputs except those that move."""
-    masks = (one for one in _masks(graph, plan) if one[1] not in moving_in)
-    given = (f'"{axis}": ("{port}", {mask})' for axis, port, mask in masks)
-    yield f"        self.batched.start({{{', '.join(given)}}}{more})"
-    for port, place in plan.whole.inputs.items():
+    masks = (entry for entry in _masks(graph, plan) if entry[1] not in moving_in)
+    arguments = (f'"{axis}": ("{port}", {mask})' for axis, port, mask in masks)
+    yield f"        self.batched.start({{{', '.join(arguments)}}}{more})"
+    for port, layout in plan.whole.inputs.items():
         if port not in moving_in:
-            rows = f'self.batched.rows["{place.axis}"]'
-            yield f"        {names[port]} = without_padding({names[port]}, {rows}, {place.dim})"
+            rows = f'self.batched.rows["{layout.axis}"]'
+            yield f"        {names[port]} = without_padding({names[port]}, {rows}, {layout.dim})"
 
 
 def _masks(graph: Graph, plan: UnpadPlan) -> Iterable[tuple[str, str, str]]:
@@ -311,11 +316,11 @@ def _masks(graph: Graph, plan: UnpadPlan) -> Iterable[tuple[str, str, str]]:
         if axis in plan.masks:
             yield axis, plan.masks[axis], plan.masks[axis]
             continue
-        places = {port: one for port, one in plan.whole.inputs.items() if one.axis == axis}
+        places = {port: layout for port, layout in plan.whole.inputs.items() if layout.axis == axis}
         ids = (
             port
-            for port, place in places.items()
-            if dtype_of(graph.inputs[port].kind) == "integer" and place.rank == len(("B", "T"))
+            for port, layout in places.items()
+            if dtype_of(graph.inputs[port].kind) == "integer" and layout.rank == len(("B", "T"))
         )
         port = next(ids, None)
         if port is not None:
@@ -335,10 +340,10 @@ def leave_lines(graph: Graph, end: str) -> list[str]:
     plan = graph.execution.unpad
     places = {} if plan is None or graph.execution.decoding else plan.whole.outputs
     lines = [end.replace("return ", "outputs = ", 1)]
-    for port, place in places.items():
-        if place is not None:
-            given = f'outputs["{port}"], self.batched.rows["{place.axis}"], {place.dim}'
-            lines.append(f'            outputs["{port}"] = with_padding({given})')
+    for port, layout in places.items():
+        if layout is not None:
+            arguments = f'outputs["{port}"], self.batched.rows["{layout.axis}"], {layout.dim}'
+            lines.append(f'            outputs["{port}"] = with_padding({arguments})')
     if len(lines) == 1:
         return [end]
     return [lines[0], "        if self.training:", *lines[1:], "        return outputs"]

@@ -168,12 +168,12 @@ def weights_text(scope: Scope, names: Mapping[str, str]) -> list[str]:
             lines += run_lines(node, names, " " * 8)
     weights = []
     for output, node in losses.items():
-        given = ", ".join(
+        arguments = ", ".join(
             f"{port}={names[node.wires[port]]}"
             for port in node.part.block.weighs
             if port in node.wires
         )
-        weights.append(f'"{output}": self.{node.module}.weight({given})')
+        weights.append(f'"{output}": self.{node.module}.weight({arguments})')
     one_line = f"        return {{{', '.join(weights)}}}"
     if len(one_line) <= WIDTH:
         return [*lines, one_line]
@@ -183,13 +183,13 @@ def weights_text(scope: Scope, names: Mapping[str, str]) -> list[str]:
 def _weighed(scope: Scope) -> dict[str, BlockNode]:
     """Return the outputs of a root that are losses of blocks which weigh them, and the nodes."""
     nodes = {node.name: node for node in scope.nodes}
-    found: dict[str, BlockNode] = {}
+    weighed: dict[str, BlockNode] = {}
     for output, value in scope.outputs.items():
         node = nodes.get(value.partition(".")[0])
         is_loss = scope.type_of(value).kind == "loss"
         if is_loss and isinstance(node, BlockNode) and node.part.block.weighs:
-            found[output] = node
-    return found
+            weighed[output] = node
+    return weighed
 
 
 def _needed(scope: Scope) -> set[str]:
@@ -201,10 +201,10 @@ def _needed(scope: Scope) -> set[str]:
         for port in node.part.block.weighs
         if port in node.wires
     ]
-    found: set[str] = set()
+    needed: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name in nodes and name not in found:
-            found.add(name)
+        if name in nodes and name not in needed:
+            needed.add(name)
             waiting += [value.partition(".")[0] for value in nodes[name].wires.values()]
-    return found
+    return needed

@@ -189,8 +189,8 @@ def lower(graph: Graph) -> Program:
 
 def _plain(text: str) -> str:
     """Return untrusted text in a form that is safe inside a docstring."""
-    kept = "".join(c if c.isprintable() and c not in '"\\' else " " for c in text)
-    return " ".join(kept.split())
+    printable = "".join(c if c.isprintable() and c not in '"\\' else " " for c in text)
+    return " ".join(printable.split())
 
 
 def class_name(name: str) -> str:
@@ -261,8 +261,8 @@ def _inner_classes(
         steps: whether the classes have `begin` and `step`.
         begun: the outputs that their `begin` returns.
     """
-    found: dict[str, str] = {}
-    known: dict[int, str] = {}
+    classes: dict[str, str] = {}
+    class_by_body: dict[int, str] = {}
     inside: list[tuple[str, Scope, frozenset[str]]] = []
     match node:
         case BlockNode():
@@ -276,16 +276,16 @@ def _inner_classes(
                 (f"{node.name}.{copy}".rstrip("."), body, ports) for copy, body in node.owners()
             ]
     for path, body, moving in inside:
-        own = below(marks, path)
-        made = known.get(id(body)) if not own else None
-        if made is None:
-            made = _scope_class(writer, body, moving, own, steps=steps, begun=begun)
-            if not own:
-                known[id(body)] = made
-        found[path] = marked_class(writer, made, marks.get(path))
+        inner_marks = below(marks, path)
+        class_name = class_by_body.get(id(body)) if not inner_marks else None
+        if class_name is None:
+            class_name = _scope_class(writer, body, moving, inner_marks, steps=steps, begun=begun)
+            if not inner_marks:
+                class_by_body[id(body)] = class_name
+        classes[path] = marked_class(writer, class_name, marks.get(path))
         if isinstance(node, RepeatNode):
-            writer.repeated.append(found[path])
-    return found
+            writer.repeated.append(classes[path])
+    return classes
 
 
 def _moving_in_slot(part: Part, below: str, ports: frozenset[str]) -> frozenset[str]:
@@ -317,13 +317,13 @@ def _constructor(
     for node in owners:
         if isinstance(node, BlockNode):
             before = f"self.{node.name} = "
-            made = _construct(writer, node.part, node.name, inner, marks, 8, before)
+            expression = _construct(writer, node.part, node.name, inner, marks, 8, before)
         elif (model := model_of(node)) is not None:
             kind = writer.model(node.name, model)
-            made = f"{marked_class(writer, kind, marks.get(node.name))}()"
+            expression = f"{marked_class(writer, kind, marks.get(node.name))}()"
         else:
-            made = _copies(node, inner)
-        lines.append(f"        self.{node.name} = {made}")
+            expression = _copies(node, inner)
+        lines.append(f"        self.{node.name} = {expression}")
     frozen = [node.name for node in owners if node.frozen]
     lines += [f"        self.{name}.requires_grad_(False).eval()" for name in frozen]
     lines += constructor_lines(writer.graph) if root else []
@@ -384,7 +384,7 @@ def _construct(
     arguments, end = [f"{name}={value!r}" for name, value in part.arguments.items()], ")"
     if len(part.signature.slots) > 1:
         ports = {slot: passed for slot in part.fill if (passed := part.slot_ports(slot))}
-        stepping = tuple(slot for slot, one in part.fill.items() if one.steps)
+        stepping = tuple(slot for slot, filling in part.fill.items() if filling.steps)
         arguments += [f"ports={ports!r}"] if ports else []
         arguments += [f"stepping={stepping!r}"] if stepping else []
     flat = [
@@ -403,22 +403,22 @@ def _construct(
         return one_line
     pad = " " * (indent + 4)
     head = f"\n{pad}{', '.join(arguments)}," if arguments else ""
-    rest = "".join(f"\n{pad}{text}," for text in flat)
-    return f"{local}({head}{rest}\n{' ' * indent}{end}"
+    argument_lines = "".join(f"\n{pad}{text}," for text in flat)
+    return f"{local}({head}{argument_lines}\n{' ' * indent}{end}"
 
 
 def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool) -> str:
-    given = list(scope.outputs) if root else given_ports(scope)
+    outputs = list(scope.outputs) if root else given_ports(scope)
     execution = graph.execution if root else PLAIN
-    lines = [signature_line(scope, len(given), root=root, projected=bool(execution.left))]
+    lines = [signature_line(scope, len(outputs), root=root, projected=bool(execution.left))]
     lines += doc_lines(scope) if root else ()
     lines += enter_lines(graph, names) if root else ()
     nodes = weighing_first(scope) if root else scope.nodes
     fused = fused_lines(graph, nodes, names, copied=copies_weights(graph)) if root else {}
     for node in nodes:
-        found = fused.get(node.name)
-        lines += run_lines(node, names, " " * 8, execution) if found is None else found
-    end = returned(scope, names, given, root=root)
+        replacement = fused.get(node.name)
+        lines += run_lines(node, names, " " * 8, execution) if replacement is None else replacement
+    end = returned(scope, names, outputs, root=root)
     lines += leave_lines(graph, end) if root and execution.unpad else [end]
     if root and (text := weights_text(scope, names)):
         lines += ["", *text]

@@ -52,8 +52,8 @@ def wrong(block: BlockType, method: str, problem: str, help_: str) -> InputError
         help_: a fix.
     """
     where = f", method '{method}'" if method else ""
-    place = f"block '{block.key}', class {module_path(block)}{where}"
-    return InputError(problem, place=place, help=help_)
+    location = f"block '{block.key}', class {module_path(block)}{where}"
+    return InputError(problem, place=location, help=help_)
 
 
 def refuse_wrong_modules(program: Program) -> None:
@@ -69,14 +69,14 @@ def refuse_wrong_modules(program: Program) -> None:
     if program.graph.execution != PLAIN:  # without passes, calls have the classes of the blocks
         program = lower(replace(program.graph, execution=PLAIN))
     classes = {module_path(block): (block, _class(block)) for block in blocks.values()}
-    made = {
+    plugin_classes = {
         local: classes[f"{path}:{name}"]
         for path, name, local in program.imports
         if f"{path}:{name}" in classes
     }
-    for block, kind in made.values():
+    for block, kind in plugin_classes.values():
         _methods(block, kind)
-    for (block, kind), method, call in _calls(ast.parse(program.source), made):
+    for (block, kind), method, call in _calls(ast.parse(program.source), plugin_classes):
         _fits(block, kind, method, call)
     for visit in visits(program.graph.root):
         if visit.kind == "slot" and isinstance(visit.part, Part) and visit.part.key in blocks:
@@ -88,20 +88,20 @@ def _class(block: BlockType) -> type[nn.Module]:
     """Import and return the class of a block's module."""
     path, _, name = module_path(block).partition(":")
     try:
-        found = getattr(importlib.import_module(path), name, None)
+        module_class = getattr(importlib.import_module(path), name, None)
     except Exception as error:
         text = str(error).partition("\n")[0]
         problem = f"'{path}' cannot be imported: {type(error).__name__}: {text:.200}"
         help_ = "install the package of the block, or correct the 'module' of its BlockType"
         raise wrong(block, "", problem, help_) from error
-    if found is None:
+    if module_class is None:
         help_ = "correct the 'module' of its BlockType, written 'package.file:Class'"
         raise wrong(block, "", f"'{path}' has no '{name}'", help_)
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+    if not (isinstance(module_class, type) and issubclass(module_class, nn.Module)):
         raise wrong(
             block, "", "it is not a subclass of torch.nn.Module", "derive it from nn.Module"
         )
-    return found
+    return module_class
 
 
 def _methods(block: BlockType, kind: type[nn.Module]) -> None:
@@ -121,33 +121,35 @@ def _methods(block: BlockType, kind: type[nn.Module]) -> None:
 
 
 def _calls(
-    tree: ast.Module, made: Mapping[str, tuple[BlockType, type[nn.Module]]]
+    tree: ast.Module, plugin_classes: Mapping[str, tuple[BlockType, type[nn.Module]]]
 ) -> Iterator[tuple[tuple[BlockType, type[nn.Module]], str, ast.Call]]:
     """Yield the calls of a source that reach plug-in modules: block and class, method, call."""
     for scope in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-        held: dict[str, tuple[BlockType, type[nn.Module]]] = {}
+        attributes: dict[str, tuple[BlockType, type[nn.Module]]] = {}
         for node in ast.walk(scope):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 target, func = node.targets[0], node.value.func
                 if isinstance(target, ast.Attribute) and isinstance(func, ast.Name):
-                    held |= {target.attr: made[func.id]} if func.id in made else {}
+                    attributes |= (
+                        {target.attr: plugin_classes[func.id]} if func.id in plugin_classes else {}
+                    )
         for node in (node for method in scope.body for node in ast.walk(method)):
             if not isinstance(node, ast.Call):
                 continue
             match node.func:
-                case ast.Name(id=name) if name in made:
-                    yield made[name], "__init__", node
-                case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in held:
-                    yield held[name], "forward", node
+                case ast.Name(id=name) if name in plugin_classes:
+                    yield plugin_classes[name], "__init__", node
+                case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in attributes:
+                    yield attributes[name], "forward", node
                 case ast.Attribute(
                     value=ast.Attribute(value=ast.Name(id="self"), attr=name), attr=method
-                ) if name in held and method in STEPPING:
-                    yield held[name], method, node
+                ) if name in attributes and method in STEPPING:
+                    yield attributes[name], method, node
 
 
 def _fits(block: BlockType, kind: type[nn.Module], method: str, call: ast.Call) -> None:
     """Refuse a method that does not take the arguments of a call."""
-    names = [one.arg for one in call.keywords if one.arg is not None]
+    names = [keyword.arg for keyword in call.keywords if keyword.arg is not None]
     function = getattr(kind, method, None)
     if not callable(function):
         problem = "the method is missing, and the block in a slot has it"
@@ -166,7 +168,7 @@ def _takes(
     block: BlockType,
     function: Callable[..., Any],
     method: str,
-    given: int,
+    positional: int,
     names: list[str],
 ) -> None:
     """Refuse a method that does not take some arguments.
@@ -175,18 +177,18 @@ def _takes(
         block: the block type.
         function: the method.
         method: its name.
-        given: number of arguments by position, without `self`.
+        positional: number of arguments by position, without `self`.
         names: arguments by name.
     """
     signature = _signature(function)
     if signature is None:
         return
     try:
-        signature.bind(None, *[None] * given, **dict.fromkeys(names))
+        signature.bind(None, *[None] * positional, **dict.fromkeys(names))
     except TypeError as error:
-        wanted = [f"{given} by position"] if given else []
-        wanted += [", ".join(names)] if names else []
-        problem = f"weft calls it with {' and '.join(wanted) or 'no arguments'}: {error}"
+        arguments = [f"{positional} by position"] if positional else []
+        arguments += [", ".join(names)] if names else []
+        problem = f"weft calls it with {' and '.join(arguments) or 'no arguments'}: {error}"
         raise wrong(block, method, problem, _FORMS[method]) from error
 
 

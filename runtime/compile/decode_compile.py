@@ -185,9 +185,9 @@ class Steps:
             return
         tokens = next(iter(moving.values()))
         rows, measurable = tokens.size(0), self.work if tokens.device.type == "cpu" else work
-        place = id(model), rows.bit_length()
-        if (key := self._keys.get(place)) is None:
-            key = self._keys[place] = _key(model, rows)
+        bucket = id(model), rows.bit_length()
+        if (key := self._keys.get(bucket)) is None:
+            key = self._keys[bucket] = _key(model, rows)
         if key not in self._measurements:
             self._measurements[key] = _cached(key)
         measured, when = self._measurements[key], "cached measurement"
@@ -282,14 +282,14 @@ def _copied(state: Any) -> Any:
     """Return a copy of a decoding state for trial steps; the fixed part is shared."""
     if isinstance(state, State):
         appended, carried = (
-            {name: one.clone() for name, one in part.items()}
+            {name: tensor.clone() for name, tensor in part.items()}
             for part in (state.appended, state.carried)
         )
         return State(appended, carried, state.fixed)
     if isinstance(state, Mapping):
-        return {name: _copied(one) for name, one in state.items()}
+        return {name: _copied(part) for name, part in state.items()}
     if isinstance(state, list | tuple):
-        return [_copied(one) for one in state]
+        return [_copied(part) for part in state]
     return state
 
 
@@ -313,8 +313,11 @@ def _cached(key: str) -> Measured | None:
     from ..system.cache import stored
 
     try:
-        found = Measured(**stored(_file(key)))
-        valid = min(float(found.plain), float(found.compiled)) > 0 and float(found.compiling) >= 0
+        measured = Measured(**stored(_file(key)))
+        valid = (
+            min(float(measured.plain), float(measured.compiled)) > 0
+            and float(measured.compiling) >= 0
+        )
     except (TypeError, ValueError):
         return None
-    return found if valid else None
+    return measured if valid else None

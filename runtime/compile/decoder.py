@@ -170,10 +170,10 @@ def use_passes(model: nn.Module, passes: Passes) -> None:
         InputError: a pass is set that has no effect on the model.
     """
     if passes != Passes() and not _on_cpu(model):
-        given = "quantize" if passes.quantize != "none" else "without"
+        option = "quantize" if passes.quantize != "none" else "without"
         raise InputError(
             "the passes of decoding are for models on the CPU",
-            place=given if passes.shortlist is None else "shortlist",
+            place=option if passes.shortlist is None else "shortlist",
             help="leave the setting out, or choose the device cpu",
         )
     if passes.shortlist is not None:
@@ -248,20 +248,20 @@ def decoding_module(model: nn.Module, passes: DecodePasses) -> nn.Module | None:
         graph = program_of(model).graph
     except InputError:
         return None
-    plain = replace(graph, execution=replace(PLAIN, kernels=graph.execution.kernels))
+    plain_graph = replace(graph, execution=replace(PLAIN, kernels=graph.execution.kernels))
     settings = Settings(purpose="decode", kernels=graph.execution.kernels, decode=passes)
     try:
-        made = build_sharing(after(plain, settings), model)
+        rebuilt = build_sharing(after(plain_graph, settings), model)
     except AttributeError:
         return None
     theirs = dict(model.named_modules())
-    ours = dict(made.named_modules())
+    ours = dict(rebuilt.named_modules())
     same = ours.keys() == theirs.keys() and all(
-        _kind(ours[path]) is _kind(one)
-        or (isinstance(ours[path], InferenceLinear) and is_plain(one))
-        for path, one in theirs.items()
+        _kind(ours[path]) is _kind(module)
+        or (isinstance(ours[path], InferenceLinear) and is_plain(module))
+        for path, module in theirs.items()
     )
-    return made if same else None
+    return rebuilt if same else None
 
 
 def _kind(module: nn.Module) -> type:
@@ -272,14 +272,16 @@ def _kind(module: nn.Module) -> type:
 
 def _on_cpu(model: nn.Module) -> bool:
     """Return whether counting tokens does not wait for a device."""
-    return all(one.device.type == "cpu" for one in model.parameters())
+    return all(parameter.device.type == "cpu" for parameter in model.parameters())
 
 
 def _prepacked(model: nn.Module, dtype: torch.dtype) -> Prepacked | None:
     """Return the dtype in which the matrices of a model can be prepacked; None if they cannot."""
     weights = list(model.parameters())
-    plain = all(type(one) is nn.Parameter and one.device.type == "cpu" for one in weights)
-    if not weights or not plain or weights[0].dtype != torch.float32:
+    are_plain = all(
+        type(weight) is nn.Parameter and weight.device.type == "cpu" for weight in weights
+    )
+    if not weights or not are_plain or weights[0].dtype != torch.float32:
         return None
     if torch.is_grad_enabled() or not can_pack(dtype):
         return None
@@ -293,8 +295,10 @@ def _quantized(model: nn.Module, dtype: torch.dtype) -> Prepacked:
         InputError: they are not possible.
     """
     weights = list(model.parameters())
-    plain = all(type(one) is nn.Parameter and one.device.type == "cpu" for one in weights)
-    if not weights or not plain or weights[0].dtype != torch.float32 or dtype not in _DTYPES:
+    are_plain = all(
+        type(weight) is nn.Parameter and weight.device.type == "cpu" for weight in weights
+    )
+    if not weights or not are_plain or weights[0].dtype != torch.float32 or dtype not in _DTYPES:
         raise no_int8("the weights are not plain float32 tensors on the CPU")
     if torch.is_grad_enabled():
         raise no_int8("they have no gradients")
@@ -304,5 +308,7 @@ def _quantized(model: nn.Module, dtype: torch.dtype) -> Prepacked:
 
 
 def _weights(model: nn.Module) -> _Weights:
-    each = model.parameters()
-    return steps_made(), tuple((id(one), one.data_ptr(), version_of(one)) for one in each)
+    parameters = model.parameters()
+    return steps_made(), tuple(
+        (id(parameter), parameter.data_ptr(), version_of(parameter)) for parameter in parameters
+    )

@@ -92,9 +92,11 @@ class Comparison:
         gain = self.gain(best, self.default)
         if gain.high < GAIN:
             return True
-        rest = [name for name in self.seconds if name not in (best, self.default)]
-        apart = (self.gain(best, name) for name in rest)
-        return gain.low >= GAIN and all(one.low > 1 or one.high < SAME for one in apart)
+        others = [name for name in self.seconds if name not in (best, self.default)]
+        apart = (self.gain(best, name) for name in others)
+        return gain.low >= GAIN and all(
+            interval.low > 1 or interval.high < SAME for interval in apart
+        )
 
     def measure(self, jobs: Mapping[str, Callable[[], object]]) -> None:
         """Time all kernels in turns until the comparison is settled or `SECONDS` have passed.
@@ -123,7 +125,10 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as JSON-compatible data."""
-        times = {name: [float(f"{one:.6g}") for one in each] for name, each in self.seconds.items()}
+        times = {
+            name: [float(f"{value:.6g}") for value in seconds]
+            for name, seconds in self.seconds.items()
+        }
         return {"what": self.what, "default": self.default, "seconds": times}
 
 
@@ -135,10 +140,10 @@ def comparison_of(stored: Any, what: str, default: str, kernels: list[str]) -> C
     times = stored.get("seconds")
     if not isinstance(times, dict) or set(times) != set(kernels):
         return new
-    lists = [each for each in times.values() if isinstance(each, list)]
-    values = [one for each in lists for one in each]
-    whole = len({len(each) for each in lists}) == 1 and len(lists) == len(times)
-    if not whole or not all(isinstance(one, float) and one > 0 for one in values):
+    lists = [series for series in times.values() if isinstance(series, list)]
+    values = [value for series in lists for value in series]
+    complete = len({len(series) for series in lists}) == 1 and len(lists) == len(times)
+    if not complete or not all(isinstance(value, float) and value > 0 for value in values):
         return new
     return Comparison(what, default, {name: list(times[name]) for name in kernels})
 

@@ -52,7 +52,7 @@ def fetched(
             the fetched or cached text does not have the expected content.
     """
     write_log = log or (lambda _: None)
-    found = []
+    pairs = []
     for name in names:
         folder = cache_folder() / "corpora" / f"{name}.{'-'.join(languages)}"
         note = _kept(folder)
@@ -60,16 +60,16 @@ def fetched(
             write_log(f"fetching {name} through {LIBRARY}")
             note = _fetch(name, languages, folder)
             write_log(f"{name}: {note['lines']:,} pairs in {folder}")
-        wanted = digests.get(name)
-        if wanted is not None and wanted != note["sha256"]:
+        expected = digests.get(name)
+        if expected is not None and expected != note["sha256"]:
             raise InputError(
                 f"corpus '{name}' does not have the digest given in the run, but {note['sha256']}",
                 place=str(folder),
                 help="delete the folder to fetch it again; if the digest still differs, the text"
                 " has changed at its origin: remove the digest from the run, or use your own files",
             )
-        found.append((folder / "source.txt", folder / "target.txt"))
-    return found
+        pairs.append((folder / "source.txt", folder / "target.txt"))
+    return pairs
 
 
 def _kept(folder: Path) -> dict[str, Any] | None:
@@ -178,8 +178,8 @@ def _side(folder: Path, name: str, language: str) -> Path:
         for path in folder.glob(f"{name}.*")
         if ".meta." not in path.name
     }
-    plain = language.partition("_")[0]
-    near = [tag for tag in files if tag.partition("_")[0] == plain]
+    base_language = language.partition("_")[0]
+    near = [tag for tag in files if tag.partition("_")[0] == base_language]
     if language not in files and len(near) != 1:
         has = ", ".join(sorted(files)) or "none"
         raise InputError(

@@ -36,13 +36,13 @@ class Prompts(Protocol):
 class HubTokenizer:
     """Tokenizer loaded from a `tokenizer.json`; immutable."""
 
-    def __init__(self, data: bytes, *, ends: Collection[int] = (), place: str = "") -> None:
+    def __init__(self, data: bytes, *, ends: Collection[int] = (), location: str = "") -> None:
         """Load a tokenizer.
 
         Args:
             data: content of a `tokenizer.json`.
             ends: ids that end an output; they are removed from the end of a prompt.
-            place: origin of the data, for messages.
+            location: origin of the data, for messages.
 
         Raises:
             InputError: the data is damaged, or the library is not installed.
@@ -53,7 +53,7 @@ class HubTokenizer:
         except ModuleNotFoundError as error:
             raise InputError(
                 "this tokenizer needs the package 'tokenizers'",
-                place=place,
+                place=location,
                 help="install the extra: pip install 'weft[tokenizers]'; or give ids:"
                 " weft generate --ids",
             ) from error
@@ -62,7 +62,7 @@ class HubTokenizer:
         except Exception as error:  # the library raises no more specific type
             raise InputError(
                 f"not a tokenizer: {str(error).partition(chr(10))[0]}",
-                place=place,
+                place=location,
                 help="copy it again from the model's folder",
             ) from error
         self._model.no_padding()
@@ -87,8 +87,8 @@ class HubTokenizer:
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without special tokens."""
-        found = self._model.encode_batch(list(texts), add_special_tokens=False)
-        return [list(one.ids) for one in found]
+        encodings = self._model.encode_batch(list(texts), add_special_tokens=False)
+        return [list(encoding.ids) for encoding in encodings]
 
     def ids_of(self, pieces: Iterable[str]) -> list[int | None]:
         """Return the id of each piece; None for unknown pieces."""
@@ -96,8 +96,8 @@ class HubTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids without special tokens; broken characters become U+FFFD."""
-        return str(self._model.decode([int(one) for one in ids]))
+        return str(self._model.decode([int(token_id) for token_id in ids]))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id as spelled in the file; empty for unknown ids."""
-        return [self._model.id_to_token(int(one)) or "" for one in ids]
+        return [self._model.id_to_token(int(token_id)) or "" for token_id in ids]

@@ -103,7 +103,7 @@ def plan_rows(
     batches: list[Rows] = []
     for start in range(0, len(order), size):
         pool = order[start : start + size]
-        pool = pool[_by_length([one[pool] for one in lengths])]
+        pool = pool[_by_length([column_lengths[pool] for column_lengths in lengths])]
         batches += _cut(pool, widest[pool], settings)
     return [batches[index] for index in random.permutation(len(batches))]
 

@@ -43,7 +43,7 @@ def plan_segments(
     """
     if not len(starts):
         return []
-    longest = max(int(each.max()) for each in lengths)
+    longest = max(int(column_lengths.max()) for column_lengths in lengths)
     if longest > settings.tokens:
         raise InputError(
             f"a segment has {longest} tokens, more than the batch limit of {settings.tokens}",

@@ -138,12 +138,12 @@ class _Decompressed(_Source):
                     msg = "it ends before the end of its data"
                     raise EOFError(msg)
             try:
-                found = self._now.decompress(self._input, BLOCK)
+                chunk = self._now.decompress(self._input, BLOCK)
             except OSError as error:  # of bz2
                 raise EOFError(str(error)) from error
             self._input = b""
-            if found:
-                return found
+            if chunk:
+                return chunk
 
 
 class _Converted(_Source):
@@ -276,9 +276,9 @@ def _buffered(file: Any) -> io.BufferedReader:
     return io.BufferedReader(file, BLOCK)
 
 
-def _first(known: dict[bytes, Any], head: bytes) -> Any:
+def _first(by_magic: dict[bytes, Any], head: bytes) -> Any:
     """Return what is known of a file that begins with some bytes."""
-    return next((value for start, value in known.items() if head.startswith(start)), None)
+    return next((value for start, value in by_magic.items() if head.startswith(start)), None)
 
 
 def _refuse(head: bytes, path: str | Path) -> None:
@@ -287,12 +287,12 @@ def _refuse(head: bytes, path: str | Path) -> None:
     Raises:
         InputError: it is one.
     """
-    found = _first(REFUSED, head)
-    place, magic = TAR
-    if head[place] == magic:
-        found = "is a tar archive", "unpack it: tar -xf {}"
-    if found is not None:
-        problem, help_ = found
+    refusal = _first(REFUSED, head)
+    offset, magic = TAR
+    if head[offset] == magic:
+        refusal = "is a tar archive", "unpack it: tar -xf {}"
+    if refusal is not None:
+        problem, help_ = refusal
         raise InputError(
             f"the file {problem}", place=str(path), help=help_.replace("{}", _last(path))
         )

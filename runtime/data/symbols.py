@@ -102,7 +102,9 @@ class Symbols:
             InputError: a symbol is empty, has white space or is repeated.
         """
         twice = [symbol for symbol, count in Counter(symbols).items() if count > 1]
-        bad = twice or [one for one in symbols if not one or " " in one or "\n" in one]
+        bad = twice or [
+            symbol for symbol in symbols if not symbol or " " in symbol or "\n" in symbol
+        ]
         if bad:
             problem = f"symbol {bad[0]!r} is repeated, empty or contains white space"
             raise InputError(problem, help="prepare the data again")
@@ -112,7 +114,7 @@ class Symbols:
         self.vocab_size = first + len(self.symbols)
         """Number of ids; all ids are smaller."""
         self._first = first
-        self._ids = {symbol: first + place for place, symbol in enumerate(self.symbols)}
+        self._ids = {symbol: first + index for index, symbol in enumerate(self.symbols)}
 
     @property
     def spells_all(self) -> bool:
@@ -136,31 +138,31 @@ class Symbols:
         return hashlib.sha256(self.bytes + spelled).hexdigest()
 
     @classmethod
-    def from_bytes(cls, data: Content, source: Tokenizer | None, place: str = "") -> Symbols:
+    def from_bytes(cls, data: Content, source: Tokenizer | None, location: str = "") -> Symbols:
         """Load a serialized vocabulary.
 
         Args:
             data: content of the file.
             source: tokenizer for other tokens, used if the file requires one.
-            place: origin of the data, for messages.
+            location: origin of the data, for messages.
 
         Raises:
             InputError: the data is damaged.
         """
         try:
             value = json.loads(data)
-            known = value["format"] == FORMAT
+            is_known = value["format"] == FORMAT
             symbols, spelled = value["symbols"], value["spelled"]
-            sound = isinstance(symbols, list) and all(isinstance(one, str) for one in symbols)
+            sound = isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols)
         except (ValueError, KeyError, TypeError) as error:
             msg = "symbol file is damaged"
-            raise InputError(msg, place=place, help="prepare the data again") from error
-        if not (known and sound and isinstance(spelled, bool)):
+            raise InputError(msg, place=location, help="prepare the data again") from error
+        if not (is_known and sound and isinstance(spelled, bool)):
             msg = "symbol file is damaged or has another version"
-            raise InputError(msg, place=place, help="prepare the data again")
+            raise InputError(msg, place=location, help="prepare the data again")
         if spelled and source is None:
             msg = "symbol file needs the tokenizer that spells other tokens"
-            raise InputError(msg, place=place, help="name it as 'spelling'")
+            raise InputError(msg, place=location, help="name it as 'spelling'")
         return cls(symbols, source if spelled else None)
 
     def encode(self, text: str) -> list[int]:
@@ -170,16 +172,16 @@ class Symbols:
     def encode_many(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """Return the ids of each text; `threads` threads encode the tokens that are not symbols."""
         tokens = [_split(text) for text in texts]
-        unknown = sorted({one for row in tokens for one in row if one not in self._ids})
+        unknown = sorted({token for row in tokens for token in row if token not in self._ids})
         spelled: dict[str, list[int]] = {}
         if self.spelling is not None:
-            found = self.spelling.encode_many(unknown, threads=threads)
-            spelled = {token: ids or [UNK] for token, ids in zip(unknown, found, strict=True)}
+            spellings = self.spelling.encode_many(unknown, threads=threads)
+            spelled = {token: ids or [UNK] for token, ids in zip(unknown, spellings, strict=True)}
         return [
             [
-                each
+                token_id
                 for token in row
-                for each in (
+                for token_id in (
                     (self._ids[token],) if token in self._ids else spelled.get(token, (UNK,))
                 )
             ]
@@ -188,7 +190,7 @@ class Symbols:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the symbol or piece of each id, including special tokens."""
-        return [self._piece(int(each)) for each in ids]
+        return [self._piece(int(token_id)) for token_id in ids]
 
     def _piece(self, number: int) -> str:
         if not 0 <= number < self.vocab_size:
@@ -202,7 +204,7 @@ class Symbols:
 
     def tokens(self, ids: Iterable[int]) -> list[tuple[str, bool]]:
         """Return the tokens up to the first end token, each with whether it was spelled."""
-        found: list[tuple[str, bool]] = []
+        joined: list[tuple[str, bool]] = []
         within = False
         for number in map(int, ids):
             if number == self.eos:
@@ -212,11 +214,11 @@ class Symbols:
             piece = UNKNOWN if number == self.unk else self._piece(number)
             is_spelled = number < self._first
             if is_spelled and within and not piece.startswith(SPACE):
-                found[-1] = (found[-1][0] + piece, True)
+                joined[-1] = (joined[-1][0] + piece, True)
             else:
-                found.append((piece.removeprefix(SPACE) if is_spelled else piece, is_spelled))
+                joined.append((piece.removeprefix(SPACE) if is_spelled else piece, is_spelled))
             within = is_spelled
-        return [token for token in found if token[0]]
+        return [token for token in joined if token[0]]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the tokens of ids, separated by spaces.

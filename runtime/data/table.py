@@ -57,7 +57,9 @@ class Batch:
 
     def pinned(self) -> Batch:
         """Return the batch in pinned memory, from which a GPU copies without blocking."""
-        return replace(self, inputs={name: one.pin_memory() for name, one in self.inputs.items()})
+        return replace(
+            self, inputs={name: tensor.pin_memory() for name, tensor in self.inputs.items()}
+        )
 
 
 class Table:
@@ -97,8 +99,10 @@ class Table:
         Raises:
             InputError: the stored offsets are damaged.
         """
-        found = {name: column.lengths(self._arrays[name]) for name, column in self.columns.items()}
-        return {name: lengths for name, lengths in found.items() if lengths is not None}
+        lengths_by_name = {
+            name: column.lengths(self._arrays[name]) for name, column in self.columns.items()
+        }
+        return {name: lengths for name, lengths in lengths_by_name.items() if lengths is not None}
 
     @property
     def samples(self) -> bool:
@@ -107,11 +111,11 @@ class Table:
 
     def sampled_lengths(self, rows: Rows, noise: Noise) -> dict[str, NDArray[np.int64]]:
         """Return the `lengths` of some rows in an epoch of training, (B,)."""
-        found = {name: lengths[rows] for name, lengths in self.lengths.items()}
+        sampled = {name: lengths[rows] for name, lengths in self.lengths.items()}
         for name, column in self.columns.items():
             lengths = column.sampled_lengths(self._arrays[name], rows, noise)
-            found |= {} if lengths is None else {name: lengths}
-        return found
+            sampled |= {} if lengths is None else {name: lengths}
+        return sampled
 
     @property
     def axes(self) -> dict[str, NDArray[np.int64]]:
@@ -121,8 +125,8 @@ class Table:
     @cached_property
     def starts(self) -> NDArray[np.bool_] | None:
         """Whether each row begins a document, (rows,); None if rows are not segments."""
-        found = (column.starts(self._arrays[name]) for name, column in self.columns.items())
-        return next((one for one in found if one is not None), None)
+        candidates = (column.starts(self._arrays[name]) for name, column in self.columns.items())
+        return next((starts for starts in candidates if starts is not None), None)
 
     def collate(self, rows: Rows, *, noise: Noise | None = None) -> dict[str, Tensor]:
         """Return the inputs of some rows.
@@ -199,8 +203,8 @@ def batch_of(
     """
     encoded: dict[str, list[Mapping[str, NDArray[Any]]]] = {name: [] for name in columns}
     for number, row in enumerate(values):
-        for name, found in encode_row(columns, row, f"row {number}").items():
-            encoded[name].append(found)
+        for name, value in encode_row(columns, row, f"row {number}").items():
+            encoded[name].append(value)
     arrays = {
         name: {
             key: Array.of(kind, (row[key] for row in encoded[name]))
@@ -231,10 +235,14 @@ def segment_batches(
     Raises:
         InputError: a value is invalid.
     """
-    found = {name: [one.segments(row[name]) for row in values] for name, one in columns.items()}
-    whole = {n: [d for d in each if d is not None] for n, each in found.items()}
-    name = next((name for name, each in whole.items() if each), None)
-    return None if name is None else _in_turn(columns, name, whole[name], fitting or Fitting())
+    segments = {
+        name: [column.segments(row[name]) for row in values] for name, column in columns.items()
+    }
+    documents = {
+        n: [d for d in column_segments if d is not None] for n, column_segments in segments.items()
+    }
+    name = next((name for name, column_documents in documents.items() if column_documents), None)
+    return None if name is None else _in_turn(columns, name, documents[name], fitting or Fitting())
 
 
 def _in_turn(
@@ -246,43 +254,45 @@ def _in_turn(
     """Yield the first segments of all documents, then the second ones, and so on."""
     begins = np.cumsum([0, *map(len, documents)])
     for turn in range(max(map(len, documents))):
-        here = [at for at, one in enumerate(documents) if turn < len(one)]
+        present = [at for at, document in enumerate(documents) if turn < len(document)]
         arrays = {
             name: {
-                key: Array.of(kind, (documents[at][turn][key] for at in here))
+                key: Array.of(kind, (documents[at][turn][key] for at in present))
                 for key, kind in columns[name].fields.items()
             }
         }
-        inputs = fitting.fit(_collated({name: columns[name]}, arrays, np.arange(len(here)), None))
-        batch = _counted({name: columns[name]}, inputs, begins[here] + turn)
-        yield replace(batch, first=np.full(len(here), turn == 0))
+        inputs = fitting.fit(
+            _collated({name: columns[name]}, arrays, np.arange(len(present)), None)
+        )
+        batch = _counted({name: columns[name]}, inputs, begins[present] + turn)
+        yield replace(batch, first=np.full(len(present), turn == 0))
 
 
 def encode_row(
-    columns: Mapping[str, Column], row: Mapping[str, Any], place: str
+    columns: Mapping[str, Column], row: Mapping[str, Any], location: str
 ) -> dict[str, Mapping[str, NDArray[Any]]]:
     """Return the encoded values of one row, by column.
 
     Args:
         columns: columns to encode.
         row: values by column; it may have more.
-        place: place of the row, for messages.
+        location: place of the row, for messages.
 
     Raises:
         InputError: a value is invalid or missing.
     """
     try:
-        found = {}
+        encoded = {}
         for name, column in columns.items():
             if name not in row:
                 raise InputError(f"the row has no value for the column '{name}'")  # noqa: TRY301
             column.check(row[name], row)
-            found[name] = column.encode(row[name])
+            encoded[name] = column.encode(row[name])
     except InputError as error:
         if error.place:
             raise
-        raise InputError(error.problem, place=place, help=error.help) from error
-    return found
+        raise InputError(error.problem, place=location, help=error.help) from error
+    return encoded
 
 
 def array_name(column: str, key: str) -> str:
@@ -296,7 +306,7 @@ def _arrays_of(corpus: Corpus, column: Column) -> dict[str, Array]:
     Raises:
         InputError: an array is missing.
     """
-    found = {}
+    arrays = {}
     for key in column.fields:
         name = array_name(column.name, key)
         if name not in corpus.arrays:
@@ -305,8 +315,8 @@ def _arrays_of(corpus: Corpus, column: Column) -> dict[str, Array]:
                 place=str(corpus.folder),
                 help="delete the folder and prepare the data again",
             )
-        found[key] = corpus.arrays[name]
-    return found
+        arrays[key] = corpus.arrays[name]
+    return arrays
 
 
 def _collated(

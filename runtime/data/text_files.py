@@ -162,9 +162,9 @@ def refuse_missing_file(path: Path) -> None:
     if not path.parent.is_dir():
         msg = f"no folder '{path.parent}'"
         raise InputError(msg, place=str(path))
-    known = [each.name for each in path.parent.iterdir() if each.is_file()]
+    names = [child.name for child in path.parent.iterdir() if child.is_file()]
     msg = f"no file '{path.name}'"
-    raise InputError(msg, place=str(path), help=did_you_mean(path.name, known))
+    raise InputError(msg, place=str(path), help=did_you_mean(path.name, names))
 
 
 def decode(raw: bytes, path: str | Path, number: int, *, keep_end: bool = False) -> str:

@@ -53,12 +53,12 @@ _SAMPLING = threading.Lock()
 class Tokenizer:
     """Trained SentencePiece model; immutable."""
 
-    def __init__(self, model: bytes, *, place: str = "", own_ids: bool = True) -> None:
+    def __init__(self, model: bytes, *, location: str = "", own_ids: bool = True) -> None:
         """Load a serialized model.
 
         Args:
             model: content of a `.model` file.
-            place: origin of the model, for messages.
+            location: origin of the model, for messages.
             own_ids: whether the special ids must be those of the models trained here;
                 otherwise, a missing special id is -1.
 
@@ -68,14 +68,14 @@ class Tokenizer:
         # SentencePiece would load an empty model and then print an error at each use.
         if not model:
             msg = "tokenizer file is empty"
-            raise InputError(msg, place=place)
+            raise InputError(msg, place=location)
         try:
             self._model = SentencePieceProcessor(model_proto=model)
         except (RuntimeError, OSError) as error:
             msg = "tokenizer file is damaged or not a SentencePiece model"
             raise InputError(
                 msg,
-                place=place,
+                place=location,
                 help="copy it again, or prepare the data again",
             ) from error
         self.bytes = model
@@ -94,7 +94,7 @@ class Tokenizer:
             )
             raise InputError(
                 msg,
-                place=place,
+                place=location,
                 help="train with --pad_id=0 --eos_id=1 --unk_id=2 --bos_id=3",
             )
 
@@ -109,12 +109,12 @@ class Tokenizer:
         try:
             model = path.read_bytes()
         except OSError as error:
-            known = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+            names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
             problem = f"cannot read tokenizer '{path.name}': {error.strerror}"
             raise InputError(
-                problem, place=str(path), help=did_you_mean(path.name, known)
+                problem, place=str(path), help=did_you_mean(path.name, names)
             ) from error
-        return cls(model, place=str(path))
+        return cls(model, location=str(path))
 
     @classmethod
     def from_bytes(cls, model: bytes) -> Tokenizer:
@@ -149,7 +149,7 @@ class Tokenizer:
             InputError: as for `encode`.
         """
         try:
-            given = [text.encode() for text in texts]
+            encoded = [text.encode() for text in texts]
         except UnicodeEncodeError as error:
             msg = f"text is not Unicode: {error.reason}"
             raise InputError(
@@ -157,7 +157,7 @@ class Tokenizer:
                 place=ascii(error.object)[:60],
                 help="read the text as UTF-8",
             ) from error
-        ids = self._model.encode(given, out_type=int, num_threads=threads or -1)
+        ids = self._model.encode(encoded, out_type=int, num_threads=threads or -1)
         return cast("list[list[int]]", ids)
 
     def sample(self, text: str, amount: float, seed: int) -> list[int]:
@@ -183,17 +183,17 @@ class Tokenizer:
         Raises:
             IndexError: an id is not in the vocabulary.
         """
-        kept = list[int]()
-        for each in ids:
-            number = int(each)
+        token_ids = list[int]()
+        for token_id in ids:
+            number = int(token_id)
             if number == self.eos:
                 break
             if not 0 <= number < self.vocab_size:
                 msg = f"id {number} is not in a vocabulary of {self.vocab_size}"
                 raise IndexError(msg)
             if number not in (self.pad, self.bos):
-                kept.append(number)
-        return str(self._model.decode(self._drop_incomplete(kept)))
+                token_ids.append(number)
+        return str(self._model.decode(self._drop_incomplete(token_ids)))
 
     @property
     def spells_all(self) -> bool:
@@ -202,19 +202,19 @@ class Tokenizer:
 
     def _drop_incomplete(self, ids: list[int]) -> list[int]:
         """Return ids without the byte pieces of incomplete characters."""
-        kept = list[int]()
+        complete = list[int]()
         for is_byte, run in groupby(ids, self._byte_of.__contains__):
             if is_byte:
-                codes = bytes(self._byte_of[one] for one in run)
+                codes = bytes(self._byte_of[token_id] for token_id in run)
                 text = codes.decode("utf-8", errors="ignore")
-                kept += (self._id_of[code] for code in text.encode())
+                complete += (self._id_of[code] for code in text.encode())
             else:
-                kept += run
-        return kept
+                complete += run
+        return complete
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id, including special tokens; U+2581 stands for a space."""
-        return [str(self._model.id_to_piece(int(each))) for each in ids]
+        return [str(self._model.id_to_piece(int(token_id))) for token_id in ids]
 
 
 def train_tokenizer(
@@ -262,7 +262,7 @@ def train_tokenizer(
         if feed.failure is not None:
             raise feed.failure from None
         raise _explain(str(error), settings, feed) from error
-    tokenizer = Tokenizer(buffer.getvalue(), place=str(model_path))
+    tokenizer = Tokenizer(buffer.getvalue(), location=str(model_path))
     _write(Path(model_path), tokenizer.bytes)
     return tokenizer
 

@@ -31,33 +31,33 @@ Content = bytes
 class HubVocabulary:
     """Hugging Face tokenizer as the vocabulary of a column."""
 
-    def __init__(self, data: Content, special: Sequence[str], *, place: str = "") -> None:
+    def __init__(self, data: Content, special: Sequence[str], *, location: str = "") -> None:
         """Load a tokenizer.
 
         Args:
             data: content of a `tokenizer.json`.
             special: padding, end, unknown and beginning token.
-            place: origin of the data, for messages.
+            location: origin of the data, for messages.
 
         Raises:
             InputError: the data is damaged, the library is missing, a special token is unknown,
                 or the id of the padding token is not 0.
         """
-        self._hub = HubTokenizer(data, place=place)
+        self._hub = HubTokenizer(data, location=location)
         self.vocab_size = self._hub.vocab_size
         ids = self._hub.ids_of(special)
         for token, number in zip(special, ids, strict=True):
             if number is None:
                 raise InputError(
                     f"the tokenizer has no token '{token}'",
-                    place=place,
+                    place=location,
                     help="give its padding, end, unknown and beginning token as 'special'",
                 )
         self.pad, self.eos, self.unk, self.bos = (int(number or 0) for number in ids)
         if self.pad != 0:
             raise InputError(
                 f"the padding token '{special[0]}' has the id {self.pad}, not 0",
-                place=place,
+                place=location,
                 help="use a tokenizer whose padding id is 0, such as those of BERT and T5",
             )
         self.bytes = data
@@ -78,12 +78,12 @@ class HubVocabulary:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids up to the first end token."""
-        kept = list[int]()
+        token_ids = list[int]()
         for number in ids:
             if int(number) == self.eos:
                 break
-            kept.append(int(number))
-        return self._hub.decode(kept)
+            token_ids.append(int(number))
+        return self._hub.decode(token_ids)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id."""
@@ -111,51 +111,55 @@ class VocabularyFile:
             return open_symbols(self.path, spelling)
         if self.path.suffix == ".model":
             return Tokenizer.open(self.path)
-        return HubVocabulary(_content(self.path), self.special, place=str(self.path))
+        return HubVocabulary(_content(self.path), self.special, location=str(self.path))
 
 
 def vocabularies_of(
-    files: Mapping[str, bytes], settings: Mapping[str, AnyTokenizer], place: str
+    files: Mapping[str, bytes], settings: Mapping[str, AnyTokenizer], folder: str
 ) -> dict[str, Vocabulary]:
     """Return tokenizers by name, from the files of a prepared folder or of a checkpoint.
 
     Args:
         files: content of the files by name.
         settings: settings of the tokenizers by name.
-        place: origin of the files, for messages.
+        folder: origin of the files, for messages.
 
     Raises:
         InputError: a file is missing or damaged.
     """
-    made: dict[str, Vocabulary] = {}
+    vocabularies: dict[str, Vocabulary] = {}
     for name in sorted(settings, key=lambda name: settings[name].type == "symbols"):
-        file = file_of(Path(place), name, settings)
+        file = file_of(Path(folder), name, settings)
         if file.path.name not in files:
             raise InputError(
                 f"there is no tokenizer '{file.path.name}'",
-                place=place,
+                place=folder,
                 help="restore the file, or prepare the data again",
             )
-        data, own = files[file.path.name], settings[name]
-        if isinstance(own, SymbolSettings):
-            spelling = made.get(own.spelling or "")
+        data, tokenizer = files[file.path.name], settings[name]
+        if isinstance(tokenizer, SymbolSettings):
+            spelling = vocabularies.get(tokenizer.spelling or "")
             pieces = spelling if isinstance(spelling, Tokenizer) else None
-            made[name] = Symbols.from_bytes(data, pieces, str(file.path))
+            vocabularies[name] = Symbols.from_bytes(data, pieces, str(file.path))
         elif file.path.suffix == ".model":
-            made[name] = Tokenizer(data, place=str(file.path))
+            vocabularies[name] = Tokenizer(data, location=str(file.path))
         else:
-            made[name] = HubVocabulary(data, file.special, place=str(file.path))
-    return made
+            vocabularies[name] = HubVocabulary(data, file.special, location=str(file.path))
+    return vocabularies
 
 
 def file_of(folder: Path, name: str, settings: Mapping[str, AnyTokenizer]) -> VocabularyFile:
     """Return where the file of a tokenizer is in a prepared folder."""
-    own = settings[name]
-    if isinstance(own, SymbolSettings):
-        spelling = None if own.spelling is None else file_of(folder, own.spelling, settings).path
+    tokenizer = settings[name]
+    if isinstance(tokenizer, SymbolSettings):
+        spelling = (
+            None
+            if tokenizer.spelling is None
+            else file_of(folder, tokenizer.spelling, settings).path
+        )
         return VocabularyFile(folder / f"{name}.symbols.json", spelling)
-    if isinstance(own, FileTokenizerSettings) and own.path.endswith(".json"):
-        special = own.special or SPECIAL_TOKENS
+    if isinstance(tokenizer, FileTokenizerSettings) and tokenizer.path.endswith(".json"):
+        special = tokenizer.special or SPECIAL_TOKENS
         return VocabularyFile(folder / f"{name}.tokenizer.json", special=special)
     return VocabularyFile(folder / f"{name}.model")
 
@@ -184,18 +188,18 @@ def make_vocabulary(
     elif isinstance(settings, SymbolSettings):
         counts = count_symbols(text(None))
         every = settings.only == "all"
-        found = [token for token in counts if every or token[0] in "()"]
-        symbols = sorted(found, key=lambda token: (-counts[token], token))
+        selected = [token for token in counts if every or token[0] in "()"]
+        symbols = sorted(selected, key=lambda token: (-counts[token], token))
         spelling = None if file.spelling is None else Tokenizer.open(file.spelling)
-        made = Symbols(symbols, spelling if len(symbols) < len(counts) else None)
-        write_file(file.path, made.bytes)
+        vocabulary = Symbols(symbols, spelling if len(symbols) < len(counts) else None)
+        write_file(file.path, vocabulary.bytes)
     else:
         path = resolve(root, settings.path)
         data = _content(path)
         if file.path.suffix == ".model":
-            Tokenizer(data, place=str(path))
+            Tokenizer(data, location=str(path))
         else:
-            HubVocabulary(data, file.special, place=str(path))
+            HubVocabulary(data, file.special, location=str(path))
         write_file(file.path, data)
 
 

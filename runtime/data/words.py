@@ -31,7 +31,7 @@ def visible(word: str) -> str:
     ('NewYork', '?')
     """
     shown = unicodedata.normalize("NFKC", word)
-    return "".join(one for one in shown if _is_visible(one)) or NOTHING
+    return "".join(character for character in shown if _is_visible(character)) or NOTHING
 
 
 def _is_visible(letter: str) -> bool:

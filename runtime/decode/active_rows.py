@@ -109,12 +109,15 @@ class ActiveRows:
         size = self._stepper.rows
         while size // NARROW >= count:
             size //= NARROW
-        left = own_M.argsort(descending=True, stable=True)[:size].sort().values
-        self._stepper.narrow(left)
-        self._sentences_M = left if self._sentences_M is None else self._sentences_M[left]
+        remaining = own_M.argsort(descending=True, stable=True)[:size].sort().values
+        self._stepper.narrow(remaining)
+        self._sentences_M = remaining if self._sentences_M is None else self._sentences_M[remaining]
         self.rows_M = rows_of(self._sentences_M, self._each)
 
 
-def rows_of(sentences_N: Tensor, each: int) -> Tensor:
-    """Return the rows [N * each] of some sentences that have `each` rows apiece."""
-    return (sentences_N[:, None] * each + torch.arange(each, device=sentences_N.device)).flatten()
+def rows_of(sentences_N: Tensor, rows_per_sentence: int) -> Tensor:
+    """Return the rows [N * each] of some sentences that have `rows_per_sentence` rows apiece."""
+    return (
+        sentences_N[:, None] * rows_per_sentence
+        + torch.arange(rows_per_sentence, device=sentences_N.device)
+    ).flatten()

@@ -41,8 +41,8 @@ def common(prefixes: Sequence[Sequence[int]], impossible: Collection[int]) -> in
     1
     """
     fitting = (
-        next((place for place, token in enumerate(one) if token in impossible), len(one))
-        for one in prefixes
+        next((index for index, token in enumerate(prefix) if token in impossible), len(prefix))
+        for prefix in prefixes
     )
     return min(fitting, default=0)
 

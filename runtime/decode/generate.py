@@ -112,10 +112,10 @@ def generate(
         count_R = count_R + writing_R
         ended_R = ended_R | (writing_R & torch.isin(token_R, ends_E))
         open_R = ~ended_R & (count_R < settings.max_new)
-        left = int(open_R.sum())
-        if not left:
+        remaining = int(open_R.sum())
+        if not remaining:
             break
-        active.narrow(open_R, left)
+        active.narrow(open_R, remaining)
     return [
         Continuation(tokens=tuple(row[: count - ended]), log_probability=log_p, finished=ended)
         for row, count, ended, log_p in zip(

@@ -149,7 +149,7 @@ class GraphedStepper(ModelStepper):
             before = dict(_tensors(bucket.state))
             self._step(position)()
             after = dict(_tensors(bucket.state))
-            bucket.moves |= any(after.get(name) is not one for name, one in before.items())
+            bucket.moves |= any(after.get(name) is not tensor for name, tensor in before.items())
             bucket.visited.add(position)
         return bucket.logits[0][:rows].clone()
 
@@ -175,7 +175,7 @@ class GraphedStepper(ModelStepper):
         bucket, all_ = self._bucket, _BUCKETS.get(self._own, {}).values()
         if position not in bucket.visited or bucket.moves:
             return False
-        if sum(len(one.graphs) for one in all_) >= RECORDED:
+        if sum(len(bucket.graphs) for bucket in all_) >= RECORDED:
             return False
         bucket.graphs[position] = self._record(self._step(position))
         return True
@@ -186,8 +186,8 @@ class GraphedStepper(ModelStepper):
 
     def reorder(self, rows_R: Tensor) -> None:
         """Make each row continue from another row of its sentence."""
-        rest = torch.arange(len(rows_R), len(self._bucket.tokens_R1), device=rows_R.device)
-        reorder(self._state, torch.cat((rows_R, rest)), self._used)
+        padding_rows = torch.arange(len(rows_R), len(self._bucket.tokens_R1), device=rows_R.device)
+        reorder(self._state, torch.cat((rows_R, padding_rows)), self._used)
 
     def narrow(self, sentences_N: Tensor) -> None:
         """Keep only these sentences, in this order, in the bucket of their number."""
@@ -196,16 +196,16 @@ class GraphedStepper(ModelStepper):
         rows_R = rows_of(padded_N, self.beams)
         self._state = _apart(self._state)
         narrow(self._state, padded_N, rows_R, self._used)
-        self._masks = {name: one[rows_R] for name, one in self._masks.items()}
+        self._masks = {name: mask[rows_R] for name, mask in self._masks.items()}
         self.rows = len(sentences_N)
         self._enter(rounded)
 
     def _enter(self, sentences: int) -> None:
         """Move the state into the bucket of its size, if no other stepper is using it."""
         rows, parameters = sentences * self.beams, list(self._own.parameters())
-        shapes = tuple((name, one.shape, one.dtype) for name, one in _tensors(self._state))
+        shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in _tensors(self._state))
         # Graphs read the weights where they were when they were recorded.
-        weights = hash(tuple(one.data_ptr() for one in parameters))
+        weights = hash(tuple(parameter.data_ptr() for parameter in parameters))
         key = (shapes, rows, self._length, weights, self._autocast["dtype"], self._moving)
         buckets = _BUCKETS.setdefault(self._own, {})
         bucket = buckets.get(key)
@@ -219,10 +219,10 @@ class GraphedStepper(ModelStepper):
                 buckets[key] = new
             bucket = new
         else:
-            found = dict(_tensors(self._state))
-            for name, one in _tensors(bucket.state):
+            tensors = dict(_tensors(self._state))
+            for name, tensor in _tensors(bucket.state):
                 # A step may have added a buffer, which it fills from the start.
-                one.copy_(found[name]) if name in found else one.zero_()
+                tensor.copy_(tensors[name]) if name in tensors else tensor.zero_()
         bucket.owner = weakref.ref(self)
         self._bucket, self._state = bucket, bucket.state
 
@@ -249,18 +249,18 @@ def _padded(model: nn.Module, fixed: Mapping[str, Tensor], sentences: int) -> di
     inputs = program_of(model).graph.inputs
     masked = {inputs[name].axes[-1] for name in fixed if inputs[name].kind == "mask"}
     limit = positions_of(model)
-    made = {}
+    padded = {}
     for name, value in fixed.items():
         wider = value
-        for place, axis in enumerate(inputs[name].axes):
+        for dim, axis in enumerate(inputs[name].axes):
             if axis in masked:
-                more = -value.size(place) % LENGTHS
+                more = -value.size(dim) % LENGTHS
                 if limit is not None:
-                    more = min(more, max(0, limit - value.size(place)))
-                shape = (*wider.shape[:place], more, *wider.shape[place + 1 :])
-                wider = torch.cat((wider, wider.new_zeros(shape)), place)
-        made[name] = _more(wider, sentences)
-    return made
+                    more = min(more, max(0, limit - value.size(dim)))
+                shape = (*wider.shape[:dim], more, *wider.shape[dim + 1 :])
+                wider = torch.cat((wider, wider.new_zeros(shape)), dim)
+        padded[name] = _more(wider, sentences)
+    return padded
 
 
 def _tensors(state: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -10,7 +10,7 @@ from ..data.symbols import Vocabulary
 from .settings import Hypothesis
 
 
-def output_records(target: Vocabulary, found: Sequence[Hypothesis]) -> list[dict[str, Any]]:
+def output_records(target: Vocabulary, hypotheses: Sequence[Hypothesis]) -> list[dict[str, Any]]:
     """Return the outputs of one text, best first: text, scores and pieces.
 
     A score that is not finite becomes None, because JSON cannot represent it.  Such a score
@@ -18,13 +18,13 @@ def output_records(target: Vocabulary, found: Sequence[Hypothesis]) -> list[dict
     """
     return [
         {
-            "text": target.decode(one.tokens),
-            "score": _finite(one.score),
-            "log_probability": _finite(one.log_probability),
-            "finished": one.finished,
-            "tokens": target.pieces(one.tokens),
+            "text": target.decode(hypothesis.tokens),
+            "score": _finite(hypothesis.score),
+            "log_probability": _finite(hypothesis.log_probability),
+            "finished": hypothesis.finished,
+            "tokens": target.pieces(hypothesis.tokens),
         }
-        for one in found
+        for hypothesis in hypotheses
     ]
 
 

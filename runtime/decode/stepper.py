@@ -71,16 +71,16 @@ class ModelStepper:
         )
         decoder = decoder_of(model)
         self._steps = decoder.steps
-        made: Any = decoder.module(model, dtype)
+        module: Any = decoder.module(model, dtype)
         self.rows = capacity.sentences
         self.beams = beams
-        self._model = made
+        self._model = module
         self._moving, self._output = moving, output
         self._masks = {
             name: torch.ones(capacity.rows, 1, dtype=torch.bool, device=device) for name in masks
         }
         self._used, self._length, self._room = 0, length, capacity.allocated
-        self._state = made.begin(capacity, **fixed)
+        self._state = module.begin(capacity, **fixed)
 
     def read(self, tokens_RP: Tensor, position: int = 0) -> None:
         """Append tokens to every row at once, without computing logits.
@@ -92,7 +92,7 @@ class ModelStepper:
         read: Any = self._model.read_prompt
         for start in range(0, tokens_RP.size(1), READ_AT_ONCE):
             tokens_RT = tokens_RP[:, start : start + READ_AT_ONCE]
-            masks = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._masks.items()}
+            masks = {name: mask.expand(-1, tokens_RT.size(1)) for name, mask in self._masks.items()}
             moving = {self._moving: tokens_RT, **masks}
             self._make_room(position + start + tokens_RT.size(1))
             read(**moving, state=self._state, position=position + start)
@@ -103,7 +103,7 @@ class ModelStepper:
 
     def steps(self, tokens_RT: Tensor, position: int) -> Tensor:
         """Append T tokens to every row and return the logits [R, T, V] after each."""
-        masks = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._masks.items()}
+        masks = {name: mask.expand(-1, tokens_RT.size(1)) for name, mask in self._masks.items()}
         moving = {self._moving: tokens_RT, **masks}
         self._make_room(position + tokens_RT.size(1))
         last = self._used >= self._length
@@ -126,7 +126,7 @@ class ModelStepper:
         """Keep only these sentences, in this order."""
         rows_R = rows_of(sentences_N, self.beams)
         narrow(self._state, sentences_N, rows_R, self._used)
-        self._masks = {name: one[rows_R] for name, one in self._masks.items()}
+        self._masks = {name: mask[rows_R] for name, mask in self._masks.items()}
         self.rows = len(sentences_N)
 
 
@@ -139,7 +139,7 @@ def mean_log_p(logits: Sequence[Tensor]) -> Tensor:
     if logits[0].device.type != "cpu":
         return _mean_log_p(logits)
     rows = max(1, CACHED // logits[0].shape[-1])
-    blocks = zip(*(one.flatten(0, -2).split(rows) for one in logits), strict=True)
+    blocks = zip(*(tensor.flatten(0, -2).split(rows) for tensor in logits), strict=True)
     log_p = torch.empty(logits[0].shape, dtype=torch.float32)
     for block, out in zip(blocks, log_p.flatten(0, -2).split(rows), strict=True):
         out.copy_(_mean_log_p(block))
@@ -148,9 +148,9 @@ def mean_log_p(logits: Sequence[Tensor]) -> Tensor:
 
 def _mean_log_p(logits: Sequence[Tensor]) -> Tensor:
     """Return the mean, of all rows at once."""
-    first, *others = (torch.log_softmax(one, -1, dtype=torch.float32) for one in logits)
-    for one in others:
-        torch.logaddexp(first, one, out=first)
+    first, *others = (torch.log_softmax(tensor, -1, dtype=torch.float32) for tensor in logits)
+    for other in others:
+        torch.logaddexp(first, other, out=first)
     return first.sub_(math.log(len(logits)))
 
 
@@ -167,21 +167,21 @@ class EnsembleStepper:
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
         """Append one token to every row and return the log probabilities [R, V], in float32."""
-        return mean_log_p([one.step(tokens_R, position) for one in self._steppers])
+        return mean_log_p([stepper.step(tokens_R, position) for stepper in self._steppers])
 
     def steps(self, tokens_RT: Tensor, position: int) -> Tensor:
         """Append T tokens to every row and return the log probabilities [R, T, V] after each."""
-        return mean_log_p([one.steps(tokens_RT, position) for one in self._steppers])
+        return mean_log_p([stepper.steps(tokens_RT, position) for stepper in self._steppers])
 
     def reorder(self, rows_R: Tensor) -> None:
         """Make each row continue from another row of its sentence."""
-        for one in self._steppers:
-            one.reorder(rows_R)
+        for stepper in self._steppers:
+            stepper.reorder(rows_R)
 
     def narrow(self, sentences_N: Tensor) -> None:
         """Keep only these sentences, in this order."""
-        for one in self._steppers:
-            one.narrow(sentences_N)
+        for stepper in self._steppers:
+            stepper.narrow(sentences_N)
         self.rows = len(sentences_N)
 
 
@@ -268,8 +268,8 @@ def narrow(state: Any, sentences_M: Tensor, rows_M: Tensor, used: int) -> None:
         for name, inner in state.items():
             if not name.startswith(KEPT):
                 narrow(inner, sentences_M, rows_M, used)
-            elif (place := kept_value(name)[1]) is not None:
-                state[name] = inner.index_select(place, rows_M)
+            elif (batch_dim := kept_value(name)[1]) is not None:
+                state[name] = inner.index_select(batch_dim, rows_M)
     elif isinstance(state, list | tuple):
         for inner in state:
             narrow(inner, sentences_M, rows_M, used)

@@ -52,17 +52,17 @@ def resampled(
         InputError: there are no examples, or systems have different ones.
     """
     count = _count(systems)
-    widths = np.cumsum([one.shape[1] for one in systems])[:-1]
+    widths = np.cumsum([system.shape[1] for system in systems])[:-1]
     joined = np.concatenate(systems, axis=1)
-    generator, found = np.random.default_rng(seed), np.empty((len(systems), samples))
+    generator, values = np.random.default_rng(seed), np.empty((len(systems), samples))
     step = max(1, _LARGEST // count)
     for start in range(0, samples, step):
         drawn = generator.integers(count, size=(min(step, samples - start), count))
         times = np.stack([np.bincount(row, minlength=count) for row in drawn]).astype(np.float64)
         totals = np.split(times @ joined, widths, axis=1)
-        for number, each in enumerate(totals):
-            found[number, start : start + len(each)] = [value_of(total) for total in each]
-    return found
+        for number, chunk in enumerate(totals):
+            values[number, start : start + len(chunk)] = [value_of(total) for total in chunk]
+    return values
 
 
 def bootstrap_interval(
@@ -130,8 +130,8 @@ def approximate_randomization(
     for start in range(0, trials, step):
         chosen = generator.integers(2, size=(min(step, trials - start), count), dtype=bool)
         first = chosen.astype(np.float64) @ gain + other.sum(0)
-        for one in first:
-            beyond += abs(value_of(one) - value_of(total - one)) >= observed - _EQUAL
+        for resample in first:
+            beyond += abs(value_of(resample) - value_of(total - resample)) >= observed - _EQUAL
     return (beyond + 1) / (trials + 1)
 
 
@@ -141,7 +141,7 @@ def _count(systems: Sequence[Statistics]) -> int:
     Raises:
         InputError: there are none, or systems have different numbers.
     """
-    counts = {len(one) for one in systems}
+    counts = {len(system) for system in systems}
     if len(counts) != 1 or not min(counts):
         numbers = " and ".join(f"{count:,}" for count in sorted(counts)) or "no"
         raise InputError(

@@ -21,7 +21,7 @@ LONGEST = 50_000
 """Maximum words or characters of a text; the time grows with the square."""
 
 
-def edit_distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
+def edit_distance(hypothesis: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     """Return the least number of insertions, deletions and substitutions.
 
     >>> edit_distance("kitten", "sitting")
@@ -30,7 +30,7 @@ def edit_distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     Raises:
         InputError: a sequence is too long.
     """
-    if max(len(one), len(other)) > LONGEST:
+    if max(len(hypothesis), len(other)) > LONGEST:
         raise InputError(
             f"a text has more than {LONGEST:,} words or characters",
             help="split the texts into sentences",
@@ -38,19 +38,19 @@ def edit_distance(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     numbers: dict[Hashable, int] = {}
     first, second = (
         np.array([numbers.setdefault(item, len(numbers)) for item in items], np.int64)
-        for items in (one, other)
+        for items in (hypothesis, other)
     )
     if len(first) > len(second):
         first, second = second, first
-    place = np.arange(len(second) + 1)
-    row = place.copy()
+    positions = np.arange(len(second) + 1)
+    row = positions.copy()
     for number, item in enumerate(first, 1):
         # Deletions and substitutions depend on the row above; insertions on the same row, so their
         # best is a running minimum.
         best = np.empty_like(row)
         best[0] = number
         best[1:] = np.minimum(row[1:] + 1, row[:-1] + (second != item))
-        row = np.minimum.accumulate(best - place) + place
+        row = np.minimum.accumulate(best - positions) + positions
     return int(row[-1])
 
 
@@ -83,12 +83,15 @@ class _ErrorRate(SumMetric):
 
     def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
         """Return the errors and the length of the reference of each example."""
-        found = np.zeros((len(references), 2))
+        counts = np.zeros((len(references), 2))
         texts = converted(predictions, text_of), converted(references, text_of)
         for row, (text, right) in enumerate(zip(*texts, strict=True)):
-            wanted = self.items(self.normalized(right))
-            found[row] = edit_distance(self.items(self.normalized(text)), wanted), len(wanted)
-        return found
+            reference = self.items(self.normalized(right))
+            counts[row] = (
+                edit_distance(self.items(self.normalized(text)), reference),
+                len(reference),
+            )
+        return counts
 
     def value_of(self, total: NDArray[np.float64]) -> float:
         """Return errors by length, in percent; infinite if all references are empty."""

@@ -29,7 +29,7 @@ class Accuracy(SumMetric):
     def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
         """Return 1 or 0 for each example, and 1."""
         pairs = zip(_classes(predictions), _classes(references), strict=True)
-        same = [one == other for one, other in pairs]
+        same = [predicted == other for predicted, other in pairs]
         return np.stack((np.array(same, np.float64), np.ones(len(same))), 1)
 
     def value_of(self, total: NDArray[np.float64]) -> float:
@@ -50,11 +50,11 @@ class TagAccuracy(SumMetric):
 
     def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
         """Return the right tags, the words and the completely right sequences of each example."""
-        found = np.zeros((len(references), 4))
+        counts = np.zeros((len(references), 4))
         for row, (tags, right) in enumerate(tag_rows(predictions, references)):
-            same = sum(one == other for one, other in zip(tags, right, strict=True))
-            found[row] = same, len(right), same == len(right), 1
-        return found
+            same = sum(tag == other for tag, other in zip(tags, right, strict=True))
+            counts[row] = same, len(right), same == len(right), 1
+        return counts
 
     def value_of(self, total: NDArray[np.float64]) -> float:
         """Return the percentage of right tags."""
@@ -79,8 +79,8 @@ def tag_rows(
     Raises:
         InputError: a value is not a list, or an example has another number of tags.
     """
-    both = converted(predictions, tags_of), converted(references, tags_of)
-    for number, (tags, right) in enumerate(zip(*both, strict=True), 1):
+    columns = converted(predictions, tags_of), converted(references, tags_of)
+    for number, (tags, right) in enumerate(zip(*columns, strict=True), 1):
         if len(tags) != len(right):
             raise InputError(
                 f"row {number} has {len(tags)} predicted tags for {len(right)} words",
@@ -113,7 +113,7 @@ class F1(Metric):
     def measure(self, predictions: Sequence[Any], references: Sequence[Any]) -> Measured:
         """Compare classes, or tags by position."""
         refuse_other_length(predictions, references)
-        right, given, wanted = Counter[str](), Counter[str](), Counter[str]()
+        right, predicted, expected = Counter[str](), Counter[str](), Counter[str]()
         if isinstance(references[0], list | tuple) or isinstance(predictions[0], list | tuple):
             pairs = [
                 pair
@@ -122,25 +122,25 @@ class F1(Metric):
             ]
         else:
             pairs = list(zip(_classes(predictions), _classes(references), strict=True))
-        for one, other in pairs:
-            given[one] += 1
-            wanted[other] += 1
-            right[one] += one == other
-        classes = sorted((given.keys() | wanted.keys()) - set(self.ignore))
-        each = {
+        for label, other in pairs:
+            predicted[label] += 1
+            expected[other] += 1
+            right[label] += label == other
+        classes = sorted((predicted.keys() | expected.keys()) - set(self.ignore))
+        by_class = {
             name: {
-                "precision": 100 * ratio(right[name], given[name]),
-                "recall": 100 * ratio(right[name], wanted[name]),
-                "f1": 100 * ratio(2 * right[name], given[name] + wanted[name]),
-                "examples": wanted[name],
+                "precision": 100 * ratio(right[name], predicted[name]),
+                "recall": 100 * ratio(right[name], expected[name]),
+                "f1": 100 * ratio(2 * right[name], predicted[name] + expected[name]),
+                "examples": expected[name],
             }
             for name in classes
         }
         if self.average == "macro":
-            value = ratio(sum(one["f1"] for one in each.values()), len(each))
+            value = ratio(sum(scores["f1"] for scores in by_class.values()), len(by_class))
         else:
-            both = sum(given[name] + wanted[name] for name in classes)
-            value = 100 * ratio(2 * sum(right[name] for name in classes), both)
+            total = sum(predicted[name] + expected[name] for name in classes)
+            value = 100 * ratio(2 * sum(right[name] for name in classes), total)
         ignored = f"|ignore:{','.join(self.ignore)}" if self.ignore else ""
         signature = f"f1|average:{self.average}{ignored}"
-        return Measured(value, signature, {"classes": each})
+        return Measured(value, signature, {"classes": by_class})

@@ -156,14 +156,14 @@ def converted(values: Sequence[Any], convert: Callable[[Any, str], _Value]) -> l
     Raises:
         InputError: a value has the wrong type.
     """
-    found = []
+    converted_values = []
     for number, value in enumerate(values, 1):
         try:
-            found.append(convert(value, f"row {number}"))
+            converted_values.append(convert(value, f"row {number}"))
         except InputError as error:
             help_ = "select a metric and a predictor that fit the type of the column"
             raise InputError(error.problem, help=help_) from error
-    return found
+    return converted_values
 
 
 def any_number(value: Any, name: str) -> float:
@@ -175,6 +175,6 @@ def any_number(value: Any, name: str) -> float:
     return value if isinstance(value, float) else number_of(value, name)
 
 
-def ratio(part: float, whole: float) -> float:
-    """Return part / whole; 0 if `whole` is 0."""
-    return float(part / whole) if whole else 0.0
+def ratio(part: float, total: float) -> float:
+    """Return part / whole; 0 if `total` is 0."""
+    return float(part / total) if total else 0.0

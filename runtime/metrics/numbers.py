@@ -24,8 +24,8 @@ class _Error(SumMetric):
 
     def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
         """Return the error of each example, and 1."""
-        one, other = (converted(each, any_number) for each in (predictions, references))
-        difference = np.array(one, np.float64) - np.array(other, np.float64)
+        predicted, other = (converted(values, any_number) for values in (predictions, references))
+        difference = np.array(predicted, np.float64) - np.array(other, np.float64)
         return np.stack((self.error(difference), np.ones(len(difference))), 1)
 
     def value_of(self, total: NDArray[np.float64]) -> float:

@@ -38,10 +38,10 @@ class Scores:
 
 def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
     """Return the corpus BLEU, lower-cased BLEU and chrF of translations."""
-    found = {metric.type: metric.measure(hypotheses, references) for metric in TRANSLATION}
+    measured = {metric.type: metric.measure(hypotheses, references) for metric in TRANSLATION}
     return Scores(
-        {name: one.value for name, one in found.items()},
-        {name: one.signature for name, one in found.items()},
+        {name: measurement.value for name, measurement in measured.items()},
+        {name: measurement.signature for name, measurement in measured.items()},
     )
 
 
@@ -59,15 +59,15 @@ class _SacreBleu(SumMetric):
         texts = converted(predictions, text_of), converted(references, text_of)
         refuse_other_length(*texts)
         metric = self.scorer()
-        found = metric.corpus_score(texts[0], [texts[1]])
-        return Measured(float(found.score), str(metric.get_signature()))
+        corpus_score = metric.corpus_score(texts[0], [texts[1]])
+        return Measured(float(corpus_score.score), str(metric.get_signature()))
 
     def statistics(self, predictions: Sequence[str], references: Sequence[str]) -> Statistics:
         """Return the sufficient statistics of each line, such as matching n-grams."""
         texts = converted(predictions, text_of), converted(references, text_of)
         refuse_other_length(*texts)
-        found = self.scorer()._extract_corpus_statistics(texts[0], [texts[1]])  # noqa: SLF001
-        return np.array(found, np.float64)
+        sums = self.scorer()._extract_corpus_statistics(texts[0], [texts[1]])  # noqa: SLF001
+        return np.array(sums, np.float64)
 
     def value_of(self, total: NDArray[np.float64]) -> float:
         """Return the corpus score for the sum of the lines' statistics."""
@@ -159,17 +159,17 @@ class ExactMatch(SumMetric):
         same = [self._equal(*pair) for pair in zip(predictions, references, strict=True)]
         return np.stack((np.array(same, np.float64), np.ones(len(same))), 1)
 
-    def _equal(self, one: Any, other: Any) -> bool:
+    def _equal(self, prediction: Any, other: Any) -> bool:
         """Return whether two values are equal as their column stores them.
 
         A list of tags equals their text, a class its number, and a number a text with it.
         """
-        if isinstance(one, list | tuple) or isinstance(other, list | tuple):
-            one, other = (tags_of(value, "a row") for value in (one, other))
-            one, other = " ".join(one), " ".join(other)
-        if isinstance(one, float) or isinstance(other, float):
-            return any_number(one, "a row") == any_number(other, "a row")
-        return bool(self._plain(one) == self._plain(other))
+        if isinstance(prediction, list | tuple) or isinstance(other, list | tuple):
+            prediction, other = (tags_of(value, "a row") for value in (prediction, other))
+            prediction, other = " ".join(prediction), " ".join(other)
+        if isinstance(prediction, float) or isinstance(other, float):
+            return any_number(prediction, "a row") == any_number(other, "a row")
+        return bool(self._plain(prediction) == self._plain(other))
 
     def _plain(self, value: Any) -> Any:
         """Return texts and classes without outer white space, and without case if so set."""

@@ -20,7 +20,7 @@ def attention_of(
     graph: Graph,
     reader: Translator,
     sources: Sequence[str],
-    given: Sequence[str],
+    targets: Sequence[str],
 ) -> list[AttentionMaps]:
     """Return the attention weights of every head; see `Model.attention`.
 
@@ -28,7 +28,7 @@ def attention_of(
         InputError: the lists differ in length, or a source is empty.
     """
     check_inputs(graph)
-    return maps_of(module, (reader.source, reader.target), sources, given)
+    return maps_of(module, (reader.source, reader.target), sources, targets)
 
 
 def alignments_of(
@@ -36,7 +36,7 @@ def alignments_of(
     graph: Graph,
     reader: Translator,
     sources: Sequence[str],
-    given: Sequence[str],
+    targets: Sequence[str],
 ) -> list[Alignment]:
     """Return the source token that each target token is aligned to; see `Model.align`.
 
@@ -44,16 +44,16 @@ def alignments_of(
         InputError: the lists differ in length, or no attention reads the source.
     """
     reads, writes = reader.source, reader.target
-    refuse_other_length(sources, given)
-    pairs = list(zip(reads.encode_many(sources), writes.encode_many(given), strict=True))
-    whole = [pair if pair[0] else ([], []) for pair in pairs]
-    filled = [pair for pair in whole if pair[0]]
-    found = iter(aligned(module, graph, (reads, writes), filled))
+    refuse_other_length(sources, targets)
+    pairs = list(zip(reads.encode_many(sources), writes.encode_many(targets), strict=True))
+    cleaned = [pair if pair[0] else ([], []) for pair in pairs]
+    filled = [pair for pair in cleaned if pair[0]]
+    alignments = iter(aligned(module, graph, (reads, writes), filled))
     return [
         Alignment(
             tuple(reads.pieces(source)),
             tuple(writes.pieces(target)),
-            next(found) if source else [],
+            next(alignments) if source else [],
         )
-        for source, target in whole
+        for source, target in cleaned
     ]

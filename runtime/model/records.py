@@ -31,7 +31,7 @@ class Details:
 def text_records(
     model: Model,
     texts: Sequence[str],
-    found: Sequence[Sequence[Hypothesis]],
+    hypotheses: Sequence[Sequence[Hypothesis]],
     details: Details | None = None,
 ) -> list[dict[str, Any]]:
     """Return a record for each text: `source` and `translations`, best first.
@@ -40,21 +40,21 @@ def text_records(
         model: the model that wrote them; of an ensemble, the first model gives alignment and
             attention.
         texts: the sources.
-        found: hypotheses of each.
+        hypotheses: hypotheses of each.
         details: optional details to include. They come with `source_tokens`, the pieces of the
             source; attention weights also cover its end token.
 
     Raises:
         InputError: the model does not support the requested details.
     """
-    wanted = details or Details()
+    options = details or Details()
     translator = model.translator
     target = translator.target
     records: list[dict[str, Any]] = [
-        {"source": text, "translations": output_records(target, each)}
-        for text, each in zip(texts, found, strict=True)
+        {"source": text, "translations": output_records(target, candidates)}
+        for text, candidates in zip(texts, hypotheses, strict=True)
     ]
-    if not (wanted.alignment or wanted.attention):
+    if not (options.alignment or options.attention):
         return records
     from ..analysis.alignment import aligned, check_inputs
     from ..analysis.attention_weights import maps_of_ids
@@ -67,21 +67,23 @@ def text_records(
         translations = record.pop("translations")
         record |= {"source_tokens": translator.source.pieces(ids), "translations": translations}
     outputs = [
-        (ids, one.tokens, output)
-        for ids, each, record in zip(sources, found, records, strict=True)
-        for one, output in zip(each, record["translations"], strict=True)
+        (ids, hypothesis.tokens, output)
+        for ids, candidates, record in zip(sources, hypotheses, records, strict=True)
+        for hypothesis, output in zip(candidates, record["translations"], strict=True)
     ]
-    if wanted.alignment:
+    if options.alignment:
         pairs = [(ids, tokens) for ids, tokens, _ in outputs]
-        for (_, _, output), one in zip(
+        for (_, _, output), alignment in zip(
             outputs, aligned(model.module, model.graph, tokenizers, pairs), strict=True
         ):
-            output["alignment"] = one
-    if wanted.attention:
+            output["alignment"] = alignment
+    if options.attention:
         for ids, tokens, output in outputs:
             maps = maps_of_ids(model.module, tokenizers, ids, tokens)
             output["attention"] = {
-                path: [[[round(x, _DIGITS) for x in row] for row in head] for head in each.tolist()]
-                for path, each in maps.weights.items()
+                path: [
+                    [[round(x, _DIGITS) for x in row] for row in head] for head in weights.tolist()
+                ]
+                for path, weights in maps.weights.items()
             }
     return records

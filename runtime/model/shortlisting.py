@@ -43,7 +43,7 @@ def measured(
             scores.append(metric.measure(model.translate(sources), references).value)
     finally:
         use_passes(model.module, before)
-    found = Measurement(
+    measurement = Measurement(
         lines=len(sources),
         bleu=scores[0],
         bleu_shortlist=scores[1],
@@ -55,14 +55,14 @@ def measured(
             "quantize": before.quantize,
         },
     )
-    about = shortlist.about.model_copy(update={"measured": found, "unchecked": False})
+    about = shortlist.about.model_copy(update={"measured": measurement, "unchecked": False})
     return replace(shortlist, about=about)
 
 
 def _bleu(model: Model) -> Any:
     """Return BLEU as the run of a model measures it, or with the usual tokenization."""
     metrics = [] if model.trained is None else model.answering.run.metrics()
-    return next((one for one in metrics if isinstance(one, Bleu)), Bleu())
+    return next((metric for metric in metrics if isinstance(metric, Bleu)), Bleu())
 
 
 def _mean_tokens(model: Model, shortlist: Shortlist, sources: Sequence[str]) -> float:

@@ -58,7 +58,7 @@ def flame_svg(stacks: Stacks, title: str) -> str:
     parts: list[str] = []
     scale = WIDTH / root.seconds if root.seconds else 0.0
 
-    def draw(name: str, box: _Box, left: float, level: int) -> None:
+    def draw(name: str, box: _Box, x: float, level: int) -> None:
         width = box.seconds * scale
         if width < THINNEST:
             return
@@ -68,13 +68,13 @@ def flame_svg(stacks: Stacks, title: str) -> str:
         shown = name if len(name) * LETTER < width - 4 else name[: int((width - 8) / LETTER)]
         hue = crc32(name.encode()) % 50
         parts.append(
-            f'<g><title>{tooltip}</title><rect x="{left:.1f}" y="{top}" width="{width:.1f}" '
+            f'<g><title>{tooltip}</title><rect x="{x:.1f}" y="{top}" width="{width:.1f}" '
             f'height="{ROW - 1}" fill="hsl({hue},75%,{62 + hue % 3 * 5}%)"/>'
-            f'<text x="{left + 3:.1f}" y="{top + 13}">{escape(shown)}</text></g>'
+            f'<text x="{x + 3:.1f}" y="{top + 13}">{escape(shown)}</text></g>'
         )
         for inner, inside in sorted(box.inside.items(), key=lambda pair: -pair[1].seconds):
-            draw(inner, inside, left, level + 1)
-            left += inside.seconds * scale
+            draw(inner, inside, x, level + 1)
+            x += inside.seconds * scale
 
     draw("update", root, 0.0, 0)
     return (

@@ -98,29 +98,29 @@ def summarize(events: Iterable[Any], *, updates: int, seconds: float, device: st
     other: Counter[str] = Counter()
     stacks: Counter[tuple[str, ...]] = Counter()
     passes = max(1, sum(event.name == LOSS for event in hosts))
-    kept: Counter[str] = Counter()
+    bytes_by_node: Counter[str] = Counter()
     on_host = device == "cpu"
-    for event, place in _placed(roots, owners):
+    for event, context in _placed(roots, owners):
         time_us = event.self_cpu_time_total if on_host else event.self_device_time_total
-        if place.other in (WAITING, BETWEEN_UPDATES):
+        if context.other in (WAITING, BETWEEN_UPDATES):
             time_us = event.self_cpu_time_total
         seconds_each = time_us * MICRO / updates
-        if place.node is None:
-            other[place.other] += seconds_each
-            path: tuple[str, ...] = (place.other,)
+        if context.node is None:
+            other[context.other] += seconds_each
+            path: tuple[str, ...] = (context.other,)
         else:
-            spent = nodes[place.node]
-            if place.phase == "forward":
+            spent = nodes[context.node]
+            if context.phase == "forward":
                 spent.forward += seconds_each
-                kept[place.node] += (
+                bytes_by_node[context.node] += (
                     event.self_cpu_memory_usage if on_host else event.self_device_memory_usage
                 )
             else:
                 spent.backward += seconds_each
-            path = (place.phase, *place.node.replace("/", ".").split("."))
+            path = (context.phase, *context.node.replace("/", ".").split("."))
         if seconds_each > 0:
             stacks[(*path, _short(event.name))] += seconds_each
-    for path_, count in kept.items():
+    for path_, count in bytes_by_node.items():
         nodes[path_].memory = max(0, round(count / passes))
     waits = [event for event in hosts if event.name in SYNCS]
     return Profile(
@@ -144,11 +144,11 @@ def by_row(profile: Profile, paths: Iterable[str]) -> dict[str, Spent]:
         profile: measured profile.
         paths: rows of the table.
     """
-    known = set(paths)
+    path_set = set(paths)
     rows: dict[str, Spent] = defaultdict(Spent)
     for path, spent in profile.nodes.items():
         row = path
-        while row not in known and "/" in row:
+        while row not in path_set and "/" in row:
             row = row.rpartition("/")[0]
         into = rows[row]
         into.forward += spent.forward
@@ -162,7 +162,7 @@ def _owners(roots: Iterable[Any]) -> dict[tuple[int, int], str]:
 
     If several operations share a number, the last one made the backward step.
     """
-    found: dict[tuple[int, int], str] = {}
+    node_by_call: dict[tuple[int, int], str] = {}
 
     def visit(event: Any, node: str | None) -> None:
         if event.name.startswith(NODE):
@@ -170,13 +170,13 @@ def _owners(roots: Iterable[Any]) -> dict[tuple[int, int], str]:
         elif event.name == LOSS:
             node = LOST
         if node is not None and event.sequence_nr >= 0 and not event.name.startswith(BACKWARD):
-            found[event.thread, event.sequence_nr] = node
+            node_by_call[event.thread, event.sequence_nr] = node
         for child in event.cpu_children:
             visit(child, node)
 
     for root in roots:
         visit(root, None)
-    return found
+    return node_by_call
 
 
 def _placed(
@@ -185,27 +185,27 @@ def _placed(
     """Yield every event with its node and phase."""
     threads = {thread for thread, _ in owners}
 
-    def visit(event: Any, place: _Place) -> Iterator[tuple[Any, _Place]]:
+    def visit(event: Any, context: _Place) -> Iterator[tuple[Any, _Place]]:
         name = event.name
         if name.startswith(NODE):
-            place = _Place(name.removeprefix(NODE), place.phase)
+            context = _Place(name.removeprefix(NODE), context.phase)
         elif name == LOSS:
-            place = _Place(LOST, place.phase)
+            context = _Place(LOST, context.phase)
         elif name == DATA:
-            place = _Place(other=WAITING)
+            context = _Place(other=WAITING)
         elif name == BETWEEN:
-            place = _Place(other=BETWEEN_UPDATES)
+            context = _Place(other=BETWEEN_UPDATES)
         elif name.startswith("Optimizer."):
-            place = _Place(other=OPTIMIZER)
+            context = _Place(other=OPTIMIZER)
         elif name.startswith(BACKWARD):
-            place = _Place(None, "backward", GRADIENTS)
+            context = _Place(None, "backward", GRADIENTS)
             for thread in (event.fwd_thread, event.thread, *threads):
                 if (owner := owners.get((thread, event.sequence_nr))) is not None:
-                    place = _Place(owner, "backward")
+                    context = _Place(owner, "backward")
                     break
-        yield event, place
+        yield event, context
         for child in event.cpu_children:
-            yield from visit(child, place)
+            yield from visit(child, context)
 
     for root in roots:
         yield from visit(root, _Place())

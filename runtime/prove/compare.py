@@ -30,7 +30,7 @@ class Difference:
 
 def difference(
     what: str,
-    found: Tensor,
+    actual: Tensor,
     expected: Tensor,
     axes: Sequence[Axis] = (),
     valid: Tensor | None = None,
@@ -43,18 +43,18 @@ def difference(
 
     Args:
         what: name of the tensor.
-        found: values of any dtype.
+        actual: values of any dtype.
         expected: values to compare with.
         axes: names of the first axes, for the position.
         valid: true where values are compared; it can be broadcast to the shape.
         first: axis to the index that the first compared position has on it; default: 0.
     """
-    if found.shape != expected.shape:
-        shapes = f"shape {list(found.shape)}, not {list(expected.shape)}"
+    if actual.shape != expected.shape:
+        shapes = f"shape {list(actual.shape)}, not {list(expected.shape)}"
         return Difference(f"{what}, which has {shapes}", float("inf"))
-    one, other = found.detach().double(), expected.detach().double()
-    same = (one == other) | (one.isnan() & other.isnan())
-    apart = torch.where(same, 0.0, (one - other).abs()).nan_to_num(nan=float("inf"))
+    values, other = actual.detach().double(), expected.detach().double()
+    same = (values == other) | (values.isnan() & other.isnan())
+    apart = torch.where(same, 0.0, (values - other).abs()).nan_to_num(nan=float("inf"))
     reference = torch.where(other.isfinite(), other.abs(), 0.0)
     if valid is not None:
         apart, reference = apart * 1.0, reference * 1.0
@@ -69,7 +69,7 @@ def difference(
 
 def largest(differences: Iterable[Difference]) -> Difference:
     """Return the largest of several differences; of equal ones, the first."""
-    return max(differences, key=lambda one: one.amount, default=Difference("", 0.0))
+    return max(differences, key=lambda candidate: candidate.amount, default=Difference("", 0.0))
 
 
 def _position(shape: Sequence[int], at: int, axes: Sequence[Axis], first: Mapping[str, int]) -> str:

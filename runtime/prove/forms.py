@@ -124,9 +124,9 @@ def saved(subject: Subject) -> Property:
 def _first(subject: Subject, again: Subject, inputs: Mapping[str, Tensor]) -> str:
     """Return the first block whose values differ in the opened model."""
     traces = []
-    for one in (subject, again):
-        with traced(one.model, one.graph) as trace:
-            one.run(inputs)
+    for variant in (subject, again):
+        with traced(variant.model, variant.graph) as trace:
+            variant.run(inputs)
         traces.append(trace)
 
     def compare(_: ValueType, ours: Tensor, theirs: Tensor) -> float:
@@ -182,25 +182,29 @@ def _layer(
     for path, layer in eager.named_modules():
         if type(layer).__name__ in templates:
 
-            def record(_: nn.Module, args: Any, given: Any, found: Any, path: str = path) -> None:
-                calls.append((path, args, given, found))
+            def record(
+                _: nn.Module, args: Any, kwargs: Any, outputs: Any, path: str = path
+            ) -> None:
+                calls.append((path, args, kwargs, outputs))
 
             handles.append(layer.register_forward_hook(record, with_kwargs=True))
     with torch.no_grad():
         eager(**inputs)
         for handle in handles:
             handle.remove()
-        for path, args, given, expected in calls:
+        for path, args, kwargs, expected in calls:
             layer = model.get_submodule(path)
-            if _apart(layer(*args, **given), expected).amount > subject.tolerance:
+            if _apart(layer(*args, **kwargs), expected).amount > subject.tolerance:
                 return f"{path} (template {type(layer).__name__})"
     return ""
 
 
-def _apart(found: Any, expected: Any) -> Difference:
+def _apart(actual: Any, expected: Any) -> Difference:
     """Return the largest difference between the outputs of two layers."""
-    one, two = (value if isinstance(value, tuple) else (value,) for value in (found, expected))
-    return largest(difference("", a, b) for a, b in zip(one, two, strict=True))
+    actual_values, two = (
+        value if isinstance(value, tuple) else (value,) for value in (actual, expected)
+    )
+    return largest(difference("", a, b) for a, b in zip(actual_values, two, strict=True))
 
 
 def _padded_inputs(subject: Subject, plan: UnpadPlan) -> Inputs:
@@ -209,9 +213,9 @@ def _padded_inputs(subject: Subject, plan: UnpadPlan) -> Inputs:
     inputs = draw(graph, subject.sizes, subject.seed, padded=mask_inputs(graph))
     generator = torch.Generator().manual_seed(subject.seed)
     lengths: dict[tuple[Any, ...], Tensor] = {}
-    for port, place in plan.whole.inputs.items():
+    for port, layout in plan.whole.inputs.items():
         type_ = graph.inputs[port]
-        if place.axis in plan.masks or type_.kind != "ids" or place.rank != len(("B", "T")):
+        if layout.axis in plan.masks or type_.kind != "ids" or layout.rank != len(("B", "T")):
             continue
         if type_.axes not in lengths:
             lengths[type_.axes] = prefixes(inputs[port].shape, generator)
@@ -231,7 +235,7 @@ def _rows(model: Any, inputs: Mapping[str, Tensor]) -> dict[str, Rows]:
 def _masks(subject: Subject, rows: Mapping[str, Rows]) -> Masks:
     """Return the masks of the unpadded axes, whose rows are those of the batch."""
     batch = next(axis for axis, kind in subject.graph.spec.axes.items() if kind == "batch")
-    return {axis: [((batch, axis), one.mask)] for axis, one in rows.items()}
+    return {axis: [((batch, axis), axis_rows.mask)] for axis, axis_rows in rows.items()}
 
 
 def _node(
@@ -243,20 +247,20 @@ def _node(
 ) -> str:
     """Return the first block whose values differ between the padded and the unpadded model."""
     traces = []
-    for one in models:
-        with traced(one, subject.graph) as trace, torch.no_grad():
-            one(**inputs)
+    for model in models:
+        with traced(model, subject.graph) as trace, torch.no_grad():
+            model(**inputs)
         traces.append(trace)
 
-    def compare(type_: ValueType, whole: Tensor, given: Tensor) -> float:
+    def compare(type_: ValueType, padded: Tensor, unpadded: Tensor) -> float:
         if not comparable(type_, rows.keys()):
             return 0.0
         dims = [dim for dim, axis in enumerate(type_.axes) if axis in rows]
-        if whole.shape == given.shape:
-            return difference("", given, whole, (), valid(type_, whole, masks)).amount
-        if len(dims) != 1 or given.dim() != whole.dim() - 1:
+        if padded.shape == unpadded.shape:
+            return difference("", unpadded, padded, (), valid(type_, padded, masks)).amount
+        if len(dims) != 1 or unpadded.dim() != padded.dim() - 1:
             return 0.0
-        known = rows[str(type_.axes[dims[0]])]
-        return difference("", given, without_padding(whole, known, dims[0] - 1)).amount
+        axis_rows = rows[str(type_.axes[dims[0]])]
+        return difference("", unpadded, without_padding(padded, axis_rows, dims[0] - 1)).amount
 
     return traces[0].first_difference(traces[1], compare, subject.tolerance)

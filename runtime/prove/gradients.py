@@ -48,31 +48,31 @@ class _Seen:
 def gradients(subject: Subject) -> Property:
     """Find parameters without a gradient, with a non-finite one, and with one that stays zero."""
     parameters = dict(subject.model.named_parameters())
-    wanted = {path for path, one in parameters.items() if one.requires_grad}
-    frozen = sorted(parameters.keys() - wanted)
+    trainable = {path for path, parameter in parameters.items() if parameter.requires_grad}
+    frozen = sorted(parameters.keys() - trainable)
     notes = [f"frozen, so without a gradient: {_listed(frozen)}"] if frozen else []
-    if not wanted:
+    if not trainable:
         return not_applicable("gradients", "the model has no parameters to train", *notes)
-    seen = _Seen()
+    observed = _Seen()
     attempts = idle = 0
-    for number, found in enumerate(_attempts(subject)):
-        before = len(seen.reached)
-        if not any(value.is_floating_point() for value in found.outputs.values()):
+    for number, learned in enumerate(_attempts(subject)):
+        before = len(observed.reached)
+        if not any(value.is_floating_point() for value in learned.outputs.values()):
             return not_applicable("gradients", "no output has a gradient", *notes)
-        _look(found, number, seen)
+        _look(learned, number, observed)
         attempts = number + 1
-        if seen.infinite:
-            path, count = next(iter(seen.infinite.items()))
+        if observed.infinite:
+            path, count = next(iter(observed.infinite.items()))
             weights = "the initial weights" if count == 0 else "random weights"
-            detail = f"the gradient of {_listed(sorted(seen.infinite))} is not finite"
+            detail = f"the gradient of {_listed(sorted(observed.infinite))} is not finite"
             return _failed(f"{detail}, with {weights}", path, notes)
-        idle = 0 if len(seen.reached) > before else idle + 1
-        left = wanted - seen.reached
-        if not left or idle >= (MORE_PATIENCE if left - seen.connected else PATIENCE):
+        idle = 0 if len(observed.reached) > before else idle + 1
+        missing = trainable - observed.reached
+        if not missing or idle >= (MORE_PATIENCE if missing - observed.connected else PATIENCE):
             break
-    zero = sorted(wanted - seen.reached)
+    zero = sorted(trainable - observed.reached)
     effects = _effects(subject, zero)
-    silent = [path for path in zero if path in seen.connected and not effects[path]]
+    silent = [path for path in zero if path in observed.connected and not effects[path]]
     if silent:
         notes.append(
             "connected, but the gradient is zero and changing them changes no output, as for the"
@@ -80,20 +80,20 @@ def gradients(subject: Subject) -> Property:
         )
     accused = [path for path in zero if path not in silent]
     if accused:
-        return _unreached(accused, effects, seen, notes)
+        return _unreached(accused, effects, observed, notes)
     batches = f"{attempts} batch{'es' * (attempts > 1)}"
-    detail = f"{len(seen.reached)} of {len(wanted)} parameters have gradients, in {batches}"
+    detail = f"{len(observed.reached)} of {len(trainable)} parameters have gradients, in {batches}"
     return Property(name="gradients", outcome="passed", detail=detail, notes=tuple(notes))
 
 
 def _unreached(
-    paths: list[str], effects: Mapping[str, bool], seen: _Seen, notes: list[str]
+    paths: list[str], effects: Mapping[str, bool], observed: _Seen, notes: list[str]
 ) -> Property:
     """Return the failed property for parameters that no gradient reaches, with the reason."""
     cut = [path for path in paths if effects[path]]
     if not cut:
         return _failed(f"no output depends on {_listed(paths)}", paths[0], notes)
-    loose = [path for path in cut if path not in seen.connected]
+    loose = [path for path in cut if path not in observed.connected]
     why = "they are detached or used without gradients" if loose else "their gradient is zero"
     detail = f"outputs depend on {_listed(cut)}, but no gradient reaches them: {why}"
     return _failed(detail, cut[0], notes)
@@ -126,19 +126,25 @@ def _attempts(subject: Subject) -> Iterator[Learned]:
         inputs = draw(graph, sizes, seed, padded=masked if number % 2 else ())
         masks = masks_of(graph, inputs) if number % 2 else {}
         with running("a forward and backward pass in training"):
-            found = learn(model, graph, inputs, masks, seed)
-        yield found
+            learned = learn(model, graph, inputs, masks, seed)
+        yield learned
 
 
-def _look(found: Learned, number: int, seen: _Seen) -> None:
+def _look(learned: Learned, number: int, observed: _Seen) -> None:
     """Record what one batch shows."""
-    known = {path: one for path, one in found.gradients.items() if one is not None and one.numel()}
-    seen.connected |= known.keys()
-    sizes = {path: one.abs().max().item() for path, one in known.items()}
-    infinite = [path for path, one in known.items() if not one.isfinite().all()]
-    seen.infinite |= dict.fromkeys(infinite, number)
+    gradient_by_path = {
+        path: gradient
+        for path, gradient in learned.gradients.items()
+        if gradient is not None and gradient.numel()
+    }
+    observed.connected |= gradient_by_path.keys()
+    sizes = {path: gradient.abs().max().item() for path, gradient in gradient_by_path.items()}
+    infinite = [
+        path for path, gradient in gradient_by_path.items() if not gradient.isfinite().all()
+    ]
+    observed.infinite |= dict.fromkeys(infinite, number)
     scale = max((size for path, size in sizes.items() if path not in infinite), default=0.0)
-    seen.reached |= {path for path, size in sizes.items() if size > ZERO * scale}
+    observed.reached |= {path for path, size in sizes.items() if size > ZERO * scale}
 
 
 def _effects(subject: Subject, paths: list[str]) -> Mapping[str, bool]:
@@ -151,10 +157,10 @@ def _effects(subject: Subject, paths: list[str]) -> Mapping[str, bool]:
     with torch.no_grad():
         before: Mapping[str, Tensor] = model(**inputs)
         for path in paths:
-            kept = parameters[path].clone()
-            parameters[path].add_(NOISE * torch.randn(kept.shape, generator=generator))
+            original = parameters[path].clone()
+            parameters[path].add_(NOISE * torch.randn(original.shape, generator=generator))
             after: Mapping[str, Tensor] = model(**inputs)
-            parameters[path].copy_(kept)
+            parameters[path].copy_(original)
             change = largest(difference(port, after[port], before[port]) for port in graph.outputs)
             effects[path] = change.amount > subject.tolerance
     return effects

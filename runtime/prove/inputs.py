@@ -23,12 +23,12 @@ Inputs = dict[str, Tensor]
 
 def mask_inputs(graph: Graph) -> dict[str, list[str]]:
     """Return each time axis that has a mask, with the inputs that mask it."""
-    times, found = time_axes(graph.spec.axes), dict[str, list[str]]()
+    times, masks = time_axes(graph.spec.axes), dict[str, list[str]]()
     for name, type_ in graph.inputs.items():
         axis, _ = _masked(type_)
         if axis in times:
-            found.setdefault(axis, []).append(name)
-    return found
+            masks.setdefault(axis, []).append(name)
+    return masks
 
 
 def _masked(type_: ValueType) -> tuple[str, int]:
@@ -49,18 +49,18 @@ def draw(
         padded: time axes whose masks exclude the ends of rows; other masks are true everywhere.
     """
     generator = torch.Generator().manual_seed(seed)
-    made = example_inputs(graph, sizes, seed=seed, padding=False)
+    inputs = example_inputs(graph, sizes, seed=seed, padding=False)
     drawn: dict[tuple[Axis, ...], Tensor] = {}
     for name, type_ in graph.inputs.items():
-        if made[name].is_floating_point():
-            made[name] = made[name].to(torch.get_default_dtype())
+        if inputs[name].is_floating_point():
+            inputs[name] = inputs[name].to(torch.get_default_dtype())
         axis, factor = _masked(type_)
         if axis in padded:
             axes = (*type_.axes[:-1], axis)
             if axes not in drawn:
-                drawn[axes] = prefixes(made[name][..., ::factor].shape, generator)
-            made[name] = drawn[axes].repeat_interleave(factor, -1)
-    return made
+                drawn[axes] = prefixes(inputs[name][..., ::factor].shape, generator)
+            inputs[name] = drawn[axes].repeat_interleave(factor, -1)
+    return inputs
 
 
 def prefixes(shape: torch.Size, generator: torch.Generator) -> Tensor:
@@ -80,13 +80,13 @@ def prefixes(shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 def masks_of(graph: Graph, inputs: Mapping[str, Tensor]) -> Masks:
     """Return the masks of the padding of each time axis that has any."""
-    found: dict[str, list[tuple[tuple[Axis, ...], Tensor]]] = {}
+    masks: dict[str, list[tuple[tuple[Axis, ...], Tensor]]] = {}
     for axis, names in mask_inputs(graph).items():
         for name in names:
             type_ = graph.inputs[name]
             mask = inputs[name][..., :: _masked(type_)[1]]
-            found.setdefault(axis, []).append(((*type_.axes[:-1], axis), mask))
-    return found
+            masks.setdefault(axis, []).append(((*type_.axes[:-1], axis), mask))
+    return masks
 
 
 def comparable(type_: ValueType, masks: Collection[str]) -> bool:
@@ -111,13 +111,17 @@ def valid(type_: ValueType, value: Tensor, masks: Masks) -> Tensor:
         value: a tensor whose first axes are those of the type.
         masks: masks of the padding of time axes.
     """
-    found = torch.ones([1] * value.dim(), dtype=torch.bool)
+    valid_mask = torch.ones([1] * value.dim(), dtype=torch.bool)
     for dim, axis in enumerate(type_.axes):
-        known = multiple(axis) if names_of(axis) else None
-        for mask_axes, mask in masks.get(known[0], ()) if known else ():
-            long = mask.repeat_interleave(known[1], -1) if known and known[1] > 1 else mask
-            found = found & _aligned(long, mask_axes, type_.axes, dim, value.dim())
-    return found
+        parsed_axis = multiple(axis) if names_of(axis) else None
+        for mask_axes, mask in masks.get(parsed_axis[0], ()) if parsed_axis else ():
+            long = (
+                mask.repeat_interleave(parsed_axis[1], -1)
+                if parsed_axis and parsed_axis[1] > 1
+                else mask
+            )
+            valid_mask = valid_mask & _aligned(long, mask_axes, type_.axes, dim, value.dim())
+    return valid_mask
 
 
 def _aligned(
@@ -168,7 +172,7 @@ def with_other_padding(graph: Graph, inputs: Mapping[str, Tensor], axis: str, se
     only = {axis: masks[axis]}
     changed = dict(inputs)
     for name, type_ in graph.inputs.items():
-        on_axis = any(names_of(one) & {axis} for one in type_.axes)
+        on_axis = any(names_of(type_axis) & {axis} for type_axis in type_.axes)
         if type_.kind != "mask" and on_axis and comparable(type_, only):
             value = inputs[name]
             other = other_values(type_, value, generator)
@@ -195,15 +199,15 @@ def with_more_padding(
     if not all(comparable(type_, {axis}) for type_ in graph.inputs.values()):
         return None
     drawn = draw(graph, sizes, seed)
-    made: Inputs = {}
+    padded_inputs: Inputs = {}
     for name, type_ in graph.inputs.items():
         value = inputs[name]
-        if not any(names_of(one) & {axis} for one in type_.axes):
-            made[name] = value
+        if not any(names_of(type_axis) & {axis} for type_axis in type_.axes):
+            padded_inputs[name] = value
             continue
-        made[name] = torch.zeros_like(drawn[name]) if type_.kind == "mask" else drawn[name]
-        made[name][first(value)] = value
-    return made
+        padded_inputs[name] = torch.zeros_like(drawn[name]) if type_.kind == "mask" else drawn[name]
+        padded_inputs[name][first(value)] = value
+    return padded_inputs
 
 
 def first(value: Tensor) -> tuple[slice, ...]:

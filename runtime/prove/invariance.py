@@ -49,13 +49,13 @@ def causality(subject: Subject) -> Property:
         if all(torch.equal(changed[port], inputs[port]) for port in inputs):
             return not_applicable("causality", f"no input on the step axis {axis} can vary")
         after = subject.run(changed)
-        found = largest(
+        deviation = largest(
             difference(f"output {port}", *_before(type_, after[port], base[port], axis, cut))
             for port, type_ in on_axis(graph.outputs, axis)
         )
-        worst.append(found)
-        if found.amount > subject.tolerance:
-            return _leak(subject, inputs, changed, found, cut)
+        worst.append(deviation)
+        if deviation.amount > subject.tolerance:
+            return _leak(subject, inputs, changed, deviation, cut)
     detail = f"inputs changed from {axis}={cuts[0]}, ..., {axis}={cuts[-1]} on"
     detail = detail if len(cuts) > 1 else f"inputs changed from {axis}={cuts[0]} on"
     return subject.passed("causality", detail, largest(worst))
@@ -78,35 +78,35 @@ def _changed(
 
 
 def _before(
-    type_: ValueType, found: Tensor, expected: Tensor, axis: str, cut: int
+    type_: ValueType, actual: Tensor, expected: Tensor, axis: str, cut: int
 ) -> tuple[Tensor, Tensor, tuple[int | str, ...]]:
     """Return two values up to a position of the step axis, and their axes."""
     for dim, name in enumerate(type_.axes):
         if name == axis:
-            found, expected = found.narrow(dim, 0, cut), expected.narrow(dim, 0, cut)
-    return found, expected, type_.axes
+            actual, expected = actual.narrow(dim, 0, cut), expected.narrow(dim, 0, cut)
+    return actual, expected, type_.axes
 
 
 def _leak(
     subject: Subject,
     inputs: Mapping[str, Tensor],
     changed: Mapping[str, Tensor],
-    found: Difference,
+    deviation: Difference,
     cut: int,
 ) -> Property:
     """Return the failed property, with the first block that reads later positions."""
     axis = subject.graph.step_axis or ""
-    if noisy := subject.random("causality", inputs, found):
+    if noisy := subject.random("causality", inputs, deviation):
         return noisy
 
-    def compare(type_: ValueType, one: Tensor, two: Tensor) -> float:
+    def compare(type_: ValueType, values: Tensor, two: Tensor) -> float:
         if axis not in type_.axes:
             return 0.0
-        return difference("", *_before(type_, one, two, axis, cut)).amount
+        return difference("", *_before(type_, values, two, axis, cut)).amount
 
     node = subject.first_difference(inputs, changed, compare)
     detail = f"other inputs from {axis}={cut} on change an output before it"
-    return subject.failed("causality", detail, found, node)
+    return subject.failed("causality", detail, deviation, node)
 
 
 def padding(subject: Subject) -> Property:
@@ -145,14 +145,14 @@ def padding(subject: Subject) -> Property:
     for axis in masked:
         for what, changed in _variants(subject, inputs, axis, notes):
             after = subject.run(changed, f"a pass with {what}")
-            found = largest(
+            deviation = largest(
                 _difference(f"output {port}", type_, after[port], base[port], masks)
                 for port, type_ in ports.items()
             )
-            worst.append(found)
+            worst.append(deviation)
             done.append(what)
-            if found.amount > subject.tolerance:
-                return _fault(subject, inputs, changed, found, what, notes)
+            if deviation.amount > subject.tolerance:
+                return _fault(subject, inputs, changed, deviation, what, notes)
     if not done:
         return not_applicable("padding", "no masked axis can be padded", *notes)
     return subject.passed("padding", "; ".join(done), largest(worst), *notes)
@@ -182,32 +182,34 @@ def _variants(
 
 
 def _difference(
-    what: str, type_: ValueType, found: Tensor, expected: Tensor, masks: Masks
+    what: str, type_: ValueType, actual: Tensor, expected: Tensor, masks: Masks
 ) -> Difference:
     """Return the largest difference outside padding; the found value may have more padding."""
-    if any(one < two for one, two in zip(found.shape, expected.shape, strict=True)):
-        return difference(what, found, expected)
-    known = valid(type_, expected, masks)
-    return difference(what, found[first(expected)], expected, type_.axes, known)
+    if any(size < two for size, two in zip(actual.shape, expected.shape, strict=True)):
+        return difference(what, actual, expected)
+    valid_mask = valid(type_, expected, masks)
+    return difference(what, actual[first(expected)], expected, type_.axes, valid_mask)
 
 
 def _fault(
     subject: Subject,
     inputs: Inputs,
     changed: Inputs,
-    found: Difference,
+    deviation: Difference,
     what: str,
     notes: list[str],
 ) -> Property:
     """Return the failed property, with the first block that depends on the padding."""
-    if noisy := subject.random("padding", inputs, found, *notes):
+    if noisy := subject.random("padding", inputs, deviation, *notes):
         return noisy
     masks = masks_of(subject.graph, inputs)
 
-    def compare(type_: ValueType, one: Tensor, two: Tensor) -> float:
-        if not _has_positions(type_, masks) or one.dim() != two.dim():
+    def compare(type_: ValueType, values: Tensor, two: Tensor) -> float:
+        if not _has_positions(type_, masks) or values.dim() != two.dim():
             return 0.0
-        return _difference("", type_, two, one, masks).amount
+        return _difference("", type_, two, values, masks).amount
 
     node = subject.first_difference(inputs, changed, compare)
-    return subject.failed("padding", f"{what}: an output elsewhere changes", found, node, *notes)
+    return subject.failed(
+        "padding", f"{what}: an output elsewhere changes", deviation, node, *notes
+    )

@@ -51,30 +51,37 @@ def learn(
     if total.requires_grad:
         total.backward()
     gradients = {path: weight.grad for path, weight in model.named_parameters()}
-    kept = {path: None if one is None else one.clone() for path, one in gradients.items()}
+    copies = {
+        path: None if gradient is None else gradient.clone() for path, gradient in gradients.items()
+    }
     model.zero_grad(set_to_none=True)
-    return Learned({port: value.detach() for port, value in outputs.items()}, kept)
+    return Learned({port: value.detach() for port, value in outputs.items()}, copies)
 
 
-def learned_difference(found: Learned, expected: Learned, graph: Graph, masks: Masks) -> Difference:
+def learned_difference(
+    actual: Learned, expected: Learned, graph: Graph, masks: Masks
+) -> Difference:
     """Return the largest difference of outputs outside padding, or of gradients.
 
     An output whose padding is unknown is not compared.
     """
     worst = []
     for port, type_ in graph.outputs.items():
-        one, two = found.outputs[port], expected.outputs[port]
+        values, two = actual.outputs[port], expected.outputs[port]
         if comparable(type_, masks.keys()):
             mask = valid(type_, two, masks)
-            worst.append(difference(f"output {port}", one, two, type_.axes, mask))
+            worst.append(difference(f"output {port}", values, two, type_.axes, mask))
     zero, pairs = torch.zeros(()), dict[str, tuple[Tensor, Tensor]]()
-    for path, wanted in expected.gradients.items():
-        given = found.gradients[path]
-        if given is not None or wanted is not None:
-            pairs[path] = (zero if given is None else given, zero if wanted is None else wanted)
+    for path, expected_gradient in expected.gradients.items():
+        actual_gradient = actual.gradients[path]
+        if actual_gradient is not None or expected_gradient is not None:
+            pairs[path] = (
+                zero if actual_gradient is None else actual_gradient,
+                zero if expected_gradient is None else expected_gradient,
+            )
     # Gradients are compared relative to the largest one, because small ones may be sums of large.
     scale = max([1.0, *(two.abs().max().item() for _, two in pairs.values() if two.numel())])
     for path, pair in pairs.items():
-        one, two = torch.broadcast_tensors(*pair)
-        worst.append(difference(f"gradient of {path}", one / scale, two / scale))
+        values, two = torch.broadcast_tensors(*pair)
+        worst.append(difference(f"gradient of {path}", values / scale, two / scale))
     return largest(worst)

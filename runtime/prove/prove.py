@@ -78,34 +78,34 @@ def prove(  # noqa: PLR0913 - all by name but one
     names = _chosen(_listed(only), _listed(skip))
     if not tolerance > 0:
         raise InputError(f"the tolerance is {tolerance}, not above 0", place="tolerance")
-    named = run_named(spec) if run is None else None
-    run, graph = (run, graph_of(spec, blocks)) if named is None else named
-    known = sizes_for(graph, batch=BATCH, length=LENGTH) | dict(sizes or {})
+    run_and_graph = run_named(spec) if run is None else None
+    run, graph = (run, graph_of(spec, blocks)) if run_and_graph is None else run_and_graph
+    axis_sizes = sizes_for(graph, batch=BATCH, length=LENGTH) | dict(sizes or {})
     if sizes:
         example_inputs(graph, sizes)  # refuses unknown axes and wrong sizes
-    refuse_large(graph, known)
+    refuse_large(graph, axis_sizes)
     if progress is not None and graph.parameters() > MANY:
         progress(f"{graph.parameters():,} parameters take minutes; --set makes the model smaller")
     with in_float64():
-        subject = Subject(graph, made(graph, seed), known, seed, tolerance)
+        subject = Subject(graph, made(graph, seed), axis_sizes, seed, tolerance)
         _refuse_failing(subject)
-        found = []
+        properties = []
         for name in names:
             if name == "predictions":  # like training, in float32
                 continue
             if progress is not None:
                 progress(f"{name}: {PROPERTIES[name]}")
-            found.append(_tested(name, subject))
+            properties.append(_tested(name, subject))
     if "predictions" in names:
         if progress is not None:
             progress(f"predictions: {PROPERTIES['predictions']}")
-        found.append(predictions(run, graph, seed))
+        properties.append(predictions(run, graph, seed))
     return Proof(
         spec=graph.name,
         parameters=graph.parameters(),
-        sizes=known,
+        sizes=axis_sizes,
         seed=seed,
-        properties=tuple(found),
+        properties=tuple(properties),
         skipped=tuple(name for name in PROPERTIES if name not in names),
     )
 
@@ -121,11 +121,11 @@ def _chosen(only: list[str], skip: list[str]) -> list[Name]:
     Raises:
         InputError: a property is unknown, or none is left.
     """
-    for place, given in (("only", only), ("skip", skip)):
-        for name in given:
+    for option, selected in (("only", only), ("skip", skip)):
+        for name in selected:
             if name not in PROPERTIES:
                 help_ = did_you_mean(name, PROPERTIES)
-                raise InputError(f"no property '{name}'", place=place, help=help_)
+                raise InputError(f"no property '{name}'", place=option, help=help_)
     names: list[Name] = [
         name for name in get_args(Name) if (not only or name in only) and name not in skip
     ]

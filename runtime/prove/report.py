@@ -78,7 +78,7 @@ class Proof:
     @property
     def failed(self) -> tuple[Property, ...]:
         """The properties that failed."""
-        return tuple(one for one in self.properties if one.outcome == "failed")
+        return tuple(prop for prop in self.properties if prop.outcome == "failed")
 
     def __getitem__(self, name: str) -> Property:
         """Return the outcome for one property.
@@ -86,9 +86,9 @@ class Proof:
         Raises:
             KeyError: it was not tested.
         """
-        for one in self.properties:
-            if one.name == name:
-                return one
+        for prop in self.properties:
+            if prop.name == name:
+                return prop
         raise KeyError(name)
 
     def render(self) -> str:
@@ -97,19 +97,27 @@ class Proof:
         head = f"{self.spec}: {self.parameters:,} parameters, float64 on the CPU, {sizes}"
         rows = [("property", "outcome", "difference", "tolerance", "")]
         rows += [
-            (one.name, one.outcome, _number(one.difference), _number(one.tolerance), one.detail)
-            for one in self.properties
+            (
+                prop.name,
+                prop.outcome,
+                _number(prop.difference),
+                _number(prop.tolerance),
+                prop.detail,
+            )
+            for prop in self.properties
         ]
         lines = [f"{head}, seed {self.seed}", "", *_columns(rows)]
         if self.skipped:
             lines += ["", f"not requested: {', '.join(self.skipped)}"]
-        for one in self.properties:
-            lines += [f"note ({one.name}): {note}" for note in one.notes]
-        for one in self.failed:
-            lines += ["", f"failed: {PROPERTIES[one.name]}", f"  {one.detail}"]
-            lines += [f"  place  {one.place}"] if one.place else []
-            lines += [f"  node   {one.node}, the first whose values differ"] if one.node else []
-            if one.difference is not None and one.difference < FLOAT32:
+        for prop in self.properties:
+            lines += [f"note ({prop.name}): {note}" for note in prop.notes]
+        for failure in self.failed:
+            lines += ["", f"failed: {PROPERTIES[failure.name]}", f"  {failure.detail}"]
+            lines += [f"  place  {failure.place}"] if failure.place else []
+            lines += (
+                [f"  node   {failure.node}, the first whose values differ"] if failure.node else []
+            )
+            if failure.difference is not None and failure.difference < FLOAT32:
                 lines.append(
                     f"  help: if blocks compute in float32 inside, use --tolerance {FLOAT32}"
                 )
@@ -123,22 +131,22 @@ class Proof:
             "parameters": self.parameters,
             "sizes": dict(self.sizes),
             "seed": self.seed,
-            "properties": [_plain(one) for one in self.properties],
+            "properties": [_plain(prop) for prop in self.properties],
             "skipped": list(self.skipped),
         }
 
     def __repr__(self) -> str:
         """Return the name of the spec and the outcome of each property."""
-        said = ", ".join(f"{one.name} {one.outcome}" for one in self.properties)
-        return f"<Proof {self.spec}: {said}>"
+        outcomes = ", ".join(f"{prop.name} {prop.outcome}" for prop in self.properties)
+        return f"<Proof {self.spec}: {outcomes}>"
 
 
-def _plain(one: Property) -> dict[str, Any]:
+def _plain(prop: Property) -> dict[str, Any]:
     """Return a property as JSON data, in which an infinite difference is a string."""
-    found = asdict(one) | {"notes": list(one.notes)}
-    if one.difference in (float("inf"),):
-        found["difference"] = "inf"
-    return found
+    record = asdict(prop) | {"notes": list(prop.notes)}
+    if prop.difference in (float("inf"),):
+        record["difference"] = "inf"
+    return record
 
 
 def _number(value: float | None) -> str:

@@ -53,16 +53,16 @@ def steps(subject: Subject) -> Property:
     worst: list[Difference] = []
     titles: list[str] = []
     for way in decoding.ways():
-        found = decoding.compare(way)
-        worst.append(found)
+        deviation = decoding.compare(way)
+        worst.append(deviation)
         titles.append(way.title)
-        if found.amount > subject.tolerance:
-            if noisy := subject.random("steps", way.inputs, found):
+        if deviation.amount > subject.tolerance:
+            if noisy := subject.random("steps", way.inputs, deviation):
                 return noisy
             detail = f"decoding {way.title} differs from the parallel pass"
-            return subject.failed("steps", detail, found, decoding.node_of(way))
-    one = "; only one position, so no rows were reordered" if decoding.length == 1 else ""
-    return subject.passed("steps", f"{'; '.join(titles)}{one}", largest(worst))
+            return subject.failed("steps", detail, deviation, decoding.node_of(way))
+    remark = "; only one position, so no rows were reordered" if decoding.length == 1 else ""
+    return subject.passed("steps", f"{'; '.join(titles)}{remark}", largest(worst))
 
 
 def decoded(subject: Subject) -> list[Outputs]:
@@ -94,7 +94,7 @@ class _Decoding:
         padded = mask_inputs(graph).keys() - {axis}
         drawn = draw(graph, subject.batch(self.beams), subject.seed, padded=padded)
         self.batch = {
-            port: next((dim for dim, one in enumerate(type_.axes) if one in batches), None)
+            port: next((dim for dim, axis in enumerate(type_.axes) if axis in batches), None)
             for port, type_ in graph.inputs.items()
         }
         self.moving = {port: drawn[port] for port, t in graph.inputs.items() if axis in t.axes}
@@ -112,14 +112,14 @@ class _Decoding:
     def ways(self) -> Iterator[_Way]:
         """Yield the ways of decoding."""
         length, half = self.length, self.length // 2
-        whole = self._parallel(self.moving)
-        yield _Way("one by one", whole, 0, lambda _: None, (1,) * length)
+        parallel = self._parallel(self.moving)
+        yield _Way("one by one", parallel, 0, lambda _: None, (1,) * length)
         if length == 1:
             return
         ends = (length - 1 - half, 1)
         counts = tuple(count for count in ends if count)
         read = "a prompt at once, then several positions, then one"
-        yield _Way(read, whole, half, lambda state: self._read(state, half), counts)
+        yield _Way(read, parallel, half, lambda state: self._read(state, half), counts)
         if self.beams == 1:
             return
         first = torch.arange(0, self.rows, self.beams)
@@ -143,8 +143,8 @@ class _Decoding:
             narrow(state, kept_N, kept_R, half)
 
         if self.sentences > 1:
-            whole = self._parallel(self.moving)
-            few = {port: self._rows(port, value, kept_R) for port, value in whole.items()}
+            parallel = self._parallel(self.moving)
+            few = {port: self._rows(port, value, kept_R) for port, value in parallel.items()}
             yield _Way("after sentences were dropped", few, half, narrowed, ones)
 
     def compare(self, way: _Way) -> Difference:
@@ -152,14 +152,16 @@ class _Decoding:
         expected = self.subject.run(way.inputs)
         with running(f"decoding {way.title}"):
             steps = list(self.run(way))
-        found = []
+        differences = []
         for port, type_ in on_axis(self.subject.graph.outputs, self.axis):
             dim = type_.axes.index(self.axis)
-            wanted = expected[port].narrow(dim, way.begin, self.length - way.begin)
-            given = torch.cat([step[port] for step in steps], dim)
+            window = expected[port].narrow(dim, way.begin, self.length - way.begin)
+            stepped = torch.cat([step[port] for step in steps], dim)
             begin = {self.axis: way.begin}
-            found.append(difference(f"output {port}", given, wanted, type_.axes, first=begin))
-        return largest(found)
+            differences.append(
+                difference(f"output {port}", stepped, window, type_.axes, first=begin)
+            )
+        return largest(differences)
 
     def run(self, way: _Way) -> Iterator[Outputs]:
         """Yield the outputs of each step that is compared."""
@@ -194,12 +196,12 @@ class _Decoding:
 
             list(self.run(_Way(way.title, way.inputs, way.begin, quiet, way.counts)))
 
-        def compare(type_: Any, whole: Tensor, given: Tensor) -> float:
+        def compare(type_: Any, parallel: Tensor, stepped: Tensor) -> float:
             if self.axis not in type_.axes:
                 return 0.0
             dim = type_.axes.index(self.axis)
-            wanted = whole.narrow(dim, way.begin, self.length - way.begin)
-            return difference("", given, wanted).amount
+            window = parallel.narrow(dim, way.begin, self.length - way.begin)
+            return difference("", stepped, window).amount
 
         return parallel.first_difference(stepped, compare, subject.tolerance)
 

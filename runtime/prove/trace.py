@@ -51,16 +51,16 @@ class Trace:
             compare: measures the difference of two values; 0 for values that cannot be compared.
             tolerance: largest difference of equal values.
         """
-        for key, here in self.values.items():
+        for key, recorded_runs in self.values.items():
             if key not in other.values:
                 continue
             block = self.blocks[key[0]]
-            for place, type_ in enumerate(block.types):
-                one, two = (
-                    _joined([run[place] for run in runs], type_, self.axis)
-                    for runs in (here, other.values[key])
+            for index, type_ in enumerate(block.types):
+                values, two = (
+                    _joined([run[index] for run in runs], type_, self.axis)
+                    for runs in (recorded_runs, other.values[key])
                 )
-                if compare(type_, one, two) > tolerance:
+                if compare(type_, values, two) > tolerance:
                     return block.label
         return ""
 
@@ -102,8 +102,8 @@ def traced(model: nn.Module, graph: Graph) -> Iterator[Trace]:
     try:
         yield trace
     finally:
-        for one in undo:
-            one()
+        for restore in undo:
+            restore()
 
 
 def _blocks(graph: Graph) -> Iterator[tuple[str, _Block]]:
@@ -119,17 +119,17 @@ def _watched(
     """Record the outputs of a module; return a function that ends it."""
     depth = 0
 
-    def record(found: Any) -> None:
-        values = found if isinstance(found, tuple) else (found,)
+    def record(outputs: Any) -> None:
+        values = outputs if isinstance(outputs, tuple) else (outputs,)
         number = runs[path] = runs.get(path, -1) + 1
         right = len(values) == len(trace.blocks[path].types)
-        if trace.records and right and all(isinstance(one, Tensor) for one in values):
-            kept = tuple(one.detach().clone() for one in values)
-            trace.values.setdefault((path, number), []).append(kept)
+        if trace.records and right and all(isinstance(value, Tensor) for value in values):
+            copies = tuple(value.detach().clone() for value in values)
+            trace.values.setdefault((path, number), []).append(copies)
 
-    def after(_: nn.Module, __: Any, found: Any) -> None:
+    def after(_: nn.Module, __: Any, outputs: Any) -> None:
         if not depth:
-            record(found)
+            record(outputs)
 
     handle = module.register_forward_hook(after)
     step = getattr(module, "step", None)
@@ -141,11 +141,11 @@ def _watched(
         nonlocal depth
         depth += 1
         try:
-            found = step(*args, **kwargs)
+            outputs = step(*args, **kwargs)
         finally:
             depth -= 1
-        record(found)
-        return found
+        record(outputs)
+        return outputs
 
     changed: Any = module
     changed.step = stepping

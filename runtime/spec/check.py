@@ -82,8 +82,8 @@ def analysed(spec: Source, blocks: Iterable[BlockType] = ()) -> tuple[Graph | No
         InputError: the file does not exist, or `blocks` cannot be used.
         SpecError: the file cannot be read as a spec at all.
     """
-    found = explored(with_blocks(spec, blocks))
-    return (None if found.findings else found.graph), found.findings
+    exploration = explored(with_blocks(spec, blocks))
+    return (None if exploration.findings else exploration.graph), exploration.findings
 
 
 def explored(loaded: LoadedSpec) -> Explored:
@@ -95,10 +95,10 @@ def explored(loaded: LoadedSpec) -> Explored:
         source=loaded.source,
         lost=loaded.lost,
     )
-    found = loaded.place_all(findings)
+    placed = loaded.place_all(findings)
     if loaded.mistakes:
-        found = at_most([*loaded.mistakes, *found], loaded.source)
-    return Explored(graph, templates, found, findings)
+        placed = at_most([*loaded.mistakes, *placed], loaded.source)
+    return Explored(graph, templates, placed, findings)
 
 
 def with_blocks(spec: Source, blocks: Iterable[BlockType] = ()) -> LoadedSpec:

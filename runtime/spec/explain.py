@@ -18,11 +18,11 @@ def explanation(code: str) -> str:
     """
     text = PAGE.read_text(encoding="utf-8")
     paragraphs = dict(re.findall(r"^### (\w+)\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL))
-    found = paragraphs.get(code.upper())
-    if found is None:
+    paragraph = paragraphs.get(code.upper())
+    if paragraph is None:
         raise InputError(
             f"no finding has the code '{code}'",
             place="--explain",
             help=did_you_mean(code.upper(), paragraphs),
         )
-    return f"{code.upper()}\n{found.rstrip()}"
+    return f"{code.upper()}\n{paragraph.rstrip()}"

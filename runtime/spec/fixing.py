@@ -35,18 +35,20 @@ def fixed(text: str, findings_in: Callable[[str], Iterable[Finding]], source: st
         findings_in: returns all findings of a text.
         source: the file's name; findings in other files are not fixed.
     """
-    found = list(findings_in(text))
+    findings = list(findings_in(text))
     applied: list[Finding] = []
     for _ in range(ROUNDS):
-        certain = [each for each in found if each.fix and each.fix.certain]
-        chosen = _compatible(each for each in certain if each.source == source)
-        made, done = _applied(text, chosen)
-        left = list(findings_in(made)) if done else found
-        if not done or {(each.code, each.at) for each in done} & {(e.code, e.at) for e in left}:
+        certain = [finding for finding in findings if finding.fix and finding.fix.certain]
+        chosen = _compatible(finding for finding in certain if finding.source == source)
+        edited_text, done = _applied(text, chosen)
+        remaining = list(findings_in(edited_text)) if done else findings
+        if not done or {(finding.code, finding.at) for finding in done} & {
+            (e.code, e.at) for e in remaining
+        }:
             break
-        text, found = made, left
+        text, findings = edited_text, remaining
         applied += done
-    return Fixed(text, tuple(applied), tuple(found))
+    return Fixed(text, tuple(applied), tuple(findings))
 
 
 def _compatible(findings: Iterable[Finding]) -> list[Finding]:
@@ -55,10 +57,10 @@ def _compatible(findings: Iterable[Finding]) -> list[Finding]:
     Then no fix changes the pointers of the next one.
     """
     chosen: dict[str, Finding] = {}
-    for each in findings:
-        [edit, *more] = each.fix.edits if each.fix else ()
+    for finding in findings:
+        [edit, *more] = finding.fix.edits if finding.fix else ()
         if not more:
-            chosen.setdefault(edit.old or edit.path, each)
+            chosen.setdefault(edit.old or edit.path, finding)
     return [chosen[at] for at in sorted(chosen, key=_order, reverse=True)]
 
 
@@ -69,12 +71,12 @@ def _order(at: str) -> tuple[int, list[tuple[int, str]]]:
 
 def _applied(text: str, findings: Iterable[Finding]) -> tuple[str, list[Finding]]:
     done = []
-    for each in findings:
+    for finding in findings:
         try:
-            text = edited(text, each.fix.edits if each.fix else ())
+            text = edited(text, finding.fix.edits if finding.fix else ())
         except EditError:
             continue
-        done.append(each)
+        done.append(finding)
     return text, done
 
 

@@ -41,7 +41,7 @@ class Spec(LoadedSpec):
 
     def __repr__(self) -> str:
         """Return name, file, overrides, and the number of parameters or of errors."""
-        given = [f"{name}={value!r:.40}" for name, value in self.overrides.items()]
+        settings = [f"{name}={value!r:.40}" for name, value in self.overrides.items()]
         try:
             graph, findings = analysed(self)
         except InputError as error:
@@ -49,7 +49,7 @@ class Spec(LoadedSpec):
         else:
             count = f"{len(findings)} error{'s' * (len(findings) > 1)}"
             state = count if graph is None else f"{graph.parameters():,} parameters"
-        head = " ".join([f"<Spec {self.name}", f"from {self.source!r}", *given])
+        head = " ".join([f"<Spec {self.name}", f"from {self.source!r}", *settings])
         return f"{head}: {state}>"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
@@ -84,9 +84,9 @@ class Spec(LoadedSpec):
         >>> len(gqa.written["patch"])
         1
         """
-        made = swap(self, select, use, params)
-        loaded = made.spec
-        return _spec(loaded, loaded.blocks, made.child)
+        swapped = swap(self, select, use, params)
+        loaded = swapped.spec
+        return _spec(loaded, loaded.blocks, swapped.child)
 
     def lora(
         self, select: str, /, *, rank: int, alpha: float = 16.0, maps: Collection[str] = ()

@@ -82,8 +82,8 @@ def swap(
     unread: list[str] = []
     for _ in range(_ROUNDS):
         variant = load_child(spec, child, source)
-        known = registry(variant.blocks)
-        graph, findings = analyse(variant.form, known, variant.overrides, source=source)
+        block_types = registry(variant.blocks)
+        graph, findings = analyse(variant.form, block_types, variant.overrides, source=source)
         if graph is not None:
             return Swap(child, variant, graph, changes, tuple(unread))
         # If params without use (W08) or effect (P08) are the only findings, remove them.
@@ -106,25 +106,25 @@ def swap(
 
 
 def _idle(
-    spec: LoadedSpec, variant: LoadedSpec, changes: Iterable[Change], found: Iterable[str]
+    spec: LoadedSpec, variant: LoadedSpec, changes: Iterable[Change], pointers: Iterable[str]
 ) -> set[str]:
     """Return the pointers, in the old spec, of kept params that have no effect in the variant.
 
     If the variant changes single copies of a repeat, it has a new template for them; a param in
     it is found by the place where it was written.
     """
-    value, kept = spec.value(), list[str]()
+    value, retained = spec.value(), list[str]()
     for change in changes:
         record: Any = value
         for key in parts_of(change.at):
             record = record[key]
-        kept += [change.at + pointer("params", name) for name in record.get("params", {})]
-    written = {spec.origin_of(at): at for at in kept}
-    pairs = ((at, variant.origin_of(at)) for at in found)
+        retained += [change.at + pointer("params", name) for name in record.get("params", {})]
+    written = {spec.origin_of(at): at for at in retained}
+    pairs = ((at, variant.origin_of(at)) for at in pointers)
     return {
-        at if at in kept else written[place]
-        for at, place in pairs
-        if at in kept or place in written
+        at if at in retained else written[origin]
+        for at, origin in pairs
+        if at in retained or origin in written
     }
 
 
@@ -143,7 +143,7 @@ def _patches(
         raise InputError(str(error), place=f"'{select}'", help=error.help) from error
     value = spec.value()
     changes = _changes(value, selection, use, params, registry(spec.blocks), idle)
-    keys = {"use": use, **{f"params.{name}": given for name, given in params.items()}}
+    keys = {"use": use, **{f"params.{name}": value for name, value in params.items()}}
     count = len(changes) if expect is None else expect
     head = {"select": select, "expect": count} if count else {"select": select}
     patches: list[dict[str, Any]] = [{**head, "set": keys}]
@@ -171,7 +171,7 @@ def _changes(
         help_ = "select nodes, or the blocks in their slots"
         raise InputError(f"'{selection.text}' selects no block", help=help_)
     walk = Walk(value, [selection])
-    known, slots = _takes(use, value, blocks)
+    param_names, slots = _takes(use, value, blocks)
     changes = []
     for (scope, site), path in walk.found[0].paths.items():
         record = walk.record(scope, site)
@@ -188,7 +188,10 @@ def _changes(
             f"params.{name}"
             for name in record.get("params", {})
             if name not in params
-            and ((known is not None and name not in known) or at + pointer("params", name) in idle)
+            and (
+                (param_names is not None and name not in param_names)
+                or at + pointer("params", name) in idle
+            )
         ]
         lost += [f"fill.{slot}" for slot in record.get("fill", {}) if slot not in slots]
         changes.append(Change(path, record["use"], tuple(lost), at))

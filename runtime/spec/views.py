@@ -32,8 +32,8 @@ class Diff(of_graphs.Diff):
     def __repr__(self) -> str:
         """Return the names and the number of changes."""
         count = len(self.changes)
-        said = "equal" if self.equal else f"{count} change{'s' * (count != 1)}"
-        return f"<Diff {self.names[0]} -> {self.names[1]}: {said}>"
+        summary = "equal" if self.equal else f"{count} change{'s' * (count != 1)}"
+        return f"<Diff {self.names[0]} -> {self.names[1]}: {summary}>"
 
     def _repr_html_(self) -> str:
         """Return the picture, if `dot` is installed, and the changes as text."""
@@ -116,10 +116,10 @@ def draw(
         InputError: the suffix, the form, the style or the node is unknown, settings have no effect
             together, `dot` is missing, or `blocks` cannot be used.
     """
-    for name, given, known in (("form", form, _FORMS), ("style", style, _STYLES)):
-        if given not in known:
-            help_ = did_you_mean(str(given), known)
-            raise InputError(f"no {name} '{given}'", place=name, help=help_)
+    for name, choice, choices in (("form", form, _FORMS), ("style", style, _STYLES)):
+        if choice not in choices:
+            help_ = did_you_mean(str(choice), choices)
+            raise InputError(f"no {name} '{choice}'", place=name, help=help_)
     graph = graph_of(spec, blocks)
     if out is None:
         page = draw_page(graph, form, style=style, residuals=residuals, node=node)
@@ -144,6 +144,8 @@ def diff(old: Source | Graph, new: Source | Graph, *, blocks: Iterable[BlockType
     """
     added = listed(blocks)
     before, after = graph_of(old, added), graph_of(new, added)
-    found = of_graphs.diff(before, after)
-    parts: dict[str, Any] = {one.name: getattr(found, one.name) for one in fields(found)}
+    difference = of_graphs.diff(before, after)
+    parts: dict[str, Any] = {
+        attribute.name: getattr(difference, attribute.name) for attribute in fields(difference)
+    }
     return Diff(**parts, old=before, new=after)

@@ -82,17 +82,17 @@ class Arriving(Iterator[T]):
         while len(taken) < most and self._end is None:
             try:
                 if deadline is None:
-                    found = self._first()
+                    arrival = self._first()
                     deadline = time.monotonic() + PATIENCE
                 else:
-                    left = max(0.0, deadline - time.monotonic())
-                    found = self._queue.get(timeout=min(self._pause, left))
+                    remaining = max(0.0, deadline - time.monotonic())
+                    arrival = self._queue.get(timeout=min(self._pause, remaining))
             except Empty:
                 break
-            if isinstance(found, _End):
-                self._end = found
+            if isinstance(arrival, _End):
+                self._end = arrival
             else:
-                taken.extend(found)
+                taken.extend(arrival)
         if taken or self._end is None:
             return taken
         if waits and self._ended is not None:

@@ -14,9 +14,9 @@ from ...specs.findings import InputError
 
 def cache_folder() -> Path:
     """Return the cache folder: `WEFT_CACHE` if set, else `weft` in the user's cache folder."""
-    own = os.environ.get("WEFT_CACHE")
-    if own:
-        return Path(own)
+    override = os.environ.get("WEFT_CACHE")
+    if override:
+        return Path(override)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
 
 

@@ -62,8 +62,8 @@ def locked(folder: Path) -> Iterator[None]:
 def _described(owner: Path) -> str:
     """Return the process that holds a lock, as text."""
     try:
-        found = json.loads(owner.read_text())
-        return f"process {found['pid']} on {found['host']}, since {found['since']}"
+        holder = json.loads(owner.read_text())
+        return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "it has not yet written its name"
 

@@ -96,15 +96,15 @@ def available() -> int:
 
     A limit of the control group, as in a container, counts as well.
     """
-    found: list[int] = []
+    limits: list[int] = []
     with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        [line] = [one for one in lines if one.startswith("MemAvailable:")]
-        found.append(int(line.split()[1]) * 1024)
+        [line] = [entry for entry in lines if entry.startswith("MemAvailable:")]
+        limits.append(int(line.split()[1]) * 1024)
     group = Path("/sys/fs/cgroup")
     with suppress(OSError, ValueError, KeyError):
         limit = int((group / "memory.max").read_text())
         words = (group / "memory.stat").read_text().split()
         used = dict(zip(words[::2], words[1::2], strict=False))
-        found.append(max(1, limit - int(used["anon"])))
-    return min(found, default=0)
+        limits.append(max(1, limit - int(used["anon"])))
+    return min(limits, default=0)

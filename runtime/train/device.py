@@ -72,14 +72,14 @@ def choose(run: Run) -> Place:
     Raises:
         InputError: the run requests a device that is not available.
     """
-    found = torch.cuda.is_available()
-    if run.device == "cuda" and not found:
+    has_cuda = torch.cuda.is_available()
+    if run.device == "cuda" and not has_cuda:
         raise InputError(
             "no CUDA device is available",
             place="/device",
             help="set device to 'cpu' or 'auto'",
         )
-    device = torch.device("cuda" if found and run.device != "cpu" else "cpu")
+    device = torch.device("cuda" if has_cuda and run.device != "cpu" else "cpu")
     precision, reason = (
         _fastest(device) if run.precision == "auto" else (run.precision, "requested")
     )
@@ -107,21 +107,21 @@ def prefers_bfloat16(device: torch.device) -> bool:
 
 
 @contextmanager
-def settings_of_process(run: Run, place: Place) -> Iterator[None]:
+def settings_of_process(run: Run, placement: Place) -> Iterator[None]:
     """Set the threads of a run, and its products in TF32, within a context; restore both.
 
     Torch has these settings for the process only, and programs go on after a training.
 
     Args:
         run: the run.
-        place: its device and precision.
+        placement: its device and precision.
     """
     products = torch.backends.cuda.matmul
     threads, tf32 = torch.get_num_threads(), products.allow_tf32
     if run.threads is not None:
         torch.set_num_threads(run.threads)
-    if place.device.type == "cuda":
-        products.allow_tf32 = place.dtype == torch.bfloat16
+    if placement.device.type == "cuda":
+        products.allow_tf32 = placement.dtype == torch.bfloat16
     try:
         yield
     finally:
@@ -131,20 +131,20 @@ def settings_of_process(run: Run, place: Place) -> Iterator[None]:
 
 
 @contextmanager
-def deterministic(device: torch.device, *, wanted: bool) -> Iterator[None]:
+def deterministic(device: torch.device, *, enabled: bool) -> Iterator[None]:
     """Use only deterministic algorithms of torch within a context, and restore the choice.
 
     The choice is one of the process: torch has none for a model.
 
     Args:
         device: device of the training.
-        wanted: whether to change anything.
+        enabled: whether to change anything.
 
     Raises:
         InputError: cuBLAS was started without the workspace that this needs, or an operator of
             the model has no deterministic algorithm on the device.
     """
-    if not wanted:
+    if not enabled:
         yield
         return
     _give_workspace(device)

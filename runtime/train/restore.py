@@ -155,7 +155,7 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
         checkpoint.graph,
         graph,
         problem="the run was started with another graph",
-        place=str(folder),
+        location=str(folder),
         help_="restore its spec and params, or start a new run with --out; set 'start' in"
         " the new run to reuse the weights that fit",
     )

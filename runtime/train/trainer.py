@@ -100,7 +100,7 @@ class Trainer:
         """Train until all updates are done, the patience runs out or a signal arrives."""
         world, run = self.world, self.run
         with (
-            deterministic(self.context.place.device, wanted=run.deterministic),
+            deterministic(self.context.place.device, enabled=run.deterministic),
             watched(world.store, world.rank, world.size, run.parallel.patience),
             enough_memory(self.context, self.state),
         ):

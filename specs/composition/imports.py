@@ -76,19 +76,19 @@ def take_in(
         if not is_import(entry):
             full["blocks"][name] = entry
             continue
-        found = _form_findings(name, entry, source)
-        base = None if found else read(str(entry["spec"]), source)
+        problems = _form_findings(name, entry, source)
+        base = None if problems else read(str(entry["spec"]), source)
         taken = {*full["params"]}, {*blocks, *full["blocks"]}
         if isinstance(base, Finding):
-            found = [_moved(base, name, source)]
+            problems = [_moved(base, name, source)]
         elif base is not None:
-            found = _misfits(name, entry, base[0], source)
-            found += _name_collisions(name, base[0], *taken, source)
-        findings += found
-        if not found and base is not None and not isinstance(base, Finding):
+            problems = _misfits(name, entry, base[0], source)
+            problems += _name_collisions(name, base[0], *taken, source)
+        findings += problems
+        if not problems and base is not None and not isinstance(base, Finding):
             _add(full, merged, name, entry, base)
-        if found and reported is not None:
-            reported.append((pointer("blocks", name), found, entry))
+        if problems and reported is not None:
+            reported.append((pointer("blocks", name), problems, entry))
     if findings and reported is None:
         raise SpecError(at_most(findings, source))
     if params is not value.get("params", params):
@@ -110,7 +110,7 @@ def _moved_fix(fix: Fix | None, at: str) -> Fix | None:
 def _form_findings(name: str, entry: Mapping[str, Any], source: str) -> list[Finding]:
     """Return the findings about the keys of one entry."""
     at = pointer("blocks", name)
-    found = [
+    findings = [
         Finding(
             code="S03",
             at=at + pointer(key),
@@ -122,33 +122,33 @@ def _form_findings(name: str, entry: Mapping[str, Any], source: str) -> list[Fin
         if key not in _KEYS
     ]
     forms = (("spec", str, "the name of a spec"), ("params", dict, "an object"))
-    return found + [
+    return findings + [
         Finding(
             code="S04",
             at=at + pointer(key),
-            problem=f"'{key}' is not {wanted}",
-            help=f"write {wanted}",
+            problem=f"'{key}' is not {expected}",
+            help=f"write {expected}",
             source=source,
         )
-        for key, form, wanted in forms
+        for key, form, expected in forms
         if key in entry and not isinstance(entry[key], form)
     ]
 
 
 def _misfits(name: str, entry: Mapping[str, Any], base: Json, source: str) -> list[Finding]:
     """Return the reasons why a spec cannot be imported as this template."""
-    at, known = pointer("blocks", name), base.get("params", {})
+    at, params = pointer("blocks", name), base.get("params", {})
     return [
         Finding(
             code="P04",
             at=at + pointer("params", key),
             problem=f"'{key}' is not a param of '{entry['spec']}'",
-            help=did_you_mean(key, known),
+            help=did_you_mean(key, params),
             source=source,
-            fix=renamed(at + pointer("params", key), key, known, entry["params"]),
+            fix=renamed(at + pointer("params", key), key, params, entry["params"]),
         )
         for key in entry.get("params", {})
-        if key not in known
+        if key not in params
     ]
 
 

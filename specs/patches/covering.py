@@ -31,24 +31,26 @@ def covering(spec: Mapping[str, Any], paths: Sequence[str]) -> list[str]:
         return paths
     try:
         walk = Walk(spec, [read_selection(path) for path in paths])
-        reached = {path: {*found.paths} for path, found in zip(paths, walk.found, strict=True)}
+        reached = {path: {*matched.paths} for path, matched in zip(paths, walk.found, strict=True)}
         texts = list(dict.fromkeys(_patterns(walk, reached)))
-        found = Walk(spec, [read_selection(text) for text in texts]).found
+        matches = Walk(spec, [read_selection(text) for text in texts]).found
     except TooMuchError:
         return paths
-    wanted = set[Place]().union(*reached.values())
-    fitting = {text: {*one.paths} for text, one in zip(texts, found, strict=True)}
-    fitting = {text: got for text, got in fitting.items() if got and got <= wanted}
-    return _fewest({**fitting, **reached}, wanted)
+    targets = set[Place]().union(*reached.values())
+    fitting = {text: {*match.paths} for text, match in zip(texts, matches, strict=True)}
+    fitting = {text: got for text, got in fitting.items() if got and got <= targets}
+    return _fewest({**fitting, **reached}, targets)
 
 
-def _fewest(reached: Mapping[str, Collection[Place]], wanted: Collection[Place]) -> list[str]:
+def _fewest(reached: Mapping[str, Collection[Place]], targets: Collection[Place]) -> list[str]:
     """Return texts that reach all wanted places: always the one that reaches most of the rest."""
-    left, chosen = {*wanted}, list[str]()
-    while left:
-        best = max(reached, key=lambda text: len(left & {*reached[text]}))  # the first of the best
+    uncovered, chosen = {*targets}, list[str]()
+    while uncovered:
+        best = max(
+            reached, key=lambda text: len(uncovered & {*reached[text]})
+        )  # the first of the best
         chosen.append(best)
-        left -= {*reached[best]}
+        uncovered -= {*reached[best]}
     return chosen
 
 
@@ -58,7 +60,7 @@ def _patterns(walk: Walk, reached: Mapping[str, Collection[Place]]) -> Iterator[
     yield from _common([*reached], uses)
     traits = {path: _traits(path, uses[path]) for path in reached}
     shared = {trait for some in traits.values() for trait in some}
-    for few in (*((one,) for one in sorted(shared)), *combinations(sorted(shared), 2)):
+    for few in (*((predicate,) for predicate in sorted(shared)), *combinations(sorted(shared), 2)):
         some = [path for path in reached if traits[path].issuperset(few)]
         if 1 < len(some) < len(reached):
             yield from _common(some, uses)
@@ -85,7 +87,7 @@ def _use(walk: Walk, places: Collection[Place]) -> str:
 
 def _common(paths: Sequence[str], uses: Mapping[str, str]) -> Iterator[str]:
     """Yield patterns of what some paths have in common."""
-    scopes, names, slots = (set(each) for each in zip(*map(_parts, paths), strict=True))
+    scopes, names, slots = (set(column) for column in zip(*map(_parts, paths), strict=True))
     if len(slots) > 1:
         return
     [slot] = slots
@@ -112,7 +114,7 @@ def _globs(names: Collection[str]) -> Iterator[str]:
         return
     words = [name.split("_") for name in names]
     begin = _alike(words)
-    end = _alike([each[::-1] for each in words])[::-1]
+    end = _alike([word[::-1] for word in words])[::-1]
     if begin:
         yield "_".join([*begin, "*"])
     if end:
@@ -122,4 +124,4 @@ def _globs(names: Collection[str]) -> Iterator[str]:
 def _alike(lists: Sequence[Sequence[str]]) -> list[str]:
     """Return the words with which all lists begin, without the last word of the shortest."""
     columns = list(zip(*lists, strict=False))[: min(map(len, lists)) - 1]
-    return [each[0] for each in takewhile(lambda each: len({*each}) == 1, columns)]
+    return [column[0] for column in takewhile(lambda column: len({*column}) == 1, columns)]

@@ -129,10 +129,10 @@ class ScopeEdits:
         for (key, at), value in zip(patch.keys, patch.value.values(), strict=True):
             if not (site or self.scope or self._may_set(patch, key)):
                 continue
-            here: Any = record
+            current: Any = record
             for part in key[:-1]:
-                here = here.get(part, {}) if isinstance(here, dict) else here
-            if not isinstance(here, dict):
+                current = current.get(part, {}) if isinstance(current, dict) else current
+            if not isinstance(current, dict):
                 problem = f"'{'.'.join(key)}' goes through a value that is not an object"
                 self._fail(patch, at, "X07", problem, f"set all of '{key[0]}'")
                 continue
@@ -154,18 +154,18 @@ class ScopeEdits:
             self._remove_record(patch, site, record)
             return
         for key, at in patch.keys:
-            here: Any = record
-            known: Any = record
+            current: Any = record
+            container: Any = record
             for part in key:
-                known = here
-                here = here.get(part, GONE) if isinstance(here, dict) else GONE
-                if here is GONE:
+                container = current
+                current = current.get(part, GONE) if isinstance(current, dict) else GONE
+                if current is GONE:
                     break
             lone = key[0] == "params" and len(key) == _PARAM
             if not (site or self.scope or lone or self._may_set(patch, key)):
                 continue
-            if here is GONE:
-                words = known if isinstance(known, dict) else {}
+            if current is GONE:
+                words = container if isinstance(container, dict) else {}
                 problem = f"there is no '{'.'.join(key)}' to remove"
                 self._fail(patch, at, "X07", problem, did_you_mean(key[-1], words))
                 continue
@@ -199,11 +199,11 @@ class ScopeEdits:
             help_ = "write a spec without 'extends'"
             self._fail(patch, at, "X07", "the spec itself cannot be replaced", help_)
             return
-        kept = {"in"} if len(site) == _NODE and "in" not in patch.value else set()
-        for key in sorted({*record, *patch.value, *_KEYS} - kept):
+        retained = {"in"} if len(site) == _NODE and "in" not in patch.value else set()
+        for key in sorted({*record, *patch.value, *_KEYS} - retained):
             value = patch.value.get(key, GONE)
-            place = patch.at("replace", key) if key in patch.value else at
-            self.edits.append(Edit((*site, key), value, place, patch))
+            location = patch.at("replace", key) if key in patch.value else at
+            self.edits.append(Edit((*site, key), value, location, patch))
         self.owners[site] = at
 
     def _insert_after(self, patch: Patch, site: Site, _: Mapping[str, Any]) -> None:
@@ -215,8 +215,8 @@ class ScopeEdits:
             problem = (
                 f"{len(read)} outputs of '{name}' are read" if read else f"nothing reads '{name}'"
             )
-            known = ", ".join(f'"port": "{text.partition(".")[2]}"' for text in read)
-            help_ = f"name one: {known}" if read else "name an output that is read in 'port'"
+            options = ", ".join(f'"port": "{text.partition(".")[2]}"' for text in read)
+            help_ = f"name one: {options}" if read else "name an output that is read in 'port'"
             self._fail(patch, patch.at("insert_after"), "X07", problem, help_)
             return
         if value not in read:

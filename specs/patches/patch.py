@@ -96,12 +96,12 @@ def _read_patch(written: Any, index: int, report: Report) -> Patch | None:
         return None
     actions = [key for key in ACTIONS if key in written]
     extra = _EXTRA_KEYS.get(actions[0], ()) if len(actions) == 1 else ("port", "output", "through")
-    known = ("select", "expect", *(actions or ACTIONS), *extra)
+    allowed = ("select", "expect", *(actions or ACTIONS), *extra)
     sound = True
     for key in written:
-        if key not in known:
-            place = f"in a patch with '{actions[0]}'" if len(actions) == 1 else "in a patch"
-            _wrong(report, "S03", at + pointer(key), f"unknown key '{key}' {place}", key, known)
+        if key not in allowed:
+            context = f"in a patch with '{actions[0]}'" if len(actions) == 1 else "in a patch"
+            _wrong(report, "S03", at + pointer(key), f"unknown key '{key}' {context}", key, allowed)
             sound = False
     if len(actions) != 1 and (sound or actions):
         present = " and ".join(f"'{key}'" for key in actions) or "none"
@@ -127,9 +127,9 @@ def _read_patch(written: Any, index: int, report: Report) -> Patch | None:
 
 
 def _wrong(
-    report: Report, code: str, at: str, problem: str, word: str, known: tuple[str, ...]
+    report: Report, code: str, at: str, problem: str, word: str, candidates: tuple[str, ...]
 ) -> None:
-    report(code=code, at=at, problem=problem, help=did_you_mean(word, known))
+    report(code=code, at=at, problem=problem, help=did_you_mean(word, candidates))
 
 
 def _read_select(written: Mapping[str, Any], at: str, report: Report) -> Selection | None:
@@ -159,12 +159,12 @@ def _sound_values(written: Mapping[str, Any], action: str, at: str, report: Repo
         for key in ("port", "output", "through")
         if key in written and not (isinstance(written[key], str) and written[key])
     ]
-    wanted = _WANTED[action]
+    expected = _WANTED[action]
     if not _FORMS[action](written[action]):
-        wrong.append((action, wanted))
+        wrong.append((action, expected))
     elif action in ("set", "remove"):
         wrong += [
-            (action, wanted)
+            (action, expected)
             for key in _dotted(written[action])
             if not all(key.split(".")) or key.count(".") >= DEEPEST_KEY
         ][:1]

@@ -110,19 +110,19 @@ def read_selection(text: str) -> Selection:
     """
     if len(text) > LONGEST:
         raise SelectError(f"a selection has at most {LONGEST} characters", "shorten it")
-    path, bracket, rest = text.partition("[")
+    path, bracket, tail = text.partition("[")
     predicates, at = [], 0
-    while bracket and at <= len(rest):
-        found = _PREDICATE.match(f"[{rest}", at)
-        if found is None:
-            shown = f"[{rest}"[at:]
+    while bracket and at <= len(tail):
+        match = _PREDICATE.match(f"[{tail}", at)
+        if match is None:
+            shown = f"[{tail}"[at:]
             raise SelectError(
                 f"'{shown}' is not a predicate" if shown else "predicates must end the selection",
                 "write '[key=value]', such as '[use=linear@1]', after the path",
             )
-        predicates.append(Predicate(tuple(found[1].split(".")), found[2]))
-        at = found.end()
-        if at == len(rest) + 1:
+        predicates.append(Predicate(tuple(match[1].split(".")), match[2]))
+        at = match.end()
+        if at == len(tail) + 1:
             break
     if path == "/":
         return Selection(text, "spec", (), tuple(predicates))
@@ -139,25 +139,25 @@ def read_selection(text: str) -> Selection:
 
 def _segments(path: str) -> tuple[Segment, ...]:
     """Return the segments of a path; a final `**` matches at least one segment."""
-    found: list[Segment] = []
+    segments: list[Segment] = []
     pieces = re.split(r"([./])", path)
     for mark, word in zip([".", *pieces[1::2]], pieces[::2], strict=True):
         index = _INDEX.fullmatch(word)
         if word == "**":
-            if not found or found[-1].kind != "any":
-                found.append(Segment("any"))
-        elif index and mark == "." and found:
+            if not segments or segments[-1].kind != "any":
+                segments.append(Segment("any"))
+        elif index and mark == "." and segments:
             low, high = int(index[1]), int(index[2] or index[1])
             if low > high:
                 raise SelectError(f"'{word}' counts backwards", f"write '{high}-{low}'")
-            found.append(Segment("index", word, low, high))
+            segments.append(Segment("index", word, low, high))
         elif _SEGMENT.fullmatch(word) and "**" not in word:
-            found.append(Segment("slot" if mark == "/" else "name", word))
+            segments.append(Segment("slot" if mark == "/" else "name", word))
         else:
             raise SelectError(f"'{word}' is not a path segment" if word else "a segment is missing")
-    if found[-1].kind == "any":
-        found[-1:] = [Segment("one"), Segment("any")]
-    return tuple(found)
+    if segments[-1].kind == "any":
+        segments[-1:] = [Segment("one"), Segment("any")]
+    return tuple(segments)
 
 
 def glob(pattern: str, text: str) -> bool:
@@ -168,19 +168,19 @@ def glob(pattern: str, text: str) -> bool:
     """
     if len(text) > LONGEST_VALUE:
         return pattern in ("*", text)
-    first, *rest = pattern.split("*")
-    if not rest:
+    first, *pieces = pattern.split("*")
+    if not pieces:
         return pattern == text
-    *inner, last = rest
+    *inner, last = pieces
     fits = text.startswith(first) and text.endswith(last)
     if not fits or len(text) < len(first) + len(last):
         return False
     at, end = len(first), len(text) - len(last)
     for part in inner:
-        found = text.find(part, at, end)
-        if found < 0:
+        index = text.find(part, at, end)
+        if index < 0:
             return False
-        at = found + len(part)
+        at = index + len(part)
     return True
 
 
@@ -201,7 +201,7 @@ def _equals(text: str, value: Any) -> bool:
     if isinstance(value, str) and glob(text, value):
         return True
     try:
-        wanted = json.loads(text)
+        expected = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return isinstance(wanted, bool) == isinstance(value, bool) and bool(wanted == value)
+    return isinstance(expected, bool) == isinstance(value, bool) and bool(expected == value)

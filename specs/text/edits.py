@@ -28,12 +28,12 @@ class Edit:
 
     def as_json(self) -> dict[str, Any]:
         """Return the operation as RFC 6902 defines it."""
-        made: dict[str, Any] = {"op": self.op, "path": self.path}
+        operation: dict[str, Any] = {"op": self.op, "path": self.path}
         if self.op in ("add", "replace"):
-            made["value"] = self.value
+            operation["value"] = self.value
         if self.op == "move":
-            made["from"] = self.old
-        return made
+            operation["from"] = self.old
+        return operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +222,13 @@ def formatted(value: Any, indent: str, before: int | None = None, *, wide: bool 
         return short
     inner = f"{indent}  "
     if isinstance(value, list):
-        entries = [formatted(each, inner) for each in value]
+        entries = [formatted(element, inner) for element in value]
         opening, closing = "[]"
     else:
         keys = [f"{json.dumps(key, ensure_ascii=False)}: " for key in value]
         entries = [
-            key + formatted(each, inner, len(inner + key))
-            for key, each in zip(keys, value.values(), strict=True)
+            key + formatted(element, inner, len(inner + key))
+            for key, element in zip(keys, value.values(), strict=True)
         ]
         opening, closing = "{}"
     lines = ",\n".join(f"{inner}{entry}" for entry in entries)

@@ -69,9 +69,9 @@ class Source(str):
 
     def __new__(cls, name: str, text: str) -> Source:
         """Create the name of a file with a text."""
-        made = super().__new__(cls, name)
-        made.text = text
-        return made
+        source = super().__new__(cls, name)
+        source.text = text
+        return source
 
     def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
         """Pickle the text too: the findings of a worker process keep their places."""
@@ -183,7 +183,9 @@ def spot(text: str, at: str, offset: int | None = None, *, key: bool = False) ->
     end_line, end_column = line_and_column(text, end)
     first = begin - column + 1
     last = text.find("\n", first)
-    whole = text[first : last if last >= 0 else len(text)].rstrip("\r")
-    shift = max(0, min(column - 1 - LEADING, len(whole) - WIDTH)) if len(whole) > WIDTH else 0
-    shown = "".join(c if c.isprintable() else " " for c in whole[shift : shift + WIDTH])
+    full_line = text[first : last if last >= 0 else len(text)].rstrip("\r")
+    shift = (
+        max(0, min(column - 1 - LEADING, len(full_line) - WIDTH)) if len(full_line) > WIDTH else 0
+    )
+    shown = "".join(c if c.isprintable() else " " for c in full_line[shift : shift + WIDTH])
     return Spot(line, column, end_line, end_column, shown, shift)

@@ -34,8 +34,8 @@ def _split_arguments(params: SplitHeadsParams, sizes: Mapping[str, Any]) -> dict
     width = sizes["d_model"]
     if width != params.heads * params.d_head:
         msg = f"width {width} is not {params.heads} heads of {params.d_head}"
-        heads, rest = divmod(width, params.d_head)
-        help_ = "change d_head" if rest else f"use {heads} heads"
+        heads, remainder = divmod(width, params.d_head)
+        help_ = "change d_head" if remainder else f"use {heads} heads"
         raise ValueError(msg, help_)
     return {"heads": params.heads}
 

@@ -124,12 +124,12 @@ class _Combined(nn.Module):
     def masks(self) -> dict[str, Any]:
         """The masks by slot."""
         slots = ("first", "second", "third", "fourth")
-        return {slot: one for slot in slots if (one := getattr(self, slot)) is not None}
+        return {slot: mask for slot in slots if (mask := getattr(self, slot)) is not None}
 
     @property
     def reaches(self) -> list[int | None]:
         """The reach of every mask."""
-        return [one.reach for one in self.masks.values()]
+        return [mask.reach for mask in self.masks.values()]
 
     def allowed(
         self, query: Tensor, key: Tensor, row: Tensor, wires: Mapping[str, Tensor]
@@ -147,12 +147,12 @@ class AllOf(_Combined):
     @property
     def exact(self) -> bool:
         """Whether all masks are exact."""
-        return all(one.exact for one in self.masks.values())
+        return all(mask.exact for mask in self.masks.values())
 
     @property
     def reach(self) -> int | None:
         """The smallest reach."""
-        return min((one for one in self.reaches if one is not None), default=None)
+        return min((reach for reach in self.reaches if reach is not None), default=None)
 
     def forward(self, query: Tensor, key: Tensor, row: Tensor, **wires: Tensor) -> Tensor:
         """Return where all masks are true."""
@@ -170,8 +170,8 @@ class AnyOf(_Combined):
     @property
     def reach(self) -> int | None:
         """The largest reach; None if a mask has none."""
-        known = [one for one in self.reaches if one is not None]
-        return max(known) if len(known) == len(self.reaches) else None
+        finite = [reach for reach in self.reaches if reach is not None]
+        return max(finite) if len(finite) == len(self.reaches) else None
 
     def forward(self, query: Tensor, key: Tensor, row: Tensor, **wires: Tensor) -> Tensor:
         """Return where at least one mask is true."""

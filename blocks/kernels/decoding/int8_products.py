@@ -85,13 +85,13 @@ def onednn(rounded_OI: Tensor, scale_O: Tensor) -> Product:
     ops: Any = torch.ops.onednn
     matrix = ops.qlinear_prepack(rounded_OI, None)
     zero_O = torch.zeros(len(scale_O), dtype=torch.int32)
-    rest: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
+    extra: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
 
     def product(x_RI: Tensor) -> Tensor:
         signed_RI = x_RI.to(torch.int8)
         # Adds ZERO: oneDNN multiplies signed inputs by its reference loop if there is no AMX.
         rounded_RI = signed_RI.view(torch.uint8).bitwise_xor_(ZERO)
-        y_RO: Tensor = ops.qlinear_pointwise(rounded_RI, 1.0, ZERO, matrix, scale_O, zero_O, *rest)
+        y_RO: Tensor = ops.qlinear_pointwise(rounded_RI, 1.0, ZERO, matrix, scale_O, zero_O, *extra)
         return y_RO
 
     return product

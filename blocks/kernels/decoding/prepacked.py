@@ -86,12 +86,12 @@ class PackedLinear(InferenceLinear):
         rows = x.numel() // self.in_features
         padded = recurring(rows)
         if padded == rows:
-            given = x.to(self.dtype)
+            operand = x.to(self.dtype)
         else:
-            given = x.new_empty(padded, self.in_features, dtype=self.dtype)
-            given[:rows] = x.reshape(rows, self.in_features)
-            given[rows:] = 0.0
-        y: Tensor = _ops()._linear_pointwise(given, matrix, bias, "none", [], "")  # noqa: SLF001 - torch has no public API for it
+            operand = x.new_empty(padded, self.in_features, dtype=self.dtype)
+            operand[:rows] = x.reshape(rows, self.in_features)
+            operand[rows:] = 0.0
+        y: Tensor = _ops()._linear_pointwise(operand, matrix, bias, "none", [], "")  # noqa: SLF001 - torch has no public API for it
         return y if padded == rows else y[:rows].view(*x.shape[:-1], self.out_features)
 
     def repack(self) -> None:
@@ -115,8 +115,8 @@ def recurring(rows: int) -> int:
     return -(-rows // unit) * unit
 
 
-def _by_place(x: Tensor, place: Tensor, _: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG001
-    return _PLACES[int(place)].multiply(x)
+def _by_place(x: Tensor, index: Tensor, _: int, dtype: torch.dtype) -> Tensor:  # noqa: ARG001
+    return _PLACES[int(index)].multiply(x)
 
 
 def _sized(x: Tensor, _: Tensor, width: int, dtype: torch.dtype) -> Tensor:
@@ -136,7 +136,9 @@ def prepack(model: nn.Module, dtype: torch.dtype) -> None:
         model: the model; its weights are set afterwards.
         dtype: dtype of the products.
     """
-    exchange_linear(model, lambda one: PackedLinear(one.in_features, one.out_features, dtype))
+    exchange_linear(
+        model, lambda linear: PackedLinear(linear.in_features, linear.out_features, dtype)
+    )
 
 
 def exchange_linear(model: nn.Module, make: Callable[[nn.Linear], InferenceLinear | None]) -> None:
@@ -146,20 +148,20 @@ def exchange_linear(model: nn.Module, make: Callable[[nn.Linear], InferenceLinea
         model: the model.
         make: returns the map in place of another one; None to keep that.
     """
-    made: dict[nn.Module, nn.Module] = {}
+    replacements: dict[nn.Module, nn.Module] = {}
     for path, module in list(model.named_modules(remove_duplicate=False)):
         if path and is_plain(module):
             linear: Any = module
-            if module not in made:
-                made[module] = make(linear) or linear
+            if module not in replacements:
+                replacements[module] = make(linear) or linear
             holder, _, name = path.rpartition(".")
-            setattr(model.get_submodule(holder), name, made[module])
+            setattr(model.get_submodule(holder), name, replacements[module])
 
 
 def is_plain(module: nn.Module) -> bool:
     """Return whether a module is a linear map and nothing else."""
-    plain = type(module).forward in (nn.Linear.forward, LinearMap.forward)
-    return isinstance(module, nn.Linear) and plain and getattr(module, "lora", None) is None
+    is_default = type(module).forward in (nn.Linear.forward, LinearMap.forward)
+    return isinstance(module, nn.Linear) and is_default and getattr(module, "lora", None) is None
 
 
 @functools.cache
@@ -173,12 +175,12 @@ def can_pack(dtype: torch.dtype) -> bool:
     x = torch.linspace(-1, 1, 3 * 24).view(3, 24)
     with torch.no_grad():
         try:
-            found = packed(x)
+            output = packed(x)
         except (AttributeError, RuntimeError):  # another torch version, or one without oneDNN
             return False
         expected = F.linear(x.to(dtype), linear.weight.to(dtype), linear.bias.to(dtype))
     tolerance = 1e-4 if dtype == torch.float32 else 0.05
-    return found.dtype == dtype and bool((found - expected).abs().max() < tolerance)
+    return output.dtype == dtype and bool((output - expected).abs().max() < tolerance)
 
 
 def _ops() -> Any:

@@ -59,12 +59,12 @@ class Int8Linear(InferenceLinear, JoinableMap):
         Its inputs are rounded once, and for few rows it takes little longer than one of the maps.
         """
         if torch.compiler.is_compiling():
-            return tuple(one(x) for one in maps)
-        found = self._joined
-        if found is None or found[0] != maps:
-            found = self._joined = maps, _pack(maps)
-        y = _multiply(x, found[1], self.dtype)
-        return torch.split(y, [one.out_features for one in maps], -1)
+            return tuple(linear(x) for linear in maps)
+        packed_maps = self._joined
+        if packed_maps is None or packed_maps[0] != maps:
+            packed_maps = self._joined = maps, _pack(maps)
+        y = _multiply(x, packed_maps[1], self.dtype)
+        return torch.split(y, [linear.out_features for linear in maps], -1)
 
     def repack(self) -> None:
         """Round the matrix again before the next product; so must the maps joined with it."""
@@ -74,10 +74,12 @@ class Int8Linear(InferenceLinear, JoinableMap):
 def _pack(maps: Sequence[Int8Linear]) -> _Packed:
     """Return the product with the rounded matrices of maps of the same input, and the biases."""
     pack = int8_products.packer()
-    weights = [one.weight.detach() for one in maps if one.weight is not None]
+    weights = [linear.weight.detach() for linear in maps if linear.weight is not None]
     assert pack is not None and len(weights) == len(maps)  # noqa: S101, PT018 - see `quantize`
-    each = ((one.bias, one.out_features) for one in maps)
-    biases = [torch.zeros(width) if bias is None else bias.detach().float() for bias, width in each]
+    pairs = ((linear.bias, linear.out_features) for linear in maps)
+    biases = [
+        torch.zeros(width) if bias is None else bias.detach().float() for bias, width in pairs
+    ]
     return pack(*rounded(torch.cat(weights))), torch.cat(biases)
 
 
@@ -111,9 +113,9 @@ def quantize(model: nn.Module, dtype: torch.dtype) -> None:
     library = "onednn" if pack is int8_products.onednn else "fbgemm"  # also for `by_rows`
     least = LEAST[library, dtype]
 
-    def made(one: nn.Linear) -> Int8Linear | None:
-        large = one.in_features * one.out_features >= least
-        return Int8Linear(one.in_features, one.out_features, dtype) if large else None
+    def made(linear: nn.Linear) -> Int8Linear | None:
+        large = linear.in_features * linear.out_features >= least
+        return Int8Linear(linear.in_features, linear.out_features, dtype) if large else None
 
     exchange_linear(model, made)
 

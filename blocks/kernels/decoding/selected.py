@@ -33,9 +33,9 @@ def select_outputs(module: nn.Module, ids_C: Tensor | None) -> Callable[[Tensor]
     """
     if ids_C is None:
         return module
-    known: Any = module
-    weight_CI = known.weight.detach().index_select(0, ids_C)
-    bias_C = None if known.bias is None else known.bias.detach().index_select(0, ids_C)
+    projection: Any = module
+    weight_CI = projection.weight.detach().index_select(0, ids_C)
+    bias_C = None if projection.bias is None else projection.bias.detach().index_select(0, ids_C)
     if isinstance(module, InferenceLinear):
         smaller = type(module)(module.in_features, len(ids_C), module.dtype)
         smaller.weight = nn.Parameter(weight_CI, requires_grad=False)
@@ -44,4 +44,4 @@ def select_outputs(module: nn.Module, ids_C: Tensor | None) -> Callable[[Tensor]
     kind = ids_C.device.type
     if torch.is_autocast_enabled(kind):  # cast once, not in every product
         weight_CI = weight_CI.to(torch.get_autocast_dtype(kind))
-    return partial(linear, weight_OI=weight_CI, bias_O=bias_C, kernel=known.product_kernel)
+    return partial(linear, weight_OI=weight_CI, bias_O=bias_C, kernel=projection.product_kernel)

@@ -86,20 +86,20 @@ def losses_in_chunks(
     shape = maps[0].x.shape[:-1]
     reads = [value for loss in readings for value in loss.reads.values()]
     others = [value for value in reads if isinstance(value, Tensor)]
-    for found in (*(one.x.shape[:-1] for one in maps), *(value.shape for value in others)):
-        if found != shape:
-            msg = f"a value has the leading axes {tuple(found)}, and not {tuple(shape)}"
+    for leading in (*(map_.x.shape[:-1] for map_ in maps), *(value.shape for value in others)):
+        if leading != shape:
+            msg = f"a value has the leading axes {tuple(leading)}, and not {tuple(shape)}"
             raise ValueError(msg)
     if torch.compiler.is_compiling():  # a compiler cannot trace the gradients computed in advance
-        return [one.run([F.linear(x, weight, b) for x, weight, b, _ in maps]) for one in readings]
-    inputs = [one.x.flatten(0, -2) for one in maps]
-    readings = [one.each(Tensor.flatten) for one in readings]
+        return [loss.run([F.linear(x, weight, b) for x, weight, b, _ in maps]) for loss in readings]
+    inputs = [map_.x.flatten(0, -2) for map_ in maps]
+    readings = [loss.each(Tensor.flatten) for loss in readings]
     if _on_cpu(inputs[0]):
         rows_R = _counted(readings).nonzero()[:, 0]
         inputs = [x_RD[rows_R] for x_RD in inputs]
-        readings = [one.each(lambda value: value[rows_R]) for one in readings]
-    weights = list({id(one.weight): one.weight for one in maps}.values())
-    biases = list({id(one.bias): one.bias for one in maps if one.bias is not None}.values())
+        readings = [loss.each(lambda value: value[rows_R]) for loss in readings]
+    weights = list({id(map_.weight): map_.weight for map_ in maps}.values())
+    biases = list({id(map_.bias): map_.bias for map_ in maps if map_.bias is not None}.values())
     work = _Work(maps, readings, weights, biases, kernel, autocast_dtype(inputs[0]))
     sums = iter(_InChunks.apply(work, torch.is_grad_enabled(), *inputs, *weights, *biases))  # type: ignore[no-untyped-call]
     return [tuple(next(sums) for _ in range(count)) for count in work.outputs]
@@ -112,12 +112,12 @@ def _on_cpu(x: Tensor) -> bool:
 
 def _counted(readings: Sequence[Reading]) -> Tensor:
     """Return a mask of the positions that at least one loss counts, [R]."""
-    found: list[Tensor] = []
-    for one in readings:
-        values = [value for value in one.reads.values() if isinstance(value, Tensor)]
+    counted: list[Tensor] = []
+    for loss in readings:
+        values = [value for value in loss.reads.values() if isinstance(value, Tensor)]
         valid = [value if value.dtype == torch.bool else value >= 0 for value in values]
-        found.append(torch.stack(valid).all(0))
-    return torch.stack(found).any(0)
+        counted.append(torch.stack(valid).all(0))
+    return torch.stack(counted).any(0)
 
 
 @dataclass(slots=True)
@@ -150,22 +150,22 @@ class _Work:
             factors: gradient of each loss; None computes no gradients.
             needed: which of the gradients are needed.
         """
-        weights = [one.weight if one.copy is None else one.copy for one in self.maps]
+        weights = [map_.weight if map_.copy is None else map_.copy for map_ in self.maps]
         cast = [
             (x.to(self.dtype or x.dtype), weight.to(self.dtype or weight.dtype))
             for x, weight in zip(inputs, weights, strict=True)
         ]
         tensors = (*inputs, *self.weights, *self.biases)
         gradients: list[Tensor | None] = [
-            torch.zeros_like(one, dtype=torch.float32) if factors is not None and need else None
-            for one, need in zip(tensors, needed, strict=True)
+            torch.zeros_like(tensor, dtype=torch.float32) if factors is not None and need else None
+            for tensor, need in zip(tensors, needed, strict=True)
         ]
         sums: list[Tensor] = []
         with torch.autocast(inputs[0].device.type, enabled=False):
             for chunk in row_chunks(sum(map(len, weights)), cast[0][0]):
                 logits = [self._logits(at, x_RD[chunk], w) for at, (x_RD, w) in enumerate(cast)]
-                found, of_logits = self._read(logits, chunk, factors)
-                sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
+                outputs, of_logits = self._read(logits, chunk, factors)
+                sums = [a + b for a, b in zip(sums, outputs, strict=True)] if sums else outputs
                 for at, gradient_rV in enumerate(of_logits):
                     if gradient_rV is not None:
                         x_RD, weight_VD = cast[at]
@@ -182,22 +182,24 @@ class _Work:
         self, logits: Sequence[Tensor], chunk: slice, factors: Sequence[Tensor | float] | None
     ) -> tuple[list[Tensor], Sequence[Tensor | None]]:
         """Return the outputs of all losses for a chunk, and the gradients of its logits."""
-        for one, map_ in zip(logits, self.maps, strict=True):
+        for map_logits, map_ in zip(logits, self.maps, strict=True):
             parts = [part for part in (map_.x, map_.weight, map_.bias) if part is not None]
-            one.requires_grad_(factors is not None and any(part.requires_grad for part in parts))
+            map_logits.requires_grad_(
+                factors is not None and any(part.requires_grad for part in parts)
+            )
         with torch.no_grad() if factors is None else torch.enable_grad():
-            found = [one.each(lambda value: value[chunk]).run(logits) for one in self.readings]
-        self.outputs = [len(one) for one in found]
-        trained = [one for one in logits if one.requires_grad]
+            outputs = [loss.each(lambda value: value[chunk]).run(logits) for loss in self.readings]
+        self.outputs = [len(output) for output in outputs]
+        trained = [tensor for tensor in logits if tensor.requires_grad]
         of_logits: list[Tensor | None] = [None] * len(logits)
         if factors is not None and trained:
-            pairs = [(one[0], f) for one, f in zip(found, factors, strict=True)]
+            pairs = [(output[0], f) for output, f in zip(outputs, factors, strict=True)]
             learning = [(loss, f) for loss, f in pairs if loss.requires_grad]
             scales = [torch.as_tensor(f).to(loss) for loss, f in learning]
             losses = [loss for loss, _ in learning]
-            made = iter(torch.autograd.grad(losses, trained, scales, allow_unused=True))
-            of_logits = [next(made) if one.requires_grad else None for one in logits]
-        return [value.detach() for one in found for value in one], of_logits
+            gradients = iter(torch.autograd.grad(losses, trained, scales, allow_unused=True))
+            of_logits = [next(gradients) if tensor.requires_grad else None for tensor in logits]
+        return [value.detach() for output in outputs for value in output], of_logits
 
     def _add(
         self,
@@ -212,13 +214,13 @@ class _Work:
         map_, first = self.maps[at], len(self.maps)
         if (of_x_RD := gradients[at]) is not None:
             of_x_RD[chunk] += times_transposed(gradient_rV, weight_VD.t(), self.kernel)
-        own = next(n for n, one in enumerate(self.weights) if one is map_.weight)
-        if (of_weight_VD := gradients[first + own]) is not None:
+        index = next(n for n, weight in enumerate(self.weights) if weight is map_.weight)
+        if (of_weight_VD := gradients[first + index]) is not None:
             add_weight_gradient(of_weight_VD, gradient_rV, x_rD, self.kernel)
         if map_.bias is None:
             return
-        own = next(n for n, one in enumerate(self.biases) if one is map_.bias)
-        if (of_bias_V := gradients[first + len(self.weights) + own]) is not None:
+        index = next(n for n, bias in enumerate(self.biases) if bias is map_.bias)
+        if (of_bias_V := gradients[first + len(self.weights) + index]) is not None:
             of_bias_V += gradient_rV.sum(0, dtype=torch.float32)
 
 
@@ -230,35 +232,37 @@ class _InChunks(torch.autograd.Function):
         """Return the outputs of all losses; keep their gradients on a CPU."""
         inputs = tensors[: len(work.maps)]
         ctx.needed = ctx.needs_input_grad[2:]
-        ctx.expected = [one.weight for one in work.readings]
+        ctx.expected = [loss.weight for loss in work.readings]
         at_once = gradients and any(ctx.needed) and _on_cpu(inputs[0])
-        sums, made = work.run(inputs, ctx.expected if at_once else None, ctx.needed)
-        ctx.work, ctx.gradients = work, made if at_once else None
+        sums, computed = work.run(inputs, ctx.expected if at_once else None, ctx.needed)
+        ctx.work, ctx.gradients = work, computed if at_once else None
         ctx.save_for_backward(*tensors)
         firsts = [sum(work.outputs[:at]) for at in range(len(work.outputs))]
         ctx.firsts = firsts
-        ctx.mark_non_differentiable(*(one for at, one in enumerate(sums) if at not in firsts))
+        ctx.mark_non_differentiable(*(value for at, value in enumerate(sums) if at not in firsts))
         return tuple(sums)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients, which are computed again if the losses' weights are others."""
-        own = [given[at] for at in ctx.firsts]
-        factor = None if ctx.gradients is None else _factor(own, ctx.expected)
+        loss_grads = [grad_outputs[at] for at in ctx.firsts]
+        factor = None if ctx.gradients is None else _factor(loss_grads, ctx.expected)
         if factor is None:
             tensors = ctx.saved_tensors
             inputs = tensors[: len(ctx.work.maps)]
-            _, found = ctx.work.run(inputs, own, ctx.needed)
+            _, gradients = ctx.work.run(inputs, loss_grads, ctx.needed)
         else:
-            found = [None if one is None else one * factor for one in ctx.gradients]
-        return (None, None, *found)
+            gradients = [
+                None if gradient is None else gradient * factor for gradient in ctx.gradients
+            ]
+        return (None, None, *gradients)
 
 
-def _factor(given: Sequence[Tensor], expected: Sequence[float]) -> float | None:
+def _factor(gradients: Sequence[Tensor], expected: Sequence[float]) -> float | None:
     """Return the factor between the gradients of losses and the expected ones; None without one."""
-    found = torch.stack(list(given)).tolist()
-    pairs = list(zip(found, expected, strict=True))
+    values = torch.stack(list(gradients)).tolist()
+    pairs = list(zip(values, expected, strict=True))
     factor = next((gradient / weight for gradient, weight in pairs if weight), 0.0)
     close = all(abs(s - factor * w) <= SAME * max(abs(s), abs(factor * w)) for s, w in pairs)
     return factor if close else None

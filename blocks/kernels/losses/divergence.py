@@ -71,7 +71,9 @@ class _Divergence(torch.autograd.Function):
     ) -> Tensor:
         """Return the sum; save the gradients of the logits that need them."""
         pair, needed = (first_RV, second_RV), ctx.needs_input_grad[:2]
-        made = [torch.zeros_like(x) if need else None for x, need in zip(pair, needed, strict=True)]
+        accumulators = [
+            torch.zeros_like(x) if need else None for x, need in zip(pair, needed, strict=True)
+        ]
         total = first_RV.new_zeros((), dtype=torch.float32)
         on_cpu, vocabulary = _selects_rows(first_RV), max(1, first_RV.size(1))
         rows_R = torch.arange(len(first_RV), device=first_RV.device)
@@ -88,20 +90,23 @@ class _Divergence(torch.autograd.Function):
             computed = [part for part in (sums_r[:, None], *gradients) if part is not None]
             if not on_cpu:
                 left_out_r1 = ~counts_R[rows_r, None]
-                for one in computed:
-                    one.masked_fill_(left_out_r1, 0.0)
+                for value in computed:
+                    value.masked_fill_(left_out_r1, 0.0)
             total += sums_r.sum()
-            for whole, part in zip(made, gradients, strict=True):
-                if whole is not None and part is not None:
-                    whole.index_copy_(0, rows_r, part.to(whole.dtype))
-        ctx.gradients = made
+            for accumulator, part in zip(accumulators, gradients, strict=True):
+                if accumulator is not None and part is not None:
+                    accumulator.index_copy_(0, rows_r, part.to(accumulator.dtype))
+        ctx.gradients = accumulators
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients, times the gradient of the sum."""
-        scaled = [None if one is None else one * gradient.to(one.dtype) for one in ctx.gradients]
+        scaled = [
+            None if stored is None else stored * gradient.to(stored.dtype)
+            for stored in ctx.gradients
+        ]
         return (*scaled, None, None, None)
 
 
@@ -113,9 +118,9 @@ def _selects_rows(x: Tensor) -> bool:
 def _log_probabilities(x: Tensor, temperature: float) -> Tensor:
     """Return log softmax(x / temperature) in float32; at least `LOWEST`, without gradients."""
     scaled = x.float() if temperature == 1.0 else x.float() / temperature
-    found = scaled.log_softmax(-1)
+    log_probs = scaled.log_softmax(-1)
     # A compiler may trace gradients through this.
-    return found.clamp(min=LOWEST) if found.requires_grad else found.clamp_(min=LOWEST)
+    return log_probs.clamp(min=LOWEST) if log_probs.requires_grad else log_probs.clamp_(min=LOWEST)
 
 
 def _part(

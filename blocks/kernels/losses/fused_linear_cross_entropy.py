@@ -114,7 +114,11 @@ def fused_linear_cross_entropy(
         # The number of non-padding rows is on the device, and reading it would wait: use all
         # rows and a mask.  The padding id may be outside the vocabulary, such as -100.
         target_R, mask_R = target_R.masked_fill(~non_padding_R, 0), non_padding_R
-    trained = [one for one in (x_RD, weight_VD, bias_V) if one is not None and one.requires_grad]
+    trained = [
+        tensor
+        for tensor in (x_RD, weight_VD, bias_V)
+        if tensor is not None and tensor.requires_grad
+    ]
     gradients = torch.is_grad_enabled() and bool(trained)
     if copy_VD is not None:  # the gradient goes to the weight, without a cast
         copy_VD = copy_VD.detach()
@@ -149,26 +153,26 @@ class _FusedLinearCrossEntropy(torch.autograd.Function):
             mean_R = read_RD.float() @ mean_D
             if bias_V is not None:
                 mean_R += bias_V.float().mean()
-            made: _Gradients | None = None
+            accumulated: _Gradients | None = None
             if gradients:
-                made = _Gradients(masked_RD, mask_R, weight_VD, bias_V, mass, mean_D, kernel)
+                accumulated = _Gradients(masked_RD, mask_R, weight_VD, bias_V, mass, mean_D, kernel)
             loss = nll = mean_R.new_zeros(())
             for chunk in row_chunks(len(weight_VD), read_RD):
                 score_rV = times_transposed(read_RD[chunk], weights_VD, kernel)
                 if bias_V is not None:
                     score_rV += bias_V.to(score_rV.dtype)
                 logsumexp_r, right_r = _normalize(
-                    score_rV, target_R[chunk], None if made is None else mass, normalizer
+                    score_rV, target_R[chunk], None if accumulated is None else mass, normalizer
                 )
                 nll_r = logsumexp_r - right_r
                 loss_r = nll_r + mass * (right_r - mean_R[chunk])
                 if mask_R is not None:
                     nll_r, loss_r = nll_r * mask_R[chunk], loss_r * mask_R[chunk]
                 loss, nll = loss + loss_r.sum(), nll + nll_r.sum()
-                if made is not None:
-                    made.add(chunk, score_rV, weights_VD, masked_RD[chunk])
+                if accumulated is not None:
+                    accumulated.add(chunk, score_rV, weights_VD, masked_RD[chunk])
                 del score_rV  # frees the memory before the next chunk
-        ctx.gradients = None if made is None else made.all()
+        ctx.gradients = None if accumulated is None else accumulated.all()
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
@@ -257,10 +261,10 @@ def _normalize(
         from .triton_softmax import softmax_gradient_  # noqa: PLC0415 - only on CUDA
 
         shift = 0.0 if mass is None else mass - 1.0
-        found: tuple[Tensor, Tensor] = softmax_gradient_(
+        result: tuple[Tensor, Tensor] = softmax_gradient_(
             score_rV, target_r, shift, mass is not None
         )
-        return found
+        return result
     right_r = score_rV.gather(1, target_r[:, None])[:, 0].float()
     vocabulary = score_rV.size(1)
     rows = len(score_rV)

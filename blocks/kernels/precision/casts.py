@@ -78,20 +78,20 @@ class Casts:
     @uncompiled
     def refresh(self) -> None:
         """Write the copies again if a weight has changed and autocast would convert it."""
-        found = list(self._weights())
-        if not found or torch.is_inference_mode_enabled():
+        weights = list(self._weights())
+        if not weights or torch.is_inference_mode_enabled():
             return
-        if not _casts(found[0][2].device.type, self.dtype):
+        if not _casts(weights[0][2].device.type, self.dtype):
             return
-        states = {id(weight): _state(weight) for _, _, weight in found}
+        states = {id(weight): _state(weight) for _, _, weight in weights}
         stale = [
             (copies, name, weight)
-            for copies, name, weight in found
+            for copies, name, weight in weights
             if _is_stale(copies.held.get(name), weight, states[id(weight)])
         ]
         if not stale:
             return
-        self._buffers = {id(w): self._memory(w) for _, _, w in found}
+        self._buffers = {id(w): self._memory(w) for _, _, w in weights}
         changed = {id(weight): weight for _, _, weight in stale}
         memory = [self._buffers[key][1] for key in changed]
         with torch.no_grad():
@@ -105,9 +105,9 @@ class Casts:
 
     def _memory(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return a weight and the memory of its copy."""
-        kept = self._buffers.get(id(weight))
-        if kept is not None and kept[0] is weight and kept[1].device == weight.device:
-            return kept
+        cached = self._buffers.get(id(weight))
+        if cached is not None and cached[0] is weight and cached[1].device == weight.device:
+            return cached
         return weight, torch.empty_like(weight, dtype=self.dtype, requires_grad=False)
 
     def _weights(self) -> Iterator[tuple[Copies, str, Tensor]]:

@@ -65,9 +65,9 @@ def asset(name: str) -> str:
 
 def add_origins(drawn: Mapping[str, Any], origins: Mapping[str, Mapping[str, str]]) -> None:
     """Add to a scene where its nodes are written."""
-    for path, place in origins.items():
+    for path, location in origins.items():
         if path in drawn["facts"]:
-            drawn["facts"][path]["written"] = dict(place)
+            drawn["facts"][path]["written"] = dict(location)
 
 
 def embedded(value: Any) -> str:

@@ -57,15 +57,15 @@ def placed(pictures: Sequence[Picture], look: Look) -> list[Placed]:
         InputError: dot fails.
     """
     small = [index for index, picture in enumerate(pictures) if not is_large(picture)]
-    found: dict[int, Placed] = {}
+    layouts: dict[int, Placed] = {}
     if small:
         text = "".join(write(pictures[index], look).source for index in small)
         try:
             for index, value in zip(small, _dot(text), strict=True):
-                found[index] = _from_dot(value)
+                layouts[index] = _from_dot(value)
         except FileNotFoundError:
-            found = {}
-    return [found.get(index) or _from_grid(picture) for index, picture in enumerate(pictures)]
+            layouts = {}
+    return [layouts.get(index) or _from_grid(picture) for index, picture in enumerate(pictures)]
 
 
 @functools.lru_cache(maxsize=16)
@@ -75,47 +75,47 @@ def _dot(text: str) -> list[Any]:
     Most edits of a spec change no word in its picture.
     """
     content = graphviz_output(["dot", "-Tjson0"], text, "drawing", seconds=LONGEST_LAYOUT)
-    decoder, rest, found = json.JSONDecoder(), content.decode().strip(), []
-    while rest:
-        value, end = decoder.raw_decode(rest)
-        found.append(value)
-        rest = rest[end:].lstrip()
-    return found
+    decoder, remaining, values = json.JSONDecoder(), content.decode().strip(), []
+    while remaining:
+        value, end = decoder.raw_decode(remaining)
+        values.append(value)
+        remaining = remaining[end:].lstrip()
+    return values
 
 
 def _from_dot(value: Any) -> Placed:
-    left, low, right, high = map(float, value["bb"].split(","))
-    made = Placed(right - left + 2 * _MARGIN, high - low + 2 * _MARGIN)
+    x_min, low, right, high = map(float, value["bb"].split(","))
+    layout = Placed(right - x_min + 2 * _MARGIN, high - low + 2 * _MARGIN)
 
     def flip(x: float, y: float) -> Point:
-        return x - left + _MARGIN, high - y + _MARGIN
+        return x - x_min + _MARGIN, high - y + _MARGIN
 
     names: dict[int, str] = {}
-    for one in value.get("objects", ()):
-        name = names[one["_gvid"]] = one["name"]
-        if name.startswith("cluster_") and "bb" in one:
-            x, bottom, end, top = map(float, one["bb"].split(","))
-            made.frames[name.removeprefix("cluster_")] = (*flip(x, top), end - x, top - bottom)
-        elif "pos" in one and one.get("style") != "invis":
-            x, y = flip(*map(float, one["pos"].split(",")))
-            width, height = float(one["width"]) * _POINTS, float(one["height"]) * _POINTS
-            made.boxes[name] = (x - width / 2, y - height / 2, width, height)
-    for one in value.get("edges", ()):
-        if one.get("style") == "invis" or "pos" not in one:
+    for item in value.get("objects", ()):
+        name = names[item["_gvid"]] = item["name"]
+        if name.startswith("cluster_") and "bb" in item:
+            x, bottom, end, top = map(float, item["bb"].split(","))
+            layout.frames[name.removeprefix("cluster_")] = (*flip(x, top), end - x, top - bottom)
+        elif "pos" in item and item.get("style") != "invis":
+            x, y = flip(*map(float, item["pos"].split(",")))
+            width, height = float(item["width"]) * _POINTS, float(item["height"]) * _POINTS
+            layout.boxes[name] = (x - width / 2, y - height / 2, width, height)
+    for edge in value.get("edges", ()):
+        if edge.get("style") == "invis" or "pos" not in edge:
             continue
-        ends = (names[one["tail"]], names[one["head"]], one.get("style") == "dashed")
-        made.wires[ends] = _curve(one["pos"], flip)
-    return made
+        ends = (names[edge["tail"]], names[edge["head"]], edge.get("style") == "dashed")
+        layout.wires[ends] = _curve(edge["pos"], flip)
+    return layout
 
 
 def _curve(pos: str, flip: Callable[[float, float], Point]) -> list[str]:
     """Return the points of a curve, and the end of its arrow, from the upper left corner."""
-    found = []
+    commands = []
     for word in pos.split():
         mark = word[:2] if word[:2] in ("e,", "s,") else ""
         x, y = flip(*map(float, word.removeprefix(mark).split(",")))
-        found.append(f"{mark}{x:.1f},{y:.1f}")
-    return found
+        commands.append(f"{mark}{x:.1f},{y:.1f}")
+    return commands
 
 
 def _from_grid(picture: Picture) -> Placed:
@@ -123,19 +123,19 @@ def _from_grid(picture: Picture) -> Placed:
     tops = [y + grid.size[name][1] / 2 for name, (_, y) in grid.at.items()]
     high = max([grid.height, *tops]) + _MARGIN
     above = grid.above()
-    made = Placed(grid.width + 2 * _MARGIN, high + _MARGIN)
+    layout = Placed(grid.width + 2 * _MARGIN, high + _MARGIN)
 
     def flip(x: float, y: float) -> Point:
         return x + _MARGIN, high - y
 
     for name, center in grid.at.items():
         (x, y), (width, height) = flip(*center), grid.size[name]
-        made.boxes[name] = (x - width / 2, y - height / 2, width, height)
-    for path, (left, low, right, top) in grid.frames.items():
-        made.frames[path] = (*flip(left, top), right - left, top - low)
+        layout.boxes[name] = (x - width / 2, y - height / 2, width, height)
+    for path, (x_min, low, right, top) in grid.frames.items():
+        layout.frames[path] = (*flip(x_min, top), right - x_min, top - low)
     for (source, target), types in picture.wires.items():
         near, arrow = above.get(source) == target, picture.boxes[target].shape != "join"
         curve = _curve(grid.spline(source, target, near=near, arrow=arrow), flip)
         for faint in {type_.kind in MASKS for type_ in types}:
-            made.wires[source, target, faint] = curve
-    return made
+            layout.wires[source, target, faint] = curve
+    return layout

@@ -55,30 +55,38 @@ def scene(
         help_ = f"the axes are {', '.join(lengths)}"
         raise InputError(f"no axis '{unknown[0]}'", place="sizes", help=help_)
     lengths |= sizes or {}
-    told = facts(graph, lengths)
-    wanted = [*dict.fromkeys(states or [Folds()])]
+    facts_by_path = facts(graph, lengths)
+    unique_states = [*dict.fromkeys(states or [Folds()])]
     pictures = []
-    for folds in wanted:
+    for folds in unique_states:
         _check(graph, folds)
         pictures.append(lay_out_graph(graph, folds=folds))
     where = positions(pictures, Look(name=graph.name, tooltip=graph.name))
     drawn = {
-        key_of(folds): _drawing(picture, at, told)
-        for folds, picture, at in zip(wanted, pictures, where, strict=True)
+        key_of(folds): _drawing(picture, at, facts_by_path)
+        for folds, picture, at in zip(unique_states, pictures, where, strict=True)
     }
     return {
         "name": graph.name,
         "doc": graph.doc,
         "parameters": graph.parameters(),
-        "flops": sum(told[path]["flops"] for path in told if "." not in path and "/" not in path),
-        "memory": sum(told[path]["memory"] for path in told if "." not in path and "/" not in path),
+        "flops": sum(
+            facts_by_path[path]["flops"]
+            for path in facts_by_path
+            if "." not in path and "/" not in path
+        ),
+        "memory": sum(
+            facts_by_path[path]["memory"]
+            for path in facts_by_path
+            if "." not in path and "/" not in path
+        ),
         "sizes": lengths,
         "ties": [
             [[find_weight(graph.root, weight).path, weight] for weight in group]
             for group in graph.ties
         ],
         "foldable": foldable(graph),
-        "facts": told,
+        "facts": facts_by_path,
         "params": param_help(graph),
         "states": drawn,
     }
@@ -109,11 +117,11 @@ def page_states(graph: Graph) -> list[Folds]:
     The first is the state at the beginning.
     """
     choices: list[list[tuple[str, str]]] = []
-    for path, one in foldable(graph).items():
+    for path, fold in foldable(graph).items():
         if "." in path or "/" in path:
             continue
-        marks = ["", "-"] if one["open"] else [""]
-        if not one["open"] or 1 < (one["repeat"] or 0) <= MOST_COPIES:
+        marks = ["", "-"] if fold["open"] else [""]
+        if not fold["open"] or 1 < (fold["repeat"] or 0) <= MOST_COPIES:
             marks.append("+")
         choices.append([(mark, path) for mark in marks])
     first = [Folds()]
@@ -121,12 +129,12 @@ def page_states(graph: Graph) -> list[Folds]:
     for marks_of in choices:
         count *= len(marks_of)
     if count <= MOST_STATES:
-        found = [_folds(some) for some in itertools.product(*choices)]
+        candidates = [_folds(some) for some in itertools.product(*choices)]
     else:
         closed = _folds(marks[1] for marks in choices if len(marks) > 1 and marks[1][0] == "-")
-        singles = [_folds([one]) for marks in choices for one in marks if one[0]]
-        found = [closed, *singles][: MOST_STATES - 1]
-    fitting = [folds for folds in found if _count(graph, folds) <= MOST_BOXES // 4]
+        singles = [_folds([choice]) for marks in choices for choice in marks if choice[0]]
+        candidates = [closed, *singles][: MOST_STATES - 1]
+    fitting = [folds for folds in candidates if _count(graph, folds) <= MOST_BOXES // 4]
     return [*dict.fromkeys([*first, *fitting])]
 
 
@@ -140,13 +148,13 @@ def _folds(marks: Any) -> Folds:
 
 def _count(graph: Graph, folds: Folds) -> int:
     """Return at most how many blocks a state draws."""
-    known = foldable(graph)
+    foldables = foldable(graph)
     total = 0
     for path, _, _, _ in placed(graph.root):
         copies = 1
         for outer in folds.opened:
-            if path.startswith(f"{outer}.") and known.get(outer, {}).get("repeat"):
-                copies *= known[outer]["repeat"]
+            if path.startswith(f"{outer}.") and foldables.get(outer, {}).get("repeat"):
+                copies *= foldables[outer]["repeat"]
         total += copies
     return total
 
@@ -161,10 +169,10 @@ def _check(graph: Graph, folds: Folds) -> None:
         )
 
 
-def _drawing(picture: Picture, at: Placed, told: Mapping[str, Any]) -> dict[str, Any]:
+def _drawing(picture: Picture, at: Placed, facts_by_path: Mapping[str, Any]) -> dict[str, Any]:
     """Return one state: boxes, frames and wires with their positions."""
     boxes = [
-        _box(name, picture.boxes[name], at.boxes[name], told)
+        _box(name, picture.boxes[name], at.boxes[name], facts_by_path)
         for name in picture.boxes
         if name in at.boxes
     ]
@@ -189,7 +197,7 @@ def _drawing(picture: Picture, at: Placed, told: Mapping[str, Any]) -> dict[str,
 
 
 def _box(
-    name: str, box: Box, place: tuple[float, float, float, float], told: Mapping[str, Any]
+    name: str, box: Box, bounds: tuple[float, float, float, float], facts_by_path: Mapping[str, Any]
 ) -> dict[str, Any]:
     words = box.words
     small = [*([FROZEN] if box.frozen else []), *box.notes]
@@ -197,28 +205,28 @@ def _box(
     lines = wrapped(detail, DETAIL) if detail else []
     lines += [line for text in box.lines for line in wrapped(text, DETAIL)]
     width = LONGEST if box.shape == "text" else TITLE
-    made: dict[str, Any] = {
+    record: dict[str, Any] = {
         "id": name,
-        "at": [round(value, 1) for value in place],
+        "at": [round(value, 1) for value in bounds],
         "shape": box.shape,
         "family": words.family,
         "title": wrapped(words.title, width),
     }
-    made |= {"lines": lines} if lines else {}
-    made |= {"below": [wrapped(text, DETAIL) for text in words.below]} if words.below else {}
-    made |= {"above": [wrapped(text, DETAIL) for text in words.above]} if words.above else {}
-    made |= {"frozen": True} if box.frozen else {}
-    made |= {"mask": True} if box.faint else {}
-    made |= {"tip": box.tooltip} if box.shape == "text" and box.tooltip else {}
+    record |= {"lines": lines} if lines else {}
+    record |= {"below": [wrapped(text, DETAIL) for text in words.below]} if words.below else {}
+    record |= {"above": [wrapped(text, DETAIL) for text in words.above]} if words.above else {}
+    record |= {"frozen": True} if box.frozen else {}
+    record |= {"mask": True} if box.faint else {}
+    record |= {"tip": box.tooltip} if box.shape == "text" and box.tooltip else {}
     kind, _, path = name.partition("/")
-    if kind == "node" and (fact := _fact(path, told)):
-        made["fact"] = fact
-    return made
+    if kind == "node" and (fact := _fact(path, facts_by_path)):
+        record["fact"] = fact
+    return record
 
 
-def _fact(path: str, told: Mapping[str, Any]) -> str:
+def _fact(path: str, facts_by_path: Mapping[str, Any]) -> str:
     """Return the path under which the facts of a box are: copies of a repeat share theirs."""
-    if path in told:
+    if path in facts_by_path:
         return path
     pieces: list[list[str]] = []
     last = 0
@@ -229,8 +237,8 @@ def _fact(path: str, told: Mapping[str, Any]) -> str:
         last = match.end()
     pieces.append([path[last:]])
     for some in itertools.product(*pieces):
-        if (found := "".join(some)) in told:
-            return found
+        if (candidate := "".join(some)) in facts_by_path:
+            return candidate
     return ""
 
 

@@ -155,10 +155,10 @@ def prompts(path: str | None) -> bool:
 def _waits(path: str | None) -> bool:
     """Return whether reading a file or standard input may have to wait for another program."""
     try:
-        found = os.fstat(sys.stdin.fileno()) if path in (None, "-") else Path(str(path)).stat()
+        status = os.fstat(sys.stdin.fileno()) if path in (None, "-") else Path(str(path)).stat()
     except (AttributeError, OSError, ValueError):  # not a file of the system, or missing
         return False
-    return not stat.S_ISREG(found.st_mode)
+    return not stat.S_ISREG(status.st_mode)
 
 
 def _prompt() -> None:

@@ -293,20 +293,20 @@ class Reporter:
             of = f" of {total:,}" if total is not None else ""
             self.log(f"{name}: {done:,}{of} {unit}{rate}")
 
-    def progress(self, seen: Seen) -> None:
+    def progress(self, stats: Seen) -> None:
         """Report the progress of the training."""
         text = (
-            f"loss {significant(seen.loss)}  {_shown(seen)}"
-            f"lr {seen.rate:.2e}  {seen.tokens_per_second:,.0f} tok/s"
+            f"loss {significant(stats.loss)}  {_shown(stats)}"
+            f"lr {stats.rate:.2e}  {stats.tokens_per_second:,.0f} tok/s"
         )
         if self._bar is not None:
-            self._task("train", seen.updates)
-            self._bar.update(self._tasks["train"], completed=seen.update, seen=text)
+            self._task("train", stats.updates)
+            self._bar.update(self._tasks["train"], completed=stats.update, seen=text)
             return
-        step = max(1, seen.updates // LINES)
-        if seen.update // step > self._shown or seen.update == seen.updates:
-            self._shown = seen.update // step
-            self.log(f"update {seen.update}/{seen.updates}  epoch {seen.epoch}  {text}")
+        step = max(1, stats.updates // LINES)
+        if stats.update // step > self._shown or stats.update == stats.updates:
+            self._shown = stats.update // step
+            self.log(f"update {stats.update}/{stats.updates}  epoch {stats.epoch}  {text}")
 
     def validated(self, update: int, values: Mapping[str, Any]) -> None:
         """Print the metrics of a validation."""
@@ -314,25 +314,25 @@ class Reporter:
         left_out = {"recall", "precision", "errors", "malformed", "repairs"}
         left_out |= {"nll"} if "perplexity" in values else set()
         order = sorted(values, key=lambda name: (name != "perplexity", name in names))
-        seen = [
+        formatted = [
             f"{names.get(name, name)} "
             + (f"{values[name]:.2f}" if name in names else significant(values[name]))
             for name in order
             if isinstance(values[name], int | float) and name not in left_out
         ]
         malformed = f", {values['malformed']} malformed" if values.get("malformed") else ""
-        self.log(f"update {update}: valid {'  '.join(seen)}{malformed}")
+        self.log(f"update {update}: valid {'  '.join(formatted)}{malformed}")
 
     def _task(self, name: str, total: int | None) -> None:
         if self._bar is not None and name not in self._tasks:
             self._tasks[name] = self._bar.add_task(name, total=total, seen="")
 
 
-def _shown(seen: Seen) -> str:
+def _shown(stats: Seen) -> str:
     """Return the perplexity, if there is one, and the further values of a report."""
-    perplexity = "" if seen.nll is None else f"ppl {math.exp(min(seen.nll, 50)):.2f}  "
+    perplexity = "" if stats.nll is None else f"ppl {math.exp(min(stats.nll, 50)):.2f}  "
     return perplexity + "".join(
-        f"{name} {significant(value)}  " for name, value in seen.parts.items()
+        f"{name} {significant(value)}  " for name, value in stats.parts.items()
     )
 
 

@@ -58,7 +58,7 @@ def tags_of(value: Any, name: str) -> list[str]:
         InputError: it is something else.
     """
     if isinstance(value, (list, tuple)):
-        return [class_of(one, name) for one in value]
+        return [class_of(tag, name) for tag in value]
     return text_of(value, name).split()
 
 

@@ -37,11 +37,11 @@ def array_fields(columns: Mapping[str, Column]) -> dict[str, ArrayField]:
 def add_record(
     writer: CorpusWriter,
     columns: Mapping[str, Column],
-    known: Mapping[str, Column],
+    all_columns: Mapping[str, Column],
     record: Record,
 ) -> None:
     """Encode a record and append it to the arrays of some columns."""
-    row = values_of(known, record)
+    row = values_of(all_columns, record)
     for name, arrays in encode_row(columns, row, record.place).items():
         for key, array in arrays.items():
             writer.arrays[array_name(name, key)].add_row(array)
@@ -65,24 +65,24 @@ def fit_column(column: Column, records: Iterable[Record]) -> None:
     Raises:
         InputError: a value is wrong.
     """
-    place = ""
+    location = ""
 
     def values() -> Iterator[Any]:
-        nonlocal place
+        nonlocal location
         for record in records:
-            place = record.place
+            location = record.place
             yield record.values[column.field]
-        place = ""
+        location = ""
 
     try:
         column.fit(values())
     except InputError as error:
         if error.place:
             raise
-        raise InputError(error.problem, place=place, help=error.help) from error
+        raise InputError(error.problem, place=location, help=error.help) from error
 
 
 def unseen_in(columns: Mapping[str, Column]) -> dict[str, Any]:
     """Return the unknown values of each column for the report, if there are any."""
-    found = {name: dict(column.unseen) for name, column in columns.items() if column.unseen}
-    return {"unseen": found} if found else {}
+    unseen = {name: dict(column.unseen) for name, column in columns.items() if column.unseen}
+    return {"unseen": unseen} if unseen else {}

@@ -42,13 +42,13 @@ def sampled(
     """
     total = sum(len(group) * count for group, count in zip(paths, lines, strict=True))
     most = min(most, total)
-    block = seen = done = 0
+    block = consumed = done = 0
     for group, count in zip(paths, lines, strict=True):
         sides = [raw_lines(path) for path in group]
         for start in range(0, count, BLOCK):
             pairs = min(BLOCK, count - start)
             size = pairs * len(group)
-            share = most * (seen + size) // total - most * seen // total
+            share = most * (consumed + size) // total - most * consumed // total
             every = share == size
             chosen = set() if every else set(Random(block).sample(range(size), share))
             rows = zip_longest(*(islice(side, pairs) for side in sides), fillvalue=b"")
@@ -57,5 +57,5 @@ def sampled(
                     if every or row * len(group) + side in chosen:
                         line = start + row + 1
                         yield json.loads(raw) if escaped else decode(raw, group[side], line)
-            block, seen, done = block + 1, seen + size, done + pairs
+            block, consumed, done = block + 1, consumed + size, done + pairs
             tell(done)

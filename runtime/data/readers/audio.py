@@ -20,12 +20,12 @@ class AudioReader(DelimitedReader):
         Raises:
             InputError: as for `records`.
         """
-        name, found = self.settings.path, dict(self.files())
+        name, paths = self.settings.path, dict(self.files())
         for part in range(self.parts()):
             for record in super().records(part, [name]):
-                given = record.values[name]
-                found[given] = resolve(self.root, given)
-        return found
+                file_name = record.values[name]
+                paths[file_name] = resolve(self.root, file_name)
+        return paths
 
     def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
         """Yield each row of the manifest, with the path of its sound file.
@@ -39,11 +39,11 @@ class AudioReader(DelimitedReader):
             if name not in fields:
                 yield record
                 continue
-            given = record.values[name]
-            path = resolve(self.root, given)
+            file_name = record.values[name]
+            path = resolve(self.root, file_name)
             if not path.is_file():
                 raise InputError(
-                    f"no file '{given}'",
+                    f"no file '{file_name}'",
                     place=record.place,
                     help="write paths relative to the data root",
                 )

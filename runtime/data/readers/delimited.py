@@ -39,25 +39,25 @@ class DelimitedReader(FilesReader):
         names: list[str] | None = list(self.settings.names) if self.settings.names else None
         for field in fields if names else ():
             refuse_missing(field, names or (), str(path))
-        found, before = False, 0
+        has_rows, before = False, 0
         try:
             for row in rows:
-                place, before = f"{path}:{before + 1}", rows.line_num
+                location, before = f"{path}:{before + 1}", rows.line_num
                 if not row:
                     continue
                 if names is None:
                     names = row
-                    _refuse_header(row, fields, delimiter, place)
+                    _refuse_header(row, fields, delimiter, location)
                     continue
-                _refuse_row(row, names, delimiter, place)
-                if not found and row == names:
+                _refuse_row(row, names, delimiter, location)
+                if not has_rows and row == names:
                     raise InputError(
                         "the first row has the names of the fields",
-                        place=place,
+                        place=location,
                         help="remove 'names', which is for files without such a row",
                     )
-                found = True
-                yield Record(dict(zip(names, row, strict=True)), place)
+                has_rows = True
+                yield Record(dict(zip(names, row, strict=True)), location)
         except csv.Error as error:
             raise InputError(
                 f"the row cannot be read: {_explained(str(error))}",
@@ -65,7 +65,7 @@ class DelimitedReader(FilesReader):
                 help="correct the row; double the quotes inside of quotes, or set 'quoting' to"
                 " false if quotes are ordinary characters",
             ) from error
-        if not found:
+        if not has_rows:
             raise InputError("the file has no rows", place=str(path), help="name a file with rows")
 
 
@@ -76,19 +76,21 @@ def _delimiter(path: Path) -> str:
     return "\t" if name.endswith(".tsv") else ","
 
 
-def _refuse_header(row: Sequence[str], fields: Sequence[str], delimiter: str, place: str) -> None:
+def _refuse_header(
+    row: Sequence[str], fields: Sequence[str], delimiter: str, location: str
+) -> None:
     """Check that the first row has the names of all fields that are needed.
 
     Raises:
         InputError: one is missing, or occurs twice.
     """
     if not set(fields) <= set(row):
-        _suggest(row, delimiter, lambda other: set(fields) <= set(other), place)
+        _suggest(row, delimiter, lambda other: set(fields) <= set(other), location)
     for field in fields:
-        refuse_missing(field, row, place)
+        refuse_missing(field, row, location)
 
 
-def _refuse_row(row: Sequence[str], names: Sequence[str], delimiter: str, place: str) -> None:
+def _refuse_row(row: Sequence[str], names: Sequence[str], delimiter: str, location: str) -> None:
     """Check that a row has as many fields as there are names.
 
     Raises:
@@ -96,16 +98,16 @@ def _refuse_row(row: Sequence[str], names: Sequence[str], delimiter: str, place:
     """
     if len(row) == len(names):
         return
-    _suggest(row, delimiter, lambda other: len(other) == len(names), place)
+    _suggest(row, delimiter, lambda other: len(other) == len(names), location)
     raise InputError(
         f"the row has {len(row)} fields, not {len(names)}",
-        place=place,
+        place=location,
         help="correct the row; a field with the delimiter needs quotes",
     )
 
 
 def _suggest(
-    row: Sequence[str], delimiter: str, fits: Callable[[Sequence[str]], bool], place: str
+    row: Sequence[str], delimiter: str, fits: Callable[[Sequence[str]], bool], location: str
 ) -> None:
     """Raise an error if a row fits with another delimiter.
 
@@ -118,7 +120,7 @@ def _suggest(
             raise InputError(
                 f"the row has {len(row)} field{'s' * (len(row) != 1)} separated by"
                 f" {json.dumps(delimiter)}, and {len(split)} separated by {json.dumps(other)}",
-                place=place,
+                place=location,
                 help=f'set the delimiter of the files: "delimiter": {json.dumps(other)}',
             )
 

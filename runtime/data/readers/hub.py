@@ -23,24 +23,24 @@ class HubReader(Reader):
             InputError: the library is missing, or the dataset cannot be loaded, lacks a field or
                 has no rows.
         """
-        given = self.settings
-        place = f"{given.name}@{given.revision[:8]}, split {given.split}"
-        datasets = required("datasets", "hub", place)
+        settings = self.settings
+        location = f"{settings.name}@{settings.revision[:8]}, split {settings.split}"
+        datasets = required("datasets", "hub", location)
         try:
             data: Any = datasets.load_dataset(
-                given.name, given.config, split=given.split, revision=given.revision
+                settings.name, settings.config, split=settings.split, revision=settings.revision
             )
         except Exception as error:  # the library raises many types
             text = str(error).partition("\n")[0]
             raise InputError(
                 f"the dataset cannot be loaded: {type(error).__name__}: {text:.200}",
-                place=place,
+                place=location,
                 help="check name, config, split and revision, and the network connection",
             ) from error
         for field in fields:
-            refuse_missing(field, list(data.column_names), place)
+            refuse_missing(field, list(data.column_names), location)
         if not len(data):
-            raise InputError("the split has no rows", place=place, help="name another split")
+            raise InputError("the split has no rows", place=location, help="name another split")
         chosen = data.select_columns(list(dict.fromkeys(fields))) if fields else data
         for number, row in enumerate(chosen, start=1):
-            yield Record(row, f"{place}, row {number}")
+            yield Record(row, f"{location}, row {number}")

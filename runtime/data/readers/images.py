@@ -50,11 +50,11 @@ class ImagesReader(Reader):
             return
         for field in fields:
             refuse_missing(field, FIELDS, f"images: {self.settings.folders[part]}")
-        found = False
+        has_images = False
         for path, name in self._images(part):
-            found = True
+            has_images = True
             yield Record({"image": path, "class": name}, str(path))
-        if not found:
+        if not has_images:
             raise InputError(
                 "the folder has no images",
                 place=str(resolve(self.root, self.settings.folders[part])),
@@ -74,7 +74,7 @@ class ImagesReader(Reader):
                 place=str(Path(self.root).resolve()),
                 help="name a folder below the data root",
             )
-        for inner in sorted(each for each in folder.iterdir() if each.is_dir()):
+        for inner in sorted(child for child in folder.iterdir() if child.is_dir()):
             for path in sorted(inner.rglob("*")):
                 if path.suffix.lower() in (*SUFFIXES, ".npy"):
                     yield resolve(self.root, path), inner.name

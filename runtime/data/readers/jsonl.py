@@ -25,11 +25,11 @@ class JsonLinesReader(FilesReader):
         for number, line in enumerate(read_lines(path), start=1):
             if is_blank(line):
                 continue
-            place, is_empty = f"{path}:{number}", False
-            value = json_object(line, place)
+            location, is_empty = f"{path}:{number}", False
+            value = json_object(line, location)
             for field in fields:
-                refuse_missing(field, list(value), place)
-            yield Record(value, place)
+                refuse_missing(field, list(value), location)
+            yield Record(value, location)
         if is_empty:
             raise InputError("the file is empty", place=str(path), help="name a file with records")
 
@@ -39,12 +39,12 @@ def is_blank(line: str) -> bool:
     return not line.strip()
 
 
-def json_value(line: str, place: str) -> Any:
+def json_value(line: str, location: str) -> Any:
     """Return the JSON value on a line.
 
     Args:
         line: the line.
-        place: file and line, for messages.
+        location: file and line, for messages.
 
     Raises:
         InputError: the line is not JSON, or one of its objects has a key twice.
@@ -53,32 +53,32 @@ def json_value(line: str, place: str) -> Any:
         return json.loads(line, object_pairs_hook=distinct_keys)
     except RepeatedKeyError as error:
         help_ = "remove or rename all but one of them"
-        raise InputError(str(error), place=place, help=help_) from error
+        raise InputError(str(error), place=location, help=help_) from error
     except (ValueError, RecursionError) as error:
         reason = str(error)
         if isinstance(error, json.JSONDecodeError):
             reason = f"{error.msg} at column {error.colno}"
         raise InputError(
             "the line is not JSON",
-            place=place,
+            place=location,
             help=f"correct it: {reason}; a value must be on one line, as 'jq -c .' writes it",
         ) from error
 
 
-def json_object(line: str, place: str) -> dict[str, Any]:
+def json_object(line: str, location: str) -> dict[str, Any]:
     """Return the JSON object on a line; the arguments are those of `json_value`.
 
     Raises:
         InputError: the line is not a JSON object, or one of its objects has a key twice.
     """
-    value = json_value(line, place)
+    value = json_value(line, location)
     if not isinstance(value, dict):
         help_ = 'write an object such as {"text": "..."} on each line'
         if isinstance(value, list):
             help_ += "; 'jq -c .[]' writes the items of a list so"
-        raise InputError("the line is not a JSON object", place=place, help=help_)
-    found: dict[str, Any] = value
-    return found
+        raise InputError("the line is not a JSON object", place=location, help=help_)
+    record: dict[str, Any] = value
+    return record
 
 
 class RepeatedKeyError(ValueError):

@@ -26,7 +26,7 @@ class MtdataReader(Reader):
         Raises:
             InputError: a corpus cannot be fetched.
         """
-        return {str(path): path for both in self._fetched() for path in both}
+        return {str(path): path for paths in self._fetched() for path in paths}
 
     def lines(self, fields: Sequence[str]) -> list[tuple[Path, ...]]:
         """Return the fetched files of the given fields.
@@ -36,7 +36,7 @@ class MtdataReader(Reader):
         """
         for field in fields:
             refuse_missing(field, FIELDS, "mtdata")
-        return [tuple(both[FIELDS.index(field)] for field in fields) for both in self._fetched()]
+        return [tuple(paths[FIELDS.index(field)] for field in fields) for paths in self._fetched()]
 
     def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
         """Yield the pairs of one corpus.
@@ -50,5 +50,5 @@ class MtdataReader(Reader):
             yield Record(dict(zip(fields, row, strict=True)), f"{paths[0]}:{number}")
 
     def _fetched(self) -> list[tuple[Path, Path]]:
-        given = self.settings
-        return fetched(given.names, given.languages, given.digests)
+        settings = self.settings
+        return fetched(settings.names, settings.languages, settings.digests)

@@ -45,7 +45,7 @@ class ParquetReader(FilesReader):
                     yield Record(values, f"{path}, row {number}")
 
 
-def _next(batches: Iterator[Any], place: str) -> list[dict[str, Any]] | None:
+def _next(batches: Iterator[Any], location: str) -> list[dict[str, Any]] | None:
     """Return the next batch of rows, or None after the last one.
 
     Raises:
@@ -56,4 +56,4 @@ def _next(batches: Iterator[Any], place: str) -> list[dict[str, Any]] | None:
         return None if batch is None else list(batch.to_pylist())
     except Exception as error:  # pyarrow raises many types; a text may not be UTF-8
         problem = f"the file is damaged: {str(error).partition(chr(10))[0]:.200}"
-        raise InputError(problem, place=place, help="copy the file again") from error
+        raise InputError(problem, place=location, help="copy the file again") from error

@@ -96,8 +96,8 @@ class ArrayWriter:
         Raises:
             ValueError: the row has another shape than the field.
         """
-        wanted = (len(row), *self.kind.shape) if self.kind.ragged else self.kind.shape
-        if row.shape != wanted:
+        expected_shape = (len(row), *self.kind.shape) if self.kind.ragged else self.kind.shape
+        if row.shape != expected_shape:
             msg = f"a row of shape {row.shape} does not fit the field {self.kind}"
             raise ValueError(msg)
         if self.kind.ragged:
@@ -168,11 +168,11 @@ class Array:
     def of(cls, kind: ArrayField, rows: Iterable[NDArray[Any]]) -> Array:
         """Return the array of some rows, in memory."""
         dtype = np.dtype(kind.dtype)
-        given = [np.asarray(row, dtype=dtype) for row in rows]
+        arrays = [np.asarray(row, dtype=dtype) for row in rows]
         if not kind.ragged:
-            return cls(kind, np.stack(given) if given else np.empty((0, *kind.shape), dtype))
-        offsets = np.cumsum([0, *map(len, given)], dtype=np.int64)
-        items = np.concatenate([np.empty((0, *kind.shape), dtype), *given])
+            return cls(kind, np.stack(arrays) if arrays else np.empty((0, *kind.shape), dtype))
+        offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+        items = np.concatenate([np.empty((0, *kind.shape), dtype), *arrays])
         return cls(kind, items, offsets)
 
     def __len__(self) -> int:

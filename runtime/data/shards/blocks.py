@@ -56,9 +56,9 @@ class Blocks:
             self._writer.extend(joined, _cut(np.asarray(lengths, dtype=np.int64) + added, size))
             return
         stream = np.concatenate([self._rest, joined.astype(self._rest.dtype)])
-        whole = len(stream) // size
-        self._writer.extend(stream[: whole * size], np.full(whole, size))
-        self._rest = stream[whole * size :]
+        block_count = len(stream) // size
+        self._writer.extend(stream[: block_count * size], np.full(block_count, size))
+        self._rest = stream[block_count * size :]
 
     def flush(self) -> None:
         """Write the last row, which may be shorter, if there is one."""
@@ -84,10 +84,10 @@ def joined_texts(
     ends = np.cumsum(lengths + added)
     stream = np.empty(len(ids) + added * len(lengths), dtype=np.asarray(ids).dtype)
     starts = ends - lengths - added
-    for place, token in enumerate(before):
-        stream[starts + place] = token
-    for place, token in enumerate(after):
-        stream[ends - len(after) + place] = token
+    for offset, token in enumerate(before):
+        stream[starts + offset] = token
+    for index, token in enumerate(after):
+        stream[ends - len(after) + index] = token
     texts = np.repeat(np.arange(len(lengths)), lengths)
     stream[np.arange(len(ids)) + texts * added + len(before)] = ids
     return stream

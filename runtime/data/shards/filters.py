@@ -74,9 +74,9 @@ class FilterCount:
         if reason is not None:
             where = self.spared if spared else self.dropped
             where[reason] = where.get(reason, 0) + 1
-        kept = reason is None or spared
-        self.kept += kept
-        return kept
+        retained = reason is None or spared
+        self.kept += retained
+        return retained
 
     def leave_out(self, reason: str, pairs: int) -> None:
         """Move rows from the kept to the dropped counts."""

@@ -87,15 +87,15 @@ def gather(
             shard = read_shard(path)
             count.add(shard.counts)
             size = len(shard.lengths[0])
-            kept = None if mask is None else mask[start : start + size]
+            keep_mask = None if mask is None else mask[start : start + size]
             for target, ids, lengths in zip(targets, shard.ids, shard.lengths, strict=True):
-                target.extend(*_chosen(ids, lengths, kept))
+                target.extend(*_chosen(ids, lengths, keep_mask))
             for name, (content, lengths) in zip(layout.raws, shard.raws, strict=True):
-                writer.arrays[name].extend(*_chosen(content, lengths, kept))
-            if kept is not None:
-                count.leave_out("duplicate", size - int(kept.sum()))
+                writer.arrays[name].extend(*_chosen(content, lengths, keep_mask))
+            if keep_mask is not None:
+                count.leave_out("duplicate", size - int(keep_mask.sum()))
             if others is not None:
-                kept_rows.append(_read_rows(shard.kept, kept))
+                kept_rows.append(_read_rows(shard.kept, keep_mask))
             if layout.block is not None and (number in ends or number == len(shards)):
                 cast("Blocks", targets[0]).flush()
             rows.append(columns[0].rows)
@@ -108,16 +108,16 @@ def gather(
             for (first, last), (_, weight) in zip(pairwise(begins), files, strict=True)
         ]
         if others is not None:
-            others(writer, (bool(one) for each in kept_rows for one in each))
+            others(writer, (bool(flag) for flags in kept_rows for flag in flags))
     return count
 
 
-def _read_rows(read: NDArray[np.bool_], kept: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+def _read_rows(read: NDArray[np.bool_], keep_mask: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
     """Return whether each row that was read is in the corpus."""
-    if kept is None:
+    if keep_mask is None:
         return read.copy()
     every = np.zeros(len(read), dtype=np.bool_)
-    every[np.flatnonzero(read)] = kept
+    every[np.flatnonzero(read)] = keep_mask
     return every
 
 
@@ -130,22 +130,22 @@ def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
     mask = np.zeros(sum(sizes), dtype=np.bool_)
     parts = -(-len(mask) // CAPACITY)
     for part in range(parts):
-        found, places, start = [], [], 0
+        part_hashes, places, start = [], [], 0
         for path, size in zip(shards, sizes, strict=True):
             hashes = read_shard(path, only_hashes=True).hashes
             mine = np.flatnonzero(hashes % parts == part)
-            found.append(hashes[mine])
+            part_hashes.append(hashes[mine])
             places.append(mine + start)
             start += size
-        _, first = np.unique(np.concatenate(found), return_index=True)
+        _, first = np.unique(np.concatenate(part_hashes), return_index=True)
         mask[np.concatenate(places)[first]] = True
     return mask
 
 
 def _chosen(
-    ids: NDArray[Any], lengths: NDArray[np.uint32], kept: NDArray[np.bool_] | None
+    ids: NDArray[Any], lengths: NDArray[np.uint32], keep_mask: NDArray[np.bool_] | None
 ) -> tuple[NDArray[Any], NDArray[np.uint32]]:
     """Return items and lengths of the kept rows."""
-    if kept is None or kept.all():
+    if keep_mask is None or keep_mask.all():
         return ids, lengths
-    return ids[np.repeat(kept, lengths)], lengths[kept]
+    return ids[np.repeat(keep_mask, lengths)], lengths[keep_mask]

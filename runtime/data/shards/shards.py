@@ -88,8 +88,8 @@ class Side:
         """Return the ids of texts, without special tokens."""
         if self.words:
             texts = [source_text(text.split()) for text in texts]
-        found = vocabulary.encode_many(texts, threads=threads)
-        return found if self.most is None else [ids[: self.most] for ids in found]
+        sequences = vocabulary.encode_many(texts, threads=threads)
+        return sequences if self.most is None else [ids[: self.most] for ids in sequences]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,9 @@ def pieces(
                 if {len(blob) for blob in blobs} != {rows}:
                     problem = "a file changed while it was being read"
                     raise InputError(problem, place=" and ".join(map(str, group)))
-                yield Piece(number, rows, group, start + 1, tuple(b"".join(one) for one in blobs))
+                yield Piece(
+                    number, rows, group, start + 1, tuple(b"".join(chunks) for chunks in blobs)
+                )
             number += 1
 
 
@@ -185,7 +187,7 @@ class Maker:
         self.recipe = recipe
         opened = {side.vocabulary: side.vocabulary.open() for side in recipe.sides}
         self._vocabularies = [opened[side.vocabulary] for side in recipe.sides]
-        self._dtype = id_dtype(max(each.vocab_size for each in self._vocabularies))
+        self._dtype = id_dtype(max(vocabulary.vocab_size for vocabulary in self._vocabularies))
 
     def _ids(self, side: Side, vocabulary: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of texts; of a text that the filter drops in any case, only enough ids.
@@ -195,7 +197,7 @@ class Maker:
         """
         recipe = self.recipe
         longest = recipe.limits.max_length if recipe.limits and not recipe.spare else None
-        limits = [each for each in (longest, side.most) if each is not None]
+        limits = [limit for limit in (longest, side.most) if limit is not None]
         if limits and not side.words and isinstance(vocabulary, Tokenizer):
             most = (max(limits) + 1) * LONGEST_PIECE
             texts = [t if len(t) <= most else " ".join(t.split())[:most] for t in texts]
@@ -211,7 +213,7 @@ class Maker:
         letter = "H" if self._dtype.itemsize == 2 else "I"  # noqa: PLR2004 - bytes
         ids = [array(letter) for _ in recipe.sides]
         lengths = [array("I") for _ in recipe.sides]
-        hashes, kept, names = array("Q"), bytearray(), recipe.names
+        hashes, keep_flags, names = array("Q"), bytearray(), recipe.names
         raws: dict[int, list[bytes]] = {n: [] for n, side in enumerate(recipe.sides) if side.raw}
         columns = [
             _lines(text, path, piece.first, escaped=recipe.escaped)
@@ -220,43 +222,46 @@ class Maker:
         while texts := [list(islice(column, AT_ONCE)) for column in columns]:
             if not texts[0]:
                 break
-            found = [
-                self._ids(*each)
-                for each in zip(recipe.sides, self._vocabularies, texts, strict=True)
+            id_columns = [
+                self._ids(*arguments)
+                for arguments in zip(recipe.sides, self._vocabularies, texts, strict=True)
             ]
-            for number, row in enumerate(zip(*found, strict=True)):
-                sizes = [len(each) for each in row]
+            for number, row in enumerate(zip(*id_columns, strict=True)):
+                sizes = [len(token_ids) for token_ids in row]
                 keep = count.keep(sizes, recipe.limits, names, only_empty=recipe.spare)
-                kept.append(keep)
+                keep_flags.append(keep)
                 if not keep:
                     continue
-                for side, each in enumerate(row):
-                    ids[side].extend(each)
+                for side, token_ids in enumerate(row):
+                    ids[side].extend(token_ids)
                     lengths[side].append(sizes[side])
                 for side, raw in raws.items():
                     raw.append(texts[side][number].encode())
                 if recipe.hashes:
                     cut = [
                         texts[side][number]
-                        for side, one in enumerate(recipe.sides)
-                        if sizes[side] == one.most
+                        for side, side_recipe in enumerate(recipe.sides)
+                        if sizes[side] == side_recipe.most
                     ]
                     hashes.append(_hash(row, cut))
-        blobs = [b"".join(each) for each in raws.values()]
+        blobs = [b"".join(contents) for contents in raws.values()]
         content = [
             *(np.array(side, self._dtype).tobytes() for side in ids),
             *(np.array(side, LENGTH).tobytes() for side in lengths),
             np.array(hashes, HASH).tobytes(),
-            bytes(kept) if recipe.mask else b"",
+            bytes(keep_flags) if recipe.mask else b"",
             *blobs,
-            *(np.array([len(one) for one in each], LENGTH).tobytes() for each in raws.values()),
+            *(
+                np.array([len(content) for content in contents], LENGTH).tobytes()
+                for contents in raws.values()
+            ),
         ]
         header = {
             "dtype": self._dtype.str,
             "tokens": [len(side) for side in ids],
             "hashes": len(hashes),
-            "mask": len(kept) if recipe.mask else 0,
-            "bytes": [len(each) for each in blobs],
+            "mask": len(keep_flags) if recipe.mask else 0,
+            "bytes": [len(blob) for blob in blobs],
             "counts": count.as_dict(),
             "digest": _digest(content),
         }
@@ -300,10 +305,10 @@ def read_shard(path: Path, *, only_hashes: bool = False) -> Shard:
         ids = [taken(count, dtype) for count in tokens]
         lengths = [taken(rows, LENGTH) for _ in tokens]
         hashes = taken(header["hashes"], HASH)
-        kept = taken(0 if only_hashes else header["mask"], np.dtype(np.bool_))
+        keep_mask = taken(0 if only_hashes else header["mask"], np.dtype(np.bool_))
         blobs = [taken(count, np.dtype(np.uint8)) for count in sizes]
         raws = [(blob, taken(rows, LENGTH)) for blob in blobs]
-    return Shard(header["counts"], ids, lengths, hashes, kept, raws)
+    return Shard(header["counts"], ids, lengths, hashes, keep_mask, raws)
 
 
 def _lines(blob: bytes, path: Path, first: int, *, escaped: bool) -> Iterator[str]:

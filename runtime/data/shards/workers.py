@@ -35,8 +35,8 @@ class WorkerDiedError(InputError):
 
 def default_workers() -> int:
     """Return the number of cores that this process may use."""
-    known = getattr(os, "sched_getaffinity", None)
-    return len(known(0)) if known is not None else os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def make_shards(recipe: Recipe, pieces: Iterable[Piece], workers: int) -> Iterator[Piece]:
@@ -107,7 +107,7 @@ class _Crew:
                 piece = next(pieces, None)
                 continue
             ready = set(wait(list(busy)))
-            for pipe in [each for each in busy if each in ready]:
+            for pipe in [connection for connection in busy if connection in ready]:
                 answer = self._answer(pipe)
                 done = busy.pop(pipe)
                 idle.append(pipe)

@@ -121,12 +121,12 @@ class _OnePass:
         """Return the answer for each row with its score."""
         from .forward import passes
 
-        found: list[Answer] = [Answer(None)] * len(rows)
+        results: list[Answer] = [Answer(None)] * len(rows)
         with evaluating(self.context.models):
             for passed in passes(self.context, self.feeding, rows):
                 for at, answer in zip(passed.rows, self.read(passed, rows), strict=True):
-                    found[at] = answer
-        return found
+                    results[at] = answer
+        return results
 
     def read(self, passed: Passed, rows: Sequence[Row]) -> list[Answer]:
         """Return the answers of a batch."""
@@ -143,12 +143,12 @@ class _Classes(_OnePass):
         probable_BK = passed.probabilities(self.output)
         refuse_axes(probable_BK.ndim, 2, self.output)
         decode = self.context.column(self.context.answers).decode
-        found = []
-        for each in probable_BK.tolist():
-            best = max(range(len(each)), key=each.__getitem__)
-            by_name = {str(decode(place)): value for place, value in enumerate(each)}
-            found.append(Answer(decode(best), each[best], by_name))
-        return found
+        answers = []
+        for probabilities in probable_BK.tolist():
+            best = max(range(len(probabilities)), key=probabilities.__getitem__)
+            by_name = {str(decode(index)): value for index, value in enumerate(probabilities)}
+            answers.append(Answer(decode(best), probabilities[best], by_name))
+        return answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +167,20 @@ class _Tags(_OnePass):
         best_BT, tag_BT = (values_BT.tolist() for values_BT in log_BTK.max(-1))
         column = self.context.column(self.context.answers)
         starts_BT = self.starts[passed.tensors[self.words].numpy()]
-        found = []
+        answers = []
         for row, at in enumerate(passed.rows):
             first = starts_BT[row].nonzero()[0].tolist()
             self._refuse_other_words(values(rows[at], self.words, at), at, first, log_BTK.size(1))
-            score = sum(best_BT[row][place] for place in first) / max(1, len(first))
-            ids = [tag_BT[row][place] for place in first]
+            score = sum(best_BT[row][position] for position in first) / max(1, len(first))
+            ids = [tag_BT[row][position] for position in first]
             # The text of ids may have fewer words, because it leaves out special tokens.
             tags = (
                 column.vocabulary.pieces(ids)
                 if isinstance(column, TextColumn)
                 else column.decode(ids)
             )
-            found.append(Answer(tags.split() if isinstance(tags, str) else list(tags), score))
-        return found
+            answers.append(Answer(tags.split() if isinstance(tags, str) else list(tags), score))
+        return answers
 
     def _refuse_other_words(self, value: Any, at: int, first: list[int], positions: int) -> None:
         """Raise if the words of a row are not those that the model reads.
@@ -214,14 +214,14 @@ class _Numbers(_OnePass):
         return [Answer(float(decode(value))) for value in value_B.tolist()]
 
 
-def refuse_axes(found: int, wanted: int, output: str) -> None:
+def refuse_axes(axis_count: int, expected: int, output: str) -> None:
     """Raise if an output has another number of axes.
 
     Raises:
         InputError: the numbers differ.
     """
-    if found != wanted:
+    if axis_count != expected:
         raise InputError(
-            f"the output '{output}' has {found} axes, not {wanted}",
+            f"the output '{output}' has {axis_count} axes, not {expected}",
             help="set 'output' to another output, or choose a predictor that fits",
         )

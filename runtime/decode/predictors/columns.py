@@ -75,14 +75,14 @@ class VocabularyColumn(TableColumn):
     @property
     def vocabulary(self) -> Vocabulary:
         """Conversion of text to ids and back."""
-        found: Vocabulary = self.column.vocabulary  # type: ignore[attr-defined]
-        return found
+        text_vocabulary: Vocabulary = self.column.vocabulary  # type: ignore[attr-defined]
+        return text_vocabulary
 
     def truncated(self, value: Encoded, most: int) -> Encoded:
         """Return a text with at most `most` positions: its beginning, and its special tokens."""
-        kept = max(0, len(value.arrays[""]) - max(0, value.length - most))
-        arrays = {**value.arrays, "": value.arrays[""][:kept]}
-        return Encoded(arrays, value.length - len(value.arrays[""]) + kept)
+        new_length = max(0, len(value.arrays[""]) - max(0, value.length - most))
+        arrays = {**value.arrays, "": value.arrays[""][:new_length]}
+        return Encoded(arrays, value.length - len(value.arrays[""]) + new_length)
 
 
 def for_predictors(columns: Mapping[str, Prepared]) -> dict[str, TableColumn]:

@@ -53,10 +53,10 @@ def collapse(path: Sequence[int], blank: int) -> tuple[int, ...]:
     return tuple(token for token, _ in groupby(path) if token != blank)
 
 
-def _log_add(one: float, other: float) -> float:
-    if one < other:
-        one, other = other, one
-    return one if other == -math.inf else one + math.log1p(math.exp(other - one))
+def _log_add(first: float, other: float) -> float:
+    if first < other:
+        first, other = other, first
+    return first if other == -math.inf else first + math.log1p(math.exp(other - first))
 
 
 def prefix_beam_search(
@@ -83,17 +83,17 @@ def prefix_beam_search(
         tokens = sorted(range(len(log_p_V)), key=log_p_V.__getitem__, reverse=True)
         tokens = [token for token in tokens[: beam + 1] if token != blank]
         for prefix, (with_blank, with_token) in alive.items():
-            both = _log_add(with_blank, with_token)
-            add(prefix, blanks=both + log_p_V[blank], tokens=-math.inf)
+            total = _log_add(with_blank, with_token)
+            add(prefix, blanks=total + log_p_V[blank], tokens=-math.inf)
             if prefix:
                 add(prefix, blanks=-math.inf, tokens=with_token + log_p_V[prefix[-1]])
             for token in tokens:
-                before = with_blank if prefix and token == prefix[-1] else both
+                before = with_blank if prefix and token == prefix[-1] else total
                 if before > -math.inf:
                     add((*prefix, token), blanks=-math.inf, tokens=before + log_p_V[token])
-        ranked = sorted(grown.items(), key=lambda one: _log_add(*one[1]), reverse=True)
+        ranked = sorted(grown.items(), key=lambda item: _log_add(*item[1]), reverse=True)
         alive = dict(ranked[:beam])
-    return [Prefix(prefix, _log_add(*both)) for prefix, both in alive.items()]
+    return [Prefix(prefix, _log_add(*log_p)) for prefix, log_p in alive.items()]
 
 
 class Ctc(PredictorSettings):
@@ -143,14 +143,14 @@ class CtcPredictor:
         """
         from .forward import passes
 
-        found: list[Answer] = [Answer("")] * len(rows)
+        results: list[Answer] = [Answer("")] * len(rows)
         with evaluating(self.context.models):
             equal = self.settings.mask is None
             for passed in passes(self.context, self.feeding, rows, equal=equal):
                 log_p_BSV = passed.probabilities(self.settings.output).log().cpu()
                 for at, log_p_SV in zip(passed.rows, self._real(passed, log_p_BSV), strict=True):
-                    found[at] = self._answer(log_p_SV)
-        return found
+                    results[at] = self._answer(log_p_SV)
+        return results
 
     def _real(self, passed: Passed, log_p_BSV: Tensor) -> list[Tensor]:
         """Return the positions of each row that are not padding.
@@ -172,7 +172,7 @@ class CtcPredictor:
                 f"the output '{mask}' is not a mask of the positions of '{name}'",
                 help="set 'mask' to an output [batch, positions]",
             )
-        return [row[kept] for row, kept in zip(log_p_BSV, mask_BS, strict=True)]
+        return [row[mask] for row, mask in zip(log_p_BSV, mask_BS, strict=True)]
 
     def _answer(self, log_p_SV: Tensor) -> Answer:
         """Return the text of one row."""
@@ -181,4 +181,6 @@ class CtcPredictor:
             best_S, path_S = log_p_SV.max(-1)
             return Answer(decode(collapse(path_S.tolist(), blank)), float(best_S.sum()))
         prefixes = prefix_beam_search(log_p_SV.tolist(), blank=blank, beam=self.settings.beam)
-        return best_of([Answer(decode(one.tokens), one.log_probability) for one in prefixes])
+        return best_of(
+            [Answer(decode(prefix.tokens), prefix.log_probability) for prefix in prefixes]
+        )

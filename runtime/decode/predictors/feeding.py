@@ -62,7 +62,7 @@ class Feeding:
                     help=f"known columns: {', '.join(context.columns)}",
                 )
         columns = tuple(dict.fromkeys(column for column in owners.values() if column is not None))
-        tables = [one for one in context.columns.values() if isinstance(one, TableColumn)]
+        tables = [column for column in context.columns.values() if isinstance(column, TableColumn)]
         types = {name: type_ for column in tables for name, type_ in column.inputs.items()}
         fitting = Fitting.of(graph, types)
         return cls(build_empty(graph).eval(), tuple(graph.inputs), columns, fitting)
@@ -146,8 +146,8 @@ class Sources:
             and (column := owner(filled.get(name, ""), context.columns)) is not None
             and isinstance(context.columns[column], TextColumn)
         }
-        place, texts_ = graph.source, tuple(sorted(texts))
-        return cls(feeding, context.columns, source_among(texts), texts_, written, masks, place)
+        location, texts_ = graph.source, tuple(sorted(texts))
+        return cls(feeding, context.columns, source_among(texts), texts_, written, masks, location)
 
     @property
     def further(self) -> tuple[str, ...]:
@@ -170,10 +170,10 @@ class Sources:
         Raises:
             InputError: the row lacks a value, or it is invalid.
         """
-        found = {
+        inputs = {
             name: read_value(row, name, number, self.columns[name].encode) for name in self.further
         }
-        return found, max((len(found[name]) for name in self.texts if name in found), default=0)
+        return inputs, max((len(inputs[name]) for name in self.texts if name in inputs), default=0)
 
     def refuse_further(self, what: str) -> None:
         """Raise an error if the model reads more than a text.

@@ -37,11 +37,11 @@ class Passed:
 
     def probabilities(self, name: str) -> Tensor:
         """Return the mean over models of the softmax of an output, in float32."""
-        return torch.stack([one[name].float().softmax(-1) for one in self.outputs]).mean(0)
+        return torch.stack([outputs[name].float().softmax(-1) for outputs in self.outputs]).mean(0)
 
     def mean(self, name: str) -> Tensor:
         """Return the mean over models of an output, in float32."""
-        return torch.stack([one[name].float() for one in self.outputs]).mean(0)
+        return torch.stack([outputs[name].float() for outputs in self.outputs]).mean(0)
 
 
 def check_output(context: Context, name: str, predictor: str) -> None:
@@ -108,12 +108,12 @@ def _encoded(context: Context, name: str, row: Row, at: int, most: int | None) -
         InputError: the value is missing or wrong.
     """
     column = context.columns[name]
-    found = read_value(row, name, at, column.encode)
-    if most is None or not isinstance(column, VocabularyColumn) or len(found) <= most:
-        return found
+    encoded = read_value(row, name, at, column.encode)
+    if most is None or not isinstance(column, VocabularyColumn) or len(encoded) <= most:
+        return encoded
     if context.warn is not None:
-        context.warn(at + 1, f"'{name}' has {len(found)} tokens, truncated to {most}")
-    return column.truncated(found, most)
+        context.warn(at + 1, f"'{name}' has {len(encoded)} tokens, truncated to {most}")
+    return column.truncated(encoded, most)
 
 
 def _length(value: object) -> int:

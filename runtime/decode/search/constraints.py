@@ -167,15 +167,15 @@ def standing(tokens: Sequence[int], phrases: Sequence[Sequence[int]]) -> Standin
     >>> standing([7, 1, 2, 3], [[1, 2], [3, 4]])
     Standing(met=3, begun=1, missing=2, next=frozenset({4}))
     """
-    left, met = [], 0
+    remaining, met = [], 0
     for phrase in phrases:
         if _holds(tokens, phrase):
             met += len(phrase)
         else:
-            left.append(phrase)
-    begun = max((_begun(tokens, phrase) for phrase in left), default=0)
-    following = {p[begun] for p in left if _begun(tokens, p) == begun}
-    return Standing(met + begun, begun, sum(map(len, left)), frozenset(following))
+            remaining.append(phrase)
+    begun = max((_begun(tokens, phrase) for phrase in remaining), default=0)
+    following = {p[begun] for p in remaining if _begun(tokens, p) == begun}
+    return Standing(met + begun, begun, sum(map(len, remaining)), frozenset(following))
 
 
 def _holds(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
@@ -267,4 +267,4 @@ def _repeats(tokens: Sequence[int], last: int, size: int) -> bool:
     if not size:
         return False
     runs = [tuple(tokens[start : start + size]) for start in range(len(tokens) - size + 1)]
-    return any(run in runs[:place] for place, run in list(enumerate(runs))[-last:] if last)
+    return any(run in runs[:index] for index, run in list(enumerate(runs))[-last:] if last)

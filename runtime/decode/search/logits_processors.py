@@ -33,8 +33,8 @@ def chained(processors: Sequence[LogitsProcessor]) -> LogitsProcessor | None:
         return processors[0] if processors else None
 
     def processor(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
-        for one in processors:
-            log_p_RV = one(log_p_RV, written_RL)
+        for inner in processors:
+            log_p_RV = inner(log_p_RV, written_RL)
         return log_p_RV
 
     return processor

@@ -86,8 +86,8 @@ class Sampler:
         size, none = scores_RV.size(1), torch.full(scores_RV.shape[1:], 0.5)
         uniform_RV = torch.stack(
             [
-                self._uniform(size, one) if rows is None or rows[row] else none
-                for row, one in enumerate(self._generators)
+                self._uniform(size, generator) if rows is None or rows[row] else none
+                for row, generator in enumerate(self._generators)
             ]
         )
         noise_RV = -torch.log(-torch.log(uniform_RV.clamp(1e-20, 1 - 1e-7)))

@@ -65,15 +65,15 @@ class BannedTokens:
         if logits_RV.device.type != "cpu":
             return _best(self.log_probabilities(logits_RV, position, these), count, 1)
         runs = RUNS if size >= RUNS * RUNS else 1
-        each = max(1, TOGETHER // size)
+        chunk_rows = max(1, TOGETHER // size)
         early_R = self._early(position, these)
-        found = []
-        for start in range(0, rows, each):
-            part_RV = logits_RV[start : start + each]
+        chunks = []
+        for start in range(0, rows, chunk_rows):
+            part_RV = logits_RV[start : start + chunk_rows]
             log_p_RV = torch.log_softmax(part_RV, dim=-1, dtype=torch.float32)
-            self._apply(log_p_RV, None if early_R is None else early_R[start : start + each])
-            found.append(_best(log_p_RV, count, runs))
-        best, tokens = zip(*found, strict=True)
+            self._apply(log_p_RV, None if early_R is None else early_R[start : start + chunk_rows])
+            chunks.append(_best(log_p_RV, count, runs))
+        best, tokens = zip(*chunks, strict=True)
         return torch.cat(best), torch.cat(tokens)
 
     def _early(self, position: int, these: Tensor | None) -> Tensor | None:
@@ -119,7 +119,7 @@ def _greatest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     With a count of 1, ties go to the lowest index.
     """
     if count > 1:
-        best, place = values.topk(count)
-        return best, place
-    place = values.argmax(1, keepdim=True)
-    return values.gather(1, place), place
+        best, indices = values.topk(count)
+        return best, indices
+    indices = values.argmax(1, keepdim=True)
+    return values.gather(1, indices), indices

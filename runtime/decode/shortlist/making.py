@@ -28,8 +28,8 @@ def make_shortlist(
     tokenizers: tuple[Vocabulary, Vocabulary],
     *,
     frequent: int,
-    each: int,
-    made: Mapping[str, Any],
+    per_token: int,
+    origin: Mapping[str, Any],
 ) -> Shortlist:
     """Return a shortlist that is not measured yet.
 
@@ -41,8 +41,8 @@ def make_shortlist(
         frequencies: how often each target token occurs; others occur never.
         tokenizers: of sources and of outputs.
         frequent: number of the most frequent target tokens that every output may contain.
-        each: number of candidates of each source token.
-        made: from what the weights come, for people.
+        per_token: number of candidates of each source token.
+        origin: from what the weights come, for people.
     """
     reads, writes = tokenizers
     by_source: dict[int, list[tuple[float, int]]] = defaultdict(list)
@@ -52,7 +52,7 @@ def make_shortlist(
     same = _numbers(writes)
     rows = []
     for source, piece in enumerate(reads.pieces(range(reads.vocab_size))):
-        best = [target for _, target in sorted(by_source[source])[:each]]
+        best = [target for _, target in sorted(by_source[source])[:per_token]]
         copied = same.get(piece)
         rows.append(best if copied is None or copied in best else [*best, copied])
     ends = torch.tensor([0, *map(len, rows)]).cumsum(0)
@@ -62,7 +62,7 @@ def make_shortlist(
         format=FORMAT,
         source=reads.digest,
         target=writes.digest,
-        made={**made, "frequent": frequent, "each": each},
+        made={**origin, "frequent": frequent, "each": per_token},
     )
     candidates = [token for row in rows for token in row]
     return Shortlist(
@@ -89,8 +89,8 @@ def read_table(
     Raises:
         InputError: a line is wrong, or no line has pieces of the vocabularies.
     """
-    known = [_numbers(one) for one in tokenizers]
-    found: dict[tuple[int, int], float] = {}
+    numberings = [_numbers(tokenizer) for tokenizer in tokenizers]
+    probabilities: dict[tuple[int, int], float] = {}
     for number, line in enumerate(read_lines(path), 1):
         fields = line.split()
         if not fields:
@@ -104,17 +104,17 @@ def read_table(
                 "probability', separated by spaces",
             )
         pair = fields[:2] if first == "source" else fields[1::-1]
-        ids = [names.get(piece) for names, piece in zip(known, pair, strict=True)]
+        ids = [names.get(piece) for names, piece in zip(numberings, pair, strict=True)]
         if ids[0] is not None and ids[1] is not None:
-            found[ids[0], ids[1]] = probability
-    if not found:
+            probabilities[ids[0], ids[1]] = probability
+    if not probabilities:
         raise InputError(
             "no line has pieces of the checkpoint's tokenizers",
             place=path,
             help="split the text with these tokenizers before aligning it; --table expects the"
             " source piece first, --lex the target piece",
         )
-    return found
+    return probabilities
 
 
 def _probability(fields: Sequence[str]) -> float | None:
@@ -122,10 +122,10 @@ def _probability(fields: Sequence[str]) -> float | None:
     if len(fields) != _FIELDS:
         return None
     try:
-        found = float(fields[2])
+        probability = float(fields[2])
     except ValueError:
         return None
-    return found if math.isfinite(found) and found >= 0 else None
+    return probability if math.isfinite(probability) and probability >= 0 else None
 
 
 def _numbers(vocabulary: Vocabulary) -> dict[str, int]:

@@ -42,9 +42,9 @@ class Reduced:
 
     def places(self, tokens: Sequence[int]) -> list[int]:
         """Return the places of tokens, all of which are in the reduced vocabulary."""
-        given = torch.tensor(tokens, dtype=torch.long, device=self.ids.device)
-        found: list[int] = torch.searchsorted(self.ids, given).tolist()
-        return found
+        token_tensor = torch.tensor(tokens, dtype=torch.long, device=self.ids.device)
+        positions: list[int] = torch.searchsorted(self.ids, token_tensor).tolist()
+        return positions
 
     def widened(self, processor: LogitsProcessor) -> LogitsProcessor:
         """Return a logits processor for places, given one for ids."""
@@ -59,14 +59,17 @@ class Reduced:
     def text_of(self, text_of: TextOf) -> TextOf:
         """Return the text of places in the reduced vocabulary, given that of ids."""
         ids: list[int] = self.ids.tolist()
-        return lambda places: text_of([ids[place] for place in places])
+        return lambda places: text_of([ids[index] for index in places])
 
-    def hypotheses(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[Hypothesis]]:
+    def hypotheses(self, nbest_lists: Sequence[Sequence[Hypothesis]]) -> list[list[Hypothesis]]:
         """Return hypotheses with the ids of the vocabulary."""
         ids: list[int] = self.ids.tolist()
         return [
-            [replace(one, tokens=tuple(ids[place] for place in one.tokens)) for one in row]
-            for row in found
+            [
+                replace(hypothesis, tokens=tuple(ids[index] for index in hypothesis.tokens))
+                for hypothesis in row
+            ]
+            for row in nbest_lists
         ]
 
 
@@ -120,17 +123,17 @@ def reduced_vocabulary(
     Raises:
         InputError: the models have different shortlists.
     """
-    known = [None if one.training else passes_of(one).shortlist for one in models]
-    if any(one != known[0] for one in known):
+    shortlists = [None if model.training else passes_of(model).shortlist for model in models]
+    if any(shortlist != shortlists[0] for shortlist in shortlists):
         raise InputError(
             "the models of the ensemble have different shortlists",
             place="shortlist",
             help="open all of them with the same shortlist, or none with one",
         )
-    if known[0] is None:
+    if shortlists[0] is None:
         return None
     head = models[0].get_submodule(str(head_of(program_of(models[0]).graph, "logits")))
-    own_NV = known[0].allowed(sources, cast("int", head.out_features))
+    own_NV = shortlists[0].allowed(sources, cast("int", head.out_features))
     own_NV[:, list(always)] = True
     for row_V, tokens in zip(own_NV, forced, strict=True):
         row_V[torch.tensor(tokens, dtype=torch.long)] = True

@@ -100,7 +100,9 @@ class Shortlist:
         """Return whether another shortlist allows the same tokens."""
         if not isinstance(other, Shortlist):
             return False
-        tokenizers = [(one.about.source, one.about.target) for one in (self, other)]
+        tokenizers = [
+            (shortlist.about.source, shortlist.about.target) for shortlist in (self, other)
+        ]
         pairs = ((getattr(self, name), getattr(other, name)) for name in _TENSORS)
         return tokenizers[0] == tokenizers[1] and all(torch.equal(*pair) for pair in pairs)
 
@@ -117,8 +119,13 @@ class Shortlist:
         """
         own_NV = torch.zeros(len(sources), size, dtype=torch.bool)
         own_NV[:, self.frequent.long()] = True
-        known = len(self.starts) - 1
-        rows = [(row, one) for row, ids in enumerate(sources) for one in {*ids} if one < known]
+        vocab_size = len(self.starts) - 1
+        rows = [
+            (row, token)
+            for row, ids in enumerate(sources)
+            for token in {*ids}
+            if token < vocab_size
+        ]
         if rows:
             row_P, token_P = torch.tensor(rows).unbind(1)
             count_P = self.starts[token_P + 1] - self.starts[token_P]
@@ -139,12 +146,12 @@ class Shortlist:
         write_beside(path, save(tensors, {_KEY: about}), "shortlist")
 
     def refuse_other(
-        self, place: str, source: Vocabulary, target: Vocabulary, weights: str
+        self, location: str, source: Vocabulary, target: Vocabulary, weights: str
     ) -> None:
         """Check that the shortlist belongs to a model, and was measured with it.
 
         Args:
-            place: the file, for messages.
+            location: the file, for messages.
             source: tokenizer of the model's sources.
             target: tokenizer of its outputs.
             weights: digest of its weights.
@@ -154,39 +161,39 @@ class Shortlist:
                 or translates worse than without it.
         """
         about = self.about
-        for side, given, own in (
+        for side, actual, expected in (
             ("source", about.source, source.digest),
             ("target", about.target, target.digest),
         ):
-            if given != own:
+            if actual != expected:
                 raise InputError(
                     f"the shortlist was made for another {side} tokenizer: its digest is"
-                    f" {given[:12]}, that of the checkpoint {own[:12]}",
-                    place=place,
+                    f" {actual[:12]}, that of the checkpoint {expected[:12]}",
+                    place=location,
                     help=_AGAIN,
                 )
         ids = torch.cat((self.candidates, self.frequent, torch.tensor([0])))
         if len(self.starts) != source.vocab_size + 1 or int(ids.max()) >= target.vocab_size:
-            raise _wrong(place, "the shortlist is damaged")
+            raise _wrong(location, "the shortlist is damaged")
         if about.unchecked:
             return
-        found = about.measured
-        if found is None:
+        measurement = about.measured
+        if measurement is None:
             raise InputError(
                 "it was not measured how well the shortlist translates",
-                place=place,
+                place=location,
                 help="make it again, or with --unchecked to use it as it is",
             )
-        if not found.passes:
+        if not measurement.passes:
             raise InputError(
-                f"the shortlist loses {found.lost:.2f} BLEU, more than {WORST}",
-                place=place,
+                f"the shortlist loses {measurement.lost:.2f} BLEU, more than {WORST}",
+                place=location,
                 help="make it again with larger sizes: --frequent, --each",
             )
-        if found.weights != weights:
+        if measurement.weights != weights:
             raise InputError(
                 "the shortlist was measured with another checkpoint",
-                place=place,
+                place=location,
                 help=f"{_AGAIN}; an ensemble needs one that was made with --unchecked",
             )
 
@@ -204,37 +211,37 @@ def open_shortlist(path: Path | str) -> Shortlist:
             if _KEY not in metadata:
                 raise _wrong(path, "the file is not a shortlist")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        given = json.loads(metadata[_KEY])
-        if isinstance(given, dict) and given.get("format") != FORMAT:
-            raise _wrong(path, f"the shortlist has format {given.get('format')}, not {FORMAT}")
-        made = Shortlist(About.model_validate(given), **tensors)
+        header = json.loads(metadata[_KEY])
+        if isinstance(header, dict) and header.get("format") != FORMAT:
+            raise _wrong(path, f"the shortlist has format {header.get('format')}, not {FORMAT}")
+        shortlist = Shortlist(About.model_validate(header), **tensors)
     except (SafetensorError, OSError, ValueError, ValidationError, TypeError) as error:
         raise _wrong(path, "the file is not a shortlist, or is damaged") from error
-    _refuse_damaged(made, path)
-    return made
+    _refuse_damaged(shortlist, path)
+    return shortlist
 
 
-def _refuse_damaged(made: Shortlist, path: Path | str) -> None:
+def _refuse_damaged(shortlist: Shortlist, path: Path | str) -> None:
     """Check the tensors of a shortlist.
 
     Raises:
         InputError: one has another type, or its values are not possible.
     """
     kinds = all(
-        getattr(made, name).dtype == kind and getattr(made, name).dim() == 1
+        getattr(shortlist, name).dtype == kind and getattr(shortlist, name).dim() == 1
         for name, kind in _TENSORS.items()
     )
-    if not (kinds and len(made.starts) and _is_sound(made)):
+    if not (kinds and len(shortlist.starts) and _is_sound(shortlist)):
         raise _wrong(path, "the shortlist is damaged")
 
 
-def _is_sound(made: Shortlist) -> bool:
+def _is_sound(shortlist: Shortlist) -> bool:
     """Return whether the values of the tensors, which are vectors, are possible."""
-    starts = made.starts
-    ids = torch.cat((made.candidates, made.frequent))
+    starts = shortlist.starts
+    ids = torch.cat((shortlist.candidates, shortlist.frequent))
     return (
         int(starts[0]) == 0
-        and int(starts[-1]) == len(made.candidates)
+        and int(starts[-1]) == len(shortlist.candidates)
         and bool((starts.diff() >= 0).all())
         and bool((ids >= 0).all())
     )

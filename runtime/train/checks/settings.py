@@ -63,8 +63,8 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
             " are kept for 'average'",
             "remove it, or lower 'average'",
         )
-    both = run.checkpoint.ema is not None and run.checkpoint.average
-    if both and changed(run.checkpoint, "average"):
+    both_set = run.checkpoint.ema is not None and run.checkpoint.average
+    if both_set and changed(run.checkpoint, "average"):
         problem = "with 'ema', no mean of checkpoints is written"
         yield unused("/checkpoint/average", problem, "set it to 0, or remove 'ema'")
     if run.checkpoint.sharded and run.parallel.data == "ddp":
@@ -122,15 +122,15 @@ def _rates(run: Run, *, shortened: bool) -> Iterator[Finding]:
 def _evaluation(run: Run) -> Iterator[Finding]:
     """Yield a finding for each setting of the validations that has no effect."""
     settings = run.evaluate
-    given = settings.model_fields_set
+    fields_set = settings.model_fields_set
     if run.predict is None:
-        if "rows" in given and settings.rows is not None:
+        if "rows" in fields_set and settings.rows is not None:
             problem = "'rows' limits the rows that are predicted, but the run does not predict"
             yield unused("/evaluate/rows", problem, "remove it, or add 'predict' and 'answers'")
-        if "samples" in given and settings.samples:
+        if "samples" in fields_set and settings.samples:
             problem = "'samples' logs predictions, but the run does not predict"
             yield unused("/evaluate/samples", problem, "remove it, or add 'predict' and 'answers'")
-        if "pictures" in given and settings.pictures:
+        if "pictures" in fields_set and settings.pictures:
             problem = "'pictures' shows predictions, but the run does not predict"
             yield unused("/evaluate/pictures", problem, "remove it, or add 'predict' and 'answers'")
         return

@@ -64,7 +64,7 @@ class Heartbeat:
 
     def silent(self) -> list[str]:
         """Return the names of the processes whose last heartbeat is too old."""
-        found, now = [], self._clock()
+        silent_processes, now = [], self._clock()
         for other in self._others:
             key = f"beat/{other}"
             text = self._store.get(key).decode() if self._store.check([key]) else ""
@@ -72,8 +72,8 @@ class Heartbeat:
             if text != before:
                 self._seen[other] = (text, now)
             elif now - since > self._patience:
-                found.append(json.loads(text)[1] if text else f"process {other}")
-        return found
+                silent_processes.append(json.loads(text)[1] if text else f"process {other}")
+        return silent_processes
 
     def problem(self, launcher: int | None) -> tuple[str, str] | None:
         """Count up and look at the others; return what is wrong and what to do, or None.

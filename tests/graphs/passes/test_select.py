@@ -68,7 +68,7 @@ def test_copies_that_share_weights_are_one_module() -> None:
 def test_an_empty_selection_names_the_nearest_path(text: str, problem: str, help_: str) -> None:
     """With its place and the nearest path."""
     with pytest.raises(InputError) as caught:
-        chosen(graph(), text, place="/activation_checkpointing")
+        chosen(graph(), text, location="/activation_checkpointing")
 
     assert problem in caught.value.problem
     assert caught.value.place == "/activation_checkpointing"

@@ -142,7 +142,7 @@ def test_measuring_leaves_the_model_as_it_was(folder: str) -> None:
     model = api.open_model(folder)
     tokenizers = model.translator.source, model.translator.target
     before, expected = passes_of(model.module), model.translate(LINES)
-    small = make_shortlist({(5, 5): 1.0}, {5: 1}, tokenizers, frequent=1, each=1, made={})
+    small = make_shortlist({(5, 5): 1.0}, {5: 1}, tokenizers, frequent=1, per_token=1, origin={})
 
     made = measured(model, small, LINES, LINES)
 

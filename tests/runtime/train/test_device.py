@@ -118,7 +118,7 @@ def test_an_operator_without_a_deterministic_algorithm_is_an_error_of_the_settin
 
     with (
         pytest.raises(InputError, match="upsample_cuda does not have") as caught,
-        deterministic(CPU, wanted=True),
+        deterministic(CPU, enabled=True),
     ):
         raise RuntimeError(said)
     assert caught.value.place == "/deterministic"
@@ -129,10 +129,10 @@ def test_cublas_gets_its_workspace_before_it_starts(monkeypatch: pytest.MonkeyPa
     """The library cuBLAS reads the variable once; after that it is too late."""
     monkeypatch.setenv(CUBLAS, ":0:0")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    with deterministic(CUDA, wanted=True):
+    with deterministic(CUDA, enabled=True):
         assert os.environ[CUBLAS] == ":4096:8"
 
     monkeypatch.setenv(CUBLAS, ":0:0")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    with pytest.raises(InputError, match="in use before"), deterministic(CUDA, wanted=True):
+    with pytest.raises(InputError, match="in use before"), deterministic(CUDA, enabled=True):
         pass

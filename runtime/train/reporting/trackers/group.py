@@ -24,12 +24,14 @@ class Trackers:
         self._warn = warn
         self._open: dict[int, tuple[str, Tracker]] = {}
         self._warned: set[int] = set()
-        for number, one in enumerate(settings):
-            self._guarded(number, one.type, self._opening(number, one, run))
+        for number, tracker in enumerate(settings):
+            self._guarded(number, tracker.type, self._opening(number, tracker, run))
 
-    def _opening(self, number: int, one: TrackerSettings, run: TrackedRun) -> Callable[[], None]:
+    def _opening(
+        self, number: int, tracker: TrackerSettings, run: TrackedRun
+    ) -> Callable[[], None]:
         def opening() -> None:
-            self._open[number] = one.type, one.open(run)
+            self._open[number] = tracker.type, tracker.open(run)
 
         return opening
 

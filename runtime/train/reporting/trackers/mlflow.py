@@ -37,34 +37,36 @@ class MLflow(TrackerSettings):
         from mlflow.entities import Param
 
         client = MlflowClient(tracking_uri=self.uri)
-        found = client.get_experiment_by_name(self.experiment)
+        existing = client.get_experiment_by_name(self.experiment)
         experiment = (
-            client.create_experiment(self.experiment) if found is None else found.experiment_id
+            client.create_experiment(self.experiment)
+            if existing is None
+            else existing.experiment_id
         )
         folder = str(run.folder.resolve())
         if run.update:
             quoted = folder.replace("'", "\\'")
-            known = client.search_runs([experiment], f"tags.`{_FOLDER}` = '{quoted}'")
-            if known:
-                client.update_run(known[0].info.run_id, status="RUNNING")
-                return _Run(client, known[0].info.run_id)
-        made = client.create_run(experiment, tags={_FOLDER: folder}, run_name=run.name)
+            runs = client.search_runs([experiment], f"tags.`{_FOLDER}` = '{quoted}'")
+            if runs:
+                client.update_run(runs[0].info.run_id, status="RUNNING")
+                return _Run(client, runs[0].info.run_id)
+        created = client.create_run(experiment, tags={_FOLDER: folder}, run_name=run.name)
         params = [Param(key, value) for key, value in _flat(run.settings).items()]
         for start in range(0, len(params), _AT_ONCE):
-            client.log_batch(made.info.run_id, params=params[start : start + _AT_ONCE])
-        return _Run(client, made.info.run_id)
+            client.log_batch(created.info.run_id, params=params[start : start + _AT_ONCE])
+        return _Run(client, created.info.run_id)
 
 
 def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, str]:
     """Return settings as text by dotted path."""
-    found: dict[str, str] = {}
+    flattened: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{above}{_plain(key)}.")
+            flattened |= _flat(value, f"{above}{_plain(key)}.")
         else:
             text = value if isinstance(value, str) else json.dumps(value, default=str)
-            found[f"{above}{_plain(key)}"] = text[:_LONGEST]
-    return found
+            flattened[f"{above}{_plain(key)}"] = text[:_LONGEST]
+    return flattened
 
 
 def _plain(name: str) -> str:

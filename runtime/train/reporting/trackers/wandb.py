@@ -28,13 +28,13 @@ class WeightsAndBiases(TrackerSettings):
         """Return an open tracker; a resumed run continues under the same id."""
         import wandb
 
-        place = str(run.folder.resolve())
-        own = f"{run.name[:50]}-{hashlib.sha256(place.encode()).hexdigest()[:10]}"
+        folder = str(run.folder.resolve())
+        run_id = f"{run.name[:50]}-{hashlib.sha256(folder.encode()).hexdigest()[:10]}"
         opened = wandb.init(
             project=self.project,
             entity=self.entity,
             name=run.name,
-            id=own.replace(".", "-"),
+            id=run_id.replace(".", "-"),
             resume="allow" if run.update else None,
             dir=str(run.folder),
             mode=self.mode,

@@ -30,7 +30,7 @@ def made(**sizes: int) -> Shortlist:
     """Return a shortlist of the weights above."""
     given = {"frequent": 1, "each": 2, **sizes}
     frequencies = {DER: 7, HUND: 5, KATZE: 5}
-    return make_shortlist(WEIGHTS, frequencies, (SOURCE, TARGET), made={"from": "test"}, **given)
+    return make_shortlist(WEIGHTS, frequencies, (SOURCE, TARGET), origin={"from": "test"}, **given)
 
 
 def measured(**changes: Any) -> Shortlist:
