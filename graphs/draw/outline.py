@@ -289,7 +289,8 @@ def _unpads(graph: Graph) -> str:
         return f"no: {plan.why}"
     padded = ", ".join(dict.fromkeys(around.block for around in plan.blocks.values()))
     exceptions = "".join(f"; not {axis}: {why}" for axis, why in plan.padded.items())
-    return f"{' and '.join(plan.axes)} in training{f', except in {padded}' if padded else ''}{exceptions}"
+    but = f", except in {padded}" if padded else ""
+    return f"{' and '.join(plan.axes)} in training{but}{exceptions}"
 
 
 def weights_of(graph: Graph) -> list[dict[str, Any]]:

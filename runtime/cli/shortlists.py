@@ -257,6 +257,7 @@ def _report(shortlist: Shortlist, out: str) -> str:
     else:
         lines.append(
             f"  BLEU {measurement.bleu_shortlist:.2f} with the shortlist, {measurement.bleu:.2f}"
-            f" without; {measurement.lines:,} lines, {measurement.tokens:,.0f} tokens each on average"
+            f" without; {measurement.lines:,} lines,"
+            f" {measurement.tokens:,.0f} tokens each on average"
         )
     return "\n".join(lines)
