@@ -22,8 +22,8 @@ def points_of(group: str) -> tuple[EntryPoint, ...]:
 @functools.lru_cache(maxsize=1)
 def _all(path: tuple[str, ...]) -> dict[str, tuple[EntryPoint, ...]]:  # noqa: ARG001 - where packages are
     """Return all entry points, by group."""
-    found = entry_points()
-    return {group: tuple(found.select(group=group)) for group in found.groups}
+    points = entry_points()
+    return {group: tuple(points.select(group=group)) for group in points.groups}
 
 
 def loaded(point: EntryPoint, base: type | None = None) -> Any:
@@ -40,14 +40,16 @@ def loaded(point: EntryPoint, base: type | None = None) -> Any:
     return imported(point.load, point.value, base, origin_of(point), help_)
 
 
-def imported(load: Callable[[], Any], name: str, base: type | None, place: str, help_: str) -> Any:
+def imported(
+    load: Callable[[], Any], name: str, base: type | None, location: str, help_: str
+) -> Any:
     """Return what a function imports.
 
     Args:
         load: imports it.
         name: its module and its name there.
         base: class that it must extend.
-        place: who names it.
+        location: who names it.
         help_: the way out if it cannot be imported.
 
     Raises:
@@ -58,10 +60,10 @@ def imported(load: Callable[[], Any], name: str, base: type | None, place: str, 
     except Exception as error:
         text = str(error).partition("\n")[0]
         problem = f"'{name}' cannot be imported: {type(error).__name__}: {text:.200}"
-        raise InputError(problem, place=place, help=help_) from error
+        raise InputError(problem, place=location, help=help_) from error
     if base is not None and not (isinstance(value, type) and issubclass(value, base)):
         problem = f"'{name}' is not a subclass of {base.__module__}.{base.__name__}"
-        raise InputError(problem, place=place, help=f"derive it from {base.__name__}")
+        raise InputError(problem, place=location, help=f"derive it from {base.__name__}")
     return value
 
 

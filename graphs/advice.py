@@ -117,9 +117,11 @@ def _losses_in(scope: Scope) -> Iterator[Remark]:
             if type_.kind == "loss" and f"{node.name}.{port}" not in read
         ]
         if isinstance(node, RepeatNode):
-            kept = {*node.carry, *node.collect}
+            retained = {*node.carry, *node.collect}
             types = node.body.gives()
-            dropped += [p for p, type_ in types.items() if type_.kind == "loss" and p not in kept]
+            dropped += [
+                p for p, type_ in types.items() if type_.kind == "loss" and p not in retained
+            ]
         for port in dropped:
             yield Remark(
                 at=node.at,
@@ -173,10 +175,10 @@ def _wiring(
     wire = node.at + pointer("in", port)
     if scope is graph.root:
         return f"wire '{mask}' to its port '{port}'", adding(wire, mask)
-    own = [name for name, type_ in scope.inputs.items() if type_ == graph.inputs[mask]]
-    if own:
-        help_ = f"wire '{own[0]}', an input of template '{scope.name}', to its port '{port}'"
-        return help_, adding(wire, own[0])
+    matching = [name for name, type_ in scope.inputs.items() if type_ == graph.inputs[mask]]
+    if matching:
+        help_ = f"wire '{matching[0]}', an input of template '{scope.name}', to its port '{port}'"
+        return help_, adding(wire, matching[0])
     help_ = f"give template '{scope.name}' an input '{mask}' of type {graph.inputs[mask]}, wire"
     help_ += f" '{mask}' to it wherever it is used, and to the port '{port}' of this block"
     users = [
@@ -238,8 +240,8 @@ def _accumulates(scope: Scope, value: str) -> Part | None:
         return None
     port = value.partition(".")[2]
     bodies = [body for _, body, _ in node.insides()]
-    found = (_accumulates(body, body.outputs.get(port, "")) for body in bodies)
-    return next(filter(None, found), None)
+    sources = (_accumulates(body, body.outputs.get(port, "")) for body in bodies)
+    return next(filter(None, sources), None)
 
 
 def _norm(sublayer: Part) -> dict[str, Any]:
@@ -255,15 +257,15 @@ def _norm(sublayer: Part) -> dict[str, Any]:
 
 def _normed(scope: Scope, node: Node, value: str, norm: dict[str, Any]) -> Fix:
     """Return the fix that puts a norm between a value of a scope and everything that reads it."""
-    name, taken = f"{node.name}_norm", {each.name for each in scope.nodes}
+    name, taken = f"{node.name}_norm", {sibling.name for sibling in scope.nodes}
     while name in taken:
         name += "_"
     record = {"use": norm["use"], "in": {"x": value}, **norm}
     nodes_at = node.at.rpartition("/")[0]
     ports = [
-        nodes_at + pointer(each.name, "in", port)
-        for each in scope.nodes
-        for port, source in each.wires.items()
+        nodes_at + pointer(sibling.name, "in", port)
+        for sibling in scope.nodes
+        for port, source in sibling.wires.items()
         if source == value
     ]
     outputs_at = nodes_at.removesuffix("/nodes") + pointer("outputs")
@@ -278,17 +280,17 @@ def _source(scope: Scope, value: str) -> Node | None:
 
 
 def _readers(
-    scope: Scope, value: str, seen: set[tuple[int, str]], *, outermost: bool
+    scope: Scope, value: str, visited: set[tuple[int, str]], *, outermost: bool
 ) -> Iterator[str]:
     """Yield what reads an accumulated value as it is, not through a norm.
 
     The value is followed through blocks without weights, such as dropout and sums, and through
-    further pre-norm layers.  What a template returns belongs to whatever uses the template.  `seen`
-    has the values that were followed, of which sums have many.
+    further pre-norm layers.  What a template returns belongs to whatever uses the template.
+    `visited` has the values that were followed, of which sums have many.
     """
-    if (id(scope), value) in seen:
+    if (id(scope), value) in visited:
         return
-    seen.add((id(scope), value))
+    visited.add((id(scope), value))
     if outermost:
         for port, source in scope.outputs.items():
             if source == value:
@@ -297,14 +299,14 @@ def _readers(
         ports = [port for port, source in node.wires.items() if source == value]
         for port in ports:
             if isinstance(node, BlockNode):
-                yield from _through(scope, node, port, seen, outermost=outermost)
+                yield from _through(scope, node, port, visited, outermost=outermost)
                 continue
             for _, body, _ in node.insides():
-                yield from _readers(body, port, seen, outermost=False)
+                yield from _readers(body, port, visited, outermost=False)
 
 
 def _through(
-    scope: Scope, node: BlockNode, port: str, seen: set[tuple[int, str]], *, outermost: bool
+    scope: Scope, node: BlockNode, port: str, visited: set[tuple[int, str]], *, outermost: bool
 ) -> Iterator[str]:
     """Yield what reads an accumulated value that enters a block, if the block does not norm it."""
     signature = node.part.signature
@@ -315,7 +317,7 @@ def _through(
         yield f"'{node.name}', a {node.part.block.key}"
         return
     for output in node.outputs:
-        yield from _readers(scope, f"{node.name}.{output}", seen, outermost=outermost)
+        yield from _readers(scope, f"{node.name}.{output}", visited, outermost=outermost)
 
 
 def missing_positions(graph: Graph) -> Iterator[Remark]:
@@ -328,8 +330,10 @@ def missing_positions(graph: Graph) -> Iterator[Remark]:
     for axis in time_axes(graph.spec.axes):
         reading = [(at, part) for at, part in parts if _reads(part, axis)]
         attending = [(at, part) for at, part in reading if part.block.family == "attention"]
-        given = any(type_.kind == "pos" and axis in type_.axes for type_ in graph.inputs.values())
-        if not attending or given or any(part.signature.ordered for _, part in reading):
+        has_positions = any(
+            type_.kind == "pos" and axis in type_.axes for type_ in graph.inputs.values()
+        )
+        if not attending or has_positions or any(part.signature.ordered for _, part in reading):
             continue
         if _from_elsewhere(graph, axis, [part for _, part in attending]):
             continue
@@ -382,7 +386,7 @@ def unmixed_steps(graph: Graph) -> Iterator[Remark]:
 
 def _reads(part: Part, axis: str) -> bool:
     """Return whether a block reads other positions of an axis."""
-    return any(each == axis for each, _ in behaviors(part))
+    return any(name == axis for name, _ in behaviors(part))
 
 
 def _from_elsewhere(graph: Graph, axis: str, attending: list[Part]) -> bool:
@@ -424,12 +428,12 @@ def missing_projection(graph: Graph) -> Iterator[Remark]:
     if any(scores_in(t) in widths or _scores(t, sizes) for t in along.values()):
         return
     port, type_ = next(iter(along.items()))
-    wanted = " or ".join(map(str, sorted(map(str, sizes))))
+    counts = " or ".join(map(str, sorted(map(str, sizes))))
     yield Remark(
         at=pointer("outputs", port),
-        problem=f"output '{port}' does not have a score for each of the {wanted} symbols",
+        problem=f"output '{port}' does not have a score for each of the {counts} symbols",
         evidence=(f"given  {type_}",),
-        help=f"end the model with a map to {wanted} values, such as 'linear@1'",
+        help=f"end the model with a map to {counts} values, such as 'linear@1'",
     )
 
 
@@ -441,8 +445,8 @@ def _generated(type_: ValueType, axis: str) -> bool:
 def _scores(type_: ValueType, sizes: Collection[object]) -> bool:
     """Return whether a type has a score for each symbol of one of the vocabularies."""
     size = scores_in(type_)
-    whole = [one for one in sizes if isinstance(one, int)]
-    return size in sizes or (isinstance(size, int) and any(abs(size - n) <= _FEW for n in whole))
+    integers = [number for number in sizes if isinstance(number, int)]
+    return size in sizes or (isinstance(size, int) and any(abs(size - n) <= _FEW for n in integers))
 
 
 CHECKS: Mapping[str, Callable[[Graph], Iterator[Remark]]] = {
@@ -466,35 +470,35 @@ def advise(graph: Graph) -> list[Finding]:
     The pointers are those of the merged spec, as in the findings of the checker.
     """
     allowed = graph.spec.allow
-    found = {code: list(_findings(code, graph)) for code in CHECKS}
-    made = [each for code in CHECKS if code not in allowed for each in found[code]]
+    by_code = {code: list(_findings(code, graph)) for code in CHECKS}
+    findings = [finding for code in CHECKS if code not in allowed for finding in by_code[code]]
     for index, code in enumerate(allowed):
-        if found.get(code):
+        if by_code.get(code):
             continue
-        known, at = code in CHECKS, pointer("allow", index)
-        made.append(
+        is_known, at = code in CHECKS, pointer("allow", index)
+        findings.append(
             Finding(
                 code=IDLE_EXCEPTION,
                 level="warning",
                 at=at,
                 problem=f"nothing in the spec needs the exception '{code}'"
-                if known
+                if is_known
                 else f"'{code}' is not the code of a warning",
-                help="remove it" if known else did_you_mean(code, CHECKS),
+                help="remove it" if is_known else did_you_mean(code, CHECKS),
                 source=graph.source,
-                fix=removing(at, certain=True) if known else respelled(at, code, CHECKS),
+                fix=removing(at, certain=True) if is_known else respelled(at, code, CHECKS),
             )
         )
-    return made
+    return findings
 
 
 def _findings(code: str, graph: Graph) -> Iterator[Finding]:
     """Yield the warnings of one kind, each place once."""
-    seen = set[str]()
+    visited = set[str]()
     for remark in CHECKS[code](graph):
-        if remark.at in seen:
+        if remark.at in visited:
             continue
-        seen.add(remark.at)
+        visited.add(remark.at)
         yield Finding(
             code=code,
             level="warning",

@@ -32,11 +32,11 @@ def schema(registry: Registry) -> Schema:
         registry: the blocks that a spec may name.
     """
     spec = _tidied(Spec.model_json_schema())
-    found = {**spec.pop("$defs"), **_shared(registry)}
+    definitions = {**spec.pop("$defs"), **_shared(registry)}
     for types in (
         spec["properties"]["inputs"],
         spec["properties"]["output_types"],
-        found["Template"]["properties"]["inputs"],
+        definitions["Template"]["properties"]["inputs"],
     ):
         _each(types, {"$ref": "#/$defs/type"})
     # A docstring says what the check yields: "Yield the blocks that read padding ...".
@@ -46,18 +46,20 @@ def schema(registry: Registry) -> Schema:
     _each(spec["properties"]["params"], {"$ref": "#/$defs/value"})
     _each(spec["properties"]["blocks"], {"$ref": "#/$defs/block"})
     for name, ports in (("Use", False), ("UseNode", True)):
-        found[name]["properties"]["use"] = _described({"$ref": "#/$defs/name"}, found[name], "use")
-        found[name]["allOf"] = [{"$ref": f"#/$defs/{_key(b)}:use"} for b in registry] + [
+        definitions[name]["properties"]["use"] = _described(
+            {"$ref": "#/$defs/name"}, definitions[name], "use"
+        )
+        definitions[name]["allOf"] = [{"$ref": f"#/$defs/{_key(b)}:use"} for b in registry] + [
             {"$ref": f"#/$defs/{_key(block)}:ports"} for block in registry if ports
         ]
     for block in registry:
-        found |= _of_block(block)
+        definitions |= _of_block(block)
     spec["properties"] = {FOR_EDITORS: {"type": "string"}, **spec["properties"]}
-    found |= {"spec": spec, "child": _child(spec), "patch": _patch()}
+    definitions |= {"spec": spec, "child": _child(spec), "patch": _patch()}
     return {
         "$schema": DRAFT,
         "title": f"Weft spec, format {FORMAT}",
-        "$defs": found,
+        "$defs": definitions,
         "type": "object",
         "if": {"required": ["extends"]},
         "then": {"$ref": "#/$defs/child"},
@@ -70,7 +72,7 @@ def _shared(registry: Registry) -> Schema:
     kinds = "|".join(f"{kind}:[^\\[\\]]+" if kind in SIZED else kind for kind in KINDS)
     names = {"enum": registry.keys(), "enumDescriptions": [block.doc for block in registry]}
     template = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,63}$"}
-    held = {
+    model_schema = {
         "properties": {
             "spec": {
                 "if": {"type": "object"},
@@ -91,7 +93,7 @@ def _shared(registry: Registry) -> Schema:
         "if": {"type": "object"},
         "then": {
             "if": {"required": ["spec"]},
-            "then": held,
+            "then": model_schema,
             "else": {
                 "properties": {"use": {"$ref": "#/$defs/name"}, "params": {"type": "object"}},
                 "additionalProperties": False,
@@ -164,11 +166,11 @@ def _of_block(block: BlockType) -> Schema:
     )
     required = params.pop("required", [])
     for name, value in params.get("properties", {}).items():
-        kept = {word: value.pop(word) for word in ("description", "default") if word in value}
-        params["properties"][name] = {"anyOf": [value, EXPRESSION], **kept}
+        metadata = {word: value.pop(word) for word in ("description", "default") if word in value}
+        params["properties"][name] = {"anyOf": [value, EXPRESSION], **metadata}
     params["description"] = f"{block.doc} {block.source}"
-    both = _signatures(block)
-    slots = {slot.name: slot for signature in both for slot in signature.slots}
+    signatures = _signatures(block)
+    slots = {slot.name: slot for signature in signatures for slot in signature.slots}
     use: Schema = {"properties": {"params": {"$ref": f"#/$defs/{key}:params"}}, "required": []}
     if required:
         use["properties"]["params"]["required"] = required
@@ -183,7 +185,7 @@ def _of_block(block: BlockType) -> Schema:
     }
     if required_slots:
         use["required"].append("fill")
-    ports = {port.name: port for signature in both for port in signature.inputs}
+    ports = {port.name: port for signature in signatures for port in signature.inputs}
     wires: Schema = {
         "properties": {
             name: {"type": "string", "description": f"{port.type}: {port.doc}"}
@@ -208,7 +210,7 @@ def _signatures(block: BlockType) -> list[Signature]:
 def _child(spec: Schema) -> Schema:
     """Return the schema of a spec that extends another."""
     properties = spec["properties"]
-    kept = {
+    child_properties = {
         key: properties[key] for key in (FOR_EDITORS, "format", "name", "doc", "params", "allow")
     }
     parent = "The parent: a shipped spec, or one in the same folder."
@@ -221,7 +223,12 @@ def _child(spec: Schema) -> Schema:
     return {
         "type": "object",
         "description": "A model derived from another one.",
-        "properties": {**kept, "extends": extends, "blocks": properties["blocks"], "patch": patch},
+        "properties": {
+            **child_properties,
+            "extends": extends,
+            "blocks": properties["blocks"],
+            "patch": patch,
+        },
         "required": ["format", "extends", "name"],
         "additionalProperties": False,
     }
@@ -236,16 +243,16 @@ def _patch() -> Schema:
         "additionalProperties": {"$ref": "#/$defs/node"},
         "description": "The new node under its name; '@' is the value that it receives.",
     }
-    named = {"properties": {"use": {"$ref": "#/$defs/name"}}}
+    use_schema = {"properties": {"use": {"$ref": "#/$defs/name"}}}
     texts = {"type": "array", "items": {"type": "string"}, "minItems": 1}
     actions = {
         "set": {
             "type": "object",
             "minProperties": 1,
-            **named,
+            **use_schema,
             "description": "Dotted keys to their values, such as 'params.heads'.",
         },
-        "replace": {"type": "object", **named, "description": "The new record."},
+        "replace": {"type": "object", **use_schema, "description": "The new record."},
         "insert_before": inserted,
         "insert_after": inserted,
         "remove": {
@@ -283,14 +290,14 @@ def _tidied(value: Any) -> Any:
         return value
     if {"$ref": "#/$defs/RepeatNode"} in value.get("oneOf", ()):
         return {"$ref": "#/$defs/node"}
-    kept = {
+    tidied = {
         key: _tidied(inner)
         for key, inner in value.items()
         if key != "title" or not isinstance(inner, str)
     }
-    if "patternProperties" in kept:
-        kept["additionalProperties"] = False
-    return kept
+    if "patternProperties" in tidied:
+        tidied["additionalProperties"] = False
+    return tidied
 
 
 def _each(record: Schema, inner: Schema) -> None:
@@ -304,6 +311,6 @@ def _described(inner: Schema, record: Schema, key: str) -> Schema:
     return {**inner, "description": description} if description else inner
 
 
-def as_text(found: Mapping[str, Any]) -> str:
+def as_text(document: Mapping[str, Any]) -> str:
     """Return a schema as JSON text."""
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

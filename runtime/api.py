@@ -104,26 +104,26 @@ def train(
     folder = chosen or Path("outputs") / settings.name
     if not launched():  # torchrun may resume by itself, which is known only to its processes
         refuse_taken(folder, settings.updates, resume=resume)
-    place = choose(settings)
+    placement = choose(settings)
     with (
-        settings_of_process(settings, place),
-        world(place.device, settings.parallel) as here,
-        _alone(folder, here),
+        settings_of_process(settings, placement),
+        world(placement.device, settings.parallel) as process,
+        _alone(folder, process),
     ):
-        place = replace(place, device=here.device)
-        for warning in plan.warnings if here.is_main_process else ():
+        placement = replace(placement, device=process.device)
+        for warning in plan.warnings if process.is_main_process else ():
             (listener or Silent()).log(f"warning: {warning.problem}")
         begun = bool(checkpoints(folder))
-        by_itself = resumes_by_itself(folder, here, refused=begun != resume)
+        by_itself = resumes_by_itself(folder, process, refused=begun != resume)
         if not by_itself:
             refuse_taken(folder, settings.updates, resume=resume)
         context = training_context(
             plan,
             folder,
-            place,
-            here,
-            (listener or Silent()) if here.is_main_process else Silent(),
-            report if here.is_main_process else None,
+            placement,
+            process,
+            (listener or Silent()) if process.is_main_process else Silent(),
+            report if process.is_main_process else None,
         )
         most = settings.evaluate.pictures
         draw = pictures_of(context.graph, context.columns, folder / "pictures", most)
@@ -131,9 +131,9 @@ def train(
         return Trainer(context, resume=resume or (by_itself and begun)).train()
 
 
-def _alone(folder: Path, here: World) -> AbstractContextManager[None]:
+def _alone(folder: Path, process: World) -> AbstractContextManager[None]:
     """Return a lock of the run's folder, which the main process holds for all processes."""
-    return locked(folder) if here.is_main_process else nullcontext()
+    return locked(folder) if process.is_main_process else nullcontext()
 
 
 def profile(
@@ -172,15 +172,15 @@ def profile(
     plan = plan_named(run, overrides, folder=chosen)
     settings, _ = plan.required()
     folder = chosen or Path("outputs") / settings.name
-    place = choose(settings)
+    placement = choose(settings)
     trace = folder / "profile" / "trace.json.gz"
-    with settings_of_process(settings, place):
-        context = training_context(plan, folder, place, World(), listener or Silent(), report)
+    with settings_of_process(settings, placement):
+        context = training_context(plan, folder, placement, World(), listener or Silent(), report)
         folder = trace.parent
         folder.mkdir(parents=True, exist_ok=True)
-        found = profile_run(context, updates, trace)
-    title = f"{settings.name}: one update on {place.device}"
-    return found, [*write(found, folder, title), trace]
+        run_profile = profile_run(context, updates, trace)
+    title = f"{settings.name}: one update on {placement.device}"
+    return run_profile, [*write(run_profile, folder, title), trace]
 
 
 class Silent:

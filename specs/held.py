@@ -36,15 +36,15 @@ def inlined(value: Any, source: str, loaded: LoadedSpec | None = None) -> Any:
         return value
     spec = loaded.value()
     if "params" in spec:
-        inner = {key: inlined(each, loaded.source) for key, each in spec["params"].items()}
+        inner = {key: inlined(param, loaded.source) for key, param in spec["params"].items()}
         spec["params"] = inner
-    return {**{key: each for key, each in value.items() if key == "params"}, "spec": spec}
+    return {**{key: entry for key, entry in value.items() if key == "params"}, "spec": spec}
 
 
 def spec_names(source: str) -> list[str]:
     """Return the names of the specs that a file can hold: shipped ones and those in its folder."""
     path = Path(source)
-    beside = (each.stem for each in path.parent.glob("*.json")) if source else ()
+    beside = (sibling.stem for sibling in path.parent.glob("*.json")) if source else ()
     names = (*shipped_names(*FOLDERS), *(name for name in beside if name != path.stem))
     return list(dict.fromkeys(names))
 
@@ -69,26 +69,30 @@ def load_held(value: Mapping[str, Any], source: str) -> LoadedSpec | None:
         InputError: the file cannot be read.
         SpecError: the file cannot be read as a spec at all, or the patch is wrong.
     """
-    named, patch = value["spec"], value.get("patch")
-    if isinstance(named, dict):
-        loaded = load_as(named, source)
+    reference, patch = value["spec"], value.get("patch")
+    if isinstance(reference, dict):
+        loaded = load_as(reference, source)
         if not patch:
             return loaded
         name = loaded.form.name
         return load_child(
             loaded, {"format": FORMAT, "name": name, "extends": name, "patch": patch}, source
         )
-    path = Path(named) if isinstance(named, SpecFile) else parent_of(str(named), Path(source))
+    path = (
+        Path(reference)
+        if isinstance(reference, SpecFile)
+        else parent_of(str(reference), Path(source))
+    )
     if path is None:
         return None
     if not patch:
         return load(path)
     child = {"format": FORMAT, "name": path.stem, "extends": path.stem, "patch": patch}
-    beside = path.with_name(Path(source).name) if isinstance(named, SpecFile) else source
+    beside = path.with_name(Path(source).name) if isinstance(reference, SpecFile) else source
     return load_as(child, str(beside))
 
 
-def in_place_of(own: Any, value: Any) -> Any:
+def in_place_of(current: Any, value: Any) -> Any:
     """Return the value that replaces one of a spec.
 
     In place of a held spec, a name is that of another spec.  Params of the held spec that are
@@ -96,15 +100,19 @@ def in_place_of(own: Any, value: Any) -> Any:
     spec too unless it has its own.
 
     Args:
-        own: the value of the spec.
+        current: the value of the spec.
         value: the value that replaces it.
     """
-    if not holds_spec(own):
+    if not holds_spec(current):
         return value
     new = {"spec": value} if isinstance(value, str) else value
-    own_params = own.get("params", {})
+    own_params = current.get("params", {})
     if not holds_spec(new) or not isinstance(own_params, dict):
         return new
-    bound = {key: each for key, each in own_params.items() if is_expression(each)}
-    given = new.get("params", {})
-    return {**new, "params": {**bound, **given}} if bound and isinstance(given, dict) else new
+    bound = {key: param for key, param in own_params.items() if is_expression(param)}
+    new_params = new.get("params", {})
+    return (
+        {**new, "params": {**bound, **new_params}}
+        if bound and isinstance(new_params, dict)
+        else new
+    )

@@ -115,9 +115,9 @@ def load(
         SpecError: the file cannot be read as a spec at all.
     """
     path = find(str(name), *FOLDERS)
-    found: Reported = []
-    value, origins, source = inherit(path, found, kind)
-    return _recovered(value, source, overrides, origins, found)
+    reported: Reported = []
+    value, origins, source = inherit(path, reported, kind)
+    return _recovered(value, source, overrides, origins, reported)
 
 
 def _recovered(
@@ -125,18 +125,18 @@ def _recovered(
     source: str,
     overrides: Mapping[str, Any] | None,
     origins: Origins,
-    found: Reported,
+    reported: Reported,
 ) -> LoadedSpec:
-    made = recover_placed(value, source, origins)
-    imports = [finding for _, findings, _ in found for finding in findings]
-    words = {**made.lost.words, **{at: words_of(entry) for at, _, entry in found}}
+    recovered = recover_placed(value, source, origins)
+    imports = [finding for _, findings, _ in reported for finding in findings]
+    words = {**recovered.lost.words, **{at: words_of(entry) for at, _, entry in reported}}
     return LoadedSpec(
-        made.form,
+        recovered.form,
         source,
         dict(overrides or {}),
         origins,
-        mistakes=tuple(at_most([*made.findings, *imports], source)),
-        lost=Lost(frozenset(words), words, made.lost.extra),
+        mistakes=tuple(at_most([*recovered.findings, *imports], source)),
+        lost=Lost(frozenset(words), words, recovered.lost.extra),
     )
 
 
@@ -157,9 +157,9 @@ def load_as(value: Any, source: str, overrides: Mapping[str, Any] | None = None)
         InputError: a parent cannot be read.
         SpecError: the value cannot be read as a spec at all.
     """
-    found: Reported = []
-    merged, origins = inherited(current(value, source), source, (), found)
-    return _recovered(merged, source, overrides, origins, found)
+    reported: Reported = []
+    merged, origins = inherited(current(value, source), source, (), reported)
+    return _recovered(merged, source, overrides, origins, reported)
 
 
 def load_child(parent: LoadedSpec, child: Mapping[str, Any], source: str) -> LoadedSpec:
@@ -184,7 +184,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
     >>> parse_overrides(["layers=4", "order=pre"])
     {'layers': 4, 'order': 'pre'}
     """
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
@@ -192,9 +192,9 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
                 f"'{text}' is not path=value", place="--set", help="write --set layers=4"
             )
         try:
-            found[name.strip()] = read_json(value, f"--set {name.strip()}")
+            overrides[name.strip()] = read_json(value, f"--set {name.strip()}")
         except SpecError as error:
             if any(finding.code != "S01" for finding in error.findings):
                 raise
-            found[name.strip()] = value
-    return found
+            overrides[name.strip()] = value
+    return overrides

@@ -94,11 +94,11 @@ def _too_large(value: Any) -> Iterator[tuple[_Path, str, str, str]]:
     many = "S11", f"an object or a list has more than {MOST_WRITTEN:,} entries"
     waiting: list[tuple[_Path, Any]] = [((), value)]
     while waiting:
-        path, here = waiting.pop()
-        if len(here) > MOST_WRITTEN and path != ((), "nodes"):
+        path, current = waiting.pop()
+        if len(current) > MOST_WRITTEN and path != ((), "nodes"):
             yield path, *many, "split it, or repeat a template"
-        bounded = isinstance(here, dict) and bool(path) and path[-1] == "params"
-        for key, inner in here.items() if isinstance(here, dict) else enumerate(here):
+        bounded = isinstance(current, dict) and bool(path) and path[-1] == "params"
+        for key, inner in current.items() if isinstance(current, dict) else enumerate(current):
             if isinstance(key, str) and len(key) > LONGEST_TEXT:
                 yield path, *long, shorter
             elif isinstance(inner, str) and len(inner) > LONGEST_TEXT and key != "doc":
@@ -112,15 +112,15 @@ def _too_large(value: Any) -> Iterator[tuple[_Path, str, str, str]]:
 
 def larger(value: Any, most: int) -> bool:
     """Return whether a value has more than `most` nested values and string characters."""
-    waiting, found = [value], 0
-    while waiting and found <= most:
-        here = waiting.pop()
-        if isinstance(here, str):
-            found += len(here)
-        elif isinstance(here, dict | list | tuple):
-            found += len(here)
-            waiting += [*here, *here.values()] if isinstance(here, dict) else here
-    return found > most
+    waiting, size = [value], 0
+    while waiting and size <= most:
+        current = waiting.pop()
+        if isinstance(current, str):
+            size += len(current)
+        elif isinstance(current, dict | list | tuple):
+            size += len(current)
+            waiting += [*current, *current.values()] if isinstance(current, dict) else current
+    return size > most
 
 
 def _steps(path: _Path) -> list[str | int]:
@@ -166,19 +166,19 @@ def find(name: str, *folders: str) -> Path:
     Raises:
         InputError: neither exists.
     """
-    path, known = Path(name), shipped_names(*folders)
+    path, shipped = Path(name), shipped_names(*folders)
     try:
         if path.exists() and not path.is_dir():  # also a pipe, such as <(...) of a shell
             return path
         if "models" in folders and (path / CHECKPOINT_SPEC).is_file():
             return path / CHECKPOINT_SPEC
-        if path.is_dir() and name not in known:
+        if path.is_dir() and name not in shipped:
             raise InputError("this is a folder", place=name, help="give the path of a file in it")
         siblings = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []
     except (OSError, ValueError) as error:
         raise InputError("this is not a valid file name", place=name[:80]) from error
-    if name in known:
-        return known[name]
+    if name in shipped:
+        return shipped[name]
     matches = [file for file in siblings if Path(file) == Path(f"{name}.json")]
     siblings = [file for file in siblings if Path(file) != path]
     help_ = f"did you mean '{matches[0]}'?" if matches else ""
@@ -188,7 +188,7 @@ def find(name: str, *folders: str) -> Path:
         raise InputError("no such file", place=name, help=help_)
     problem = f"'{name}' is neither a file nor shipped with weft"
     kind = folders[-1] if len(folders) == 1 else "specs"
-    raise InputError(problem, help=help_ or nearest_shipped(name, known, kind))
+    raise InputError(problem, help=help_ or nearest_shipped(name, shipped, kind))
 
 
 @contextlib.contextmanager
@@ -279,7 +279,7 @@ def read_json(text: str, source: str) -> Any:
         )
         return SpecError([finding])
 
-    plain, depth, unclosed = without_comments(text)
+    stripped, depth, unclosed = without_comments(text)
     if unclosed is not None:
         line, column = line_and_column(text, unclosed)
         problem = f"not JSON: a comment is not closed at {line}:{column}"
@@ -299,20 +299,20 @@ def read_json(text: str, source: str) -> Any:
 
     try:
         value = json.loads(
-            plain,
+            stripped,
             object_pairs_hook=collect_duplicates,
             parse_int=_integer,
             parse_float=_real,
             parse_constant=_refuse,
         )
     except json.JSONDecodeError as error:
-        message, place = error.msg[:1].lower() + error.msg[1:], f"{error.lineno}:{error.colno}"
+        message, position = error.msg[:1].lower() + error.msg[1:], f"{error.lineno}:{error.colno}"
         help_ = f"look at line {error.lineno}, column {error.colno}"
-        raise fail("S01", f"not JSON: {message} at {place}", help_, error.pos) from error
+        raise fail("S01", f"not JSON: {message} at {position}", help_, error.pos) from error
     except ValueError as error:
         raise fail("S01", f"not JSON: {error}", "write a finite number") from error
-    if "\\u" in plain and (half := _half_character(value)) is not None:
-        offset = plain.lower().find(half)
+    if "\\u" in stripped and (half := _half_character(value)) is not None:
+        offset = stripped.lower().find(half)
         problem = f"not JSON: '{half}' is half of a character"
         raise fail("S01", problem, "write the character itself", max(offset, 0))
     if duplicates:
@@ -362,15 +362,15 @@ def _refuse(word: str) -> None:
 
 def _records(value: Any) -> dict[int, str]:
     """Return the pointer of every object inside a value, by `id`."""
-    waiting, found = [("", value)], {}
+    waiting, pointers = [("", value)], {}
     while waiting:
-        at, here = waiting.pop()
-        if isinstance(here, dict):
-            found[id(here)] = at
-            waiting += [(at + pointer(key), inner) for key, inner in here.items()]
-        elif isinstance(here, list):
-            waiting += [(at + pointer(index), inner) for index, inner in enumerate(here)]
-    return found
+        at, item = waiting.pop()
+        if isinstance(item, dict):
+            pointers[id(item)] = at
+            waiting += [(at + pointer(key), inner) for key, inner in item.items()]
+        elif isinstance(item, list):
+            waiting += [(at + pointer(index), inner) for index, inner in enumerate(item)]
+    return pointers
 
 
 def run_in(name: str | Path) -> tuple[Any, Source] | None:
@@ -414,11 +414,11 @@ def parse(
         raise SpecError([finding])
     if "format" in form.model_fields:
         value = upgrade_format(value, formats)
-    found = value.get("format")
-    own = form.model_fields.get("format")
-    known = get_args(own.annotation) if own is not None else ()
-    if known and found is not None and found not in known:
-        raise SpecError([_unread(found, known[0], formats, source)])
+    version = value.get("format")
+    format_field = form.model_fields.get("format")
+    supported = get_args(format_field.annotation) if format_field is not None else ()
+    if supported and version is not None and version not in supported:
+        raise SpecError([_unread(version, supported[0], formats, source)])
     if "format" in form.model_fields:  # only complete files have this key
         value = {key: inner for key, inner in value.items() if key != FOR_EDITORS}
     if form is Spec:
@@ -450,16 +450,17 @@ def validated(form: type[Form], value: Any, context: Any = None) -> Form:
     return form.model_validate_json(text, strict=True, context=context)
 
 
-def _unread(found: Any, newest: int, formats: Mapping[int, Upgrader], source: str) -> Finding:
+def _unread(version: Any, newest: int, formats: Mapping[int, Upgrader], source: str) -> Finding:
     """Return the finding about a format that cannot be read or upgraded."""
     reads = ", ".join(map(str, [*formats, newest]))
-    older = isinstance(found, int) and found in formats
+    older = isinstance(version, int) and version in formats
     return Finding(
         code="S05",
         at="/format",
-        problem=f"the file of format {found} cannot be upgraded: a required key is missing or wrong"
+        problem=f"the file of format {version} cannot be upgraded: a required key is missing or"
+        " wrong"
         if older
-        else f"unknown format {json.dumps(found)[:20]}",
+        else f"unknown format {json.dumps(version)[:20]}",
         evidence=(f"this version of weft reads format {reads}",),
         help=f"correct the file, or write it in format {newest}"
         if older

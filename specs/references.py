@@ -251,8 +251,8 @@ class _Scopes:
         """Yield the axes, params and free names in a type."""
         kind = _KIND_OF_TYPE.match(text) if isinstance(text, str) else None
         for word, start in _words_of(text, kind.end() if kind else 0):
-            known: Kind = "param" if word in self.params else "size"
-            yield Reference(at, "axis" if word in self.axes else known, word, "", start)
+            default_kind: Kind = "param" if word in self.params else "size"
+            yield Reference(at, "axis" if word in self.axes else default_kind, word, "", start)
 
     def _wire(self, text: Any, scope: str, at: str) -> Iterator[Reference]:
         if not isinstance(text, str):

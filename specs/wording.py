@@ -135,14 +135,14 @@ class SettingError(ValueError):
 class CombinedSettingError(SettingError):
     """Several errors of one validator; it has the problem, the keys and the help of the first."""
 
-    def __init__(self, errors: Iterable[SettingError], *, whole: bool = False) -> None:
+    def __init__(self, errors: Iterable[SettingError], *, complete: bool = False) -> None:
         """Store the errors.
 
         Args:
             errors: the errors, at least one.
-            whole: whether each setting has the right form, but some do not fit together.
+            complete: whether each setting has the right form, but some do not fit together.
         """
-        self.errors, self.whole = tuple(errors), whole
+        self.errors, self.whole = tuple(errors), complete
         first = self.errors[0]
         super().__init__(str(first), *first.at, help_=first.help)
 
@@ -177,15 +177,15 @@ def refuse(errors: Iterable[SettingError], info: ValidationInfo) -> None:
     """
     reported: Collection[tuple[object, ...]] = info.context or ()
     if listed := [error for error in errors if keys_of(error) not in reported]:
-        raise CombinedSettingError(listed, whole=True)
+        raise CombinedSettingError(listed, complete=True)
 
 
 def own_errors(errors: list[ErrorDetails]) -> Iterator[ErrorDetails]:
     """Yield the errors but for lists and objects that are short only of their wrong entries."""
     places = [error["loc"] for error in errors]
     for error in errors:
-        own = error["loc"]
-        inside = any(len(at) > len(own) and at[: len(own)] == own for at in places)
+        loc = error["loc"]
+        inside = any(len(at) > len(loc) and at[: len(loc)] == loc for at in places)
         if error["type"] != "too_short" or not inside:
             yield error
 
@@ -200,17 +200,17 @@ def form_findings(
         return
     for inner in raised.errors:
         context = {**error["ctx"], "error": inner}
-        one: Any = {**error, "ctx": context}
-        yield form_finding(one, form, value, source)
+        detail: Any = {**error, "ctx": context}
+        yield form_finding(detail, form, value, source)
 
 
 def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:
     """Convert one pydantic error into a finding."""
-    place, known = error_place(error["loc"], form, value)
-    at, last = pointer(*place), str(place[-1]) if place else ""
+    loc, candidates = error_place(error["loc"], form, value)
+    at, last = pointer(*loc), str(loc[-1]) if loc else ""
     if error["type"] == "extra_forbidden":
-        if others := _types_with(last, place[:-1], form):
-            chosen = _inner(value, [*place[:-1], "type"])
+        if others := _types_with(last, loc[:-1], form):
+            chosen = _inner(value, [*loc[:-1], "type"])
             return Finding(
                 code="S03",
                 at=at,
@@ -223,35 +223,35 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
             code="S03",
             at=at,
             problem=f"unknown key '{last}'",
-            help=did_you_mean(last, known),
+            help=did_you_mean(last, candidates),
             source=source,
-            fix=renamed(at, last, known, _at(value, place[:-1])),
+            fix=renamed(at, last, candidates, _at(value, loc[:-1])),
         )
     if error["type"] in _ABSENT:
-        return _absent(error, place, source)
+        return _absent(error, loc, source)
     if error["type"] == "string_pattern_mismatch":
         return Finding(
             code="N06",
             at=at,
             problem=f"'{error['input']}' is not a valid name"[:120],
-            help=_NAMES.get(_key_above(place), _NAMES[""]),
+            help=_NAMES.get(_key_above(loc), _NAMES[""]),
             source=source,
         )
-    wanted, clause = expected(error), describe(error)
+    expectation, clause = expected(error), describe(error)
     fix = _converted(at, error)
-    subject = f"{_subject(place)} " if place else "the file "
-    help_ = f"write {wanted}" if wanted else _WAYS_OUT.get(error["type"], "")
-    given = [error["input"]]
+    subject = f"{_subject(loc)} " if loc else "the file "
+    help_ = f"write {expectation}" if expectation else _WAYS_OUT.get(error["type"], "")
+    inputs = [error["input"]]
     if isinstance(raised := error.get("ctx", {}).get("error"), SettingError):
-        inner = [*place, *raised.at]
+        inner = [*loc, *raised.at]
         at, help_ = (pointer(*inner) if _has(value, inner) else at), raised.help
-        if not place:  # the whole file says nothing
-            given = [_inner(value, inner)] if at else []
+        if not loc:  # the whole file says nothing
+            inputs = [_inner(value, inner)] if at else []
     return Finding(
         code="S04",
         at=at,
         problem=clause if error["type"] == "value_error" else subject + clause,
-        evidence=tuple(f"given  {_json(one)}" for one in given),
+        evidence=tuple(f"given  {_json(value)}" for value in inputs),
         help=help_,
         source=source,
         fix=fix,
@@ -262,18 +262,18 @@ _ABSENT = frozenset(["missing", "union_tag_invalid", "union_tag_not_found"])
 """Types of pydantic errors about a key that there is not, or that does not select a record."""
 
 
-def _absent(error: ErrorDetails, place: list[int | str], source: str) -> Finding:
+def _absent(error: ErrorDetails, loc: list[int | str], source: str) -> Finding:
     """Convert an error about a missing key, or about the key that selects a record."""
-    at, evidence = pointer(*place), tuple[str, ...]()
+    at, evidence = pointer(*loc), tuple[str, ...]()
     if error["type"] == "missing":
-        at, last = pointer(*place[:-1]), place[-1]
+        at, last = pointer(*loc[:-1]), loc[-1]
         problem, help_ = f"key '{last}' is missing", f"add '{last}'"
         if isinstance(last, int):
-            problem = f"'{place[-2]}' has only {_count(last)}"
+            problem = f"'{loc[-2]}' has only {_count(last)}"
             help_ = f"write at least {_count(last + 1)}"
     elif error["type"] == "union_tag_not_found":
         name = error["ctx"]["discriminator"]
-        problem, help_ = f"{_subject(place)} needs a {name}", f"add {name}"
+        problem, help_ = f"{_subject(loc)} needs a {name}", f"add {name}"
     else:
         context, name = error["ctx"], str(error["ctx"]["discriminator"]).strip("'")
         at += pointer(name)
@@ -283,20 +283,20 @@ def _absent(error: ErrorDetails, place: list[int | str], source: str) -> Finding
     return Finding(code="S04", at=at, problem=problem, evidence=evidence, help=help_, source=source)
 
 
-def _subject(place: list[int | str]) -> str:
+def _subject(loc: list[int | str]) -> str:
     """Return how a finding calls the value at a path: by its name, or by its place in a list."""
-    if isinstance(place[-1], int) and len(place) > 1:
-        return f"entry {place[-1]} of '{place[-2]}'"
-    return f"'{place[-1]}'"
+    if isinstance(loc[-1], int) and len(loc) > 1:
+        return f"entry {loc[-1]} of '{loc[-2]}'"
+    return f"'{loc[-1]}'"
 
 
 def _count(number: int) -> str:
     return "1 entry" if number == 1 else f"{number} entries"
 
 
-def _has(value: Any, place: list[int | str]) -> bool:
+def _has(value: Any, loc: list[int | str]) -> bool:
     """Return whether there is a value at a path."""
-    for key in place:
+    for key in loc:
         keys = range(len(value)) if isinstance(value, list) else value
         if not isinstance(keys, dict | range) or key not in keys:
             return False
@@ -304,40 +304,40 @@ def _has(value: Any, place: list[int | str]) -> bool:
     return True
 
 
-def _inner(value: Any, place: list[int | str]) -> Any:
+def _inner(value: Any, loc: list[int | str]) -> Any:
     """Return the value at a path; None if there is none."""
-    for key in place:
+    for key in loc:
         inside = isinstance(value, dict) and key in value
         value = value[key] if inside or isinstance(value, list) else None
     return value
 
 
-def _at(value: Any, place: list[int | str]) -> list[str]:
+def _at(value: Any, loc: list[int | str]) -> list[str]:
     """Return the keys of the object at a path; none if there is no object."""
-    found = _inner(value, place)
-    return list(found) if isinstance(found, dict) else []
+    record = _inner(value, loc)
+    return list(record) if isinstance(record, dict) else []
 
 
-def converted(at: str, wanted: str, given: Any) -> Fix | None:
+def converted(at: str, target: str, written: Any) -> Fix | None:
     """Return the fix that writes a value in the type that is wanted, if it is the same value.
 
     Args:
         at: JSON Pointer of the value.
-        wanted: beginning of the type of a pydantic error: `int`, `float`, `bool` or `tuple`.
-        given: the value as written.
+        target: beginning of the type of a pydantic error: `int`, `float`, `bool` or `tuple`.
+        written: the value as written.
     """
-    if isinstance(given, str) and wanted in ("int", "float", "bool"):
+    if isinstance(written, str) and target in ("int", "float", "bool"):
         try:
-            value = json.loads(given)
+            value = json.loads(written)
         except ValueError:
             return None
-        types = {"int": (int,), "float": (int, float), "bool": (bool,)}[wanted]
-        if isinstance(value, types) and (wanted == "bool" or not isinstance(value, bool)):
+        types = {"int": (int,), "float": (int, float), "bool": (bool,)}[target]
+        if isinstance(value, types) and (target == "bool" or not isinstance(value, bool)):
             return replacing(at, value, certain=True)
-    if isinstance(given, float) and wanted == "int" and given.is_integer():
-        return replacing(at, int(given), certain=True)
-    if isinstance(given, str) and wanted in ("tuple", "list"):
-        return replacing(at, [given], certain=True)
+    if isinstance(written, float) and target == "int" and written.is_integer():
+        return replacing(at, int(written), certain=True)
+    if isinstance(written, str) and target in ("tuple", "list"):
+        return replacing(at, [written], certain=True)
     return None
 
 
@@ -345,11 +345,11 @@ def _converted(at: str, error: Mapping[str, Any]) -> Fix | None:
     return converted(at, str(error["type"]).partition("_")[0], error.get("input"))
 
 
-def _key_above(place: list[int | str]) -> str:
+def _key_above(loc: list[int | str]) -> str:
     """Return the key that determines which rule applies to the name at a place."""
-    if place[-2:-1] and place[-2] in ("instead", "mtdata", "languages", "factors", "levels"):
-        return str(place[-2])
-    return str(place[0]) if place else ""
+    if loc[-2:-1] and loc[-2] in ("instead", "mtdata", "languages", "factors", "levels"):
+        return str(loc[-2])
+    return str(loc[0]) if loc else ""
 
 
 def _json(value: Any) -> str:
@@ -362,34 +362,34 @@ def error_place(
     location: tuple[int | str, ...], form: type[BaseModel], value: Any
 ) -> tuple[list[int | str], list[str]]:
     """Remove pydantic's own tags from a location, and list the known keys at its end."""
-    place: list[int | str] = []
+    loc: list[int | str] = []
     records: list[Any] = [form]
-    known: list[str] = []
-    here = value
+    candidates: list[str] = []
+    current = value
     for index, part in enumerate(location):
         if part in _NODES:
             records = [_NODES[str(part)]]
             continue
-        inside = (isinstance(here, dict) and part in here) or (
-            isinstance(here, list) and isinstance(part, int) and part < len(here)
+        inside = (isinstance(current, dict) and part in current) or (
+            isinstance(current, list) and isinstance(part, int) and part < len(current)
         )
         if inside:
-            here = here[part]
-        elif any(part in _types(each) for each in _forms(records)):
+            current = current[part]
+        elif any(part in _types(model) for model in _forms(records)):
             continue  # the chosen member of a union, as in ("schedule", "cosine", "peak")
         if inside or (index == len(location) - 1 and part != "[key]"):
-            place.append(part)
-            known = sorted({key for record in _forms(records) for key in _keys(record)})
+            loc.append(part)
+            candidates = sorted({key for record in _forms(records) for key in _keys(record)})
             records = _selected(
-                [inner for annotation in records for inner in _inside(annotation, part)], here
+                [inner for annotation in records for inner in _inside(annotation, part)], current
             )
-    return place, known
+    return loc, candidates
 
 
 def _selected(records: list[Any], value: Any) -> list[Any]:
     """Return the records of a union that the `type` of a value selects; all if it selects none."""
     kind = value.get("type") if isinstance(value, dict) else None
-    return [each for each in _forms(records) if kind in _types(each)] or records
+    return [form for form in _forms(records) if kind in _types(form)] or records
 
 
 def _types(form: type[BaseModel]) -> tuple[Any, ...]:
@@ -398,18 +398,22 @@ def _types(form: type[BaseModel]) -> tuple[Any, ...]:
     return get_args(field.annotation) if field else ()
 
 
-def _types_with(key: str, place: list[int | str], form: type[BaseModel]) -> list[str]:
+def _types_with(key: str, loc: list[int | str], form: type[BaseModel]) -> list[str]:
     """Return the types of the records of a union at a place that have a key."""
     records: list[Any] = [form]
-    for part in place:
+    for part in loc:
         records = [inner for annotation in records for inner in _inside(annotation, part)]
     forms = _forms(records)
-    return [str(name) for each in forms if key in _keys(each) for name in _types(each)]
+    return [str(name) for model in forms if key in _keys(model) for name in _types(model)]
 
 
 def _forms(annotations: list[Any]) -> list[type[BaseModel]]:
     """Return the records among some annotations."""
-    return [each for each in annotations if isinstance(each, type) and issubclass(each, BaseModel)]
+    return [
+        annotation
+        for annotation in annotations
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    ]
 
 
 _NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode, SHARE: ShareNode}

@@ -214,8 +214,8 @@ def digest_of(path: Path) -> str | None:
     """Return the digest stored in a picture, or None."""
     if not path.is_file():
         return None
-    found = re.match(r"<!-- (\w+) -->", path.read_text(encoding="utf-8"))
-    return found[1] if found else None
+    match = re.match(r"<!-- (\w+) -->", path.read_text(encoding="utf-8"))
+    return match[1] if match else None
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class Installed:
 
         The page of the studio is in the wheel, so those who install it do not need node.
         """
-        found = []
+        folders = []
         for number, name in enumerate(os.environ.get("PATH", "").split(os.pathsep)):
             folder = Path(name)
             if (folder / "node").exists():
@@ -93,8 +93,8 @@ class Installed:
                     if program.name not in ("node", "npm", "npx"):
                         (other / program.name).symlink_to(program)
                 folder = other
-            found.append(str(folder))
-        return os.pathsep.join(found)
+            folders.append(str(folder))
+        return os.pathsep.join(folders)
 
     def run(self, *command: str | Path, stdin: str | None = None, expect: int = 0) -> str:
         """Run a program of the environment; return its output without that to stderr.
@@ -156,16 +156,16 @@ def check_contents(wheel: Path, source: Path) -> None:
     }
     page = ROOT / "docs" / "errors.md"  # which `weft check --explain` prints
     stubs = {ROOT / "__init__.pyi", ROOT / "plugin.pyi"}
-    found = {*stubs, ROOT / "py.typed", page} | {
+    files = {*stubs, ROOT / "py.typed", page} | {
         path for folder in packages for path in folder.glob("*.py")
     }
     for folder in FOLDERS:
         for ending in ("*.json", "*.html", "*.js", "*.css"):
-            found |= {*(ROOT / folder).rglob(ending)}
-    wanted = {str(path.relative_to(ROOT)) for path in found} - {"setup.py"}
-    missing = sorted(wanted - installed)
-    missing += sorted(f"{name} (sdist)" for name in wanted.union(SOURCE_ONLY) - names)
-    extra = sorted(n for n in installed - wanted if n.split("/")[0] in NOT_INSTALLED)
+            files |= {*(ROOT / folder).rglob(ending)}
+    expected = {str(path.relative_to(ROOT)) for path in files} - {"setup.py"}
+    missing = sorted(expected - installed)
+    missing += sorted(f"{name} (sdist)" for name in expected.union(SOURCE_ONLY) - names)
+    extra = sorted(n for n in installed - expected if n.split("/")[0] in NOT_INSTALLED)
     extra += sorted(n for n in names if "__pycache__" in n or n.startswith((".venv", "outputs")))
     if missing or extra:
         sys.exit(f"missing: {missing}\nnot wanted: {extra}")
@@ -229,7 +229,7 @@ def _open_studio(installed: Installed) -> None:
         text = json.loads(_answer(f"{url}/api/file", headers))["text"]
         wrong = json.dumps({"text": text.replace('"linear@1"', '"liner@1"')}).encode()
         state = json.loads(_answer(f"{url}/api/look", headers, wrong))
-        if [one["code"] for one in state["findings"]] != ["N01"]:
+        if [finding["code"] for finding in state["findings"]] != ["N01"]:
             sys.exit(f"the studio found {state['findings']}")
         try:
             _answer(f"{url}/api/file")
@@ -251,13 +251,13 @@ def _answer(url: str, headers: dict[str, str] | None = None, data: bytes | None 
 
 def _ask_language_server(installed: Installed) -> None:
     """Start the language server and ask what it can do."""
-    given = {"processId": None, "rootUri": None, "capabilities": {}}
-    asked = [("initialize", 1, given), ("shutdown", 2, None), ("exit", None, None)]
+    params = {"processId": None, "rootUri": None, "capabilities": {}}
+    asked = [("initialize", 1, params), ("shutdown", 2, None), ("exit", None, None)]
     messages = [
         json.dumps({"jsonrpc": "2.0", "method": name, "params": params} | ({"id": i} if i else {}))
         for name, i, params in asked
     ]
-    text = "".join(f"Content-Length: {len(one)}\r\n\r\n{one}" for one in messages)
+    text = "".join(f"Content-Length: {len(message)}\r\n\r\n{message}" for message in messages)
     if '"renameProvider"' not in installed.run("weft", "lsp", stdin=text):
         sys.exit("the language server did not say what it can do")
 
@@ -298,8 +298,8 @@ def _address(server: subprocess.Popen[bytes], log: Path) -> str:
     """
     until = time.monotonic() + SERVER_STARTS
     while time.monotonic() < until and server.poll() is None:
-        if found := re.search(r"http://[\w.]+:\d+", log.read_text()):
-            return found[0]
+        if match := re.search(r"http://[\w.]+:\d+", log.read_text()):
+            return match[0]
         time.sleep(0.2)
     sys.exit(f"the server is not ready: {log.read_text()}")
 

@@ -55,23 +55,23 @@ def found_in(name: str) -> list[str]:
     path = ROOT / name
     if not path.is_file():
         return []
-    found = []
+    problems = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if any(re.search(pattern, f"{name}:{line}") for pattern in ALLOWED):
             continue
         for pattern, instead in WORDS.items():
-            found += [
+            problems += [
                 f"{name}:{number}: '{match[0]}'; write: {instead}"
                 for match in re.finditer(pattern, line)
             ]
-    return found
+    return problems
 
 
 def main() -> int:
     """Print every old word; return 1 if there is one."""
-    found = [line for name in files() for line in found_in(name)]
-    print("\n".join(found), end="\n" if found else "")
-    return bool(found)
+    problems = [line for name in files() for line in found_in(name)]
+    print("\n".join(problems), end="\n" if problems else "")
+    return bool(problems)
 
 
 if __name__ == "__main__":

@@ -236,16 +236,16 @@ def lines_of(call: Call, code: str) -> list[int]:
     Raises:
         ValueError: the code has no such line.
     """
-    found, method = [], ""
+    numbers, method = [], ""
     for number, line in enumerate(code.splitlines(), 1):
-        word, _, rest = line.strip().partition(" ")
-        method = rest.partition("(")[0] if word == "def" else method
+        word, _, signature = line.strip().partition(" ")
+        method = signature.partition("(")[0] if word == "def" else method
         if method == call.within and line.strip().startswith(call.line):
-            found.append(number)
-    if not found:
+            numbers.append(number)
+    if not numbers:
         msg = f"the generated code has no line '{call.line}' in a method '{call.within}'"
         raise ValueError(msg)
-    return found
+    return numbers
 
 
 def page() -> str:

@@ -194,29 +194,29 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         entered, loaded = walked(globals()[options.one], options.folder)
-        one = {"entered": entered, "loaded": loaded}
-        (options.folder / f"{options.one}.json").write_text(json.dumps(one))
+        record = {"entered": entered, "loaded": loaded}
+        (options.folder / f"{options.one}.json").write_text(json.dumps(record))
         return
     chosen = options.only or list(JOURNEYS)
     if "translate" in chosen and "update" not in chosen[: chosen.index("translate")]:
         parser.error("'translate' needs the checkpoint of 'update' before it")
-    found: dict[str, dict[str, list[str]]] = {}
+    records: dict[str, dict[str, list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen:
             command = [sys.executable, __file__, "--one", name, "--folder", folder]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 sys.exit(f"{name}: {done.stderr}")
-            found[name] = json.loads((Path(folder) / f"{name}.json").read_text())
+            records[name] = json.loads((Path(folder) / f"{name}.json").read_text())
     if options.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(records, indent=2))
         return
     print(f"{'journey':52} entered  loaded")
     for name in chosen:
         doc = JOURNEYS[name]
-        print(f"{doc:52} {len(found[name]['entered']):7} {len(found[name]['loaded']):7}")
+        print(f"{doc:52} {len(records[name]['entered']):7} {len(records[name]['loaded']):7}")
         if options.files:
-            print("".join(f"    {file}\n" for file in found[name]["entered"]), end="")
+            print("".join(f"    {file}\n" for file in records[name]["entered"]), end="")
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ def bound(requirement: str) -> tuple[str, str]:
     Raises:
         ValueError: the requirement has another form.
     """
-    found = REQUIREMENT.match(requirement)
-    if found is None or not (found[3] or found[1] == "weft"):
+    match = REQUIREMENT.match(requirement)
+    if match is None or not (match[3] or match[1] == "weft"):
         raise ValueError(f"write {requirement!r} as NAME>=VERSION or NAME==VERSION")
-    return found[1], found[3] or ""
+    return match[1], match[3] or ""
 
 
 def pins() -> dict[str, str]:
@@ -45,14 +45,14 @@ def pins() -> dict[str, str]:
 
 def lowest() -> dict[str, str]:
     """Return the version of each package by name."""
-    found: dict[str, str] = {}
+    bounds: dict[str, str] = {}
     for extra, listed in requirements().items():
         if extra not in CONTRIBUTORS:
-            found = dict(map(bound, listed)) | found  # an extra may need more than the base
+            bounds = dict(map(bound, listed)) | bounds  # an extra may need more than the base
     tools = {name: pins()[name] for name, _ in map(bound, requirements()["dev"]) if name in pins()}
-    found = tools | found
-    found.pop("weft", None)
-    return found
+    bounds = tools | bounds
+    bounds.pop("weft", None)
+    return bounds
 
 
 def main() -> None:

@@ -67,16 +67,18 @@ def plot_table1(rows: Sequence[Row], sizes: Sizes, out: Path) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the script's options."""
-    made = argparse.ArgumentParser(description="Print and plot table 1 of Vaswani et al. 2017.")
-    made.add_argument(
+    predictor = argparse.ArgumentParser(
+        description="Print and plot table 1 of Vaswani et al. 2017."
+    )
+    predictor.add_argument(
         "--longest",
         type=int,
         default=4096,
         help="largest number of positions at which paths are measured (default: %(default)s)",
     )
-    made.add_argument("-o", "--out", type=Path, help="also plot the table into this .png file")
-    made.add_argument("--json", action="store_true", help="print JSON")
-    return made
+    predictor.add_argument("-o", "--out", type=Path, help="also plot the table into this .png file")
+    predictor.add_argument("--json", action="store_true", help="print JSON")
+    return predictor
 
 
 def as_text(rows: Sequence[Row], lengths: Sequence[int], sizes: Sizes) -> str:

@@ -31,10 +31,10 @@ def notes(changelog: str, version: str) -> str:
         ValueError: there is no such section with a date, or it is empty.
     """
     heading = rf"^## \[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)"
-    found = re.search(heading, changelog, re.MULTILINE | re.DOTALL)
-    if found is None or not found[1].strip():
+    lines = re.search(heading, changelog, re.MULTILINE | re.DOTALL)
+    if lines is None or not lines[1].strip():
         raise ValueError(f"CHANGELOG.md needs a section '## [{version}] - YYYY-MM-DD' with changes")
-    return found[1].strip()
+    return lines[1].strip()
 
 
 def main(tag: str) -> None:
@@ -45,7 +45,9 @@ def main(tag: str) -> None:
     """
     version = tag.removeprefix("v")
     wrong = [
-        f"{name} has version {found}" for name, found in versions(ROOT).items() if found != version
+        f"{name} has version {version_there}"
+        for name, version_there in versions(ROOT).items()
+        if version_there != version
     ]
     if wrong or not tag.startswith("v"):
         sys.exit(f"the tag is {tag}, but {'; '.join(wrong) or 'a tag begins with v'}")

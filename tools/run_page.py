@@ -37,10 +37,12 @@ The column 'values' lists the allowed values. An unknown name is an error.
 def page() -> str:
     """Return the text of the page."""
     schema = run_schema()
-    made = {name: one for name, one in schema["properties"].items() if name != FOR_EDITORS}
+    properties = {
+        name: field for name, field in schema["properties"].items() if name != FOR_EDITORS
+    }
     defs = dict(schema["$defs"])
-    root = _named({**schema, "properties": made}, defs)
-    defs |= {name: _named(one, defs) for name, one in list(defs.items())}
+    root = _named({**schema, "properties": properties}, defs)
+    defs |= {name: _named(definition, defs) for name, definition in list(defs.items())}
     return HEAD + "\n" + _Page(defs).text(root)
 
 
@@ -64,7 +66,7 @@ def _referring(field: Schema, defs: dict[str, Any]) -> Schema:
     listed = field.get("items", field).get("anyOf", ())
     ways = [_referring(way, defs) for way in listed]
     if any("$ref" in way for way in ways):
-        field = {**{key: one for key, one in field.items() if key != "items"}, "anyOf": ways}
+        field = {**{key: value for key, value in field.items() if key != "items"}, "anyOf": ways}
     if patterns:
         patterns = {key: _referring(inner, defs) for key, inner in patterns.items()}
         field = {**field, "patternProperties": patterns}
@@ -114,9 +116,11 @@ class _Page:
 
     def _without(self, record: Schema, base: str) -> Schema:
         """Return a record without the settings of another one."""
-        own = self._own(base)
-        rest = {key: field for key, field in record["properties"].items() if key not in own}
-        return {**record, "properties": rest}
+        base_fields = self._own(base)
+        remaining = {
+            key: field for key, field in record["properties"].items() if key not in base_fields
+        }
+        return {**record, "properties": remaining}
 
     def _see(self, base: str) -> str:
         """Return the sentence that replaces the settings of another record."""
@@ -129,21 +133,24 @@ class _Page:
         yield "|---|---|---|---|"
         needed = record.get("required", ())
         for name, field in record["properties"].items():
-            here = f"{path}.{name}" if path else name
-            own = field.get("default")
+            path_here = f"{path}.{name}" if path else name
+            default_value = field.get("default")
             if isinstance(default, Mapping) and name in default:
-                own = default[name]
+                default_value = default[name]
             inner = self._inner(field)
             if inner:
-                values = ", ".join(self._link(here, one, own, many=len(inner) > 1) for one in inner)
-                given = "" if name not in needed else "required"
+                values = ", ".join(
+                    self._link(path_here, option, default_value, many=len(inner) > 1)
+                    for option in inner
+                )
+                note = "" if name not in needed else "required"
             else:
                 values = _values(field)
-                given = f"`{json.dumps(own)}`" if "default" in field else ""
-                given = "required" if name in needed else given
+                note = f"`{json.dumps(default_value)}`" if "default" in field else ""
+                note = "required" if name in needed else note
             meaning = _flowing(field.get("description", "")) or self._about(inner)
             meaning = meaning or ("Selects these settings." if name == "type" else "")
-            yield f"| `{name}` | {values} | {given} | {meaning} |".replace("|  |", "| |")
+            yield f"| `{name}` | {values} | {note} | {meaning} |".replace("|  |", "| |")
 
     def _inner(self, field: Schema) -> list[str]:
         """Return the names of the records that a setting may hold."""
@@ -158,11 +165,11 @@ class _Page:
         """Return a link to the table of a record, and queue the table at its first mention."""
         before = "as " if name in self._paths else ""
         if name not in self._paths:
-            own = self._defs[name]["properties"].get("type", {})
-            kind = own.get("const", "") or " or ".join(own.get("enum", ()))
-            own = f"{path}: {kind}" if many else path
-            self._paths[name] = own + "" * (own in self._paths.values())
-            self._waiting.append((own, name, default if not many else None))
+            kind_field = self._defs[name]["properties"].get("type", {})
+            kind = kind_field.get("const", "") or " or ".join(kind_field.get("enum", ()))
+            kind_field = f"{path}: {kind}" if many else path
+            self._paths[name] = kind_field + "" * (kind_field in self._paths.values())
+            self._waiting.append((kind_field, name, default if not many else None))
         title = self._paths[name]
         return f"{before}[{title}](#{_slug(title)})"
 

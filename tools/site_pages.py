@@ -58,24 +58,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Point links to files outside of the site to the repository."""
     del config
-    here = PurePosixPath(page.file.src_uri).parent
+    folder = PurePosixPath(page.file.src_uri).parent
 
-    def moved(found: re.Match[str]) -> str:
-        target, mark, anchor = found[2].partition("#")
+    def moved(match: re.Match[str]) -> str:
+        target, mark, anchor = match[2].partition("#")
         parts: list[str] = []
-        for part in (here / target).parts:
+        for part in (folder / target).parts:
             if part == ".." and parts and parts[-1] != "..":
                 parts.pop()
             elif part != ".":
                 parts.append(part)
         if not target or files.get_file_from_path("/".join(parts)) is not None:
-            return found[0]
-        path = (ROOT / "docs" / here / target).resolve()
+            return match[0]
+        path = (ROOT / "docs" / folder / target).resolve()
         if target.endswith("README.md") and path == ROOT / "README.md":
-            return f"{found[1]}{'../' * len(here.parts)}index.md{mark}{anchor}"
+            return f"{match[1]}{'../' * len(folder.parts)}index.md{mark}{anchor}"
         if not path.exists() or not path.is_relative_to(ROOT):
-            return found[0]  # mkdocs reports it
-        return f"{found[1]}{REPOSITORY}{path.relative_to(ROOT)}{mark}{anchor}"
+            return match[0]  # mkdocs reports it
+        return f"{match[1]}{REPOSITORY}{path.relative_to(ROOT)}{mark}{anchor}"
 
     fences = re.sub(r"^```(\w+) .*$", r"```\1", markdown, flags=re.M)  # marks for our tests
     return LINK.sub(moved, fences)
@@ -84,12 +84,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def _home() -> str:
     """Return the README as a page of `docs/`."""
 
-    def moved(found: re.Match[str]) -> str:
-        target = found[2]
+    def moved(match: re.Match[str]) -> str:
+        target = match[2]
         inside = target.removeprefix("docs/")
         if inside == "decisions/":
             inside = "decisions/index.md"
-        return found[1] + (inside if target.startswith("docs/") else f"../{target}")
+        return match[1] + (inside if target.startswith("docs/") else f"../{target}")
 
     return LINK.sub(moved, (ROOT / "README.md").read_text("utf-8"))
 
@@ -115,8 +115,8 @@ def _tutorials() -> str:
 
 
 def _cells(path: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["cells"]
-    return found
+    cells: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["cells"]
+    return cells
 
 
 def _notebook(path: Path) -> str:
@@ -154,8 +154,8 @@ def _output(output: dict[str, Any]) -> Iterator[str]:
     elif output.get("name") != "stderr":
         text = output.get("text") or data.get("text/plain", "")
         if text.strip():
-            plain = re.sub("\x1b[[][0-9;]*m", "", text).rstrip()
-            yield f"```text\n{plain}\n```"
+            text_only = re.sub("\x1b[[][0-9;]*m", "", text).rstrip()
+            yield f"```text\n{text_only}\n```"
 
 
 def _names() -> str:
@@ -171,9 +171,9 @@ def _names() -> str:
 def _blocks() -> str:
     """Return the reference of the blocks: ports, params, an example and the source of each."""
     parts = ["# Blocks", "`weft blocks NAME` prints the same on the command line."]
-    for block in sorted(registry(), key=lambda one: one.key):
-        head, *rest = about_block(block)
-        parts += [f"## {block.key}", head.partition("** ")[2], *rest]
+    for block in sorted(registry(), key=lambda block_type: block_type.key):
+        head, *lines = about_block(block)
+        parts += [f"## {block.key}", head.partition("** ")[2], *lines]
         rows = [
             f"| `{name}` | {_default(field)} | {_cell(field.description or '')} |"
             for name, field in block.params.model_fields.items()

@@ -143,13 +143,15 @@ def operations(layer: LayerType) -> dict[str, int]:
         Sizes(**dict(zip(symbols, values, strict=True)))
         for values in product(*(SAMPLES[symbol] for symbol in symbols))
     ]
-    found = [flops(graph_of_layer(layer, point), {"B": 1, "T": point.n}) for point in points]
+    measured = [flops(graph_of_layer(layer, point), {"B": 1, "T": point.n}) for point in points]
     rows = [[term(powers, point) for powers in terms.values()] for point in points]
     # Scale each column, so that small terms are not lost next to large ones.
     scale = np.array(rows, dtype=float).max(0)
-    solved, *_ = np.linalg.lstsq(np.array(rows) / scale, np.array(found, dtype=float), rcond=None)
+    solved, *_ = np.linalg.lstsq(
+        np.array(rows) / scale, np.array(measured, dtype=float), rcond=None
+    )
     factors = [round(value) for value in solved / scale]
-    for row, count in zip(rows, found, strict=True):
+    for row, count in zip(rows, measured, strict=True):
         if sum(map(prod, zip(row, factors, strict=True))) != count:
             msg = f"the operations of {layer.name} are not a polynomial of {', '.join(terms)}"
             raise ValueError(msg)
@@ -258,8 +260,8 @@ def table(lengths: Iterable[int], sizes: Sizes | None = None) -> list[Row]:
                 name=layer.name,
                 paper=layer.paper,
                 operations=operations(layer),
-                sequential={n: in_sequence(layer, here) for n, here in at.items()},
-                path={n: path_length(layer, here) for n, here in at.items()},
+                sequential={n: in_sequence(layer, point) for n, point in at.items()},
+                path={n: path_length(layer, point) for n, point in at.items()},
             )
         )
     return rows

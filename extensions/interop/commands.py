@@ -90,7 +90,7 @@ def export(
             raise wrong(flag, f"it has no effect with --to {to}, only with --to {only}")
     terminal.notice(f"{checkpoint}: exporting to {to} and comparing the outputs")
     print(export_to(checkpoint, to, out, **settings).report)
-    size = sum(one.stat().st_size for one in Path(out).iterdir())
+    size = sum(file.stat().st_size for file in Path(out).iterdir())
     print(f"wrote {shlex.quote(str(out))}, {size / 1e6:,.1f} MB; for its use see {exporter.page}")
 
 
@@ -130,13 +130,13 @@ def fits(
         graph = merged_checkpoint(open_deployed(model)).graph
     else:
         graph = graph_of(load(model, overridden(overrides)))
-    found = ranked(graph)[:most]
+    ranking = ranked(graph)[:most]
     if json_:
-        print(json.dumps([one.as_json() for one in found], indent=2))
-        return int(bool(found[0].obstacles))
-    for one in found:
-        print("\n".join(one.lines()))
-    return int(bool(found[0].obstacles))
+        print(json.dumps([fit.as_json() for fit in ranking], indent=2))
+        return int(bool(ranking[0].obstacles))
+    for fit in ranking:
+        print("\n".join(fit.lines()))
+    return int(bool(ranking[0].obstacles))
 
 
 @command(
@@ -167,14 +167,14 @@ def eject(
     if Path(model).is_dir():
         if overrides:
             raise InputError("the params of a checkpoint are fixed", help="leave --set out")
-        made = eject_to(open_deployed(model), out)
+        ejected = eject_to(open_deployed(model), out)
     else:
-        made = eject_to(graph_of(load(model, overridden(overrides))), out)
-    print(f"class {made.name} computes what the model computes (compared: {made.compared})")
-    where = shlex.quote(str(made.file))
-    print(f"wrote {where}, {made.lines:,} lines; its first lines show its use")
-    for file in [made.weights, *made.tokenizers]:
+        ejected = eject_to(graph_of(load(model, overridden(overrides))), out)
+    print(f"class {ejected.name} computes what the model computes (compared: {ejected.compared})")
+    where = shlex.quote(str(ejected.file))
+    print(f"wrote {where}, {ejected.lines:,} lines; its first lines show its use")
+    for file in [ejected.weights, *ejected.tokenizers]:
         if file is not None:
             print(f"wrote {shlex.quote(str(file))}")
-    if made.tokens:
-        print("ids: " + ", ".join(f"{name} {value}" for name, value in made.tokens.items()))
+    if ejected.tokens:
+        print("ids: " + ", ".join(f"{name} {value}" for name, value in ejected.tokens.items()))

@@ -48,8 +48,8 @@ class TreeColumn(Column):
     @property
     def parsing(self) -> ParsingSettings:
         """Settings of the encoding."""
-        own = self.settings
-        return ParsingSettings(decoder=own.decoder, linearization=own.linearization)
+        settings = self.settings
+        return ParsingSettings(decoder=settings.decoder, linearization=settings.linearization)
 
     @property
     def source(self) -> Vocabulary:
@@ -100,22 +100,22 @@ class TreeColumn(Column):
         tree = tree_of(value, self.name)
         if self.settings.decoder == "sequence":
             return {}
-        return {key: each for key, each in self.trees.encode(tree).items() if key != _UNUSED}
+        return {key: array for key, array in self.trees.encode(tree).items() if key != _UNUSED}
 
     def collate(
         self,
         arrays: Arrays,
         rows: NDArray[np.int64],
-        made: Mapping[str, Tensor],  # noqa: ARG002
+        collated: Mapping[str, Tensor],  # noqa: ARG002
         noise: Noise | None = None,  # noqa: ARG002
     ) -> dict[str, Tensor]:
         """Return the padded tensors of some trees."""
         if self.settings.decoder == "sequence":
             return {}
-        found = self.trees.collate(
+        tensors = self.trees.collate(
             [{key: arrays[key].row(row) for key in self.fields} for row in rows.tolist()]
         )
-        return {f"{self.name}_{key}": tensor for key, tensor in found.items()}
+        return {f"{self.name}_{key}": tensor for key, tensor in tensors.items()}
 
     def decode(self, prediction: Any) -> Tree:
         """Return the tree of a prediction: numbers by array, and the words as leaves."""
@@ -129,11 +129,11 @@ def _text(name: str, key: str, column: str, context: ColumnContext) -> TextColum
     Raises:
         InputError: it is not one.
     """
-    found = context.columns.get(column)
-    if not isinstance(found, TextColumn):
+    text_column = context.columns.get(column)
+    if not isinstance(text_column, TextColumn):
         msg = f"column '{column}' is not a text"
         raise InputError(msg, place=f"column {name}", help=f"name a text column as '{key}'")
-    return found
+    return text_column
 
 
 def tree_of(value: Any, name: str) -> Tree:
@@ -145,9 +145,9 @@ def tree_of(value: Any, name: str) -> Tree:
     if isinstance(value, Tree):
         return value
     if isinstance(value, str):
-        found = read_trees(value, "")
-        if len(found) == 1:
-            return found[0]
+        trees = read_trees(value, "")
+        if len(trees) == 1:
+            return trees[0]
     raise InputError(
         f"the value of '{name}' is {value!r:.60}, not a tree",
         help="use the reader 'trees', or write one tree in brackets",

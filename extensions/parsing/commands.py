@@ -88,7 +88,7 @@ def parse(
     search: Annotated[dict[str, Any], FieldsOf(BeamFields, panel="Search")],
     buffer: Buffer = None,
     progress: Progress = False,
-    place: PlaceOfParser,
+    placement: PlaceOfParser,
 ) -> int:
     """Parse sentences line by line; an empty line gives an empty line.
 
@@ -103,7 +103,7 @@ def parse(
         raise wrong("--pretty", "it cannot be combined with --json")
     pictures = _Pictures(draw)
     options = search if constrained is None else {**search, "constrained": constrained}
-    model = open_checkpoints(checkpoint, options, place)
+    model = open_checkpoints(checkpoint, options, placement)
     if model.predictor_settings().command != "parse":
         raise InputError(
             "the checkpoint does not parse: its predictor does not answer with trees",
@@ -118,18 +118,18 @@ def parse(
     counter = counter_for("lines parsed", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
-            found = predictor.parser.parse(sentences, buffer=ahead, warn=terminal.warn)
-            for number, one in enumerate(found, 1):
+            parses = predictor.parser.parse(sentences, buffer=ahead, warn=terminal.warn)
+            for number, parsed in enumerate(parses, 1):
                 if json_:
-                    told = {"line": number, **record(one), **mistakes.record(number)}
-                    text = json.dumps(told, ensure_ascii=False)
-                elif one is None:
+                    fields = {"line": number, **record(parsed), **mistakes.record(number)}
+                    text = json.dumps(fields, ensure_ascii=False)
+                elif parsed is None:
                     text = ""
                 else:
-                    text = pretty(one.tree) if on_lines else str(one.tree)
+                    text = pretty(parsed.tree) if on_lines else str(parsed.tree)
                 file.write(text + "\n")
                 file.flush()
-                pictures.draw(number, None if one is None else one.tree)
+                pictures.draw(number, None if parsed is None else parsed.tree)
                 if counter is not None:
                     counter.more(1)
         finally:
@@ -138,19 +138,19 @@ def parse(
     return mistakes.exit_code()
 
 
-def record(found: Parse | None) -> dict[str, Any]:
+def record(parsed: Parse | None) -> dict[str, Any]:
     """Return a parse as plain data; the tree of a line without words is null."""
-    if found is None:
+    if parsed is None:
         return {"tree": None}
     return {
-        "tree": str(found.tree),
-        "words": [leaf.word for leaf in found.tree.leaves()],
-        "tags": [leaf.tag for leaf in found.tree.leaves()],
-        "score": found.score,
-        "log_probability": found.log_probability,
-        "finished": found.finished,
-        "repaired": found.repairs.any,
-        "repairs": found.repairs.total,
+        "tree": str(parsed.tree),
+        "words": [leaf.word for leaf in parsed.tree.leaves()],
+        "tags": [leaf.tag for leaf in parsed.tree.leaves()],
+        "score": parsed.score,
+        "log_probability": parsed.log_probability,
+        "finished": parsed.finished,
+        "repaired": parsed.repairs.any,
+        "repairs": parsed.repairs.total,
     }
 
 
@@ -227,7 +227,7 @@ def trees(
     from .trees.clean import clean, statistics
     from .trees.trees import Malformed, read_all
 
-    found: list[Tree] = []
+    drawn: list[Tree] = []
     bad = 0
     for name in files:
         for tree in read_all("\n".join(read_lines(name))):
@@ -235,21 +235,21 @@ def trees(
                 bad += 1
                 print(f"{name}: {tree}: {tree.text}", file=sys.stderr)
             elif cleaned:
-                found += filter(None, [clean(tree)])
+                drawn += filter(None, [clean(tree)])
             else:
-                found.append(tree)
+                drawn.append(tree)
     if draw is not None:
-        _draw(found, draw)
+        _draw(drawn, draw)
     if out is not None:
         write = _writer(form or "line")
-        text = "".join(write(tree) + "\n" for tree in found)
+        text = "".join(write(tree) + "\n" for tree in drawn)
         write_beside(Path(out), text.encode(), "file")
-        print(f"{len(found):,} trees written to {out}")
+        print(f"{len(drawn):,} trees written to {out}")
     elif form is None and draw is None:
-        print(statistics(found).render())
+        print(statistics(drawn).render())
     elif form is not None:
         write = _writer(form)
-        for tree in found:
+        for tree in drawn:
             sys.stdout.write(write(tree) + "\n")
     if bad:
         terminal.notice(f"{bad} malformed trees skipped")
@@ -341,9 +341,9 @@ def score_trees(
         print(f"F1 {total.f1:.2f}, {total.errors} errors; written to {out}")
         return
     sys.stdout.write(text)
-    for one in scores.sentences:
-        if one.status == "error":
-            terminal.warn(one.number, str(one.problem))
+    for sentence in scores.sentences:
+        if sentence.status == "error":
+            terminal.warn(sentence.number, str(sentence.problem))
 
 
 def _as_json(scores: Scores) -> dict[str, object]:
@@ -351,8 +351,8 @@ def _as_json(scores: Scores) -> dict[str, object]:
         "all": scores.all.as_json(),
         f"length<={scores.cutoff}": scores.short.as_json(),
         "errors": [
-            {"line": one.number, "problem": one.problem}
-            for one in scores.sentences
-            if one.status == "error"
+            {"line": sentence.number, "problem": sentence.problem}
+            for sentence in scores.sentences
+            if sentence.status == "error"
         ],
     }

@@ -29,7 +29,7 @@ def evaluate(
     *,
     trees: str | None,
     prm: str | None,
-    each: bool,
+    per_sentence: bool,
     test: str | None,
     root: str | None,
     out: str | None,
@@ -40,7 +40,7 @@ def evaluate(
         model: a parser.
         trees: file of gold trees, instead of a test set.
         prm: parameter file of EVALB.
-        each: whether to print a row for every sentence.
+        per_sentence: whether to print a row for every sentence.
         test: name of a test set of the run; None for all.
         root: folder of the data; default: that of the run.
         out: file for the parses.
@@ -57,26 +57,26 @@ def evaluate(
     for name, gold in banks.items():
         terminal.notice(f"{name}: parsing {len(gold):,} sentences")
         counter = terminal.Counter("sentences parsed")
-        found = measure(predictor.parser, gold, settings, warn=_warn, callback=counter.more)
+        measured = measure(predictor.parser, gold, settings, warn=_warn, callback=counter.more)
         counter.close()
         if out:
-            write_beside(Path(out), _lines(found.parses), "file")
+            write_beside(Path(out), _lines(measured.parses), "file")
         used = model.predictor_settings().model_dump(mode="json")
-        figures = {"test": name, "predictor": used, **found.as_json()}
-        yield figures, _report(name, found, every=each)
+        figures = {"test": name, "predictor": used, **measured.as_json()}
+        yield figures, _report(name, measured, every=per_sentence)
 
 
 def _warn(number: int, problem: str) -> None:
     terminal.warn(number, problem, "tree")
 
 
-def _report(name: str, found: Measured, *, every: bool) -> str:
-    text = report(found.scores) if every else summaries(found.scores)
-    return "\n".join((name, text, *rows(found.as_json()), ""))
+def _report(name: str, measurement: Measured, *, every: bool) -> str:
+    text = report(measurement.scores) if every else summaries(measurement.scores)
+    return "\n".join((name, text, *rows(measurement.as_json()), ""))
 
 
 def _lines(parses: Iterable[Parse | None]) -> bytes:
-    return "".join("\n" if one is None else f"{one.tree}\n" for one in parses).encode()
+    return "".join("\n" if parse is None else f"{parse.tree}\n" for parse in parses).encode()
 
 
 def _banks(
@@ -92,9 +92,9 @@ def _banks(
         refuse_test_set("--trees", test, root)
         path = Path(trees).resolve()
         readers = [split.settings for split in run.data.splits().values()]
-        parsing = next(one.parsing for one in readers if isinstance(one, TreesSettings))
+        parsing = next(split.parsing for split in readers if isinstance(split, TreesSettings))
         return {trees: trees_of(read_bank((path.name,), str(path.parent), parsing))}
     return {
-        name: trees_of(row[str(run.answers)] for row in found)
-        for name, found in test_rows(model, None, test, root).items()
+        name: trees_of(row[str(run.answers)] for row in test_set)
+        for name, test_set in test_rows(model, None, test, root).items()
     }

@@ -88,7 +88,7 @@ class TreePredictor:
         with evaluating(self.context.models):
             words = [self._words(row, at) for at, row in enumerate(rows)]
             parses = list(self.parser.parse(words, warn=self.context.warn))
-        return [Answer(one, 0.0 if one is None else one.score) for one in parses]
+        return [Answer(parse, 0.0 if parse is None else parse.score) for parse in parses]
 
     def parse(self, sentences: Iterable[str | Iterable[str | Leaf]]) -> list[Any]:
         """Return the parse of each sentence: a line, words, or leaves."""
@@ -121,8 +121,8 @@ def _trees(context: Context, decoder: str, predictor: str) -> Trees:
             f" '{context.answers}' has {what}",
             help=f'answer in a column {{"type": "tree", "decoder": "{decoder}"}}',
         )
-    found: Trees = column
-    return found
+    trees: Trees = column
+    return trees
 
 
 def _feed(context: Context, trees: Trees, predictor: str) -> Feed:
@@ -141,7 +141,7 @@ def _feed(context: Context, trees: Trees, predictor: str) -> Feed:
     _refuse_others(context, sorted({*feeding.reads} - names.keys()), trees, predictor)
 
     def feed(words: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        tensors = {given: words[name] for given, name in names.items()}
+        tensors = {port: words[name] for port, name in names.items()}
         return feeding(tensors, words["source_mask"].device)
 
     return feed

@@ -35,22 +35,22 @@ def read_token(file: str | None) -> str | None:
         InputError: the file cannot be read, or the token is empty or not printable ASCII.
     """
     if file is None:
-        token, place = os.environ.get(VARIABLE), VARIABLE
+        token, location = os.environ.get(VARIABLE), VARIABLE
         if token is None:
             return None
     else:
-        place = file
+        location = file
         try:
             token = Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             problem = f"cannot read the token: {reason}"
-            raise InputError(problem, place=place, help="name a file with the token") from None
+            raise InputError(problem, place=location, help="name a file with the token") from None
     token = token.strip()
-    if not token or not all("!" <= one <= "~" for one in token):
+    if not token or not all("!" <= character <= "~" for character in token):
         raise InputError(
             "the token is empty, or has characters other than printable ASCII",
-            place=place,
+            place=location,
             help="make one with: openssl rand -hex 32",
         )
     return token
@@ -90,16 +90,16 @@ class _Bearer:
         if scope["type"] != "http" or scope["path"] in _OPEN:
             await self._app(scope, receive, send)
             return
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
+        credentials = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, token = (credentials[0] if len(credentials) == 1 else b"").partition(b" ")
         # Digests have the same length, so comparing takes the same time for every token.
         right = hmac.compare_digest(_digest(token.strip()), self._digest)
         if right and scheme.lower() == b"bearer":
             await self._app(scope, receive, send)
             return
-        problem = "the token is wrong" if given else "a token is required"
+        problem = "the token is wrong" if credentials else "a token is required"
         body = one_error(problem, "send the header: Authorization: Bearer TOKEN")
-        challenge = b'Bearer realm="weft"' + (b', error="invalid_token"' if given else b"")
+        challenge = b'Bearer realm="weft"' + (b', error="invalid_token"' if credentials else b"")
         await send_json(send, 401, body, [(b"www-authenticate", challenge)])
 
 

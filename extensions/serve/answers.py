@@ -45,13 +45,13 @@ def answer(
 ) -> JSONResponse:
     """Return a response with the first problems, and the number of the others."""
     shown = [
-        Problem(place=_cut(one.place), problem=_cut(one.problem), help=_cut(one.help))
-        for one in problems[:MOST]
+        Problem(place=_cut(problem.place), problem=_cut(problem.problem), help=_cut(problem.help))
+        for problem in problems[:MOST]
     ]
     if len(problems) > MOST:
-        rest = f"and {len(problems) - MOST:,} more errors"
-        shown.append(Problem(place="", problem=rest, help="correct the errors above first"))
-    return JSONResponse(error_body([one.model_dump() for one in shown]), status, headers)
+        remainder = f"and {len(problems) - MOST:,} more errors"
+        shown.append(Problem(place="", problem=remainder, help="correct the errors above first"))
+    return JSONResponse(error_body([problem.model_dump() for problem in shown]), status, headers)
 
 
 def _cut(text: str) -> str:
@@ -84,15 +84,15 @@ def stopping() -> JSONResponse:
 
 def problems_of(errors: Iterable[Mapping[str, Any]]) -> list[Problem]:
     """Convert validation errors of a body; each place is a JSON pointer."""
-    return [_problem(one) for one in errors]
+    return [_problem(error) for error in errors]
 
 
 def _problem(error: Mapping[str, Any]) -> Problem:
-    where = [one[:_KEY] if isinstance(one, str) else one for one in error["loc"]]
+    where = [key[:_KEY] if isinstance(key, str) else key for key in error["loc"]]
     problem, help_ = describe(error), "see /openapi.json"
     if error["type"] == "extra_forbidden":
-        problem, known = "unknown key", known_keys(where[:-1])
-        help_ = did_you_mean(str(where[-1]), known) or f"known: {', '.join(known)}"
+        problem, keys = "unknown key", known_keys(where[:-1])
+        help_ = did_you_mean(str(where[-1]), keys) or f"known: {', '.join(keys)}"
     elif not where:
         help_ = EXAMPLE
     return Problem(

@@ -136,7 +136,7 @@ def _describe_bodies(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(
+            schema = get_openapi(
                 title=app.title,
                 version=app.version,
                 description=app.description,
@@ -145,8 +145,8 @@ def _describe_bodies(app: FastAPI) -> None:
             _, bodies = models_json_schema(
                 [(Ask, "validation"), (LibreAsk, "validation")], ref_template=_REFERENCE
             )
-            made["components"]["schemas"] |= bodies["$defs"]
-            app.openapi_schema = made
+            schema["components"]["schemas"] |= bodies["$defs"]
+            app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -119,7 +119,7 @@ class Batcher(Generic[Key, Given, Made]):
     def submit(
         self,
         key: Key,
-        given: Sequence[Given],
+        inputs: Sequence[Given],
         listener: Callable[[int, Made], None] | None = None,
     ) -> Job[Key, Given, Made]:
         """Queue the sentences of one client; `listener` is that of its `Job`.
@@ -128,18 +128,18 @@ class Batcher(Generic[Key, Given, Made]):
             FullError: the queue does not have enough capacity for all of them.
             ClosedError: the batcher is stopping, or its thread has ended.
         """
-        job = Job[Key, Given, Made](key, given, time.monotonic(), listener=listener)
-        if not given:
+        job = Job[Key, Given, Made](key, inputs, time.monotonic(), listener=listener)
+        if not inputs:
             job.future.set_result([])
             return job
         with self._changed:
             if not self.alive:
                 raise ClosedError
-            if self._count + len(given) > self._room:
-                raise FullError(f"the queue cannot take {len(given)} more texts")
-            items = (_Item(job, index) for index in range(len(given)))
+            if self._count + len(inputs) > self._room:
+                raise FullError(f"the queue cannot take {len(inputs)} more texts")
+            items = (_Item(job, index) for index in range(len(inputs)))
             self._waiting.setdefault(key, deque()).extend(items)
-            self._count += len(given)
+            self._count += len(inputs)
             self._changed.notify_all()
         return job
 
@@ -148,7 +148,7 @@ class Batcher(Generic[Key, Given, Made]):
         with self._changed:
             if not job.future.cancel():
                 return 0
-            begun = sum(one.job is job for one in self._taken if one.index not in job.made)
+            begun = sum(item.job is job for item in self._taken if item.index not in job.made)
             return self._drop(job) + begun
 
     def close(self) -> None:
@@ -171,10 +171,10 @@ class Batcher(Generic[Key, Given, Made]):
     def _drop(self, job: Job[Key, Given, Made]) -> int:
         """Remove a job's sentences from the queue; the caller holds the lock."""
         items = self._waiting.pop(job.key, deque())
-        kept = deque(item for item in items if item.job is not job)
-        dropped = len(items) - len(kept)
-        if kept:
-            self._waiting[job.key] = kept
+        remaining = deque(item for item in items if item.job is not job)
+        dropped = len(items) - len(remaining)
+        if remaining:
+            self._waiting[job.key] = remaining
         self._count -= dropped
         return dropped
 
@@ -201,11 +201,13 @@ class Batcher(Generic[Key, Given, Made]):
                         return []
                     self._changed.wait()
                     continue
-                key = min(self._waiting, key=lambda one: self._waiting[one][0].job.since)
+                key = min(
+                    self._waiting, key=lambda candidate: self._waiting[candidate][0].job.since
+                )
                 items = self._waiting[key]
-                left = items[0].job.since + self._wait - time.monotonic()
-                if len(items) < self._size and left > 0 and not self._closed:
-                    self._changed.wait(left)
+                remaining = items[0].job.since + self._wait - time.monotonic()
+                if len(items) < self._size and remaining > 0 and not self._closed:
+                    self._changed.wait(remaining)
                     continue
                 taken = [items.popleft() for _ in range(min(self._size, len(items)))]
                 if not items:
@@ -221,9 +223,9 @@ class Batcher(Generic[Key, Given, Made]):
             return
         started = time.monotonic()
         try:
-            given = [item.job.given[item.index] for item in items]
-            made = self._work(items[0].job.key, given, lambda: _cancelled(items))
-            pairs = list(zip(items, made, strict=True))
+            inputs = [item.job.given[item.index] for item in items]
+            outputs = self._work(items[0].job.key, inputs, lambda: _cancelled(items))
+            pairs = list(zip(items, outputs, strict=True))
         except Exception as error:  # noqa: BLE001 - one sentence must not fail the others
             # The error outlives this function; without its frames the tensors of the batch do not.
             clear_frames(error.__traceback__)
@@ -237,11 +239,11 @@ class Batcher(Generic[Key, Given, Made]):
         if self._callback is not None:  # before futures complete: clients may read metrics next
             self._callback(len(items), time.monotonic() - started)
         with self._changed:
-            for item, one in pairs:
+            for item, output in pairs:
                 job = item.job
-                job.made[item.index] = one
+                job.made[item.index] = output
                 if job.listener is not None and not job.future.done():
-                    job.listener(item.index, one)
+                    job.listener(item.index, output)
                 if len(job.made) == len(job.given) and not job.future.done():
                     job.future.set_result([job.made[index] for index in range(len(job.given))])
 
@@ -254,4 +256,4 @@ class Batcher(Generic[Key, Given, Made]):
 
 def _cancelled(items: Sequence[_Item[Any, Any, Any]]) -> list[int]:
     """Return the indices of sentences whose clients are gone."""
-    return [place for place, item in enumerate(items) if item.job.future.done()]
+    return [index for index, item in enumerate(items) if item.job.future.done()]

@@ -183,13 +183,13 @@ class _DisconnectedError(Exception):
 
 def _again(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that yields a body once, and then the following messages."""
-    given = False
+    replayed = False
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
+        nonlocal replayed
+        if replayed:
             return await receive()
-        given = True
+        replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay

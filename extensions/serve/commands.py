@@ -65,7 +65,7 @@ def serve(
     search: Search,
     sample: Sample = False,
     sampled: Sampled,
-    place: Place,
+    placement: Place,
 ) -> int:
     """Serve translations over HTTP until SIGTERM or Ctrl-C.
 
@@ -92,7 +92,7 @@ def serve(
 
         # A server runs indefinitely, so assume that compile time will be repaid.
         searched = options_of(search, sampled, sample=sample)
-        model = open_checkpoints(checkpoint, searched, place, work=math.inf, once=False)
+        model = open_checkpoints(checkpoint, searched, placement, work=math.inf, once=False)
         return Service(model, limited)
 
     with bound(reachable.host, reachable.port) as address:

@@ -16,12 +16,12 @@ from .limits import Limits
 _CONFIG = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-def _unicode(given: str) -> str:
+def _unicode(text: str) -> str:
     try:
-        given.encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise ValueError("an unpaired surrogate is not a character") from error
-    return given
+    return text
 
 
 Unicode = Annotated[str, AfterValidator(_unicode)]
@@ -101,10 +101,10 @@ class SearchOptions(MaskFields, SampleFields, BeamSearch):
         return self
 
 
-def _as_list(given: Any) -> Any:
+def _as_list(value: Any) -> Any:
     """Convert one text to a list of one text, and strings to text objects."""
-    many = given if isinstance(given, list) else [given]
-    return [{"text": one} if isinstance(one, str) else one for one in many]
+    many = value if isinstance(value, list) else [value]
+    return [{"text": entry} if isinstance(entry, str) else entry for entry in many]
 
 
 class Ask(BaseModel):
@@ -216,7 +216,7 @@ def known_keys(where: Sequence[str | int]) -> list[str]:
     >>> known_keys(("source", 3))
     ['text', 'begin', 'include']
     """
-    names = tuple(one for one in where if isinstance(one, str))
+    names = tuple(part for part in where if isinstance(part, str))
     forms: dict[tuple[str, ...], type[BaseModel]] = {
         (): Ask,
         ("source",): Text,
@@ -225,27 +225,29 @@ def known_keys(where: Sequence[str | int]) -> list[str]:
     return list(forms[names].model_fields) if names in forms else []
 
 
-def merged(own: PredictorSettings, requested: SearchOptions, limits: Limits) -> PredictorSettings:
+def merged(
+    defaults: PredictorSettings, requested: SearchOptions, limits: Limits
+) -> PredictorSettings:
     """Return the settings to serve a request with.
 
     Args:
-        own: the server's settings.
+        defaults: the server's settings.
         requested: the request's settings, which override them.
         limits: bounds on the length of outputs.
 
     Raises:
         InputError: settings conflict, or one has no effect.
     """
-    given = requested.model_dump(exclude_unset=True)
-    if "nbest" in given and "beam" not in given:
-        given["beam"] = max(getattr(own, "beam", 1), given["nbest"])
-    made = changed_predictor(own, given, "/search")
+    chosen = requested.model_dump(exclude_unset=True)
+    if "nbest" in chosen and "beam" not in chosen:
+        chosen["beam"] = max(getattr(defaults, "beam", 1), chosen["nbest"])
+    combined = changed_predictor(defaults, chosen, "/search")
     longest: dict[str, Any] = {
-        name: min(limits.output, getattr(made, name) or limits.output)
+        name: min(limits.output, getattr(combined, name) or limits.output)
         for name in ("max_length", "max_extra")
-        if name in type(made).model_fields
+        if name in type(combined).model_fields
     }
-    return made.model_copy(update=longest)
+    return combined.model_copy(update=longest)
 
 
 MOST: Mapping[str, float] = {
@@ -261,31 +263,31 @@ MOST: Mapping[str, float] = {
 
 
 def too_much(
-    ask: Ask, search: PredictorSettings, own: PredictorSettings, limits: Limits
+    ask: Ask, search: PredictorSettings, defaults: PredictorSettings, limits: Limits
 ) -> list[Problem]:
     """Return a problem for every value of a request that exceeds a limit.
 
     Args:
         ask: the request.
         search: the merged settings.
-        own: the server's own settings.
+        defaults: the server's own settings.
         limits: the server's limits.
     """
-    found = []
+    problems = []
 
-    def check(place: str, unit: str, amount: float, most: float) -> None:
+    def check(location: str, unit: str, amount: float, most: float) -> None:
         if amount > most:
             problem = f"{amount:,} {unit}".rstrip() + f" is more than the limit of {most:,}"
-            found.append(Problem(place=place, problem=problem, help=f"use at most {most:,}"))
+            problems.append(Problem(place=location, problem=problem, help=f"use at most {most:,}"))
 
     check("/source", "texts", len(ask.source), limits.texts)
     for index, text in enumerate(ask.source[: limits.texts]):
-        place = f"/source/{index}"
-        check(f"{place}/text", "characters", len(text.text), limits.characters)
-        check(f"{place}/begin", "characters", len(text.begin), limits.characters)
-        check(f"{place}/include", "phrases", len(text.include), limits.phrases)
+        location = f"/source/{index}"
+        check(f"{location}/text", "characters", len(text.text), limits.characters)
+        check(f"{location}/begin", "characters", len(text.begin), limits.characters)
+        check(f"{location}/include", "phrases", len(text.include), limits.phrases)
         size = sum(map(len, text.include))
-        check(f"{place}/include", "characters", size, limits.characters)
+        check(f"{location}/include", "characters", size, limits.characters)
     avoid = getattr(search, "avoid", ())
     check("/search/avoid", "phrases", len(avoid), limits.phrases)
     check("/search/avoid", "characters", sum(map(len, avoid)), limits.characters)
@@ -294,6 +296,6 @@ def too_much(
         **MOST,
     }.items():
         # A request may always set the server's own value explicitly.
-        most_served = max(most, getattr(own, name, most))
+        most_served = max(most, getattr(defaults, name, most))
         check(f"/search/{name}", "", getattr(search, name, 0), most_served)
-    return found
+    return problems

@@ -78,7 +78,7 @@ def languages_of(train: Split, fields: tuple[str, str]) -> Languages | None:
             codes = [_SHORT.get(code, code) for code in languages]
         case LinesSettings(groups=files):
             codes = [_suffix(files[field][0]) for field in fields if field in files]
-    if len(set(codes)) == 2 and all(_CODE.fullmatch(one) for one in codes):  # noqa: PLR2004
+    if len(set(codes)) == 2 and all(_CODE.fullmatch(code) for code in codes):  # noqa: PLR2004
         return Languages(*codes)
     return None
 
@@ -97,8 +97,8 @@ def listed(languages: Languages | None) -> list[dict[str, Any]]:
     ]
 
 
-def _as_list(given: Any) -> Any:
-    return given if isinstance(given, list) else [given]
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
 
 
 class LibreAsk(BaseModel):
@@ -127,7 +127,7 @@ class LibreAsk(BaseModel):
     def ask(self) -> Ask:
         """Return the request in the server's own form, with a text for each line of `q`."""
         search = SearchOptions(nbest=self.alternatives + 1) if self.alternatives else None
-        lines = [Text(text=line) for one in self.q for line in _lines(one)]
+        lines = [Text(text=line) for text in self.q for line in _lines(text)]
         return Ask(source=lines, **({"search": search} if search else {}))
 
     def problems(self, languages: Languages | None) -> list[Problem]:
@@ -137,14 +137,14 @@ class LibreAsk(BaseModel):
         return [
             Problem(
                 place=f"/{name}",
-                problem=f"'{given}' is not supported",
+                problem=f"'{value}' is not supported",
                 help=f"the model translates from {languages.source} to {languages.target}",
             )
-            for name, given, known in (
+            for name, value, supported in (
                 ("source", self.source, ("auto", languages.source)),
                 ("target", self.target, (languages.target,)),
             )
-            if given not in known
+            if value not in supported
         ]
 
 
@@ -162,36 +162,37 @@ def in_libre_places(problems: Sequence[Problem], q: str | Sequence[str]) -> list
     texts = [q] if isinstance(q, str) else q
     of_lines = [number for number, text in enumerate(texts) for _ in _lines(text)]
 
-    def place(own: str) -> str:
-        _, _, rest = own.partition("/source")
-        line = rest.removeprefix("/").partition("/")[0]
-        if not own.startswith("/source"):
-            return own
+    def place(path: str) -> str:
+        _, _, remainder = path.partition("/source")
+        line = remainder.removeprefix("/").partition("/")[0]
+        if not path.startswith("/source"):
+            return path
         return f"/q/{of_lines[int(line)]}" if line and not isinstance(q, str) else "/q"
 
-    return [one.model_copy(update={"place": place(one.place)}) for one in problems]
+    return [problem.model_copy(update={"place": place(problem.place)}) for problem in problems]
 
 
-def in_libre_form(response: Response, given: Mapping[str, Any]) -> Response:
+def in_libre_form(response: Response, payload: Mapping[str, Any]) -> Response:
     """Return a response in the form of LibreTranslate; errors have the same form in both.
 
     The translations of the lines of a text are joined by the ends of its lines.
 
     Args:
         response: the response in the server's own form.
-        given: the body of the request.
+        payload: the body of the request.
     """
     content = json.loads(bytes(response.body) or b"{}")
     if "results" not in content:
         return response
     lines = iter(
-        [one["text"] for one in result["translations"]] or [""] for result in content["results"]
+        [translation["text"] for translation in result["translations"]] or [""]
+        for result in content["results"]
     )
-    several = isinstance(given["q"], list)
-    texts = [_joined(text, lines) for text in (given["q"] if several else [given["q"]])]
-    best, others = [one[0] for one in texts], [one[1:] for one in texts]
+    several = isinstance(payload["q"], list)
+    texts = [_joined(text, lines) for text in (payload["q"] if several else [payload["q"]])]
+    best, others = [ranked[0] for ranked in texts], [ranked[1:] for ranked in texts]
     body: dict[str, Any] = {"translatedText": best if several else best[0]}
-    if given.get("alternatives"):
+    if payload.get("alternatives"):
         body["alternatives"] = others if several else others[0]
     return JSONResponse(body)
 
@@ -207,6 +208,6 @@ def _joined(text: str, lines: Iterator[list[str]]) -> list[str]:
     translations = [next(lines) for _ in parts[::2]]
     joined = []
     for rank in range(max(map(len, translations))):
-        parts[::2] = [one[min(rank, len(one) - 1)] for one in translations]
+        parts[::2] = [line[min(rank, len(line) - 1)] for line in translations]
         joined.append("".join(parts))
     return joined

@@ -58,10 +58,10 @@ class Limits(BaseModel):
         return f"send it within {self.upload:g} seconds, without a pause of {self.stall:g} seconds"
 
 
-def _origin(given: str) -> str:
-    if not re.fullmatch(r"\*|https?://[^/\s?#]+", given):
+def _origin(origin: str) -> str:
+    if not re.fullmatch(r"\*|https?://[^/\s?#]+", origin):
         raise ValueError("must be an origin, such as https://example.com")
-    return given
+    return origin
 
 
 class Access(BaseModel):

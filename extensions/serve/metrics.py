@@ -23,32 +23,35 @@ class Metrics:
         Args:
             waiting: returns the number of sentences in the queue.
         """
-        own = self._registry = CollectorRegistry()
+        registry = self._registry = CollectorRegistry()
         self.requests = Counter(
             "weft_requests",
             "Responses, by path and status",
             ["path", "status"],
-            registry=own,
+            registry=registry,
         )
         self.seconds = Histogram(
             "weft_request_seconds",
             "Seconds from a translation request to its response",
             buckets=_SECONDS,
-            registry=own,
+            registry=registry,
         )
         self.batch_sentences = Histogram(
-            "weft_batch_sentences", "Sentences decoded together", buckets=_SENTENCES, registry=own
+            "weft_batch_sentences",
+            "Sentences decoded together",
+            buckets=_SENTENCES,
+            registry=registry,
         )
         self.batch_seconds = Histogram(
-            "weft_batch_seconds", "Seconds per batch", buckets=_SECONDS, registry=own
+            "weft_batch_seconds", "Seconds per batch", buckets=_SECONDS, registry=registry
         )
-        self.tokens = Counter("weft_tokens", "Tokens read and written", ["side"], registry=own)
+        self.tokens = Counter("weft_tokens", "Tokens read and written", ["side"], registry=registry)
         self.dropped = Counter(
             "weft_dropped_sentences",
             "Sentences dropped because their client is gone",
-            registry=own,
+            registry=registry,
         )
-        queue = Gauge("weft_queue_sentences", "Waiting sentences", registry=own)
+        queue = Gauge("weft_queue_sentences", "Waiting sentences", registry=registry)
         queue.set_function(waiting)
         self._pace = 0.0
 

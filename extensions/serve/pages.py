@@ -93,7 +93,7 @@ def _route(path: str, method: str, route: Mapping[str, Any]) -> Iterator[str]:
         yield f"<p>Body: {_kind(content['schema'])}</p>"
     yield "<table><tr><th>status</th><th>body</th><th></th></tr>"
     for status, response in route["responses"].items():
-        bodies = [_kind(one.get("schema", {})) for one in response.get("content", {}).values()]
+        bodies = [_kind(media.get("schema", {})) for media in response.get("content", {}).values()]
         yield (
             f"<tr><td>{_text(status)}</td><td>{', '.join(bodies)}</td>"
             f"<td>{_text(response.get('description', ''))}</td></tr>"
@@ -126,10 +126,10 @@ def _kind(schema: Mapping[str, Any]) -> str:
         return f'<a href="#{name}">{name}</a>'
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
-            return " or ".join(_kind(one) for one in schema[key])
+            return " or ".join(_kind(option) for option in schema[key])
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return ", ".join(f"<code>{_text(json.dumps(one))}</code>" for one in values)
+        return ", ".join(f"<code>{_text(json.dumps(value))}</code>" for value in values)
     if schema.get("type") == "array":
         return f"list of {_kind(schema['items'])}" if "items" in schema else "list"
     bounds = [
@@ -145,5 +145,5 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return _text(" ".join([str(schema.get("type", "")), ", ".join(bounds)]).strip())
 
 
-def _text(given: object) -> str:
-    return html.escape(str(given))
+def _text(value: object) -> str:
+    return html.escape(str(value))

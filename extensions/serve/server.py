@@ -144,9 +144,9 @@ def allow_files(connections: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return connections
-    wanted = connections + _OTHER_FILES
-    if soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    required = connections + _OTHER_FILES
+    if soft < required:
+        soft = required if hard == resource.RLIM_INFINITY else min(required, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return min(connections, max(1, soft - _OTHER_FILES))
 
@@ -163,7 +163,7 @@ class Stopped:
 
 def serve_until_told(
     open_service: Callable[[], Service],
-    made: socket.socket,
+    listener: socket.socket,
     limits: Limits,
     *,
     token: str | None = None,
@@ -176,7 +176,7 @@ def serve_until_told(
     Args:
         open_service: opens the model and returns a service that is not running yet; called in
             another thread.
-        made: the socket that `bound` returned.
+        listener: the socket that `bound` returned.
         limits: limits on connections.
         token: required in requests, except to /health; None requires none.
         origins: origins whose web pages may call the server.
@@ -201,7 +201,7 @@ def serve_until_told(
             daemon=True,
         )
         thread.start()
-        server.run(sockets=[made])
+        server.run(sockets=[listener])
         front.stopped = True
     if front.failure is not None:
         raise front.failure

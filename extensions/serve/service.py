@@ -130,7 +130,7 @@ class Service:
         for count in (self.limits.batch, 1):
             requests = [TranslationRequest("a " * _WARM)] * count
             list(translator.hypotheses(requests, buffer=count))
-        if any(steps_of(one).mode == "compiled" for one in (tuned.module, *tuned.others)):
+        if any(steps_of(module).mode == "compiled" for module in (tuned.module, *tuned.others)):
             self.model = tuned
             self._translator.cache_clear()
 
@@ -140,13 +140,15 @@ class Service:
         The steps of the service's own model are plain from now on.
         """
         modules = self.model.module, *self.model.others
-        if not self.model.graph.step_axis or all(steps_of(one).mode == "plain" for one in modules):
+        if not self.model.graph.step_axis or all(
+            steps_of(module).mode == "plain" for module in modules
+        ):
             return None
-        sharing = [build_sharing(program_of(one).graph, one) for one in modules]
-        for one, other in zip(modules, sharing, strict=True):
-            use_steps(other, steps_of(one))
-            use_passes(other, passes_of(one))
-            use_steps(one, Steps("off"))
+        sharing = [build_sharing(program_of(module).graph, module) for module in modules]
+        for module, other in zip(modules, sharing, strict=True):
+            use_steps(other, steps_of(module))
+            use_passes(other, passes_of(module))
+            use_steps(module, Steps("off"))
         return replace(self.model, module=sharing[0], others=tuple(sharing[1:]))
 
     def _made(self, search: PredictorSettings) -> Translator:
@@ -158,16 +160,16 @@ class Service:
         """Decode a batch; only the batcher's thread calls it."""
         translator, count = self._translator(work.search), len(requests)
         try:
-            found = list(translator.hypotheses(requests, buffer=count, cancelled=cancelled))
+            nbest_lists = list(translator.hypotheses(requests, buffer=count, cancelled=cancelled))
         except torch.OutOfMemoryError:
             LOG.error("the memory of the device is too small for %d sentences; %s", count, MEMORY)
             raise
-        written = sum(len(one.tokens) for each in found for one in each)
+        written = sum(len(hypothesis.tokens) for nbest in nbest_lists for hypothesis in nbest)
         self.metrics.tokens.labels("target").inc(written)
         return text_records(
             self.model,
             [request.text for request in requests],
-            found,
+            nbest_lists,
             Details(alignment=work.alignment),
         )
 
@@ -223,18 +225,18 @@ class Service:
 
     def _too_long(self, ask: Ask) -> tuple[list[Problem], int]:
         """Return a problem for each text with too many tokens, and the total number of tokens."""
-        translator, most, found = self.model.translator, self.limits.tokens, []
+        translator, most, problems = self.model.translator, self.limits.tokens, []
         sources = translator.source.encode_many([text.text for text in ask.source])
         for index, (ids, text) in enumerate(zip(sources, ask.source, strict=True)):
-            required = [one for one in (text.begin, *text.include) if one]
+            required = [phrase for phrase in (text.begin, *text.include) if phrase]
             size = sum(map(len, translator.target.encode_many(required)))
             for name, count in (("text", len(ids)), ("begin", size)):
                 if count > most:
-                    place = f"/source/{index}/{name}"
+                    location = f"/source/{index}/{name}"
                     problem = f"{count:,} tokens is more than the limit of {most:,}"
                     help_ = "send its sentences separately" if name == "text" else "use less text"
-                    found.append(Problem(place=place, problem=problem, help=help_))
-        return found, sum(map(len, sources))
+                    problems.append(Problem(place=location, problem=problem, help=help_))
+        return problems, sum(map(len, sources))
 
     def retry_after(self) -> int:
         """Return the estimated number of seconds until the queue has capacity, from 1 to 60."""

@@ -33,39 +33,39 @@ STREAM = "application/x-ndjson"
 """Content type of a stream: one JSON object on each line."""
 
 
-def read_ask(given: Any, limits: Limits, languages: Languages | None = None) -> Ask:
+def read_ask(payload: Any, limits: Limits, languages: Languages | None = None) -> Ask:
     """Return the request in a parsed body, in the server's own form.
 
     Args:
-        given: a parsed body, in the server's own form or in that of LibreTranslate.
+        payload: a parsed body, in the server's own form or in that of LibreTranslate.
         limits: limits on requests.
         languages: languages of the model, if they are known.
 
     Raises:
         RefusedError: values are invalid; it lists all of them.
     """
-    libre = is_libre(given)
+    libre = is_libre(payload)
     key = "q" if libre else "source"
-    texts = given.get(key) if isinstance(given, dict) else None
+    texts = payload.get(key) if isinstance(payload, dict) else None
     if isinstance(texts, list) and len(texts) > limits.texts:
         problem = f"{len(texts):,} texts is more than the limit of {limits.texts:,}"
         help_ = f"use at most {limits.texts:,}"
         raise RefusedError(422, [Problem(place=f"/{key}", problem=problem, help=help_)])
     try:
         if not libre:
-            return Ask.model_validate(given)
-        asked = LibreAsk.model_validate(given)
+            return Ask.model_validate(payload)
+        asked = LibreAsk.model_validate(payload)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        raise RefusedError(422, problems_of(found)) from None
+        errors = error.errors(include_url=False, include_input=False)
+        raise RefusedError(422, problems_of(errors)) from None
     if problems := asked.problems(languages):
         raise RefusedError(400, problems)
     return asked.ask()
 
 
-def is_libre(given: Any) -> bool:
+def is_libre(payload: Any) -> bool:
     """Return whether a body has the form of LibreTranslate."""
-    return isinstance(given, dict) and "q" in given
+    return isinstance(payload, dict) and "q" in payload
 
 
 def not_json(request: Request) -> Response | None:
@@ -85,29 +85,29 @@ async def translate(service: Service, request: Request) -> Response:
         return refused
     try:
         # Parsing and tokenizing long texts must not block the event loop.
-        given = await asyncio.to_thread(parse, body, service.limits)
+        payload = await asyncio.to_thread(parse, body, service.limits)
     except BodyError as error:
         return one_problem(error.status, error.problem, error.help)
-    response = await _translated(service, request, given)
-    return in_libre_form(response, given) if is_libre(given) else response
+    response = await _translated(service, request, payload)
+    return in_libre_form(response, payload) if is_libre(payload) else response
 
 
-async def _translated(service: Service, request: Request, given: Any) -> Response:
+async def _translated(service: Service, request: Request, payload: Any) -> Response:
     loop = asyncio.get_running_loop()
     done = asyncio.Queue[tuple[int, Made] | None]()
 
-    def listen(index: int, made: Made) -> None:
+    def listen(index: int, result: Made) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has closed
-            loop.call_soon_threadsafe(done.put_nowait, (index, made))
+            loop.call_soon_threadsafe(done.put_nowait, (index, result))
 
     def submit() -> tuple[Ask, Job[Any, Any, Any]]:
-        ask = read_ask(given, service.limits, service.languages)
+        ask = read_ask(payload, service.limits, service.languages)
         try:
             return ask, service.submit(ask, listen if ask.stream else None)
         except RefusedError as error:
-            if not is_libre(given):
+            if not is_libre(payload):
                 raise
-            problems = in_libre_places(error.problems, given["q"])
+            problems = in_libre_places(error.problems, payload["q"])
             raise RefusedError(error.status, problems) from None
 
     try:
@@ -127,46 +127,48 @@ async def _lines(
     service: Service, job: Job[Any, Any, Any], done: asyncio.Queue[tuple[int, Made] | None]
 ) -> AsyncIterator[bytes]:
     """Yield a line for each result as it is done; if a text fails, a last line with the error."""
-    made = asyncio.ensure_future(asyncio.wrap_future(job.future))
-    made.add_done_callback(lambda _: done.put_nowait(None))
+    future = asyncio.ensure_future(asyncio.wrap_future(job.future))
+    future.add_done_callback(lambda _: done.put_nowait(None))
     patience = service.limits.patience
     end = time.monotonic() + patience
     try:
         while (item := await asyncio.wait_for(done.get(), end - time.monotonic())) is not None:
             index, result = item
             yield json.dumps({"index": index, **result}, ensure_ascii=False).encode() + b"\n"
-        if made.cancelled() or made.exception() is not None:
-            yield bytes(_made(made).body) + b"\n"
+        if future.cancelled() or future.exception() is not None:
+            yield bytes(_made(future).body) + b"\n"
     except TimeoutError:
         late = busy(f"the request took more than {patience:g} seconds", service.retry_after())
         yield bytes(late.body) + b"\n"
     finally:
-        made.cancel()
+        future.cancel()
         service.cancel(job)
 
 
 async def _wait(service: Service, request: Request, job: Job[Any, Any, Any]) -> Response:
     """Wait for a job, until its client disconnects or it times out."""
-    made = asyncio.ensure_future(asyncio.wrap_future(job.future))
+    future = asyncio.ensure_future(asyncio.wrap_future(job.future))
     cancelled = asyncio.ensure_future(_cancelled(request))
     patience = service.limits.patience
     try:
-        await asyncio.wait({made, cancelled}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        if made.done():
-            return _made(made)
+        await asyncio.wait(
+            {future, cancelled}, timeout=patience, return_when=asyncio.FIRST_COMPLETED
+        )
+        if future.done():
+            return _made(future)
         if cancelled.done():
             return Response(status_code=CLIENT_CLOSED_REQUEST)
         return busy(f"the request took more than {patience:g} seconds", service.retry_after())
     finally:
         cancelled.cancel()
-        made.cancel()
+        future.cancel()
         service.cancel(job)
 
 
-def _made(made: asyncio.Future[list[dict[str, Any]]]) -> Response:
+def _made(future: asyncio.Future[list[dict[str, Any]]]) -> Response:
     """Return the response for a completed job."""
     try:
-        return JSONResponse({"results": made.result()})
+        return JSONResponse({"results": future.result()})
     except ClosedError:
         return stopping()
     except InputError as error:

@@ -120,7 +120,7 @@ def pack(study: Path, out: Path) -> list[Path]:
     Raises:
         InputError: the study was not run, or a file cannot be read or written.
     """
-    found = []
+    packed = []
     plan = open_plan(study)
     for job in jobs_of(plan, study):
         if job.state() == "done":
@@ -128,18 +128,20 @@ def pack(study: Path, out: Path) -> list[Path]:
             content = _packed(job)
             if not (path.is_file() and path.read_bytes() == content):
                 write_beside(path, content, "file of a run")
-            found.append(path)
-    if found:
+            packed.append(path)
+    if packed:
         write_json(out / PLAN, _carried(plan))
-    return found
+    return packed
 
 
 def _carried(plan: dict[str, Any]) -> dict[str, Any]:
     """Return the plan of a study without folders of this machine."""
-    found = {key: each for key, each in plan.items() if key not in _PLACES}
-    found["document"] = without_roots(plan["document"])
-    found["overrides"] = [one for one in plan["overrides"] if not _is_root(one.partition("=")[0])]
-    return found
+    carried = {key: value for key, value in plan.items() if key not in _PLACES}
+    carried["document"] = without_roots(plan["document"])
+    carried["overrides"] = [
+        override for override in plan["overrides"] if not _is_root(override.partition("=")[0])
+    ]
+    return carried
 
 
 def without_roots(value: Any) -> Any:
@@ -149,9 +151,9 @@ def without_roots(value: Any) -> Any:
     {'set': {'threads': 1}}
     """
     if isinstance(value, list):
-        return [without_roots(one) for one in value]
+        return [without_roots(item) for item in value]
     if isinstance(value, dict):
-        return {key: without_roots(one) for key, one in value.items() if not _is_root(key)}
+        return {key: without_roots(inner) for key, inner in value.items() if not _is_root(key)}
     return value
 
 
@@ -171,11 +173,11 @@ def _packed(job: Job) -> bytes:
     except OSError as error:
         problem = f"cannot read a file of run {job.key}: {error.strerror}"
         raise InputError(problem, place=str(job.folder)) from error
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, content in sorted(contents.items()):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content, zipfile.ZIP_DEFLATED)
-    return whole.getvalue()
+    return buffer.getvalue()
 
 
 def _without_folders(content: bytes) -> bytes:
@@ -189,9 +191,9 @@ def _without_folders(content: bytes) -> bytes:
         value["trackers"] = []
     if value.get("start"):
         value["start"] = Path(value["start"]).name
-    for one in value.get("params", {}).values():
-        if isinstance(one, dict) and "checkpoint" in one:
-            one["checkpoint"] = Path(one["checkpoint"]).name
+    for param in value.get("params", {}).values():
+        if isinstance(param, dict) and "checkpoint" in param:
+            param["checkpoint"] = Path(param["checkpoint"]).name
     return json_text(value).encode()
 
 
@@ -199,11 +201,13 @@ def _thinned(path: Path) -> bytes:
     """Return the history of a training with at most `LOSSES` training losses."""
     lines = path.read_bytes().splitlines(keepends=True)
     losses = [at for at, line in enumerate(lines) if json.loads(line).get("type") == "train"]
-    kept = set(losses)
+    selected = set(losses)
     if len(losses) > LOSSES:
-        kept = {losses[at] for at in np.linspace(0, len(losses) - 1, LOSSES).round().astype(int)}
+        selected = {
+            losses[at] for at in np.linspace(0, len(losses) - 1, LOSSES).round().astype(int)
+        }
     others = set(range(len(lines))) - set(losses)
-    return b"".join(line for at, line in enumerate(lines) if at in kept | others)
+    return b"".join(line for at, line in enumerate(lines) if at in selected | others)
 
 
 def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
@@ -228,21 +232,21 @@ def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
         if source.name != PLAN:
             paths += sorted(source.glob("*.zip")) if source.is_dir() else [source]
     if not paths:
-        place = ", ".join(map(str, sources))
-        raise InputError("no results of runs found", place=place, help=_HELP)
+        location = ", ".join(map(str, sources))
+        raise InputError("no results of runs found", place=location, help=_HELP)
     for path in paths:
         _contents(path)  # all of them before anything is written; one at a time is in memory
     added: list[str] = []
-    known: list[str] = []
+    existing: list[str] = []
     with locked(study):
         for key, path in {path.stem: path for path in paths}.items():
             job = Job(study / "jobs" / key, "", 0)
             begun = (job.folder / TRAINED).is_file() or (job.folder / "train").is_dir()
             begun = begun or job.locked()  # another process prepares its data
-            (known if begun else added).append(key)
+            (existing if begun else added).append(key)
             if not begun:
                 _place(job.folder, _contents(path))
-    return added, known
+    return added, existing
 
 
 def packed_plan(sources: Sequence[Path]) -> dict[str, Any] | None:
@@ -254,8 +258,10 @@ def packed_plan(sources: Sequence[Path]) -> dict[str, Any] | None:
     Raises:
         InputError: it is damaged, or there are several.
     """
-    own = [one / PLAN if one.is_dir() else one for one in sources]
-    paths = [one for one in own if one.name == PLAN and one.is_file()]
+    candidates = [source / PLAN if source.is_dir() else source for source in sources]
+    paths = [
+        candidate for candidate in candidates if candidate.name == PLAN and candidate.is_file()
+    ]
     if not paths:
         return None
     if len(paths) > 1:
@@ -263,13 +269,13 @@ def packed_plan(sources: Sequence[Path]) -> dict[str, Any] | None:
     [path] = paths
     if path.stat().st_size > LARGEST:
         raise InputError("not the plan of a study: it is too large", place=str(path), help=_HELP)
-    found = read_json(path)
+    plan = read_json(path)
     try:
-        _check_kind(_Plan, json_text(found))
+        _check_kind(_Plan, json_text(plan))
     except ValueError as error:
         problem = f"not the plan of a study: {error}"
         raise InputError(problem, place=str(path), help=_HELP) from error
-    return dict(found)
+    return dict(plan)
 
 
 def _contents(path: Path) -> dict[str, bytes]:
@@ -292,21 +298,23 @@ def _contents(path: Path) -> dict[str, bytes]:
             if len(entries) > ENTRIES or total > LARGEST:
                 raise wrong(f"it has {len(entries):,} entries of {total:,} bytes")
             for entry in entries:
-                known = entry.filename in (*_WHOLE, _HISTORY) or _MEASURED.fullmatch(entry.filename)
-                if not known or entry.compress_type not in _COMPRESSION:
+                expected = entry.filename in (*_WHOLE, _HISTORY) or _MEASURED.fullmatch(
+                    entry.filename
+                )
+                if not expected or entry.compress_type not in _COMPRESSION:
                     raise wrong(f"it contains '{entry.filename}'")
-            found = {entry.filename: archive.read(entry) for entry in entries}
-        if len(found) < len(entries):
+            contents = {entry.filename: archive.read(entry) for entry in entries}
+        if len(contents) < len(entries):
             raise wrong("it has two entries of the same name")
-        for name in {"run.json", TASK, TRAINED} - found.keys():
+        for name in {"run.json", TASK, TRAINED} - contents.keys():
             raise wrong(f"it has no {name}")
-        if not any(name.endswith(f"/{RESULT}") for name in found):
+        if not any(name.endswith(f"/{RESULT}") for name in contents):
             raise wrong("it has no scores")
-        for name, content in found.items():
+        for name, content in contents.items():
             _check(name, content)
     except (OSError, ValueError, *DAMAGED) as error:
         raise wrong(str(error)) from error
-    return found
+    return contents
 
 
 def _check(name: str, content: bytes) -> None:

@@ -96,9 +96,9 @@ def distill(
     below = _below(folder, Path(settings.data.root))
     column = _columns_are_texts(settings)
     reader = reader_of(settings.data.train, settings.data.root)
-    known = {
-        "teachers": [str(one) for one in teachers],
-        "weights": [_sha256(one / "weights.safetensors") for one in teachers],
+    provenance = {
+        "teachers": [str(teacher) for teacher in teachers],
+        "weights": [_sha256(teacher / "weights.safetensors") for teacher in teachers],
         "predict": changes,
         "closest": closest,
         "column": column,
@@ -107,16 +107,16 @@ def distill(
         "weft": version("weft"),
     }
     names = {name: f"train.{name}.txt" for name in settings.data.columns}
-    place = choose(settings)
-    with locked(folder), settings_of_process(settings, place):
-        _refuse_others(folder, known)
-        model = _opened(teachers, settings, place)
+    placement = choose(settings)
+    with locked(folder), settings_of_process(settings, placement):
+        _refuse_others(folder, provenance)
+        model = _opened(teachers, settings, placement)
         columns = model.answering.columns
         predictor = model.predictor(changes or None, answers=column)
         if closest:
             _refuse_one_answer(model, changes)
         if not (folder / PROVENANCE).is_file():
-            write_beside(folder / PROVENANCE, json_text(known).encode(), "file")
+            write_beside(folder / PROVENANCE, json_text(provenance).encode(), "file")
         tokenizers = _write_tokenizers(model, settings, folder, below)
         done = _aligned(folder, [*names.values()])
         total = 0
@@ -131,27 +131,27 @@ def distill(
                 closest_answer(answer, str(row[column])) if closest else answer.value
                 for answer, row in zip(answers, values, strict=True)
             ]
-            made = [{**row, column: text} for row, text in zip(values, chosen, strict=True)]
+            distilled = [{**row, column: text} for row, text in zip(values, chosen, strict=True)]
             for name, file in names.items():
-                lines = "".join(f"{' '.join(str(row[name]).split())}\n" for row in made)
+                lines = "".join(f"{' '.join(str(row[name]).split())}\n" for row in distilled)
                 _append(folder / file, lines)
             done += len(records)
             if progress is not None:
                 progress(done, total)
-        write_beside(folder / PROVENANCE, json_text({**known, "rows": done}).encode(), "file")
+        write_beside(folder / PROVENANCE, json_text({**provenance, "rows": done}).encode(), "file")
     train = {"lines": {name: [str(below / file)] for name, file in names.items()}}
     return Distilled(folder=folder, rows=done, train=train, tokenizers=tokenizers)
 
 
-def _opened(teachers: Sequence[Path], run: Run, place: Place) -> Model:
+def _opened(teachers: Sequence[Path], run: Run, placement: Place) -> Model:
     """Return the teacher, or the ensemble of several.
 
     Raises:
         InputError: it has other columns than the run, or the teachers have different tokenizers.
     """
-    precision = "bfloat16" if place.half else "float32"
+    precision = "bfloat16" if placement.half else "float32"
     first, *others = (
-        open_model(one, device=str(place.device), precision=precision) for one in teachers
+        open_model(folder, device=str(placement.device), precision=precision) for folder in teachers
     )
     if missing := run.data.columns.keys() - first.answering.columns.keys():
         raise InputError(
@@ -189,8 +189,8 @@ def _write_tokenizers(
 
 def _tokenizers_of(run: Task, columns: Collection[str]) -> list[str]:
     """Return the name of the tokenizer of each of some columns, which are texts."""
-    found = (run.data.columns[name] for name in columns)
-    return [one.tokenizer for one in found if isinstance(one, TextSettings)]
+    settings = (run.data.columns[name] for name in columns)
+    return [column.tokenizer for column in settings if isinstance(column, TextSettings)]
 
 
 def _refuse_one_answer(model: Model, changes: Mapping[str, Any]) -> None:
@@ -217,8 +217,10 @@ def closest_answer(answer: Answer, text: str) -> str:
     """
     import sacrebleu  # noqa: PLC0415 - slow to load
 
-    found = [str(one.value) for one in (answer, *answer.others)]
-    return max(found, key=lambda one: float(sacrebleu.sentence_bleu(one, [text]).score))
+    candidates = [str(candidate.value) for candidate in (answer, *answer.others)]
+    return max(
+        candidates, key=lambda candidate: float(sacrebleu.sentence_bleu(candidate, [text]).score)
+    )
 
 
 def _below(out: Path, root: Path) -> Path:
@@ -243,8 +245,8 @@ def _columns_are_texts(run: Run) -> str:
     Raises:
         InputError: the run does not name it, or a column is not a text.
     """
-    for name, one in run.data.columns.items():
-        if one.type != "text":
+    for name, column in run.data.columns.items():
+        if column.type != "text":
             raise InputError(
                 f"the column '{name}' is not a text, so it cannot be written as lines",
                 place=f"{run.name}#/data/columns/{name}",
@@ -259,7 +261,7 @@ def _columns_are_texts(run: Run) -> str:
     return run.answers
 
 
-def _refuse_others(out: Path, known: Mapping[str, Any]) -> None:
+def _refuse_others(out: Path, provenance: Mapping[str, Any]) -> None:
     """Refuse a folder that has answers of another teacher, predictor or corpus.
 
     Raises:
@@ -267,7 +269,7 @@ def _refuse_others(out: Path, known: Mapping[str, Any]) -> None:
     """
     path = out / PROVENANCE
     if not path.is_file():
-        if files := [one.name for one in out.iterdir() if not one.name.startswith(".")]:
+        if files := [file.name for file in out.iterdir() if not file.name.startswith(".")]:
             raise InputError(
                 f"the folder contains other files, such as '{min(files)}'",
                 place=str(out),
@@ -280,7 +282,7 @@ def _refuse_others(out: Path, known: Mapping[str, Any]) -> None:
         raise InputError(
             "the file is damaged", place=str(path), help="remove the folder"
         ) from error
-    for name, value in known.items():
+    for name, value in provenance.items():
         if before.get(name) != value and name != "teachers":
             raise InputError(
                 f"the folder has answers with another '{name}'",

@@ -73,7 +73,10 @@ class StudyPlan:
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data."""
         if self.findings.errors:
-            return {"study": self.name, "findings": [one.as_json() for one in self.findings]}
+            return {
+                "study": self.name,
+                "findings": [finding.as_json() for finding in self.findings],
+            }
         return plan_record(self.plan, self.speed)
 
     def draw(self, out: str | Path) -> list[str]:
@@ -213,14 +216,20 @@ class StudySearch:
 def report_of(record: Record, paths: Sequence[Path]) -> StudyReport:
     """Return the record of a report with its conclusions."""
     table = primary_table(record)
-    seeds = [one for row in record["rows"] for one in row["seeds"].values()]
+    seeds = [seed_run for row in record["rows"] for seed_run in row["seeds"].values()]
     can, cannot = conclude(record)
     return StudyReport(
         record=record,
         conclusions=tuple(can),
         unclear=tuple(cannot),
-        comparisons=tuple(Comparison(**one) for one in (table["comparisons"] if table else ())),
-        failed={one["job"]: one["error"] for one in seeds if one["state"] == "failed"},
+        comparisons=tuple(
+            Comparison(**comparison) for comparison in (table["comparisons"] if table else ())
+        ),
+        failed={
+            seed_run["job"]: seed_run["error"]
+            for seed_run in seeds
+            if seed_run["state"] == "failed"
+        },
         paths=tuple(paths),
     )
 
@@ -230,7 +239,7 @@ def scores_of(record: Record) -> list[StudyScore]:
     return [
         StudyScore(row=row["name"], seed=int(seed), split=split, metric=metric, value=value)
         for row in record["rows"]
-        for seed, one in row["seeds"].items()
-        for split, found in one.get("splits", {}).items()
-        for metric, value in found["scores"].items()
+        for seed, seed_run in row["seeds"].items()
+        for split, split_scores in seed_run.get("splits", {}).items()
+        for metric, value in split_scores["scores"].items()
     ]

@@ -190,15 +190,15 @@ class Study:
         Raises:
             InputError: a file is not that of a training, or another process uses the folder.
         """
-        paths = [Path(one) for one in sources]
+        paths = [Path(source) for source in sources]
         plan = packed_plan(paths)
-        found = unpack(paths, self.folder)
+        unpacked = unpack(paths, self.folder)
         if plan is not None and not (self.folder / PLAN).is_file():
             document = _planned_document(self, plan)
             if document is not None and _complete(document) == _complete(plan["document"]):
-                own = {"source": self.source, "folder": str(self.folder), "document": document}
-                write_json(self.folder / PLAN, {**plan, **own})
-        return found
+                origin = {"source": self.source, "folder": str(self.folder), "document": document}
+                write_json(self.folder / PLAN, {**plan, **origin})
+        return unpacked
 
     def search(
         self, *, processes: int = 1, log: Callable[[str], None] | None = None
@@ -230,19 +230,21 @@ class Study:
             raise SpecError(plan.findings.errors)
         speed = self._limit()
         with locked(self.folder):
-            one = Searching(plan.plan, self.source, self.folder, gpus=gpus(), log=log, speed=speed)
-            if one.others:
-                log(f"{len(one.others)} trials of other factors or settings are left out")
-            one.run(processes)
+            searching = Searching(
+                plan.plan, self.source, self.folder, gpus=gpus(), log=log, speed=speed
+            )
+            if searching.others:
+                log(f"{len(searching.others)} trials of other factors or settings are left out")
+            searching.run(processes)
             overrides = _written(self.overrides)
             command = study_command("search", self.source, overrides, str(self.folder))
-            paths = write_search_report(one, self.name, command, self.folder)
-        up = one.metric.higher_is_better
+            paths = write_search_report(searching, self.name, command, self.folder)
+        up = searching.metric.higher_is_better
         return StudySearch(
-            trials=tuple(one.trials),
-            best=tuple(best_trials(one)),
-            importances=importances(one.axes, one.trials, higher_is_better=up),
-            stopped_by=one.stopped_by,
+            trials=tuple(searching.trials),
+            best=tuple(best_trials(searching)),
+            importances=importances(searching.axes, searching.trials, higher_is_better=up),
+            stopped_by=searching.stopped_by,
             paths=tuple(paths),
         )
 
@@ -299,20 +301,20 @@ def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[B
     """
     if plan.findings.errors:
         raise SpecError(plan.findings.errors)
-    known, chosen = [row.name for row in plan.rows], list(rows)
+    row_names, chosen = [row.name for row in plan.rows], list(rows)
     for name in chosen:
-        if name not in known:
+        if name not in row_names:
             problem = f"the study has no row '{name}'"
-            raise InputError(problem, place=study.source, help=did_you_mean(name, known))
+            raise InputError(problem, place=study.source, help=did_you_mean(name, row_names))
     with locked(study.folder):
         record = plan.as_json()
         record["document"] = _document(study.settings)
         record |= {"source": study.source, "folder": str(study.folder)}
         record["overrides"] = _written(study.overrides)
         jobs = write_jobs(plan.plan, study.folder, record)
-        own = [one for one in record["rows"] if not chosen or one["name"] in chosen]
+        selected = [row for row in record["rows"] if not chosen or row["name"] in chosen]
         # Equal rows share jobs, which have the name of the first one.
-        names = {key: one["name"] for one in reversed(own) for key in one["jobs"].values()}
+        names = {key: row["name"] for row in reversed(selected) for key in row["jobs"].values()}
         jobs = [replace(job, row=names[job.key]) for job in jobs if job.key in names]
-        shown = {**record, "rows": own}
+        shown = {**record, "rows": selected}
         yield Begun(shown, jobs, [job for job in jobs if job.state() != "done"])

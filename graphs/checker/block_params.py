@@ -48,22 +48,22 @@ def stand_in(
         most: maximum number of other guesses.
     """
     fields = block.params.model_fields
-    known = {name: value for name, value in values.items() if name not in doubtful}
+    sound_values = {name: value for name, value in values.items() if name not in doubtful}
     for name in doubtful & fields.keys():
         if fields[name].is_required():
             guesses = (block.example.get(name, 1), *_tried(fields[name].annotation))
-            known[name] = next((v for v in guesses if _accepts(block, name, v)), None)
-    made = _made(block, known)
-    if made is None:
+            sound_values[name] = next((v for v in guesses if _accepts(block, name, v)), None)
+    params = _made(block, sound_values)
+    if params is None:
         return None
     others: list[BaseModel] = []
     for name in sorted(doubtful & fields.keys()):
         room = min(most, len(others) + _ENOUGH)
         for value in _tried(fields[name].annotation):
-            other = _made(block, {**known, name: value}) if len(others) < room else None
-            if other is not None and other != made:
+            other = _made(block, {**sound_values, name: value}) if len(others) < room else None
+            if other is not None and other != params:
                 others.append(other)
-    return StandIn(made, tuple(others), doubtful, complete=len(others) < most)
+    return StandIn(params, tuple(others), doubtful, complete=len(others) < most)
 
 
 class _AnySize(dict[str, int]):
@@ -85,17 +85,17 @@ def fitting(block: BlockType, values: Mapping[str, Any], name: str) -> list[int]
         values: the other params.
         name: a param whose values are whole numbers.
     """
-    found = []
+    numbers = []
     for number in range(1, MOST_FITTING + 1):
-        made = _made(block, {**values, name: number})
-        if made is None:
+        params = _made(block, {**values, name: number})
+        if params is None:
             return []
         try:
-            block.arguments(made, _AnySize())
+            block.arguments(params, _AnySize())
         except (KeyError, ValueError):
             continue
-        found.append(number)
-    return found if len(found) < MOST_FITTING else []
+        numbers.append(number)
+    return numbers if len(numbers) < MOST_FITTING else []
 
 
 def _made(block: BlockType, values: Mapping[str, Any]) -> BaseModel | None:
@@ -144,12 +144,12 @@ def common_signature(block: BlockType, params: StandIn, wired: frozenset[str]) -
     }
     outputs = tuple(
         port
-        for port in _common_ports(first, others, lambda each: each.outputs)
-        if all(any(port.name == own.name for own in other.outputs) for other in others)
+        for port in _common_ports(first, others, lambda signature: signature.outputs)
+        if all(any(port.name == candidate.name for candidate in other.outputs) for other in others)
     )
     return replace(
         first,
-        inputs=_common_ports(first, others, lambda each: each.inputs),
+        inputs=_common_ports(first, others, lambda signature: signature.inputs),
         outputs=outputs,
         behavior=same,
     )
@@ -160,27 +160,27 @@ def _common_ports(
 ) -> tuple[Port, ...]:
     ports = {port.name: port for port in side(first)}
     for other in others:
-        own = {port.name: port for port in side(other)}
-        for name in ports.keys() | own.keys():
-            if ports.get(name) is own.get(name):
+        other_ports = {port.name: port for port in side(other)}
+        for name in ports.keys() | other_ports.keys():
+            if ports.get(name) is other_ports.get(name):
                 continue  # `port` is cached, so this is the rule
-            if name in ports and name in own:
-                optional = ports[name].optional or own[name].optional
-                type_ = _common_type(ports[name].type, own[name].type)
+            if name in ports and name in other_ports:
+                optional = ports[name].optional or other_ports[name].optional
+                type_ = _common_type(ports[name].type, other_ports[name].type)
                 ports[name] = replace(ports[name], type=type_, optional=optional)
             else:
-                ports[name] = replace(ports.get(name) or own[name], optional=True)
+                ports[name] = replace(ports.get(name) or other_ports[name], optional=True)
     return tuple(ports.values())
 
 
-def _common_type(one: ValueType, other: ValueType) -> ValueType:
-    if one == other:
-        return one
+def _common_type(first: ValueType, other: ValueType) -> ValueType:
+    if first == other:
+        return first
     axes: tuple[int | str, ...] = ("...",)
-    if len(one.axes) == len(other.axes):
-        pairs = zip(one.axes, other.axes, strict=True)
+    if len(first.axes) == len(other.axes):
+        pairs = zip(first.axes, other.axes, strict=True)
         axes = tuple(a if a == b else UNKNOWN for a, b in pairs)
-    return ValueType(one.kind, axes, one.size if one.size == other.size else UNKNOWN)
+    return ValueType(first.kind, axes, first.size if first.size == other.size else UNKNOWN)
 
 
 _CHOICE_KEYS = ("use", "params")
@@ -321,10 +321,12 @@ def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
         help_ = f"did you mean '{near}'?"
         fix: Fix | None = replacing(at, near, certain=True)
     else:
-        known = [*checker.context.registry.keys(), *checker.context.spec.blocks]
+        candidates = [*checker.context.registry.keys(), *checker.context.spec.blocks]
         checker.doubts.excused.add(nearest(key, checker.context.spec.blocks))
-        help_ = did_you_mean(key, known) if nearest(key, known) else "see 'weft list blocks'"
-        fix = respelled(at, key, known)
+        help_ = (
+            did_you_mean(key, candidates) if nearest(key, candidates) else "see 'weft list blocks'"
+        )
+        fix = respelled(at, key, candidates)
     checker.findings.report(
         code="N01", at=at, problem=f"unknown block '{key}'", help=help_, fix=fix
     )
@@ -354,13 +356,15 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
         if near and near not in values:
             values[near], places[near] = written.params[name], places[name]
     missing = {name for name, value in values.items() if holds_missing(value)}
-    known = {name: value for name, value in values.items() if name not in missing}
+    valid_values = {name: value for name, value in values.items() if name not in missing}
     if written.unread:
-        missing |= fields.keys() - known.keys()
+        missing |= fields.keys() - valid_values.keys()
     wrong = set(missing)
     try:
         # Strict JSON validation: a string is not a number, and a boolean is not a probability.
-        made = block.params.model_validate_json(json.dumps(known, default=str), strict=True)
+        params = block.params.model_validate_json(
+            json.dumps(valid_values, default=str), strict=True
+        )
     except ValidationError as errors:
         # An unknown param that is not similar to any may be the missing one under another name.
         lost = any(not nearest(name, fields) for name in unknown) and not written.chosen
@@ -368,12 +372,14 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
             wrong.add(str(error["loc"][0]) if error["loc"] else "")
             absent = error["type"] == "missing"
             if not absent or not (lost or missing.intersection(map(str, error["loc"]))):
-                _report_param(checker.context, checker.findings, written, error, known, places, at)
-        made = None
-    if made is not None and not wrong:
-        return StandIn(made)
+                _report_param(
+                    checker.context, checker.findings, written, error, valid_values, places, at
+                )
+        params = None
+    if params is not None and not wrong:
+        return StandIn(params)
     checker.doubts.doubts += 1
-    sound = {name: value for name, value in known.items() if name not in wrong}
+    sound = {name: value for name, value in valid_values.items() if name not in wrong}
     key = block.key, json.dumps(sound, sort_keys=True, default=str), frozenset(wrong)
     if key not in checker.memo.guesses:
         guess = stand_in(block, sound, key[2], checker.memo.variants_left)
@@ -399,7 +405,7 @@ def _report_param(
     findings: Findings,
     written: Written,
     error: ErrorDetails,
-    known: Mapping[str, Any],
+    valid_values: Mapping[str, Any],
     places: Mapping[str, str],
     at: str,
 ) -> None:
@@ -407,7 +413,7 @@ def _report_param(
     block, texts = written.block, written.texts
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] == "missing" and len(error["loc"]) == 1:
-        numbers = fitting(block, known, name)
+        numbers = fitting(block, valid_values, name)
         listed = ", ".join(map(str, numbers[:-1])) + f" or {numbers[-1]}" if numbers[1:] else ""
         findings.report(
             code="W07",
@@ -434,14 +440,14 @@ def _report_param(
 
 def _corrected(context: Context, error: ErrorDetails, at: str) -> Fix | None:
     """Return the fix of a param's value that was written in another type, or without a `=`."""
-    given, (wanted, _, _) = error["input"], str(error["type"]).partition("_")
-    number = wanted in ("int", "float", "bool")
-    if number and isinstance(given, str) and given in context.values.written:
-        return replacing(at, f"={given}", certain=True)
-    if error["type"] == "literal_error" and isinstance(given, str):
+    value, (expected, _, _) = error["input"], str(error["type"]).partition("_")
+    number = expected in ("int", "float", "bool")
+    if number and isinstance(value, str) and value in context.values.written:
+        return replacing(at, f"={value}", certain=True)
+    if error["type"] == "literal_error" and isinstance(value, str):
         options = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
-        return respelled(at, given, options)
-    return converted(at, wanted, given)
+        return respelled(at, value, options)
+    return converted(at, expected, value)
 
 
 def _as_slot(context: Context, block: BlockType, name: str) -> str:
@@ -452,12 +458,14 @@ def _as_slot(context: Context, block: BlockType, name: str) -> str:
     except ValueError:
         return ""
     for slot in slots:
-        fitting = [one for one in context.registry if slot.takes and one.fills == slot.takes]
-        named = [one.key for one in fitting if name in (one.name, one.key)]
-        if not named and name != slot.name:
+        fitting = [block for block in context.registry if slot.takes and block.fills == slot.takes]
+        matching = [block.key for block in fitting if name in (block.name, block.key)]
+        if not matching and name != slot.name:
             continue
-        use = f'"fill": {{"{slot.name}": {{"use": "{(named or ["..."])[0]}"}}}}'
-        what = f"{named[0]} is a block for the slot '{slot.name}'" if named else "it is a slot"
+        use = f'"fill": {{"{slot.name}": {{"use": "{(matching or ["..."])[0]}"}}}}'
+        what = (
+            f"{matching[0]} is a block for the slot '{slot.name}'" if matching else "it is a slot"
+        )
         return f"{what}: write {use} next to 'params'"
     return ""
 
@@ -475,7 +483,11 @@ def report_other_kind(
     kind = filler.fills if isinstance(filler, BlockType) else ""
     if kind == slot.takes:
         return False
-    fitting = [one.key for one in context.registry if slot.takes and one.fills == slot.takes]
+    fitting = [
+        candidate.key
+        for candidate in context.registry
+        if slot.takes and candidate.fills == slot.takes
+    ]
     findings.report(
         code="W15",
         at=at,
@@ -490,7 +502,9 @@ def _kind_text(kind: str) -> str:
     return f"a part of kind '{kind}'" if kind else "a block"
 
 
-def note_params(checker: Checker, written: Written, made: StandIn, wired: Collection[str]) -> None:
+def note_params(
+    checker: Checker, written: Written, standin: StandIn, wired: Collection[str]
+) -> None:
     """Note which params of one use of a block have an effect and which have none.
 
     A template is typed once for each combination of port types: a param has no effect only if
@@ -499,17 +513,17 @@ def note_params(checker: Checker, written: Written, made: StandIn, wired: Collec
     Args:
         checker: the state that the scopes share.
         written: the use as written.
-        made: its params, some of which may be guesses.
+        standin: its params, some of which may be guesses.
         wired: the ports of the block that are wired.
     """
-    params = made.params
-    idle = {each.param: each for each in idle_params(params, wired)}
+    params = standin.params
+    idle = {idle_param.param: idle_param for idle_param in idle_params(params, wired)}
     checker.doubts.doubts += bool(idle)
     for name in written.params:
         at = written.places[name]
         if (
             name not in idle
-            or _doubtful(idle[name], made.doubtful)
+            or _doubtful(idle[name], standin.doubtful)
             or _by_override(checker.context, written, idle[name])
         ):
             checker.findings.active_params.add(at)

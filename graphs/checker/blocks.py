@@ -48,27 +48,27 @@ MOST_PARTS = 4_000
 """Maximum number of parts that are kept: those of four of the largest specs."""
 
 
-def part_of(checker: Checker, use: Use, given: Reads, at: str, infer: Infer) -> Part | None:
+def part_of(checker: Checker, use: Use, inputs: Reads, at: str, infer: Infer) -> Part | None:
     """Return the part of a node, or None if its block is unknown.
 
     Args:
         checker: the state that the scopes share.
         use: the node as written.
-        given: port to the value that it reads.
+        inputs: port to the value that it reads.
         at: JSON Pointer of the node.
         infer: `infer_part`, called if no part of a node that is alike is known.
     """
-    key, reads = _key(checker.context, use, given, at)
-    place = _place(key) if key is not None else []
-    if place:
+    key, reads = _key(checker.context, use, inputs, at)
+    cache = _place(key) if key is not None else []
+    if cache:
         checker.context.values.read.update(reads)
         for inner, below in _uses(use, at):
             checker.findings.active_params.update(
                 below + pointer("params", name) for name in inner.params
             )
-        return place[0]
+        return cache[0]
     before = _mistakes(checker.findings, checker.doubts)
-    part = infer(checker, use, given, at, at + pointer("in"))
+    part = infer(checker, use, inputs, at, at + pointer("in"))
     if (
         key is not None
         and part is not None
@@ -76,7 +76,7 @@ def part_of(checker: Checker, use: Use, given: Reads, at: str, infer: Infer) -> 
     ):
         unclear = checker.doubts.unsized | checker.doubts.unnamed
         if not any(below in unclear for _, below in _uses(use, at)):
-            place.append(part)
+            cache.append(part)
     return part
 
 
@@ -93,14 +93,14 @@ def _mistakes(findings: Findings, doubts: Doubts) -> tuple[int, ...]:
 
 
 def _key(
-    context: Context, use: Use, given: Reads, at: str
+    context: Context, use: Use, inputs: Reads, at: str
 ) -> tuple[tuple[Any, ...] | None, frozenset[str]]:
     """Return everything that the part of a node depends on, and the params that it reads.
 
     The key is None if the part also depends on something else: on a mistake, a template, or a
     param that chooses a block or holds a model.
     """
-    key = [*_types(given), *_blocks(context, use, at)]
+    key = [*_types(inputs), *_blocks(context, use, at)]
     names = frozenset(name for inner, _ in _uses(use, at) for name in _reads(inner))
     for name in sorted(names):
         value = context.values.known.get(name)
@@ -108,9 +108,9 @@ def _key(
     return None if None in key else tuple(key), names
 
 
-def _types(given: Reads) -> Iterator[Any]:
+def _types(inputs: Reads) -> Iterator[Any]:
     """Yield the wired ports and the types of their values, and None for each mistake."""
-    for port, read in given.items():
+    for port, read in inputs.items():
         yield port
         yield read.type if isinstance(read, Given) and not read.guessed else None
 
@@ -153,7 +153,7 @@ def _uses(use: Use, at: str) -> Iterator[tuple[Use, str]]:
 def infer_part(
     checker: Checker,
     use: Use,
-    given: Reads,
+    inputs: Reads,
     at: str,
     wires_at: str,
     passed: frozenset[str] = frozenset(),
@@ -163,7 +163,7 @@ def infer_part(
     Args:
         checker: the state that the scopes share.
         use: the use as written.
-        given: port to the value that it reads.
+        inputs: port to the value that it reads.
         at: JSON Pointer of the use.
         wires_at: JSON Pointer of the wires, which belong to the node.
         passed: wires that another block of the node takes, which are not unknown here.
@@ -173,54 +173,62 @@ def infer_part(
         unknown.
     """
     written = read_use(checker, use, at)
-    made = validated(checker, written, at) if written else None
-    if written is None or made is None:
+    standin = validated(checker, written, at) if written else None
+    if written is None or standin is None:
         _look_into(checker, use, at)
         return None
     block = written.block
     filled = frozenset(f"/{slot}" for slot in use.fill)
-    signature = common_signature(block, made, filled.union(given))
+    signature = common_signature(block, standin, filled.union(inputs))
     takes = bool(use.fill) or any(not slot.optional for slot in signature.slots)
-    meant = as_meant(signature.inputs, given, slots=takes)
-    if meant.keys() != given.keys():
-        signature = common_signature(block, made, filled.union(meant))
-    own = {port_.name for port_ in signature.inputs}
-    note_params(checker, written, made, own & meant.keys())
-    inner = {name: read for name, read in given.items() if name not in own}
+    corrected = as_meant(signature.inputs, inputs, slots=takes)
+    if corrected.keys() != inputs.keys():
+        signature = common_signature(block, standin, filled.union(corrected))
+    port_names = {port_.name for port_ in signature.inputs}
+    note_params(checker, written, standin, port_names & corrected.keys())
+    inner = {name: read for name, read in inputs.items() if name not in port_names}
     mine = frozenset(inner) if takes else passed
-    report_unknown_ports(checker.findings, checker.doubts, own, given, block.key, wires_at, mine)
+    report_unknown_ports(
+        checker.findings, checker.doubts, port_names, inputs, block.key, wires_at, mine
+    )
     before = checker.doubts.misfits
-    fitted = fit_ports(checker, signature.inputs, meant, signature.same, block.key, wires_at)
+    fitted = fit_ports(checker, signature.inputs, corrected, signature.same, block.key, wires_at)
     certain = fitted.certain(checker.doubts.misfits - before)
     several = frozenset(inner) if len(signature.slots) > 1 else passed
     sizes = widths(signature, certain)
-    inside = {**block.slot_sizes(made.params, sizes), **certain} if signature.slots else certain
+    inside = {**block.slot_sizes(standin.params, sizes), **certain} if signature.slots else certain
     fill = _infer_fill(checker, use, block, signature.slots, inside, inner, at, wires_at, several)
     if any(slot.name not in fill for slot in _required(signature, use)):
         checker.doubts.unnamed.add(at)
         # A wire for the empty slot may also be a misspelled one of the block itself.
-        wrong = {name: given[name] for name in inner if name in _misspelled(own, given)}
-        report_unknown_ports(checker.findings, checker.doubts, own, wrong, block.key, wires_at)
+        wrong = {name: inputs[name] for name in inner if name in _misspelled(port_names, inputs)}
+        report_unknown_ports(
+            checker.findings, checker.doubts, port_names, wrong, block.key, wires_at
+        )
     elif takes and len(signature.slots) > 1:
         _report_untaken(checker.findings, checker.doubts, block, fill, inner, wires_at, passed)
-    report_unwired(checker, signature.inputs, given, block.key, wires_at.removesuffix("/in"))
+    report_unwired(checker, signature.inputs, inputs, block.key, wires_at.removesuffix("/in"))
     certain = fitted.certain(checker.doubts.misfits - before)
     if any(certain.get(name) == UNKNOWN for name in widths(signature, fitted.bound)):
         checker.doubts.unsized.add(at)
-    block, arguments = _sized(checker, use, block, made, signature, fitted.bound, at, wires_at)
+    block, arguments = _sized(checker, use, block, standin, signature, fitted.bound, at, wires_at)
     names = set().union(*(free_names(port_.type) for port_ in signature.inputs))
     inside_ports = (name for filling in fill.values() for name in filling.inputs)
     order = (*(port_.name for port_ in signature.inputs), *inside_ports)
     return Part(
         block=block,
-        params=made.params,
+        params=standin.params,
         arguments=arguments,
         signature=signature,
         inputs={
             name: read.type
-            for name, read in leading(meant, order).items()
+            for name, read in leading(corrected, order).items()
             if isinstance(read, Given)
-            and (name in own or name not in passed or any(name in _taken(p) for p in fill.values()))
+            and (
+                name in port_names
+                or name not in passed
+                or any(name in _taken(p) for p in fill.values())
+            )
         },
         outputs={
             port_.name: settled(substitute(port_.type, certain)) for port_ in signature.outputs
@@ -235,10 +243,10 @@ def _required(signature: Signature, use: Use) -> list[Slot]:
     return [slot for slot in signature.slots if not slot.optional or slot.name in use.fill]
 
 
-def _misspelled(own: Collection[str], given: Reads) -> frozenset[str]:
+def _misspelled(port_names: Collection[str], inputs: Reads) -> frozenset[str]:
     """Return the wires that are named almost like a port of the block that is not wired."""
-    free = [name for name in own if name not in given]
-    return frozenset(name for name in given if name not in own and nearest(name, free))
+    free = [name for name in port_names if name not in inputs]
+    return frozenset(name for name in inputs if name not in port_names and nearest(name, free))
 
 
 _Weights = tuple[Mapping[str, Any], Mapping[str, tuple[int, ...]]]
@@ -251,7 +259,7 @@ def _sized(
     checker: Checker,
     use: Use,
     block: BlockType,
-    made: StandIn,
+    standin: StandIn,
     signature: Signature,
     bound: Bound,
     at: str,
@@ -266,7 +274,7 @@ def _sized(
     unknown = {name for name in width_names(signature) if name not in sizes}
     tried: list[_Weights] = []
     errors: list[ValueError] = []
-    for params in made.variants:
+    for params in standin.variants:
         try:
             arguments = without_lora(params, block.arguments(params, sizes), block.maps)
             tried.append((arguments, block.weights(arguments)))
@@ -278,24 +286,24 @@ def _sized(
         except ValueError as error:
             errors.append(error)
     if at in checker.doubts.unsized:
-        tried = _with_guesses(block, made, sizes)
+        tried = _with_guesses(block, standin, sizes)
     elif errors and not tried:
         _report_clash(checker.context, checker.findings, use, block.key, errors, at)
     if not tried:
         checker.doubts.unnamed.add(at)
         return replace(block, weights=no_weights, maps={}), {}
     weights = [shapes for _, shapes in tried]
-    if not made.complete or any(shapes.keys() != weights[0].keys() for shapes in weights):
+    if not standin.complete or any(shapes.keys() != weights[0].keys() for shapes in weights):
         checker.doubts.unnamed.add(at)
-    if not made.complete or any(shapes != weights[0] for shapes in weights):
+    if not standin.complete or any(shapes != weights[0] for shapes in weights):
         checker.doubts.unsized.add(at)
     return block, tried[0][0]
 
 
-def _with_guesses(block: BlockType, made: StandIn, sizes: Mapping[str, int]) -> list[_Weights]:
+def _with_guesses(block: BlockType, standin: StandIn, sizes: Mapping[str, int]) -> list[_Weights]:
     """Return the arguments and weights for every guess that fits some guessed sizes."""
     tried: list[_Weights] = []
-    for params in made.variants:
+    for params in standin.variants:
         try:
             arguments = without_lora(params, block.arguments(params, sizes), block.maps)
             tried.append((arguments, block.weights(arguments)))
@@ -311,7 +319,7 @@ def _report_clash(
     error = errors[0]
     texts = {name: text for name, text in use.params.items() if is_expression(text)}
     reads = {word for text in texts.values() for word in words_in(text)}
-    if len({str(each) for each in errors}) > 1 or reads & context.values.doubtful:
+    if len({str(error) for error in errors}) > 1 or reads & context.values.doubtful:
         return
     if reads:
         if (key, str(error)) in findings.clashes:
@@ -320,10 +328,10 @@ def _report_clash(
     problem, *help_ = error.args or ("the params do not fit the sizes",)
     # The param that the message is about: a patch may have written it into another file's node.
     words = words_in(" ".join(map(str, (problem, *help_))))
-    named = [name for name in use.params if name in words][:1]
+    names = [name for name in use.params if name in words][:1]
     findings.report(
         code="P02",
-        at=at + pointer("params", *named) if use.params else at,
+        at=at + pointer("params", *names) if use.params else at,
         problem=f"{key}: {problem}",
         help=str(help_[0]) if help_ else "",
     )
@@ -344,11 +352,11 @@ def _report_unsized(findings: Findings, block: BlockType, name: str, bound: Boun
 def _look_into(checker: Checker, use: Use, at: str) -> None:
     """Report errors in the slots of a use that cannot itself be typed."""
     for slot, inner in use.fill.items():
-        here = at + pointer("fill", slot)
-        written = read_use(checker, inner, here)
+        location = at + pointer("fill", slot)
+        written = read_use(checker, inner, location)
         if written is not None:
-            validated(checker, written, here)
-        _look_into(checker, inner, here)
+            validated(checker, written, location)
+        _look_into(checker, inner, location)
 
 
 def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
@@ -381,45 +389,45 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
                 )
             continue
         key = written[slot.name]
-        here = at + pointer("fill", key)
+        location = at + pointer("fill", key)
         direct = use.fill[key].use not in checker.context.spec.blocks
-        named = checker.context.registry.get(use.fill[key].use) if direct else None
-        if named is not None and report_other_kind(
-            checker.context, checker.findings, slot, named, block, here
+        registered = checker.context.registry.get(use.fill[key].use) if direct else None
+        if registered is not None and report_other_kind(
+            checker.context, checker.findings, slot, registered, block, location
         ):
             continue
         what = f"slot {slot.name} of {block.key}"
         entries: dict[str, Given | NoOutput | None] = {
-            port_.name: Given(settled(substitute(port_.type, bound)), what, slot=here)
+            port_.name: Given(settled(substitute(port_.type, bound)), what, slot=location)
             for port_ in (slot.input, *slot.others)
         }
         optional = passed.union(slot.entries if slot.takes else slot.entries[1:])
         misfits = checker.doubts.misfits
         part = _infer_filling(
-            checker, use.fill[key], {**entries, **inner}, here, wires_at, optional
+            checker, use.fill[key], {**entries, **inner}, location, wires_at, optional
         )
         if part is None:
             continue
-        if named is None and report_other_kind(
-            checker.context, checker.findings, slot, part, block, here
+        if registered is None and report_other_kind(
+            checker.context, checker.findings, slot, part, block, location
         ):
             continue
         fill[slot.name] = part
         if slot.output.name not in part.outputs:
-            known = _outputs_of(checker.context, part)
-            if slot.output.name not in known:
+            outputs = _outputs_of(checker.context, part)
+            if slot.output.name not in outputs:
                 report_no_output(
-                    checker.findings, NoOutput(part.key, slot.output.name, known), here
+                    checker.findings, NoOutput(part.key, slot.output.name, outputs), location
                 )
             continue
         back = fit(slot.output.type, part.outputs[slot.output.name], bound, {})
         if isinstance(back, Misfit) and checker.doubts.misfits == misfits:
             name = f"{part.key}, port {slot.output.name}"
-            given = Given(part.outputs[slot.output.name], name, slot=here)
-            wanted = settled(substitute(slot.output.type, bound))
+            output = Given(part.outputs[slot.output.name], name, slot=location)
+            expected = settled(substitute(slot.output.type, bound))
             owner = f"{block.key}, slot {slot.name}"
-            help_ = f"fill the slot with a block or a template that returns {wanted}"
-            report_misfit(checker, back, slot.output, given, owner, here, help_)
+            help_ = f"fill the slot with a block or a template that returns {expected}"
+            report_misfit(checker, back, slot.output, output, owner, location, help_)
     return fill
 
 
@@ -434,7 +442,7 @@ def _slots_as_meant(
     checker: Checker, use: Use, block: BlockType, names: list[str], at: str
 ) -> dict[str, str]:
     """Return the slots that a use fills, each with its name there, and report unknown ones."""
-    meant = {name: name for name in use.fill if name in names}
+    corrected = {name: name for name in use.fill if name in names}
     for name in use.fill:
         if name in names:
             continue
@@ -445,21 +453,21 @@ def _slots_as_meant(
             help=did_you_mean(name, names) or f"remove 'fill': {block.key} has no slots",
             fix=renamed(at + pointer("fill", name), name, names, use.fill),
         )
-        free = [slot for slot in names if slot not in meant]
+        free = [slot for slot in names if slot not in corrected]
         near = nearest(name, free) or (free[0] if len(free) == 1 else "")
         if near:
-            meant[near] = name
+            corrected[near] = name
         else:
             _look_into(checker, Use(use="", fill={name: use.fill[name]}), at)
-    return meant
+    return corrected
 
 
 def _taken(part: Filling) -> frozenset[str]:
     """Return the ports of a block or template, including those of the blocks in its slots."""
     if isinstance(part, TemplatePart):
         return frozenset(part.body.inputs)
-    own = {port_.name for port_ in part.signature.inputs}
-    return frozenset(own).union(*map(_taken, part.fill.values()))
+    port_names = {port_.name for port_ in part.signature.inputs}
+    return frozenset(port_names).union(*map(_taken, part.fill.values()))
 
 
 def _report_untaken(
@@ -472,39 +480,39 @@ def _report_untaken(
     passed: frozenset[str],
 ) -> None:
     """Report wires for which no slot has a port."""
-    known = frozenset[str]().union(*map(_taken, fill.values()))
+    taken = frozenset[str]().union(*map(_taken, fill.values()))
     for name in inner:
-        if name not in known and name not in passed:
+        if name not in taken and name not in passed:
             doubts.unknown_wires.add(wires_at + pointer(name))
             findings.report(
                 code="N03",
                 at=wires_at + pointer(name),
                 problem=f"no slot of {block.key} has a port '{name}'",
-                help=did_you_mean(name, sorted(known)),
-                fix=renamed(wires_at + pointer(name), name, known, inner),
+                help=did_you_mean(name, sorted(taken)),
+                fix=renamed(wires_at + pointer(name), name, taken, inner),
             )
 
 
 def _infer_filling(
-    checker: Checker, use: Use, given: Reads, at: str, wires_at: str, passed: frozenset[str]
+    checker: Checker, use: Use, reads: Reads, at: str, wires_at: str, passed: frozenset[str]
 ) -> Filling | None:
     """Type the registered block or the template in a slot."""
     name = template_named(checker.context, use)
     if not name:
-        part = infer_part(checker, use, given, at, wires_at, passed)
+        part = infer_part(checker, use, reads, at, wires_at, passed)
         if part is not None:
             _check_one_output(checker.findings, part.key, tuple(part.outputs), at)
         return part
     refuse_params(checker.findings, use, name, at)
     ports = checker.context.spec.blocks[name].inputs
-    given = {key: read for key, read in given.items() if key in ports or key not in passed}
-    body = checker.context.infer_template(checker, name, given, wires_at.removesuffix("/in"))
+    reads = {key: read for key, read in reads.items() if key in ports or key not in passed}
+    body = checker.context.infer_template(checker, name, reads, wires_at.removesuffix("/in"))
     if body is None:
         return None
     _check_one_output(
         checker.findings, f"template '{name}'", tuple(checker.context.spec.blocks[name].outputs), at
     )
-    inputs = {port_: read.type for port_, read in given.items() if isinstance(read, Given)}
+    inputs = {port_: read.type for port_, read in reads.items() if isinstance(read, Given)}
     return TemplatePart(body=body, inputs=inputs)
 
 

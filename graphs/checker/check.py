@@ -463,8 +463,8 @@ def _check_outputs(spec: Spec, root: Scope, node: Node, findings: Findings) -> N
     model = model_of(node)
     if model is None:
         return
-    names = {each.name for each in root.nodes if each.module == node.name}
-    wires = {value for each in spec.nodes.values() for value in each.in_.values()}
+    names = {other.name for other in root.nodes if other.module == node.name}
+    wires = {value for record in spec.nodes.values() for value in record.in_.values()}
     wires |= set(spec.outputs.values())
     unread = [
         port
@@ -474,11 +474,11 @@ def _check_outputs(spec: Spec, root: Scope, node: Node, findings: Findings) -> N
     read = [port for port in model.outputs if port not in unread]
     used = _behind(model.root, read)
     for port in unread:
-        own = _behind(model.root, [port]) - used
+        unused = _behind(model.root, [port]) - used
         size = sum(
             prod(shape)
             for inner in model.root.nodes
-            if inner.name in own
+            if inner.name in unused
             for shape in inner.weights().values()
         )
         if size:
@@ -495,10 +495,10 @@ def _behind(scope: Scope, ports: Iterable[str]) -> set[str]:
     """Return the nodes that some outputs of a scope depend on."""
     nodes = {node.name: node for node in scope.nodes}
     waiting = [scope.outputs[port].partition(".")[0] for port in ports if port in scope.outputs]
-    found: set[str] = set()
+    visited: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name in nodes and name not in found:
-            found.add(name)
+        if name in nodes and name not in visited:
+            visited.add(name)
             waiting += [value.partition(".")[0] for value in nodes[name].wires.values()]
-    return found
+    return visited

@@ -227,7 +227,7 @@ def _check_requirement(
         return
     names = names_in(text)
     values.doubtful.update(names)
-    given = ", ".join(
+    settings = ", ".join(
         f"{name} {'>=' if name in least else '='} {_shown(values.known[name])}" for name in names
     )
     help_ = "change one of these params" if names else "remove it: it reads no param"
@@ -238,14 +238,14 @@ def _check_requirement(
         code="E05",
         at=at,
         problem=f"'{text}' does not hold",
-        evidence=(f"given  {given}", *more) if names else (),
+        evidence=(f"given  {settings}", *more) if names else (),
         help=help_,
     )
 
 
 def _shown(value: Any) -> str:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return f"{value:,}" if whole and value >= _LONG else str(value)
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if is_integer and value >= _LONG else str(value)
 
 
 _LONG = 1_000_000
@@ -312,9 +312,9 @@ def within_limits(spec: Spec, values: Values, findings: Findings) -> bool:
             continue
         at = pointer("blocks", name)
         nodes = spec.blocks[name].nodes
-        found = [measure(node, at + pointer("nodes", key)) for key, node in nodes.items()]
-        sizes[name] = max(1, sum(size for size, _ in found))
-        depths[name] = 1 + max((depth for _, depth in found), default=0)
+        measures = [measure(node, at + pointer("nodes", key)) for key, node in nodes.items()]
+        sizes[name] = max(1, sum(size for size, _ in measures))
+        depths[name] = 1 + max((depth for _, depth in measures), default=0)
     measured = {key: measure(node, pointer("nodes", key)) for key, node in spec.nodes.items()}
     total = sum(size for size, _ in measured.values())
     if total > MOST_NODES:

@@ -60,22 +60,22 @@ from .wiring import Given, Reads, as_meant, fit_ports, report_unknown_ports, rep
 
 def read_count(context: Context, findings: Findings, node: form.RepeatNode, at: str) -> Any:
     """Return the number of copies of a repeat, or `MISSING` if it is wrong and reported."""
-    here = at + pointer("repeat")
-    count = context.values.resolve(node.repeat, here)
+    location = at + pointer("repeat")
+    count = context.values.resolve(node.repeat, location)
     if count is MISSING:
         return MISSING
     if (number := number_of_copies(count)) is not None:
         return number
     if isinstance(count, str):
         context.values.read.add(count)  # most likely meant with a `=`
-    where = context.values.blame(node.repeat, here)
+    where = context.values.blame(node.repeat, location)
     if where is not None:
         findings.report(
             code="P05",
             at=where,
             problem=f"'repeat' is {json.dumps(count, default=str)},"
             f" not a whole number from 1 to {MOST_COPIES:,}",
-            evidence=(f"read at {here}",),
+            evidence=(f"read at {location}",),
             help="write the number of copies, such as 6 or '=layers'",
             fix=_written_count(context, count, where),
         )
@@ -117,9 +117,9 @@ def copies_selected(
         return ()
     if count is MISSING:
         return (int(key),) if is_number(key) else ()
-    found = selected_copies(key, count)
+    selected = selected_copies(key, count)
     evidence = (f"repeat {count}  at {at.rpartition('/instead/')[0]}/repeat",)
-    if not found:
+    if not selected:
         findings.report(
             code="P07",
             at=at,
@@ -127,7 +127,7 @@ def copies_selected(
             evidence=evidence,
             help="write start:stop:step, such as '2::3' for the copies 2, 5, 8 and so on",
         )
-    elif not 0 <= found[0] <= found[-1] < count:
+    elif not 0 <= selected[0] <= selected[-1] < count:
         findings.report(
             code="P07",
             at=at,
@@ -136,16 +136,16 @@ def copies_selected(
             help="name an existing copy",
         )
         return ()
-    both = [index for index in found if index in taken]
-    if both:
+    overlap = [index for index in selected if index in taken]
+    if overlap:
         findings.report(
             code="P07",
             at=at,
-            problem=f"both '{taken[both[0]]}' and '{key}' select copy {both[0]}",
+            problem=f"both '{taken[overlap[0]]}' and '{key}' select copy {overlap[0]}",
             evidence=evidence,
             help="change one of them, so that each copy has one template",
         )
-    return [index for index in found if index not in taken]
+    return [index for index in selected if index not in taken]
 
 
 def fit_repeat(
@@ -228,15 +228,15 @@ def _check_carry(
     name = node.block
     types = body.gives() if body is not None else {}
     for index, port in enumerate(node.carry):
-        here = at + pointer("carry", index)
+        location = at + pointer("carry", index)
         if port not in outputs or port not in node.in_:
             side = "an output" if port not in outputs else "a wired input"
             findings.report(
                 code="N03",
-                at=here,
+                at=location,
                 problem=f"carry '{port}' is not {side} of '{name}'",
                 help=did_you_mean(port, outputs if port not in outputs else node.in_),
-                fix=respelled(here, port, set(outputs) - {*node.carry}),
+                fix=respelled(location, port, set(outputs) - {*node.carry}),
             )
         elif (
             body is not None
@@ -247,7 +247,7 @@ def _check_carry(
             doubts.crossed |= {name} if types[port].axes != body.inputs[port].axes else set()
             findings.report(
                 code="T05",
-                at=here,
+                at=location,
                 problem=f"carry '{port}' changes its type from copy to copy",
                 evidence=(
                     f"enters {body.inputs[port]}  as input '{port}' of '{name}'",
@@ -269,19 +269,19 @@ def _check_collect(
 ) -> None:
     """Report collected ports that are not valid."""
     for index, port in enumerate(node.collect):
-        here = at + pointer("collect", index)
+        location = at + pointer("collect", index)
         if port not in outputs:
             findings.report(
                 code="N03",
-                at=here,
+                at=location,
                 problem=f"collect '{port}' is not an output of '{node.block}'",
                 help=did_you_mean(port, outputs),
-                fix=respelled(here, port, set(outputs) - {*node.carry, *node.collect}),
+                fix=respelled(location, port, set(outputs) - {*node.carry, *node.collect}),
             )
         elif port in node.carry:
             findings.report(
                 code="W10",
-                at=here,
+                at=location,
                 problem=f"'{port}' is both carried and collected, so it would have two values",
                 help=f"give '{node.block}' a second output with the same value, and collect that",
             )
@@ -291,19 +291,23 @@ def _check_same(
     context: Context, findings: Findings, node: form.RepeatNode, body: Scope, other: Scope, at: str
 ) -> None:
     """Report outputs in which a copy's own template differs from the other copies."""
-    types, given = body.gives(), other.gives()
+    types, other_types = body.gives(), other.gives()
     for port in (*node.carry, *node.collect):
-        unknown = port in context.spec.blocks[other.name].outputs and port not in given
-        wanted = types.get(port) or (body.inputs.get(port) if port in node.carry else None)
-        if wanted is None or unknown:
+        unknown = port in context.spec.blocks[other.name].outputs and port not in other_types
+        expected = types.get(port) or (body.inputs.get(port) if port in node.carry else None)
+        if expected is None or unknown:
             continue
-        if port not in given or not same_type(given[port], wanted):
-            leaves = f"given  {given[port]}" if port in given else f"'{other.name}' has no '{port}'"
+        if port not in other_types or not same_type(other_types[port], expected):
+            leaves = (
+                f"given  {other_types[port]}"
+                if port in other_types
+                else f"'{other.name}' has no '{port}'"
+            )
             findings.report(
                 code="T07",
                 at=at,
                 problem=f"output '{port}' of this copy differs from that of the other copies",
-                evidence=(leaves, f"wanted {wanted}  as output '{port}' of '{node.block}'"),
+                evidence=(leaves, f"wanted {expected}  as output '{port}' of '{node.block}'"),
                 help=f"make '{other.name}' return the types of '{node.block}'",
             )
 
@@ -321,7 +325,7 @@ def model_named(context: Context, use: Use) -> str:
 
 
 def infer_model(
-    checker: Checker, key: str, node: UseNode, given: Reads, at: str
+    checker: Checker, key: str, node: UseNode, inputs: Reads, at: str
 ) -> tuple[TemplateNode | None, tuple[str, ...] | None]:
     """Type a node that contains a model.
 
@@ -329,7 +333,7 @@ def infer_model(
         checker: the state that the scopes share.
         key: the name of the node.
         node: the node as written; its `use` names the param that holds the model.
-        given: port to the value that it reads.
+        inputs: port to the value that it reads.
         at: JSON Pointer of the node.
 
     Returns:
@@ -350,17 +354,17 @@ def infer_model(
     if loaded is None:
         return None, None
     ports = tuple(loaded.recovered.outputs)
-    graph = _graph(checker, value, loaded, given, home)
+    graph = _graph(checker, value, loaded, inputs, home)
     if graph is None:
         return None, ports
     names = {axis: f"axis_{axis.lower()}" for axis in graph.spec.axes}
     takes = [Port(port, substitute(type_, dict(names))) for port, type_ in graph.inputs.items()]
     report_unknown_ports(
-        checker.findings, checker.doubts, graph.inputs, given, name, at + pointer("in")
+        checker.findings, checker.doubts, graph.inputs, inputs, name, at + pointer("in")
     )
     before = checker.doubts.misfits
-    fitted = fit_ports(checker, takes, as_meant(takes, given), {}, name, at + pointer("in"))
-    report_unwired(checker, takes, given, name, at)
+    fitted = fit_ports(checker, takes, as_meant(takes, inputs), {}, name, at + pointer("in"))
+    report_unwired(checker, takes, inputs, name, at)
     certain = fitted.certain(checker.doubts.misfits - before)
     before, checker.memo.held_nodes = (
         checker.memo.held_nodes,
@@ -380,7 +384,7 @@ def infer_model(
     if same not in checker.memo.held:
         checker.memo.held[same] = in_axes(graph.root, axes)
     body = checker.memo.held[same]
-    made = TemplateNode(
+    model_node = TemplateNode(
         name=key,
         at=at,
         wires=leading(node.in_, body.inputs),
@@ -388,7 +392,7 @@ def infer_model(
         body=body,
         model=graph,
     )
-    return made, ports
+    return model_node, ports
 
 
 def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) -> LoadedSpec | None:
@@ -396,7 +400,7 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
     if name in checker.memo.models:
         return checker.memo.models[name]
     checker.memo.models[name] = None
-    found: LoadedSpec | None = None
+    loaded: LoadedSpec | None = None
     for extra in (word for word in value if word not in KEYS):
         checker.findings.report(
             code="P03",
@@ -424,7 +428,7 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
     if holds_missing(value) or not is_object:
         return None
     try:
-        found = load_held(value, checker.context.source)
+        loaded = load_held(value, checker.context.source)
     except SpecError as error:
         for finding in error.findings:
             _adopt(checker.context, checker.findings, finding, None, home)
@@ -432,23 +436,23 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
     except InputError as error:
         checker.findings.report(code="N08", at=home + pointer("spec"), problem=str(error)[:200])
         return None
-    if found is None:
-        named = str(value["spec"])
+    if loaded is None:
+        reference = str(value["spec"])
         # A path is not a valid name, but its last part may be one.
-        word, known = named.rpartition("/")[2], spec_names(checker.context.source)
+        word, candidates = reference.rpartition("/")[2], spec_names(checker.context.source)
         checker.findings.report(
             code="N08",
             at=home + pointer("spec"),
-            problem=f"unknown spec '{named}'",
-            help=nearest_shipped(word, known),
-            fix=respelled(home + pointer("spec"), word, known),
+            problem=f"unknown spec '{reference}'",
+            help=nearest_shipped(word, candidates),
+            fix=respelled(home + pointer("spec"), word, candidates),
         )
-    checker.memo.models[name] = found
-    return found
+    checker.memo.models[name] = loaded
+    return loaded
 
 
 def _graph(
-    checker: Checker, value: Mapping[str, Any], loaded: LoadedSpec, given: Reads, home: str
+    checker: Checker, value: Mapping[str, Any], loaded: LoadedSpec, inputs: Reads, home: str
 ) -> Graph | None:
     """Return the graph of a model with its params, or None if it has mistakes, reported.
 
@@ -466,12 +470,12 @@ def _graph(
             help=did_you_mean(key, spec.params),
             fix=renamed(where, key, spec.params, value.get("params", {})),
         )
-    wired = {port: read.type for port, read in given.items() if isinstance(read, Given)}
+    wired = {port: read.type for port, read in inputs.items() if isinstance(read, Given)}
     params |= sizes_of_inputs(spec.inputs, spec.params.keys() - params.keys(), wired)
     same = ("model", home, json.dumps(params, sort_keys=True, default=str))
     if same in checker.memo.held:
         return cast("Graph | None", checker.memo.held[same])
-    own = replace(loaded, overrides=params)
+    configured = replace(loaded, overrides=params)
     graph, findings = checker.context.analyse(
         spec,
         checker.context.registry,
@@ -480,8 +484,8 @@ def _graph(
         lost=loaded.lost,
         outer=(*checker.context.outer, checker.context.source),
     )
-    for finding in [*loaded.mistakes, *(own.place(each) for each in findings)]:
-        _adopt(checker.context, checker.findings, finding, own, home)
+    for finding in [*loaded.mistakes, *(configured.place(nested) for nested in findings)]:
+        _adopt(checker.context, checker.findings, finding, configured, home)
     checker.memo.held[same] = None if loaded.mistakes else graph
     return cast("Graph | None", checker.memo.held[same])
 

@@ -112,9 +112,15 @@ class Values:
             shown: text that stands for the value in findings; by default, the value itself.
         """
         if isinstance(value, dict):
-            own = {key: self.resolve(v, at + pointer(key)) for key, v in own_part(value).items()}
-            own = self._bounded(own, at)
-            return own if own is MISSING else {key: own.get(key, v) for key, v in value.items()}
+            resolved = {
+                key: self.resolve(v, at + pointer(key)) for key, v in own_part(value).items()
+            }
+            resolved = self._bounded(resolved, at)
+            return (
+                resolved
+                if resolved is MISSING
+                else {key: resolved.get(key, v) for key, v in value.items()}
+            )
         if isinstance(value, list | tuple):
             return self._bounded(
                 [self.resolve(v, at + pointer(i)) for i, v in enumerate(value)], at
@@ -181,13 +187,13 @@ class Values:
 
     def overriding(self, names: Iterable[str]) -> set[str]:
         """Return the overridden params that the values of some params depend on."""
-        waiting, seen = [*names], set[str]()
+        waiting, visited = [*names], set[str]()
         while waiting:
             name = waiting.pop()
-            if name in self.written and name not in seen:
-                seen.add(name)
+            if name in self.written and name not in visited:
+                visited.add(name)
                 waiting += words_read(self.written[name])
-        return seen & self.overridden
+        return visited & self.overridden
 
     def with_(self, more: Mapping[str, Any]) -> Values:
         """Return a copy with more values, which shares the records of reads and reports."""

@@ -76,8 +76,8 @@ def type_of_text(context: Context, findings: Findings, text: str, at: str) -> Ty
                 help_ = did_you_mean(word, choices)
                 fix = respelled(at, word, choices, with_gap(text, word))
             findings.report(code=error.code, at=at, problem=str(error), help=help_, fix=fix)
-    known = parse_known(text, values, context.spec.axes)
-    return None if known is None else TypeRead(*known, sound=False)
+    parsed = parse_known(text, values, context.spec.axes)
+    return None if parsed is None else TypeRead(*parsed, sound=False)
 
 
 def infer_scope(
@@ -109,7 +109,7 @@ def infer_scope(
     shares = {key: node.share for key, node in nodes.items() if isinstance(node, ShareNode)}
     nodes = with_shared(checker.findings, nodes, at)
     live = {key: _without(checker.doubts, absent, key, node, at) for key, node in nodes.items()}
-    wanted, checker.doubts.wanted = checker.doubts.wanted, []
+    unsatisfied, checker.doubts.wanted = checker.doubts.wanted, []
     order, live, guessed, cyclic = order_nodes(checker.context, checker.findings, live, inputs, at)
     values: dict[str, Given | None] = {
         port: None if type_ is None else Given(type_, f"input {port}")
@@ -119,11 +119,11 @@ def infer_scope(
     placed = []
     for key in order:
         node = live[key]
-        given = _reads(values, gives, node.in_, guessed.get(key, frozenset()))
+        node_inputs = _reads(values, gives, node.in_, guessed.get(key, frozenset()))
         typed = (
-            _infer_repeat(checker, key, node, given, at + pointer("nodes", key))
+            _infer_repeat(checker, key, node, node_inputs, at + pointer("nodes", key))
             if isinstance(node, RepeatNode)
-            else _infer_use(checker, key, node, given, at + pointer("nodes", key))
+            else _infer_use(checker, key, node, node_inputs, at + pointer("nodes", key))
         )
         if key in shares and typed.node is not None:
             typed = replace(typed, node=replace(typed.node, shares=shares[key]))
@@ -154,14 +154,14 @@ def infer_scope(
     if not cyclic and not _lacks_wires(checker.doubts, nodes, at):
         names = {**dict.fromkeys(absent), **inputs}
         report_unused(checker, nodes, outputs, names, values, at)
-    checker.doubts.wanted = wanted
+    checker.doubts.wanted = unsatisfied
     check_shared(checker.findings, placed, at)
-    known = {port: type_ for port, type_ in inputs.items() if type_ is not None}
-    read = (value for made in placed for value in made.wires.values())
-    known = leading(known, read)
-    place = {value: number for number, value in enumerate([*known, *_made_by(placed)])}
-    ends = dict(sorted(ends.items(), key=lambda end: place.get(end[1], 0)))
-    return Scope(name=name, inputs=known, outputs=ends, nodes=tuple(placed), doc=doc)
+    typed_inputs = {port: type_ for port, type_ in inputs.items() if type_ is not None}
+    read = (value for node in placed for value in node.wires.values())
+    typed_inputs = leading(typed_inputs, read)
+    positions = {value: number for number, value in enumerate([*typed_inputs, *_made_by(placed)])}
+    ends = dict(sorted(ends.items(), key=lambda end: positions.get(end[1], 0)))
+    return Scope(name=name, inputs=typed_inputs, outputs=ends, nodes=tuple(placed), doc=doc)
 
 
 def _made_by(nodes: Iterable[Node]) -> Iterator[str]:
@@ -212,11 +212,11 @@ def _reads(
     for port_, value in wires.items():
         source, _, out = value.partition(".")
         if value not in values and source in gives:
-            known = gives[source]
-            near = nearest(out, known) or (known[0] if len(known) == 1 else "")
-            meant = values.get(f"{source}.{near}")
-            meant = None if meant is None else replace(meant, guessed=True)
-            reads[port_] = meant if port_ in guessed else NoOutput(source, out, known, meant)
+            outputs = gives[source]
+            near = nearest(out, outputs) or (outputs[0] if len(outputs) == 1 else "")
+            guess = values.get(f"{source}.{near}")
+            guess = None if guess is None else replace(guess, guessed=True)
+            reads[port_] = guess if port_ in guessed else NoOutput(source, out, outputs, guess)
             continue
         read = values.get(value)
         reads[port_] = replace(read, guessed=True) if read and port_ in guessed else read
@@ -244,15 +244,15 @@ def _resolves(
     return False
 
 
-def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str) -> _Typed:
+def _infer_use(checker: Checker, key: str, node: UseNode, inputs: Reads, at: str) -> _Typed:
     if model_named(checker.context, node):
-        made_model, outputs_of = infer_model(checker, key, node, given, at)
+        made_model, outputs_of = infer_model(checker, key, node, inputs, at)
         frozen = made_model and replace(made_model, frozen=node.frozen)
         return _Typed(frozen, outputs_of)
     name = template_named(checker.context, node)
     if name:
         refuse_params(checker.findings, node, name, at)
-        body = infer_template(checker, name, given, at)
+        body = infer_template(checker, name, inputs, at)
         if body is None:
             return _Typed(None, None)
         ports = tuple(checker.context.spec.blocks[name].outputs)
@@ -268,14 +268,14 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
             ),
             ports,
         )
-    part = part_of(checker, node, given, at, infer_part)
+    part = part_of(checker, node, inputs, at, infer_part)
     if part is None:
         return _Typed(None, None)
     if part.block.fills:
         help_ = f"use it in a slot for parts of kind '{part.block.fills}'"
         problem = f"{part.key} is a part of another block, and not a node"
         checker.findings.report(code="W15", at=at + pointer("use"), problem=problem, help=help_)
-    made = BlockNode(
+    block_node = BlockNode(
         name=key,
         at=at,
         wires=leading(node.in_, part.inputs),
@@ -283,40 +283,40 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
         part=part,
         frozen=node.frozen,
     )
-    return _Typed(made, tuple(port.name for port in part.signature.outputs))
+    return _Typed(block_node, tuple(port.name for port in part.signature.outputs))
 
 
-def _infer_repeat(checker: Checker, key: str, node: RepeatNode, given: Reads, at: str) -> _Typed:
+def _infer_repeat(checker: Checker, key: str, node: RepeatNode, inputs: Reads, at: str) -> _Typed:
     count = read_count(checker.context, checker.findings, node, at)
     if count is MISSING:
         checker.doubts.uncounted.add(at)
-    body = infer_template(checker, node.block, given, at, where=at + pointer("block"))
+    body = infer_template(checker, node.block, inputs, at, where=at + pointer("block"))
     others: dict[int, Scope] = {}
     taken: dict[int, str] = {}
     for written, name in node.instead.items():
         where = at + pointer("instead", written)
-        other = infer_template(checker, name, given, at, where=where)
+        other = infer_template(checker, name, inputs, at, where=where)
         if name in checker.context.spec.blocks:
-            found = copies_selected(checker.findings, node, written, count, taken, where)
-            taken |= dict.fromkeys(found, written)
-            others |= {} if other is None else dict.fromkeys(found, other)
-    meant = meant_template(checker.context, node.block)
-    if meant is None:
+            copies = copies_selected(checker.findings, node, written, count, taken, where)
+            taken |= dict.fromkeys(copies, written)
+            others |= {} if other is None else dict.fromkeys(copies, other)
+    template = meant_template(checker.context, node.block)
+    if template is None:
         check_outputs(checker, node, None, at)
         return _Typed(None, None)
-    node = node.model_copy(update={"block": meant})
+    node = node.model_copy(update={"block": template})
     ports = (*node.carry, *node.collect)
-    known = ports if {*ports} <= checker.context.spec.blocks[meant].outputs.keys() else None
+    outputs = ports if {*ports} <= checker.context.spec.blocks[template].outputs.keys() else None
     if body is None:
         check_outputs(checker, node, body, at)
-        return _Typed(None, known)
-    return _Typed(fit_repeat(checker, key, node, count, body, others, taken, at), known)
+        return _Typed(None, outputs)
+    return _Typed(fit_repeat(checker, key, node, count, body, others, taken, at), outputs)
 
 
 def infer_template(
     checker: Checker,
     name: str,
-    given: Reads,
+    inputs: Reads,
     at: str,
     where: str = "",
 ) -> Scope | None:
@@ -351,17 +351,17 @@ def infer_template(
         checker.context.spec.blocks[name],
         template_ports(checker.context, checker.findings, name),
     )
-    meant = as_meant(ports, given)
+    corrected = as_meant(ports, inputs)
     report_unknown_ports(
-        checker.findings, checker.doubts, template.inputs, given, name, at + pointer("in")
+        checker.findings, checker.doubts, template.inputs, inputs, name, at + pointer("in")
     )
     before = checker.doubts.misfits
-    fitted = fit_ports(checker, ports, meant, {}, name, at + pointer("in"))
+    fitted = fit_ports(checker, ports, corrected, {}, name, at + pointer("in"))
     certain = fitted.certain(checker.doubts.misfits - before)
-    report_unwired(checker, ports, given, name, at)
+    report_unwired(checker, ports, inputs, name, at)
     types: dict[str, ValueType | None] = dict.fromkeys(template.inputs)
     types |= {port_.name: settled(substitute(port_.type, certain)) for port_ in ports}
-    absent = frozenset(p.name for p in ports if p.optional and p.name not in meant)
+    absent = frozenset(p.name for p in ports if p.optional and p.name not in corrected)
     types = {key: type_ for key, type_ in types.items() if key not in absent}
     return _typed_template(checker, name, types, absent)
 
@@ -407,14 +407,14 @@ def _typed_template(
     key = (name, tuple(sorted(types.items(), key=itemgetter(0))), absent)
     if key in checker.memo.typed:
         return cast("Scope | None", checker.memo.typed[key])
-    template, own = checker.context.spec.blocks[name], pointer("blocks", name)
+    template, location = checker.context.spec.blocks[name], pointer("blocks", name)
     if not _few_enough(checker.findings, checker.memo, name, len(template.nodes)):
         return None
     checker.memo.inside.append(name)
     nodes, outputs, doc = template.nodes, template.outputs, template.doc
-    body = infer_scope(checker, name, nodes, outputs, types, own, doc=doc, absent=absent)
+    body = infer_scope(checker, name, nodes, outputs, types, location, doc=doc, absent=absent)
     checker.memo.inside.pop()
-    init = resolved_rules(checker, template.init, body, own)
+    init = resolved_rules(checker, template.init, body, location)
     checker.memo.typed[key] = body = replace(body, ties=template.tie, init=init)
     return body
 
@@ -427,11 +427,11 @@ def with_shared(
     findings: Findings, nodes: Mapping[str, AnyNode], at: str
 ) -> dict[str, UseNode | RepeatNode]:
     """Return the nodes of a scope, those that share a module as uses of its block."""
-    found: dict[str, UseNode | RepeatNode] = {}
+    expanded: dict[str, UseNode | RepeatNode] = {}
     owners = {key: node for key, node in nodes.items() if not isinstance(node, ShareNode)}
     for key, node in nodes.items():
         if not isinstance(node, ShareNode):
-            found[key] = node
+            expanded[key] = node
             continue
         name, where = node.share, at + pointer("nodes", key, "share")
         if name not in owners:
@@ -445,8 +445,8 @@ def with_shared(
             )
             name = nearest(name, owners) or next(iter(owners), "")
         if name in owners:
-            found[key] = owners[name].model_copy(update={"in_": node.in_, "doc": node.doc})
-    return found
+            expanded[key] = owners[name].model_copy(update={"in_": node.in_, "doc": node.doc})
+    return expanded
 
 
 def check_shared(findings: Findings, nodes: Collection[Node], at: str) -> None:
@@ -455,16 +455,18 @@ def check_shared(findings: Findings, nodes: Collection[Node], at: str) -> None:
     for node in nodes:
         if node.shares not in owners:
             continue
-        needed, known = replace(node, shares="").weights(), owners[node.shares].weights()
-        if needed != known:
-            differ = [name for name in {**known, **needed} if known.get(name) != needed.get(name)]
+        needed, available = replace(node, shares="").weights(), owners[node.shares].weights()
+        if needed != available:
+            differ = [
+                name for name in {**available, **needed} if available.get(name) != needed.get(name)
+            ]
             findings.report(
                 code="W13",
                 at=at + pointer("nodes", node.name, "share"),
                 problem=f"'{node.name}' shares the module of '{node.shares}', but for its wires the"
                 " weights would have other shapes",
                 evidence=tuple(
-                    f"{name}  {[*known.get(name, ())]} and {[*needed.get(name, ())]}"
+                    f"{name}  {[*available.get(name, ())]} and {[*needed.get(name, ())]}"
                     for name in differ[:_SHAPES_SHOWN]
                 ),
                 help="wire values of the same widths and sizes",

@@ -36,15 +36,15 @@ def written_out(spec: Spec, root: Scope, *, expand: bool = True) -> Groups:
         root: its scope.
         expand: whether to expand `*` and the ties of templates; there may be too many copies.
     """
-    seen = set[str]()
+    covered = set[str]()
     groups = []
     for group in spec.tie:
         written = [copy for path in group for copy in (_copies(root, path) if expand else (path,))]
-        groups.append(tuple(path for path in dict.fromkeys(written) if path not in seen))
-        seen.update(written)
-    own = tuple(group for group in groups if len(group) > 1)
+        groups.append(tuple(path for path in dict.fromkeys(written) if path not in covered))
+        covered.update(written)
+    ties = tuple(group for group in groups if len(group) > 1)
     inner = tuple(group for _, group in _of_templates(root)) if expand else ()
-    return united((*own, *inner)) if inner else own
+    return united((*ties, *inner)) if inner else ties
 
 
 def _of_templates(root: Scope) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -57,7 +57,7 @@ def _of_templates(root: Scope) -> Iterator[tuple[str, tuple[str, ...]]]:
         if body is None or around or in_model(visit):
             continue
         for group in body.ties:
-            paths = [path for each in group for path in _copies(body, each)]
+            paths = [path for member in group for path in _copies(body, member)]
             yield body.name, tuple(f"{visit.module}.{path}" for path in dict.fromkeys(paths))
 
 
@@ -65,9 +65,9 @@ def united(groups: Groups) -> Groups:
     """Return groups without common members: those that share one are joined."""
     home: dict[str, list[str]] = {}
     for group in groups:
-        known = list({id(home[path]): home[path] for path in group if path in home}.values())
-        into = known[0] if known else []
-        for other in known[1:]:
+        merged = list({id(home[path]): home[path] for path in group if path in home}.values())
+        into = merged[0] if merged else []
+        for other in merged[1:]:
             into += other
             home |= dict.fromkeys(other, into)
         into += [path for path in group if path not in home]
@@ -105,17 +105,17 @@ def ties_fit(spec: Spec, root: Scope, findings: Findings) -> bool:
 
 def _copies(scope: Scope, path: str) -> Iterator[str]:
     """Yield the paths that a path with `*` stands for; an unknown path is yielded unchanged."""
-    name, _, rest = path.partition(".")
+    name, _, remainder = path.partition(".")
     node = next((node for node in scope.nodes if node.name == name), None)
     if EACH not in path.split(".") or node is None or isinstance(node, BlockNode):
         yield path
     elif not isinstance(node, RepeatNode) or node.share:
-        yield from (f"{name}.{inner}" for inner in _copies(node.body, rest))
+        yield from (f"{name}.{inner}" for inner in _copies(node.body, remainder))
     else:
-        number, _, rest = rest.partition(".")
+        number, _, remainder = remainder.partition(".")
         for index, body in node.copies():
             if number in (EACH, str(index)):
-                yield from (f"{name}.{index}.{inner}" for inner in _copies(body, rest))
+                yield from (f"{name}.{index}.{inner}" for inner in _copies(body, remainder))
 
 
 def check_ties(checker: Checker, root: Scope, *, expand: bool = True) -> None:
@@ -140,13 +140,13 @@ def _check_groups(
 ) -> None:
     """Check the ties of one scope, of which `home` is the JSON Pointer."""
     report = findings.report
-    seen: set[str] = set()
-    known: Mapping[str, object] | None = None
+    visited: set[str] = set()
+    suggestions: Mapping[str, object] | None = None
     for index, group in enumerate(groups):
         at = home + pointer("tie", index)
         members = [
-            (place, copy)
-            for place, path in enumerate(group)
+            (member_index, copy)
+            for member_index, path in enumerate(group)
             if expand or EACH not in path
             for copy in _copies(root, path)
         ]
@@ -159,9 +159,9 @@ def _check_groups(
                 help="name the parameters that share a tensor, or remove the group",
             )
         twice = None
-        for place, path in members:
-            twice = twice or ((place, path) if path in seen else None)
-            seen.add(path)
+        for member_index, path in members:
+            twice = twice or ((member_index, path) if path in visited else None)
+            visited.add(path)
         if twice:
             report(
                 code="W09",
@@ -171,16 +171,18 @@ def _check_groups(
             )
         shapes: dict[str, tuple[int, ...]] = {}
         unknown: set[int] = set()
-        for place, path in members:
-            here = at + pointer(place)
+        for member_position, path in members:
+            location = at + pointer(member_position)
             shape = root.shape_of(path)
             certain = _is_certain(root, path, unclear, home)
             if shape is not None:
                 shapes |= {path: shape} if certain else {}
-            elif certain and place not in unknown:
-                unknown.add(place)
-                known = _suggested(root, expand=expand) if known is None else known
-                _report_unknown(known, path, here, findings)
+            elif certain and member_position not in unknown:
+                unknown.add(member_position)
+                suggestions = (
+                    _suggested(root, expand=expand) if suggestions is None else suggestions
+                )
+                _report_unknown(suggestions, path, location, findings)
         if len(set(shapes.values())) > 1:
             report(
                 code="T06",
@@ -245,24 +247,24 @@ def _is_certain(scope: Scope, path: str, unclear: _Unclear, at: str = "") -> boo
     """Return whether a parameter, or the lack of one, is not the consequence of a mistake."""
     if not unclear:
         return True
-    name, _, rest = path.partition(".")
+    name, _, remainder = path.partition(".")
     node = next((node for node in scope.nodes if node.name == name), None)
     if node is None:
         nodes = f"{at}/nodes"
         lost = unclear.lost.entries(nodes)
         return nodes + pointer(name) not in unclear.doubts.unplaced and not nearest(name, lost)
     if isinstance(node, BlockNode):
-        known = rest in node.part.weights()
-        return not (unclear.uses(node.at) if known else node.at in unclear.unnamed)
+        is_parameter = remainder in node.part.weights()
+        return not (unclear.uses(node.at) if is_parameter else node.at in unclear.unnamed)
     body = node.body
     if isinstance(node, RepeatNode) and not node.share:
-        number, _, rest = rest.partition(".")
+        number, _, remainder = remainder.partition(".")
         if node.at in unclear.doubts.uncounted:
             return False
         if not number.isdecimal() or int(number[:6]) >= node.repeat:
             return True
         body = node.instead.get(int(number), node.body)
-    return _is_certain(body, rest, unclear, pointer("blocks", body.name))
+    return _is_certain(body, remainder, unclear, pointer("blocks", body.name))
 
 
 def _suggested(root: Scope, *, expand: bool) -> Mapping[str, object]:
@@ -271,14 +273,16 @@ def _suggested(root: Scope, *, expand: bool) -> Mapping[str, object]:
     return root.weights() if expand and copies <= _SUGGESTED else {}
 
 
-def _report_unknown(known: Mapping[str, object], path: str, at: str, findings: Findings) -> None:
+def _report_unknown(
+    suggestions: Mapping[str, object], path: str, at: str, findings: Findings
+) -> None:
     """Report an unknown path."""
     findings.report(
         code="N07",
         at=at,
         problem=f"unknown parameter '{path}'",
-        help=did_you_mean(path, known) or "'weft show --weights' lists them",
-        fix=respelled(at, path, known),
+        help=did_you_mean(path, suggestions) or "'weft show --weights' lists them",
+        fix=respelled(at, path, suggestions),
     )
 
 
@@ -313,15 +317,15 @@ def _uncertain(scope: Scope, unclear: _Unclear) -> int:
     """Return the number of parameters in a scope and below that are not certain."""
     sizes: dict[int, int] = {}
 
-    def measured(here: Scope) -> int:
-        if id(here) not in sizes:
-            sizes[id(here)] = sum(
+    def measured(inner: Scope) -> int:
+        if id(inner) not in sizes:
+            sizes[id(inner)] = sum(
                 _in_node(node, unclear.uses(node.at))
                 if isinstance(node, BlockNode)
                 else sum(measured(body) * count for _, body, count in node.insides())
-                for node in here.nodes
+                for node in inner.nodes
             )
-        return sizes[id(here)]
+        return sizes[id(inner)]
 
     return measured(scope)
 
@@ -334,7 +338,7 @@ def _in_node(node: BlockNode, uncertain: frozenset[str]) -> int:
     if inside.keys() != uncertain:
         return node.parameters()
     weights = (part.own_weights() for part in inside.values())
-    return sum(prod(shape) for one in weights for shape in one.values())
+    return sum(prod(shape) for shapes in weights for shape in shapes.values())
 
 
 _NOT_NEGATIVE = ("normal", "uniform")
@@ -351,14 +355,14 @@ def resolved_rules(
         scope: the root of a spec, or the inside of a template.
         home: its JSON Pointer.
     """
-    found = []
+    resolved = []
     for index, rule in enumerate(rules):
         at = home + pointer("init", index)
         value = _value(checker.context, checker.findings, rule, at)
         paths = _paths(checker, rule, scope, home, at)
         if value is not None and paths:
             action = _action(rule)
-            found.append(
+            resolved.append(
                 InitRule(
                     select=rule.select,
                     weights=rule.weights,
@@ -367,7 +371,7 @@ def resolved_rules(
                     paths=paths,
                 )
             )
-    return tuple(found)
+    return tuple(resolved)
 
 
 def _action(rule: Init) -> str:
@@ -391,18 +395,18 @@ def _value(context: Context, findings: Findings, rule: Init, at: str) -> float |
     if value is MISSING:
         return None
     if action == "zeros":
-        right, wanted = value is True, "true"
+        right, expected = value is True, "true"
     else:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         right = number and isfinite(value) and (value >= 0 or action not in _NOT_NEGATIVE)
-        wanted = "a number, 0 or more" if action in _NOT_NEGATIVE else "a number"
+        expected = "a number, 0 or more" if action in _NOT_NEGATIVE else "a number"
     if right:
         return float(value)
     findings.report(
         code="W14",
         at=at + pointer(action),
-        problem=f"'{action}' of a rule of 'init' is not {wanted}",
-        help=f"write {wanted}",
+        problem=f"'{action}' of a rule of 'init' is not {expected}",
+        help=f"write {expected}",
     )
     return None
 
@@ -432,26 +436,30 @@ def _paths(checker: Checker, rule: Init, scope: Scope, home: str, at: str) -> tu
         return ()
     inside = tuple(f"{module}." for module in modules)
     names = [path for path in scope.weights() if path.startswith(inside)]
-    found = tuple(path for path in names if _named(rule.weights, path))
-    if not found and not _may_reach(rule.select, scope, home, unknown):
-        known = sorted({path.rpartition(".")[2] for path in names})
+    matches = tuple(path for path in names if _named(rule.weights, path))
+    if not matches and not _may_reach(rule.select, scope, home, unknown):
+        leaf_names = sorted({path.rpartition(".")[2] for path in names})
         checker.findings.report(
             code="W14",
             at=at + pointer("weights" if names else "select"),
             problem=f"'{rule.select}' has no parameter '{rule.weights}'"
             if names
             else f"'{rule.select}' has no parameters",
-            help=f"known: {', '.join(known)}" if known else "select nodes with parameters",
+            help=f"known: {', '.join(leaf_names)}"
+            if leaf_names
+            else "select nodes with parameters",
         )
-    return found
+    return matches
 
 
 def _lost(context: Context) -> set[str]:
     """Return the parts that could not be read and may have had nodes or parameters."""
-    ways = {place: scope_of(place)[1] for place in context.lost.places - context.lost.extra}
+    ways = {
+        location: scope_of(location)[1] for location in context.lost.places - context.lost.extra
+    }
     return {
-        place
-        for place, way in ways.items()
+        location
+        for location, way in ways.items()
         if way[:1] in ([], ["nodes"], ["blocks"], ["params"]) and "in" not in way
     }
 
@@ -479,14 +487,14 @@ def _may_reach(select: str, scope: Scope, home: str, places: Iterable[str]) -> b
         return first is None or first.kind == "any" or first.fits("name", node, 0)
 
     templates = {node.name: _templates(node) for node in scope.nodes}
-    known = set().union(*templates.values())
-    chosen = set().union(*(found for name, found in templates.items() if fits(name)))
-    for place in places:
-        where, way = scope_of(place)
+    template_names = set().union(*templates.values())
+    chosen = set().union(*(pointers for name, pointers in templates.items() if fits(name)))
+    for location in places:
+        where, way = scope_of(location)
         if where == home:
             reached = way[:1] != ["nodes"] or len(way) == 1 or fits(way[1])
         else:  # a template that no known node uses may belong to an unknown one
-            reached = where in chosen or where not in known
+            reached = where in chosen or where not in template_names
         if reached:
             return True
     return False
@@ -495,7 +503,7 @@ def _may_reach(select: str, scope: Scope, home: str, places: Iterable[str]) -> b
 def _templates(node: Node) -> set[str]:
     """Return the JSON Pointers of all templates in a node."""
     bodies = (body for _, body, _ in node.insides())
-    return {pointer("blocks", one.name) for body in bodies for one in scopes(body)}
+    return {pointer("blocks", inner.name) for body in bodies for inner in scopes(body)}
 
 
 def _named(pattern: str, path: str) -> bool:

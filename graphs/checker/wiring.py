@@ -53,48 +53,48 @@ Reads = Mapping[str, Given | NoOutput | None]
 
 def report_no_output(findings: Findings, missing: NoOutput, at: str) -> None:
     """Report a wire to an output that its node does not have."""
-    known = [f"{missing.node}.{port_}" for port_ in missing.known]
+    values = [f"{missing.node}.{port_}" for port_ in missing.known]
     near = nearest(missing.port, missing.known)
     findings.report(
         code="N03",
         at=at,
         problem=f"node '{missing.node}' has no output '{missing.port}'",
-        help=f"did you mean '{missing.node}.{near}'?" if near else did_you_mean("", known),
-        fix=replacing(at, known[0], certain=True)
-        if len(known) == 1
+        help=f"did you mean '{missing.node}.{near}'?" if near else did_you_mean("", values),
+        fix=replacing(at, values[0], certain=True)
+        if len(values) == 1
         else respelled(at, missing.port, missing.known, f"{missing.node}.{{}}"),
     )
 
 
-def as_meant(ports: Iterable[Port], given: Reads, *, slots: bool = False) -> Reads:
+def as_meant(ports: Iterable[Port], inputs: Reads, *, slots: bool = False) -> Reads:
     """Return what each port reads if misspelled ports mean the most similar ones.
 
     Args:
         ports: the ports of a block or template.
-        given: port, as written, to the value that it reads.
+        inputs: port, as written, to the value that it reads.
         slots: whether the block passes unknown wires on to the blocks in its slots.
     """
     ports = tuple(ports)
-    known = {port_.name for port_ in ports}
-    free = [port_.name for port_ in ports if port_.name not in given]
+    port_names = {port_.name for port_ in ports}
+    free = [port_.name for port_ in ports if port_.name not in inputs]
     needed = [port_.name for port_ in ports if port_.name in free and not port_.optional]
-    meant: dict[str, Given | NoOutput | None] = {}
-    for name, read in given.items():
-        if name in known or not free:
+    corrected: dict[str, Given | NoOutput | None] = {}
+    for name, read in inputs.items():
+        if name in port_names or not free:
             continue
         near = nearest(name, needed if slots else free)
         near = near or (needed[0] if len(needed) == 1 and not slots else "")
-        if near and near not in meant:
+        if near and near not in corrected:
             guess = read.meant if isinstance(read, NoOutput) else read
-            meant[near] = None if guess is None else replace(guess, guessed=True)
-    return {**given, **meant} if meant else given
+            corrected[near] = None if guess is None else replace(guess, guessed=True)
+    return {**inputs, **corrected} if corrected else inputs
 
 
 def report_unknown_ports(
     findings: Findings,
     doubts: Doubts,
     names: Iterable[str],
-    given: Reads,
+    inputs: Reads,
     block: str,
     at: str,
     passed: frozenset[str] = frozenset(),
@@ -105,13 +105,13 @@ def report_unknown_ports(
         findings: receives what is wrong.
         doubts: what mistakes leave unknown.
         names: the names of the ports.
-        given: port to the value that it reads, as written.
+        inputs: port to the value that it reads, as written.
         block: the block's name, for messages.
         at: JSON Pointer of the wires.
         passed: wires that another block of the node takes, which are not unknown here.
     """
     names = {*names}
-    for name, read in given.items():
+    for name, read in inputs.items():
         if name not in names and name not in passed:
             doubts.unknown_wires.add(at + pointer(name))
             findings.report(
@@ -119,7 +119,7 @@ def report_unknown_ports(
                 at=at + pointer(name),
                 problem=f"{block} has no port '{name}'",
                 help=did_you_mean(name, names),
-                fix=renamed(at + pointer(name), name, names, given),
+                fix=renamed(at + pointer(name), name, names, inputs),
             )
         if isinstance(read, NoOutput):
             report_no_output(findings, read, at + pointer(name))
@@ -154,7 +154,7 @@ class Fitted:
 def fit_ports(
     checker: Checker,
     ports: Iterable[Port],
-    given: Reads,
+    inputs: Reads,
     same: Mapping[str, str],
     block: str,
     at: str,
@@ -164,7 +164,7 @@ def fit_ports(
     Args:
         checker: the state that the scopes share.
         ports: the ports of the block or template.
-        given: port to the value that it reads.
+        inputs: port to the value that it reads.
         same: axis names that default to another.
         block: the block's name, for messages.
         at: JSON Pointer of the wires.
@@ -174,7 +174,7 @@ def fit_ports(
     support: dict[str, int] = {}
     disputed = set[str]()
     reported = set[str]()
-    reads = [(port_, _value(given.get(port_.name))) for port_ in ports]
+    reads = [(port_, _value(inputs.get(port_.name))) for port_ in ports]
     for port_, read in sorted(reads, key=lambda pair: pair[1] is not None and pair[1].guessed):
         if read is None:
             continue
@@ -184,8 +184,8 @@ def fit_ports(
             if not read.guessed and same_axis not in reported:
                 # Two wires that disagree alike with a third are one mistake.
                 reported.add(same_axis)
-                here = read.slot or at + pointer(port_.name)
-                report_misfit(checker, fitted, port_, read, block, here)
+                location = read.slot or at + pointer(port_.name)
+                report_misfit(checker, fitted, port_, read, block, location)
                 disputed |= free_names(port_.type)
             continue
         for name in free_names(port_.type):
@@ -206,7 +206,7 @@ def _value(read: Given | NoOutput | None) -> Given | None:
 
 
 def report_unwired(
-    checker: Checker, ports: Iterable[Port], given: Reads, block: str, at: str
+    checker: Checker, ports: Iterable[Port], inputs: Reads, block: str, at: str
 ) -> None:
     """Report the required ports of a node that are not wired.
 
@@ -215,24 +215,24 @@ def report_unwired(
     Args:
         checker: the state that the scopes share.
         ports: the ports of the block or template.
-        given: port to the value that it reads.
+        inputs: port to the value that it reads.
         block: the block's name, for messages.
         at: JSON Pointer of the node.
     """
     ports = tuple(ports)
     wires = at + pointer("in")
-    misspelled = [name for name in given if wires + pointer(name) in checker.doubts.unknown_wires]
-    meant = {nearest(name, [port_.name for port_ in ports]) for name in misspelled}
+    misspelled = [name for name in inputs if wires + pointer(name) in checker.doubts.unknown_wires]
+    likely = {nearest(name, [port_.name for port_ in ports]) for name in misspelled}
     for port_ in ports:
-        if port_.optional or port_.name in given or port_.name in meant or "" in meant:
+        if port_.optional or port_.name in inputs or port_.name in likely or "" in likely:
             continue
         checker.doubts.wanted.append(port_.type)
-        here = wires + pointer(port_.name)
-        if here in checker.doubts.absent_wires:
-            name = checker.doubts.absent_wires[here]
+        location = wires + pointer(port_.name)
+        if location in checker.doubts.absent_wires:
+            name = checker.doubts.absent_wires[location]
             checker.findings.report(
                 code="W01",
-                at=here,
+                at=location,
                 problem=f"port '{port_.name}' of {block} reads input '{name}', which is not wired",
                 evidence=(
                     f"wanted {port_.type}",
@@ -293,21 +293,21 @@ def report_misfit(
     )
 
 
-def _adapter(context: Context, given: str, wanted: str) -> str:
+def _adapter(context: Context, source_kind: str, target_kind: str) -> str:
     """Return how to convert a value to the kind that the port takes; empty if unknown."""
-    if (given, wanted) in NO_ADAPTER:
-        return NO_ADAPTER[given, wanted]
-    block = _adapting(context, given, wanted) if given != wanted else ""
+    if (source_kind, target_kind) in NO_ADAPTER:
+        return NO_ADAPTER[source_kind, target_kind]
+    block = _adapting(context, source_kind, target_kind) if source_kind != target_kind else ""
     if not block:
         return ""
-    other = f", or wire it to a port of kind {given}" if given == "mask" else ""
+    other = f", or wire it to a port of kind {source_kind}" if source_kind == "mask" else ""
     return f"put {block} on this wire{other}"
 
 
-def _adapting(context: Context, given: str, wanted: str) -> str:
+def _adapting(context: Context, source_kind: str, target_kind: str) -> str:
     """Return the block that converts one kind into another, with an article; empty if none."""
     for block in context.registry:
-        if block.adapts == (given, wanted):
+        if block.adapts == (source_kind, target_kind):
             return f"{'an' if block.name[0] in 'aeiou' else 'a'} '{block.key}'"
     return ""
 
@@ -361,8 +361,8 @@ def order_nodes(
                 closes = key in reached(near, wiring)
                 wires[port] = "" if closes else f"{near}.{value.partition('.')[2]}"
                 wiring[key] += [] if closes else [near]
-    found = cycles(wiring)
-    for cycle in found:
+    loops = cycles(wiring)
+    for cycle in loops:
         names = ", ".join(f"'{name}'" for name in sorted(cycle))
         findings.report(
             code="W02",
@@ -380,7 +380,7 @@ def order_nodes(
         for key, node in nodes.items()
     }
     guessed = {key: frozenset(wires) for key, wires in guesses.items()}
-    return ordered(wiring), live, guessed, bool(found)
+    return ordered(wiring), live, guessed, bool(loops)
 
 
 def _wires_of(nodes: _Nodes, wiring: _Wiring, cycle: set[str]) -> Iterator[str]:
@@ -465,7 +465,7 @@ def _carried(context: Context, template: str, value: str) -> set[str]:
     source = value.partition(".")[0]
     ports = set[str]()
     scopes = [(context.spec.nodes, context.spec.inputs)]
-    scopes += [(one.nodes, one.inputs) for one in context.spec.blocks.values()]
+    scopes += [(template.nodes, template.inputs) for template in context.spec.blocks.values()]
     for nodes, inputs in scopes:
         for node in nodes.values():
             name = node.block if isinstance(node, RepeatNode) else getattr(node, "use", "")
@@ -506,7 +506,7 @@ def report_unused(
     nodes: Mapping[str, UseNode | RepeatNode],
     outputs: Mapping[str, str],
     inputs: Collection[str],
-    given: Mapping[str, Given | None],
+    typed_values: Mapping[str, Given | None],
     at: str,
 ) -> None:
     """Report nodes and inputs that nothing reads.
@@ -520,7 +520,7 @@ def report_unused(
         nodes: the nodes as written.
         outputs: output port to the value that it returns.
         inputs: names of the scope's inputs.
-        given: value to its type, where that is known.
+        typed_values: value to its type, where that is known.
         at: JSON Pointer of the scope.
     """
     values = {*outputs.values(), *(value for node in nodes.values() for value in node.in_.values())}
@@ -528,12 +528,14 @@ def report_unused(
     if ("", "") in read:
         return
     by_source: dict[str, list[str]] = {}
-    for name in given if checker.doubts.wanted else ():
+    for name in typed_values if checker.doubts.wanted else ():
         by_source.setdefault(name.partition(".")[0], []).append(name)
     for key, node in nodes.items():
         if isinstance(node, RepeatNode) and not (node.carry or node.collect):
             continue  # it has no outputs, which W10 reports
-        if ("node", key) not in read and not _suits(checker.doubts, by_source.get(key, []), given):
+        if ("node", key) not in read and not _suits(
+            checker.doubts, by_source.get(key, []), typed_values
+        ):
             checker.findings.report(
                 code="W03",
                 at=at + pointer("nodes", key),
@@ -547,7 +549,7 @@ def report_unused(
         if checker.memo.inside and checker.memo.inside[-1] in checker.context.stand_ins
         else inputs
     ):
-        if ("input", key) not in read and not _suits(checker.doubts, [key], given):
+        if ("input", key) not in read and not _suits(checker.doubts, [key], typed_values):
             checker.findings.report(
                 code="W04",
                 at=at + pointer("inputs", key),
@@ -556,13 +558,13 @@ def report_unused(
             )
 
 
-def _suits(doubts: Doubts, names: Iterable[str], given: Mapping[str, Given | None]) -> bool:
+def _suits(doubts: Doubts, names: Iterable[str], typed_values: Mapping[str, Given | None]) -> bool:
     """Return whether one of some values may fit a port in this scope without a valid wire."""
-    types = [value.type for name in names if (value := given.get(name)) is not None]
+    types = [value.type for name in names if (value := typed_values.get(name)) is not None]
     if not types:
         return bool(doubts.wanted)
     return any(
-        not isinstance(fit(wanted, type_, {}, {}), Misfit)
-        for wanted in doubts.wanted
+        not isinstance(fit(port_type, type_, {}, {}), Misfit)
+        for port_type in doubts.wanted
         for type_ in types
     )

@@ -40,8 +40,8 @@ def part_sequential(part: Filling, sizes: Mapping[str, int]) -> int:
     if isinstance(part, TemplatePart):
         starts = dict.fromkeys(part.body.inputs, 0)
         return max(_finish(part.body, starts, sizes).values(), default=0)
-    own = part.block.sequential(part.arguments, sizes_in(part, sizes))
-    return own + max((part_sequential(inner, sizes) for inner in part.fill.values()), default=0)
+    steps = part.block.sequential(part.arguments, sizes_in(part, sizes))
+    return steps + max((part_sequential(inner, sizes) for inner in part.fill.values()), default=0)
 
 
 def _finish(scope: Scope, starts: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -52,12 +52,12 @@ def _finish(scope: Scope, starts: Mapping[str, int], sizes: Mapping[str, int]) -
         starts: the same for its inputs.
         sizes: axis of the graph to its length.
     """
-    known = dict(starts)
+    times = dict(starts)
     for node in scope.nodes:
-        reads = {port: known[value] for port, value in node.wires.items() if value in known}
-        given = _finish_node(node, reads, sizes)
-        known |= {f"{node.name}.{port}": at for port, at in given.items()}
-    return {port: known[value] for port, value in scope.outputs.items() if value in known}
+        reads = {port: times[value] for port, value in node.wires.items() if value in times}
+        finished = _finish_node(node, reads, sizes)
+        times |= {f"{node.name}.{port}": at for port, at in finished.items()}
+    return {port: times[value] for port, value in scope.outputs.items() if value in times}
 
 
 def _finish_node(node: Node, reads: dict[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -67,9 +67,9 @@ def _finish_node(node: Node, reads: dict[str, int], sizes: Mapping[str, int]) ->
     entered, latest = dict(reads), dict[str, int]()
     carry = node.carry if isinstance(node, RepeatNode) else ()
     for _, body in node.copies():
-        left = _finish(body, entered, sizes)
-        entered |= {port: left[port] for port in carry}
-        latest = {port: max(at, latest.get(port, 0)) for port, at in left.items()}
+        finished = _finish(body, entered, sizes)
+        entered |= {port: finished[port] for port in carry}
+        latest = {port: max(at, latest.get(port, 0)) for port, at in finished.items()}
     return latest | {port: entered[port] for port in carry}
 
 
@@ -90,20 +90,20 @@ def paths(part: Filling, sizes: Mapping[str, int]) -> Mapping[Axis, int]:
     """
     if isinstance(part, TemplatePart):
         return {}
-    found: dict[Axis, int] = {}
+    path_hops: dict[Axis, int] = {}
     for name, behavior in part.signature.behavior.items():
         axis = part.axes.get(name)
         if behavior != "pointwise" and axis is not None and not isinstance(axis, tuple):
-            here = sizes_in(part, sizes)
-            each = part.block.sequential(part.arguments, here)
-            found |= {axis: hops * each} if (hops := hops_of(part, sizes)) else {}
+            part_sizes = sizes_in(part, sizes)
+            steps = part.block.sequential(part.arguments, part_sizes)
+            path_hops |= {axis: hops * steps} if (hops := hops_of(part, sizes)) else {}
     inside: dict[Axis, int] = {}
     for inner in part.fill.values():
         if isinstance(inner, Part) and inner.block.fills:
             continue
         for axis, length in paths(inner, sizes).items():
             inside[axis] = min(length, inside.get(axis, length))
-    return {axis: found.get(axis, 0) + inside.get(axis, 0) for axis in {**found, **inside}}
+    return {axis: path_hops.get(axis, 0) + inside.get(axis, 0) for axis in {**path_hops, **inside}}
 
 
 def hops_of(part: Part, sizes: Mapping[str, int]) -> int:
@@ -112,12 +112,16 @@ def hops_of(part: Part, sizes: Mapping[str, int]) -> int:
     The parts that fill its slots may restrict what it reads, as a mask does: the most hops count,
     or the fewest where any part suffices.
     """
-    parts = [one for one in part.fill.values() if isinstance(one, Part) and one.block.fills]
-    inside = [hops_of(one, sizes) for one in parts]
+    parts = [
+        filling
+        for filling in part.fill.values()
+        if isinstance(filling, Part) and filling.block.fills
+    ]
+    inside = [hops_of(filling, sizes) for filling in parts]
     if part.block.fewest_hops:
         return min(filter(None, inside), default=0)
-    own = part.block.hops(part.arguments, sizes_in(part, sizes))
-    return 0 if 0 in (own, *inside) else max([own, *inside])
+    direct = part.block.hops(part.arguments, sizes_in(part, sizes))
+    return 0 if 0 in (direct, *inside) else max([direct, *inside])
 
 
 def shortest_paths(graph: Graph, sizes: Mapping[str, int]) -> dict[Axis, int]:

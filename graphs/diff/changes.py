@@ -52,18 +52,18 @@ def in_order(old: Json, new: Json, names: Names) -> list[tuple[str, str]]:
     """Return the nodes of both scopes as (name, old name), removed ones at their old place."""
     now = {was: name for name, was in names.items()}
     rows = [(name, names.get(name, name)) for name in order(new)]
-    kept = {was for _, was in rows}
+    matched = {was for _, was in rows}
     behind: dict[str, list[str]] = defaultdict(list)
     last = ""
     for was in order(old):
-        if was in kept:
+        if was in matched:
             last = now.get(was, was)
         else:
             behind[last].append(was)
-    found = [(removed, removed) for removed in behind[""]]
+    pairs = [(removed, removed) for removed in behind[""]]
     for name, was in rows:
-        found += [(name, was), *((removed, removed) for removed in behind[name])]
-    return found
+        pairs += [(name, was), *((removed, removed) for removed in behind[name])]
+    return pairs
 
 
 def port_renames(old: Json, new: Json) -> dict[str, str]:
@@ -72,19 +72,21 @@ def port_renames(old: Json, new: Json) -> dict[str, str]:
     The old and the new input have the same type, and either the same ports read them or no other
     input has this type.
     """
-    found: dict[str, str] = {}
+    renames: dict[str, str] = {}
     removed = {name: type_ for name, type_ in old["inputs"].items() if name not in new["inputs"]}
     added = {name: type_ for name, type_ in new["inputs"].items() if name not in old["inputs"]}
     readers = _readers(old), _readers(new)
     for name, type_ in added.items():
-        fits = [was for was, kind in removed.items() if kind == type_ and was not in found.values()]
+        fits = [
+            was for was, kind in removed.items() if kind == type_ and was not in renames.values()
+        ]
         rivals = [other for other, kind in added.items() if kind == type_]
         alike = [was for was in fits if readers[0][was] and readers[0][was] == readers[1][name]]
         if len(alike) == 1:
-            found[name] = alike[0]
+            renames[name] = alike[0]
         elif len(fits) == len(rivals) == 1:
-            found[name] = fits[0]
-    return found
+            renames[name] = fits[0]
+    return renames
 
 
 def node_renames(
@@ -104,8 +106,8 @@ def node_renames(
     if not removed or not added:
         return {}
     digests = _Digests(old_form), _Digests(new_form)
-    known = {name: name for name in new["nodes"] if name not in added}
-    below = digests[0].below(old, set(known)), digests[1].below(new, set(known))
+    matches = {name: name for name in new["nodes"] if name not in added}
+    below = digests[0].below(old, set(matches)), digests[1].below(new, set(matches))
     waiting: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in reversed(order(old)):
         if name in removed:
@@ -116,24 +118,24 @@ def node_renames(
     for name in order(new):
         if name not in added:
             continue
-        key = digests[1].node(new["nodes"][name], known, ports)
+        key = digests[1].node(new["nodes"][name], matches, ports)
         for fits in (waiting[key, below[1][name]], waiting[key, ""]):
             while fits and fits[-1] in taken:
                 fits.pop()
             if fits:
-                known[name] = fits.pop()
-                taken.add(known[name])
+                matches[name] = fits.pop()
+                taken.add(matches[name])
                 break
-    return {name: was for name, was in known.items() if name != was}
+    return {name: was for name, was in matches.items() if name != was}
 
 
 def _readers(scope: Json) -> dict[str, set[tuple[str, str]]]:
     """Return the readers of each node or input, as (node, port)."""
-    found: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    readers: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for name, record in scope["nodes"].items():
         for port, value in record.get("in", {}).items():
-            found[value.partition(".")[0]].add((name, port))
-    return found
+            readers[value.partition(".")[0]].add((name, port))
+    return readers
 
 
 class _Digests:
@@ -160,46 +162,48 @@ class _Digests:
 
     def block(self, record: Json) -> str:
         """Return a hash of a node without its wires."""
-        rest = {key: value for key, value in record.items() if key != "in"}
+        content = {key: value for key, value in record.items() if key != "in"}
         for key in ("use", "block"):
-            if key in rest and "@" not in rest[key]:
-                rest[key] = self.template(rest[key])
-        if "fill" in rest:
-            rest["fill"] = {slot: self.block(inner) for slot, inner in rest["fill"].items()}
-        if "instead" in rest:
-            rest["instead"] = {i: self.template(name) for i, name in rest["instead"].items()}
-        return _hash(rest)
+            if key in content and "@" not in content[key]:
+                content[key] = self.template(content[key])
+        if "fill" in content:
+            content["fill"] = {slot: self.block(inner) for slot, inner in content["fill"].items()}
+        if "instead" in content:
+            content["instead"] = {i: self.template(name) for i, name in content["instead"].items()}
+        return _hash(content)
 
     def template(self, name: str) -> str:
         """Return a hash of the content of a template, independent of the names of its nodes."""
         if name not in self.templates:
             body = self.form["blocks"][name]
-            known: dict[str, str] = {}
+            hashes: dict[str, str] = {}
             for inner in order(body):
-                known[inner] = self.node(body["nodes"][inner], known, {})
-            given = {port: translated(value, known, {}) for port, value in body["outputs"].items()}
-            self.templates[name] = _hash([body["inputs"], given, sorted(known.values())])
+                hashes[inner] = self.node(body["nodes"][inner], hashes, {})
+            outputs = {
+                port: translated(value, hashes, {}) for port, value in body["outputs"].items()
+            }
+            self.templates[name] = _hash([body["inputs"], outputs, sorted(hashes.values())])
         return self.templates[name]
 
-    def below(self, scope: Json, known: set[str]) -> dict[str, str]:
+    def below(self, scope: Json, matched: set[str]) -> dict[str, str]:
         """Return a hash of the direct and indirect readers of each node, up to known names."""
         readers: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
         for name, record in scope["nodes"].items():
             for port, value in record.get("in", {}).items():
-                source, _, given = value.partition(".")
-                readers[source].append((given, port, name))
+                source, _, output = value.partition(".")
+                readers[source].append((output, port, name))
         for port, value in scope["outputs"].items():
-            source, _, given = value.partition(".")
-            readers[source].append((given, port, ""))
-        found: dict[str, str] = {"": ""}
+            source, _, output = value.partition(".")
+            readers[source].append((output, port, ""))
+        hashes: dict[str, str] = {"": ""}
         blocks = {name: self.block(record) for name, record in scope["nodes"].items()}
         for name in reversed(order(scope)):
             rows = sorted(
-                [given, port, who if who in known else blocks.get(who, "") + found[who]]
-                for given, port, who in readers[name]
+                [output, port, who if who in matched else blocks.get(who, "") + hashes[who]]
+                for output, port, who in readers[name]
             )
-            found[name] = _hash(rows)
-        return found
+            hashes[name] = _hash(rows)
+        return hashes
 
 
 def _hash(value: Any) -> str:

@@ -49,21 +49,25 @@ def find(graph: Graph, path: str) -> Graph | Scope | Part:
     Raises:
         InputError: there is no such node, or its inside has no drawing.
     """
-    known = {visit.path: visit for visit in visits(graph.root)}
-    visit = known.get(path) or _numbered(graph, path)
+    by_path = {visit.path: visit for visit in visits(graph.root)}
+    visit = by_path.get(path) or _numbered(graph, path)
     if visit is None:
         raise InputError(
             f"no node '{path}' in {graph.name}",
             place=graph.source,
-            help=did_you_mean(path, known) or f"'weft show {graph.name}' lists all paths",
+            help=did_you_mean(path, by_path) or f"'weft show {graph.name}' lists all paths",
         )
     inside = _inside(visit)
     if inside is None:
-        named = visit.part.key if visit.part is not None else "template"
-        others = [other for other, one in known.items() if one.kind != "index" and _inside(one)]
+        label = visit.part.key if visit.part is not None else "template"
+        others = [
+            other
+            for other, candidate in by_path.items()
+            if candidate.kind != "index" and _inside(candidate)
+        ]
         more = ", ..." if len(others) > _LISTED else ""
         raise InputError(
-            f"the inside of '{path}' ({named}) has no drawing",
+            f"the inside of '{path}' ({label}) has no drawing",
             place=graph.source,
             help=f"these nodes have one: {', '.join(others[:_LISTED])}{more}"
             if others
@@ -143,25 +147,25 @@ def _declared(part: Part) -> Inside:
     Raises:
         InputError: the block declares something else.
     """
-    made, problem = None, ""
+    inside, problem = None, ""
     try:
-        made = part.block.inside(part) if part.block.inside is not None else None
+        inside = part.block.inside(part) if part.block.inside is not None else None
     except Exception as error:  # noqa: BLE001 - the block may be of another package
         problem = f"it raises {type(error).__name__}: {error}"
-    if isinstance(made, Inside):
-        known, frames = {*part.inputs}, {"", *made.frames}
-        for step in made.steps:
-            strange = [name for name in step.reads if name not in known]
+    if isinstance(inside, Inside):
+        names, frames = {*part.inputs}, {"", *inside.frames}
+        for step in inside.steps:
+            strange = [name for name in step.reads if name not in names]
             if strange or step.frame not in frames or (step.slot and step.slot not in part.fill):
                 wrong = strange[0] if strange else step.frame or step.slot
                 problem = problem or f"its step '{step.name}' refers to '{wrong}', which is unknown"
-            known.add(step.name)
-        for port, name in made.outputs.items():
-            if port not in part.outputs or name not in known - {*part.inputs}:
+            names.add(step.name)
+        for port, name in inside.outputs.items():
+            if port not in part.outputs or name not in names - {*part.inputs}:
                 problem = problem or f"its output '{port}' is '{name}', which is unknown"
         if not problem:
-            return _with_lora(made, part)
-    problem = problem or f"it returns {made!r:.60}, not an Inside"
+            return _with_lora(inside, part)
+    problem = problem or f"it returns {inside!r:.60}, not an Inside"
     raise InputError(
         f"the inside of block '{part.key}' cannot be drawn: {problem}",
         help="write inside=lambda part: Inside(steps=(Step(name='z', reads=('x',)),), "

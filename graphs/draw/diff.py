@@ -111,27 +111,31 @@ class _Uniter:
         inputs = self._ends("input")
         self._ends("output")
         for side, graph in self.graphs.items():
-            known = {name: (inputs[side, name], type_) for name, type_ in graph.inputs.items()}
-            given = self._trace(side, graph.root, "", known)
-            for name, (box, type_) in given.items():
+            values = {name: (inputs[side, name], type_) for name, type_ in graph.inputs.items()}
+            outputs = self._trace(side, graph.root, "", values)
+            for name, (box, type_) in outputs.items():
                 self._wire(side, box, f"output/{name}", type_)
         return self.union
 
     def _ends(self, what: Literal["input", "output"]) -> dict[tuple[Side, str], str]:
         """Add the inputs or the outputs, and return the DOT name of each."""
         names: dict[tuple[Side, str], str] = {}
-        own = self.changes[("", ""), ""]
-        now = {c.before: c.after for c in own if c.kind == "renamed"} if what == "input" else {}
+        end_changes = self.changes[("", ""), ""]
+        now = (
+            {c.before: c.after for c in end_changes if c.kind == "renamed"}
+            if what == "input"
+            else {}
+        )
         for side, graph in self.graphs.items():
             types = graph.inputs if what == "input" else graph.outputs
             for name, type_ in types.items():
                 word = now.get(name, name) if side == "old" else name
                 box = names[side, name] = f"{what}/{word}"
-                known = self.union.ends.get(box)
-                state: State = "removed" if side == "old" else "same" if known else "added"
+                existing = self.union.ends.get(box)
+                state: State = "removed" if side == "old" else "same" if existing else "added"
                 notes = [
                     text
-                    for change in own
+                    for change in end_changes
                     if change.kind in (what, "renamed") and change.name == word
                     for mark, text in describe(change)
                     if mark in "~>" and side == "new"
@@ -144,9 +148,9 @@ class _Uniter:
         for was, node in self._matched(old, new):
             name = node.name if node is not None else was.name if was is not None else ""
             path = prefix + name
-            for side, one in (("old", was), ("new", node)):
-                if one is not None:
-                    self.paths[side, prefix, one.name] = path  # type: ignore[index]
+            for side, version in (("old", was), ("new", node)):
+                if version is not None:
+                    self.paths[side, prefix, version.name] = path  # type: ignore[index]
             pair = (old.name if old else "", new.name if new else "")
             changes = self.changes[pair, name] if was and node else []
             alike = was is None or node is None or _is_block(was) == _is_block(node)
@@ -163,13 +167,13 @@ class _Uniter:
         """Yield the nodes of two scopes as (old node, new node); None if there is none."""
         were = {node.name: node for node in old.scope.nodes} if old else {}
         pair = (old.name if old else "", new.name if new else "")
-        kept = set()
+        matched = set()
         for node in new.scope.nodes if new else ():
             renames = [c for c in self.changes[pair, node.name] if c.kind == "renamed"]
             was = were.get(renames[0].before if renames and old else node.name)
-            kept.add(was.name if was else "")
+            matched.add(was.name if was else "")
             yield was, node
-        yield from ((node, None) for name, node in were.items() if name not in kept)
+        yield from ((node, None) for name, node in were.items() if name not in matched)
 
     def _place_node(
         self,
@@ -182,28 +186,28 @@ class _Uniter:
         changes: list[Change],
     ) -> None:
         """Place the box of a node, or the frames of a template."""
-        one = node or was
-        if one is None:
+        present = node or was
+        if present is None:
             return
         state: State = "same" if was and node else "added" if node else "removed"
         wiring = all(change.kind == "rewired" for change in changes)
         if state == "same" and not wiring:
             state = "changed"
         notes = [text for change in changes for text in self._notes(change, path)]
-        if isinstance(one, BlockNode):
+        if isinstance(present, BlockNode):
             pair = (old.name if old else "", new.name if new else "")
-            both = was is not None and node is not None
-            within = [*self._within(path, pair)] if both and one.part.fill else []
+            is_common = was is not None and node is not None
+            within = [*self._within(path, pair)] if is_common and present.part.fill else []
             state = "changed" if within else state
-            frame.boxes.append(Box(f"node/{path}", one.part, state, [*notes, *within]))
+            frame.boxes.append(Box(f"node/{path}", present.part, state, [*notes, *within]))
             return
-        if not isinstance(one, RepeatNode):
-            inner = Frame(path, one.name, None, state, notes)
+        if not isinstance(present, RepeatNode):
+            inner = Frame(path, present.name, None, state, notes)
             frame.frames.append(inner)
             self._place_copy(inner, (was, node), (old, new), path, 0)
             return
-        before = was if isinstance(was, RepeatNode) and was is not one else None
-        for number, segment in enumerate(segments(one, before)):
+        before = was if isinstance(was, RepeatNode) and was is not present else None
+        for number, segment in enumerate(segments(present, before)):
             outer, marks = frame, notes if number == 0 else []
             if len(segment.units) > 1:
                 title = segment.words()
@@ -238,19 +242,21 @@ class _Uniter:
         """
         inside: list[_Here | None] = []
         sides: tuple[Side, Side] = ("old", "new")
-        for side, node, here in zip(sides, nodes, heres, strict=True):
-            one = self._inside(side, node, here, index)
-            inside.append(one)
-            if one is not None:
-                self.runs.setdefault((side, path), []).append((f"{frame.path}.", one.scope))
+        for side, node, outer in zip(sides, nodes, heres, strict=True):
+            inner = self._inside(side, node, outer, index)
+            inside.append(inner)
+            if inner is not None:
+                self.runs.setdefault((side, path), []).append((f"{frame.path}.", inner.scope))
         self._place(frame, inside[0], inside[1], f"{frame.path}.")
 
-    def _inside(self, side: str, node: Node | None, here: _Here | None, index: int) -> _Here | None:
+    def _inside(
+        self, side: str, node: Node | None, outer: _Here | None, index: int
+    ) -> _Here | None:
         """Return the inside of one copy of a template."""
-        if node is None or here is None or isinstance(node, BlockNode):
+        if node is None or outer is None or isinstance(node, BlockNode):
             return None
         form = self.forms["old" if side == "old" else "new"]
-        record = scope_of(form, here.name)["nodes"][node.name]
+        record = scope_of(form, outer.name)["nodes"][node.name]
         name = record.get("instead", {}).get(str(index), record.get("block", record.get("use")))
         body = node.instead.get(index, node.body) if isinstance(node, RepeatNode) else node.body
         return _Here(body, name)
@@ -266,33 +272,40 @@ class _Uniter:
 
     def _within(self, path: str, pair: tuple[str, str]) -> Iterator[str]:
         """Yield the changes inside templates in a node's slots, which are not drawn."""
-        place = re.sub(r"\.\d[\d,.-]*[,-]\d+\.", ".*.", path) + "/"
+        prefix = re.sub(r"\.\d[\d,.-]*[,-]\d+\.", ".*.", path) + "/"
         for change in self.every:
-            at = next((each for each in (change.path, *change.also) if each.startswith(place)), "")
+            at = next(
+                (
+                    candidate
+                    for candidate in (change.path, *change.also)
+                    if candidate.startswith(prefix)
+                ),
+                "",
+            )
             if at and change.scope != pair:
                 for _, text in describe(change):
-                    yield f"{at.removeprefix(place)}: {text}"
+                    yield f"{at.removeprefix(prefix)}: {text}"
 
     def _trace(
         self, side: Side, scope: Scope, prefix: str, inputs: dict[str, _Value]
     ) -> dict[str, _Value]:
         """Draw the wires of a scope of one graph, and return the boxes of its outputs."""
-        known = dict(inputs)
+        values = dict(inputs)
         for node in scope.nodes:
             path = self.paths[side, prefix, node.name]
-            reads = {port: known[value] for port, value in node.wires.items()}
+            reads = {port: values[value] for port, value in node.wires.items()}
             if isinstance(node, BlockNode):
                 for box, type_ in reads.values():
                     self._wire(side, box, f"node/{path}", type_)
-                given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
+                outputs = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
             else:
                 entered = dict(reads)
                 carry = node.carry if isinstance(node, RepeatNode) else ()
                 for inner, body in self.runs[side, path]:
-                    given = self._trace(side, body, inner, entered)
-                    entered |= {port: given[port] for port in carry}
-            known |= {f"{node.name}.{port}": given[port] for port in node.outputs}
-        return {port: known[value] for port, value in scope.outputs.items()}
+                    outputs = self._trace(side, body, inner, entered)
+                    entered |= {port: outputs[port] for port in carry}
+            values |= {f"{node.name}.{port}": outputs[port] for port in node.outputs}
+        return {port: values[value] for port, value in scope.outputs.items()}
 
     def _wire(self, side: Side, source: str, target: str, type_: ValueType) -> None:
         types = self.union.wires.setdefault((source, target), {}).setdefault(side, [])

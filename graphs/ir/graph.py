@@ -71,8 +71,8 @@ def circle_in(cycle: set[str], reads: Reads) -> list[tuple[str, str]]:
     """Return a circle inside one of the `cycles`: pairs of a name and a name that reads it."""
     import networkx as nx  # noqa: PLC0415 - see above
 
-    found: list[tuple[str, str]] = nx.find_cycle(digraph(reads).subgraph(cycle), min(cycle))
-    return found
+    edges: list[tuple[str, str]] = nx.find_cycle(digraph(reads).subgraph(cycle), min(cycle))
+    return edges
 
 
 def unread(reads: Reads) -> list[set[str]]:
@@ -87,12 +87,12 @@ def unread(reads: Reads) -> list[set[str]]:
 
 def reached(start: str, reads: Reads) -> set[str]:
     """Return a name and all names that it reads, directly or not."""
-    found, waiting = {start}, [start]
+    visited, waiting = {start}, [start]
     while waiting:
-        new = set(reads[waiting.pop()]) - found
-        found |= new
+        new = set(reads[waiting.pop()]) - visited
+        visited |= new
         waiting += new
-    return found
+    return visited
 
 
 def digraph(reads: Reads) -> nx.DiGraph:
@@ -122,12 +122,14 @@ def kept(function: F) -> F:
         results = getattr(part, "results", None)
         if results is None:
             return function(part, *more)
-        found = results.get(name)
-        if found is not None and found[0] == more:
-            return found[1]
+        entry = results.get(name)
+        if entry is not None and entry[0] == more:
+            return entry[1]
         result = function(part, *more)
-        given = tuple(dict(each) if isinstance(each, Mapping) else each for each in more)
-        results[name] = (given, result)
+        arguments = tuple(
+            dict(argument) if isinstance(argument, Mapping) else argument for argument in more
+        )
+        results[name] = (arguments, result)
         return result
 
     return answer  # type: ignore[return-value]
@@ -462,7 +464,7 @@ class Scope:
 
     def shape_of(self, path: str) -> tuple[int, ...] | None:
         """Return the shape of one parameter without listing all; None if there is none."""
-        name, _, rest = path.partition(".")
+        name, _, remainder = path.partition(".")
         node = next((node for node in self.nodes if node.name == name), None)
         if node is not None and node.shares:
             return None
@@ -470,15 +472,15 @@ class Scope:
             case None:
                 return None
             case BlockNode():
-                return node.part.weights().get(rest)
+                return node.part.weights().get(remainder)
             case RepeatNode(share=False):
-                index, _, rest = rest.partition(".")
-                known = index.isdecimal() and len(index) <= len(str(node.repeat))
-                if not known or int(index) >= node.repeat or index != str(int(index)):
+                index, _, remainder = remainder.partition(".")
+                in_range = index.isdecimal() and len(index) <= len(str(node.repeat))
+                if not in_range or int(index) >= node.repeat or index != str(int(index)):
                     return None
-                return node.instead.get(int(index), node.body).shape_of(rest)
+                return node.instead.get(int(index), node.body).shape_of(remainder)
             case TemplateNode() | RepeatNode():
-                return node.body.shape_of(rest)
+                return node.body.shape_of(remainder)
 
     def unwired_losses(self) -> list[str]:
         """Return the losses of models that nothing in the scope reads; training adds them."""

@@ -136,7 +136,7 @@ def _refuse_trained(node: Node, nodes: Mapping[str, Node], objective: Graph, por
         why = "has weights, and of these only the ones of the model are left after training"
         raise _refused(objective, port, node, why)
     inside = visits(node.body) if not isinstance(node, BlockNode) else ()
-    if any(getattr(getattr(one.part, "block", None), "draws", False) for one in inside):
+    if any(getattr(getattr(node.part, "block", None), "draws", False) for node in inside):
         raise _refused(objective, port, node, "draws random numbers, and prediction has no noise")
 
 

@@ -91,12 +91,12 @@ def export(
     """
     from .deployed import open_deployed
 
-    known = EXPORTERS.find(to).model_fields
-    given = {name: value for name, value in settings.items() if value is not None}
-    for name in given:
-        if name not in known:
+    fields = EXPORTERS.find(to).model_fields
+    options = {name: value for name, value in settings.items() if value is not None}
+    for name in options:
+        if name not in fields:
             others = " or ".join(f"'{other}'" for other in targets_with(name))
-            help_ = f"leave it out, or export to {others}" if others else did_you_mean(name, known)
+            help_ = f"leave it out, or export to {others}" if others else did_you_mean(name, fields)
             raise InputError(f"'{name}' has no effect on '{to}'", help=help_ or "leave it out")
-    exporter = EXPORTERS.parse({"type": to, **given}, "")
+    exporter = EXPORTERS.parse({"type": to, **options}, "")
     return exporter.write(open_deployed(checkpoint, blocks), Path(out))

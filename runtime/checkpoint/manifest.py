@@ -31,8 +31,8 @@ class DamagedError(InputError):
 def digest(path: Path) -> dict[str, Any]:
     """Return the size in bytes and the SHA-256 digest of a file."""
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": found}
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": checksum}
 
 
 def _files(folder: Path) -> list[str]:
@@ -50,17 +50,17 @@ def write_part(folder: Path, rank: int, size: int) -> None:
         size: number of processes.
     """
     mine = [name for name in _files(folder) if "/" in name][rank::size]
-    found = {name: digest(folder / name) for name in mine}
-    (folder / f"{_PARTS}.{rank}").write_text(json.dumps(found))
+    digests = {name: digest(folder / name) for name in mine}
+    (folder / f"{_PARTS}.{rank}").write_text(json.dumps(digests))
 
 
 def write(folder: Path) -> None:
     """Write the manifest of a complete folder; use digests that other processes have left."""
-    known: dict[str, Any] = {}
+    digests: dict[str, Any] = {}
     for part in sorted(folder.glob(f"{_PARTS}.*")):
-        known |= json.loads(part.read_text())
+        digests |= json.loads(part.read_text())
         part.unlink()
-    files = {name: known.get(name) or digest(folder / name) for name in _files(folder)}
+    files = {name: digests.get(name) or digest(folder / name) for name in _files(folder)}
     text = json.dumps({"files": files}, indent=1) + "\n"
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
@@ -77,14 +77,14 @@ def verify(folder: Path, *, without: Iterable[str] = (), only: Collection[str] =
         DamagedError: the manifest is missing or damaged, or a file is missing or has changed.
     """
     skipped = tuple(without)
-    for name, wanted in _wanted(folder).items():
+    for name, expected in _wanted(folder).items():
         first = name.partition("/")[0]
         if first in skipped or (only and first not in only):
             continue
         path = folder / name
         if not path.is_file():
             raise _damaged(path, "the file is missing")
-        if path.stat().st_size != wanted.get("bytes") or digest(path) != wanted:
+        if path.stat().st_size != expected.get("bytes") or digest(path) != expected:
             raise _damaged(path, "the file has changed since the checkpoint was written")
 
 
@@ -94,9 +94,9 @@ def weights_digest(folder: Path) -> str:
     Raises:
         DamagedError: the manifest is damaged.
     """
-    known = _wanted(folder) if (folder / MANIFEST).is_file() else None
-    names = [name for name in known or _files(folder) if name.startswith(_WEIGHTS)]
-    files = {name: known[name] if known else digest(folder / name) for name in sorted(names)}
+    digests = _wanted(folder) if (folder / MANIFEST).is_file() else None
+    names = [name for name in digests or _files(folder) if name.startswith(_WEIGHTS)]
+    files = {name: digests[name] if digests else digest(folder / name) for name in sorted(names)}
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
@@ -107,8 +107,8 @@ def _wanted(folder: Path) -> Mapping[str, Mapping[str, Any]]:
         raise _damaged(path, "the file is missing")
     try:
         files: Any = read_file(path)[0]["files"]
-        named = all(".." not in Path(name).parts and name[:1] != "/" for name in files)
-        valid = named and all(isinstance(entry, dict) for entry in files.values())
+        safe_names = all(".." not in Path(name).parts and name[:1] != "/" for name in files)
+        valid = safe_names and all(isinstance(entry, dict) for entry in files.values())
     except (InputError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, "the file is damaged") from error
     if not valid:

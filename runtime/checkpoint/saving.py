@@ -81,14 +81,14 @@ def weights_of_deployed(graph: Graph, weights: Mapping[str, Tensor]) -> dict[str
     """
     # A weight that is tied to one outside the model is stored under the path of that one.
     stored = {path: group[0] for group in graph.ties for path in group[1:]}
-    found = {}
+    deployed_weights = {}
     for path in deployed_graph(graph).weights():
-        place = f"{graph.deploy}.{path}"
-        while place not in weights and place in stored:
-            place = stored[place]
-        if place in weights:
-            found[path] = weights[place]
-    return found
+        stored_path = f"{graph.deploy}.{path}"
+        while stored_path not in weights and stored_path in stored:
+            stored_path = stored[stored_path]
+        if stored_path in weights:
+            deployed_weights[path] = weights[stored_path]
+    return deployed_weights
 
 
 def save(folder: Path, contents: Contents) -> Path:
@@ -97,8 +97,8 @@ def save(folder: Path, contents: Contents) -> Path:
     Raises:
         InputError: the disk is full or the folder cannot be written.
     """
-    named = (contents.weights, contents.optimizer or {}, contents.memory)
-    tensors = [tensor for each in named for tensor in each.values()]
+    tensor_groups = (contents.weights, contents.optimizer or {}, contents.memory)
+    tensors = [tensor for group in tensor_groups for tensor in group.values()]
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     try:
         partial = new_folder(folder, size)

@@ -110,12 +110,12 @@ def cost(
                 raise wrong(flag, "it has an effect only with --project")
         _of_a_spec(spec, overridden(overrides), axes or [], precision, measured, out, json_)
         return
-    for flag, given in (
+    for flag, is_set in (
         ("--measure", measured),
         ("--out", out),
         ("--precision", precision != "float32"),
     ):
-        if given:
+        if is_set:
             raise wrong(flag, "it has no effect with --project")
     _of_a_run(spec, overridden(overrides), axes or [], speed or [], devices or 1, peak, json_)
 
@@ -187,7 +187,7 @@ def render(
     """
     head = ("node", "block", "parameters", "FLOPs", "activations", "decoding", "sequential", "path")
     rows: list[tuple[str, ...]] = [head]
-    known = {node.path for node in table.nodes}
+    node_paths = {node.path for node in table.nodes}
     for node in table.nodes:
         times = f" × {node.runs}" if node.runs > 1 else ""
         rows.append(
@@ -210,7 +210,7 @@ def render(
     rows += [
         (path, "constant in decoding", "", "", "", f"{count:,}", "", "")
         for path, count in cache.items()
-        if path not in known and count
+        if path not in node_paths and count
     ]
     paths = ", ".join(f"{axis} {length:,}" for axis, length in table.path_length.items())
     totals = (table.parameters, table.flops, table.activation_bytes, sum(cache.values()))
@@ -247,10 +247,10 @@ def render_measured(table: CostTable, profile: Profile) -> str:
     rows: list[tuple[str, ...]] = [
         ("node", "FLOPs", "forward ms", "backward ms", "GFLOP/s", "activations", "memory kept")
     ]
-    found = by_row(profile, [node.path for node in table.nodes])
+    spent_by_path = by_row(profile, [node.path for node in table.nodes])
     formulas = {node.path: node for node in table.nodes}
-    for path in [*formulas, *(path for path in found if path not in formulas)]:
-        spent, node = found.get(path, Spent()), formulas.get(path)
+    for path in [*formulas, *(path for path in spent_by_path if path not in formulas)]:
+        spent, node = spent_by_path.get(path, Spent()), formulas.get(path)
         # Backward computes each product twice: the weights' gradient and the inputs'.
         speed = 3 * node.flops / spent.total / 1e9 if node and spent.total else 0.0
         rows.append(
@@ -298,7 +298,7 @@ def _of_a_run(
     run, source = load_run(run_name, overrides)
     graph = Objective.of(run, source).graph
     lengths = read_sizes(graph, axes) if axes else None
-    found = project(run, graph, lengths)
+    projection = project(run, graph, lengths)
     if peak is not None:
         best, where = peak * 1e12, f"given: {peak:,.0f} TFLOP/s"
     else:
@@ -308,31 +308,31 @@ def _of_a_run(
         kind = "bfloat16" if half else "float32"
         where = f"measured here, {device.type}, {kind}: {best / 1e12:,.2f} TFLOP/s"
     rates = [(f"{speed:,.0f} tokens/s, given", speed) for speed in speeds]
-    rates += [(f"MFU {share:.0%}", found.speed(best, share, devices)) for share in SHARES]
+    rates += [(f"MFU {share:.0%}", projection.speed(best, share, devices)) for share in SHARES]
     if json_:
         rows = [
-            {"at": name, "tokens_per_second": speed, "hours": found.seconds(speed) / HOUR}
+            {"at": name, "tokens_per_second": speed, "hours": projection.seconds(speed) / HOUR}
             for name, speed in rates
         ]
-        report = {**found.as_json(), "peak_flops": best, "devices": devices, "rows": rows}
+        report = {**projection.as_json(), "peak_flops": best, "devices": devices, "rows": rows}
         print(json.dumps(report, indent=2))
         return
     print(
-        f"{found.name}: {found.parameters:,} parameters, {found.updates:,} updates of"
-        f" {found.tokens_per_update:,.0f} tokens"
+        f"{projection.name}: {projection.parameters:,} parameters, {projection.updates:,} updates"
+        f" of {projection.tokens_per_update:,.0f} tokens"
     )
     print(
-        f"work: {found.flops_per_token:,.0f} FLOPs per token, forward and backward;"
-        f" {found.flops:.2e} in total\n"
+        f"work: {projection.flops_per_token:,.0f} FLOPs per token, forward and backward;"
+        f" {projection.flops:.2e} in total\n"
     )
     table = [("speed", "tokens/s", "updates/s", "hours", "device hours")]
     for name, speed in rates:
-        hours = found.seconds(speed) / HOUR
+        hours = projection.seconds(speed) / HOUR
         table.append(
             (
                 name,
                 f"{speed:,.0f}",
-                f"{speed / found.tokens_per_update:,.2f}",
+                f"{speed / projection.tokens_per_update:,.2f}",
                 f"{hours:,.1f}",
                 f"{hours * devices:,.1f}",
             )

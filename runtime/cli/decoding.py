@@ -128,7 +128,7 @@ def translate(
     ] = False,
     buffer: Buffer = None,
     progress: Progress = False,
-    place: Place,
+    placement: Place,
 ) -> int:
     """Translate a text line by line.
 
@@ -141,12 +141,12 @@ def translate(
     model = open_checkpoints(
         checkpoint,
         options_of(search, sampled, sample=sample),
-        place,
+        placement,
     )
     ahead, translator = buffer or BUFFER, model.translator
-    kept: deque[TranslationRequest] = deque()
+    pending: deque[TranslationRequest] = deque()
     mistakes = Mistakes()
-    requests = _requests(text_lines(source, mistakes), prefix, include, kept, mistakes)
+    requests = _requests(text_lines(source, mistakes), prefix, include, pending, mistakes)
     counter = counter_for("lines translated", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
@@ -157,14 +157,14 @@ def translate(
                 warn=terminal.warn,
                 callback=counter.more if counter is not None else None,
             )
-            for number, found in enumerate(hypotheses, 1):
-                request = kept.popleft()
+            for number, candidates in enumerate(hypotheses, 1):
+                request = pending.popleft()
                 if json_ or alignment or attention:
-                    record = _record_of(model, request, found, alignment, attention)
+                    record = _record_of(model, request, candidates, alignment, attention)
                     record = {"line": number, **record, **mistakes.record(number)}
                     file.write(json.dumps(record, ensure_ascii=False) + "\n")
                 else:
-                    _write_plain(file, translator, found, number)
+                    _write_plain(file, translator, candidates, number)
                 file.flush()
         finally:
             if counter is not None:
@@ -190,33 +190,35 @@ def counter_for(
 def _record_of(
     model: Model,
     request: TranslationRequest,
-    found: list[Hypothesis],
+    candidates: list[Hypothesis],
     alignment: bool,  # noqa: FBT001 - private
     attention: bool,  # noqa: FBT001 - private
 ) -> dict[str, Any]:
     from ..model.records import Details, text_records
 
     details = Details(alignment=alignment, attention=attention)
-    [record] = text_records(model, [request.text], [found], details)
+    [record] = text_records(model, [request.text], [candidates], details)
     return record
 
 
-def _write_plain(out: TextIO, translator: Translator, found: list[Hypothesis], number: int) -> None:
+def _write_plain(
+    out: TextIO, translator: Translator, candidates: list[Hypothesis], number: int
+) -> None:
     """Write the best output as one line, or the line's number, score and text of each."""
     several = translator.search.nbest > 1
-    if not found:
+    if not candidates:
         out.write(f"{number}\t\t\n" if several else "\n")
         return
-    for one in found if several else found[:1]:
-        text = translator.target.decode(one.tokens).translate(_LINE_ENDS)
-        out.write(f"{number}\t{one.score:.4f}\t{text}\n" if several else f"{text}\n")
+    for hypothesis in candidates if several else candidates[:1]:
+        text = translator.target.decode(hypothesis.tokens).translate(_LINE_ENDS)
+        out.write(f"{number}\t{hypothesis.score:.4f}\t{text}\n" if several else f"{text}\n")
 
 
 def _requests(
     lines: Iterable[str],
     prefix: str | None,
     include: str | None,
-    kept: deque[TranslationRequest],
+    pending: deque[TranslationRequest],
     mistakes: Mistakes,
 ) -> Iterator[TranslationRequest]:
     """Yield each line with the prefix and the phrases required of its translation.
@@ -225,7 +227,7 @@ def _requests(
         lines: the lines.
         prefix: file of prefixes, line by line.
         include: file of phrases, line by line.
-        kept: a list to which each request is appended before it is yielded.
+        pending: a list to which each request is appended before it is yielded.
         mistakes: gets the lines of these files that are not text; their lines become empty.
     """
     from ..decode.translate import TranslationRequest
@@ -235,22 +237,22 @@ def _requests(
     for number, line in enumerate(lines, 1):
         begin, *errors = ("", None) if begins is None else _next(begins, str(prefix), number)
         hold, error = ("", None) if holds is None else _next(holds, str(include), number)
-        wrong = [each for each in (*errors, error) if each is not None]
-        for each in wrong:
-            mistakes.add(number, each)
-        phrases = [one for one in hold.split("\t") if one.strip()]
-        kept.append(TranslationRequest("" if wrong else line, begin, phrases))
-        yield kept[-1]
+        wrong = [mistake for mistake in (*errors, error) if mistake is not None]
+        for mistake in wrong:
+            mistakes.add(number, mistake)
+        phrases = [phrase for phrase in hold.split("\t") if phrase.strip()]
+        pending.append(TranslationRequest("" if wrong else line, begin, phrases))
+        yield pending[-1]
 
 
 def _next(
-    lines: Iterator[tuple[str, InputError | None]], place: str, number: int
+    lines: Iterator[tuple[str, InputError | None]], location: str, number: int
 ) -> tuple[str, InputError | None]:
     for line in lines:
         return line
     raise InputError(
         f"there is no line {number}",
-        place=place,
+        place=location,
         help="write one line for each line to translate; leave it empty for no constraint",
     )
 
@@ -289,30 +291,30 @@ def score(
         ),
     ] = False,
     search: OfScores,
-    place: PlaceUncompiled,
+    placement: PlaceUncompiled,
 ) -> None:
     """Print the log probability of given translations.
 
     Raises:
         InputError: a file cannot be read, or one has more lines than the other.
     """
-    model = open_checkpoints(checkpoint, search, place, compiled=False)
+    model = open_checkpoints(checkpoint, search, placement, compiled=False)
     sources, targets = two_sides(source, target)
     total = tokens = 0.0
     scores = model.score(zip(sources, targets, strict=True), warn=terminal.warn)
-    for number, found in enumerate(scores, 1):
-        total, tokens = total + found.log_probability, tokens + len(found.tokens)
+    for number, scored in enumerate(scores, 1):
+        total, tokens = total + scored.log_probability, tokens + len(scored.tokens)
         if json_:
             record = {
                 "line": number,
-                "score": found.score,
-                "log_probability": found.log_probability,
-                "tokens": found.tokens,
-                "log_probabilities": found.log_probabilities,
+                "score": scored.score,
+                "log_probability": scored.log_probability,
+                "tokens": scored.tokens,
+                "log_probabilities": scored.log_probabilities,
             }
             print(json.dumps(record, ensure_ascii=False))
         else:
-            print(f"{found.score:.4f}\t{found.log_probability:.4f}\t{len(found.tokens)}")
+            print(f"{scored.score:.4f}\t{scored.log_probability:.4f}\t{len(scored.tokens)}")
     if tokens:
         per_token = -total / tokens
         terminal.notice(
@@ -346,7 +348,7 @@ def generate(
     batch: Annotated[
         int, Field(ge=1), typer.Option("--batch", help="Number of prompts decoded together.")
     ] = 16,
-    place: PlaceOfOne,
+    placement: PlaceOfOne,
 ) -> int:
     """Continue prompts line by line with a decoder-only model.
 
@@ -356,18 +358,18 @@ def generate(
     from ..checkpoint.tokenizers import prompts_of
     from ..decode.generate import check_generates
 
-    model = open_checkpoints(checkpoint, None, place)
+    model = open_checkpoints(checkpoint, None, placement)
     check_generates(model.graph)
     tokenizer = None if ids else prompts_of(model.checkpoint)
-    each = settings.get("samples", 1)
+    samples = settings.get("samples", 1)
     mistakes = Mistakes()
     lines = enumerate(decoded_lines(source), 1)
     arriving = as_it_arrives(lines, source, batch)
 
     def answer(rows: Sequence[_Prompt]) -> list[list[Continuation]]:
         prompts = [_ids(tokenizer, line, error) for _, (line, error) in rows]
-        found = model.generate(prompts, **settings)
-        return [found[row * each : (row + 1) * each] for row in range(len(rows))]
+        continuations = model.generate(prompts, **settings)
+        return [continuations[row * samples : (row + 1) * samples] for row in range(len(rows))]
 
     def refuse(index: int, error: InputError) -> None:
         number = rows[index][0]
@@ -381,16 +383,20 @@ def generate(
                 if tokenizer is not None and mine is not None:
                     _warn_of_unknown(tokenizer, number, line)
                 if json_:
-                    records = [_continuation(tokenizer, one) for one in mine or ()]
+                    records = [
+                        _continuation(tokenizer, continuation) for continuation in mine or ()
+                    ]
                     record = {"line": number, "prompt": line, "continuations": records}
                     record |= mistakes.record(number)
                     file.write(json.dumps(record, ensure_ascii=False) + "\n")
                     continue
                 if mine is None:
-                    file.write(f"{number}\t\t\n" if each > 1 else "\n")
-                for one in mine or ():
-                    text = _written(tokenizer, one).translate(_LINE_ENDS)
-                    score_ = f"{number}\t{one.log_probability:.4f}\t" if each > 1 else ""
+                    file.write(f"{number}\t\t\n" if samples > 1 else "\n")
+                for continuation in mine or ():
+                    text = _written(tokenizer, continuation).translate(_LINE_ENDS)
+                    score_ = (
+                        f"{number}\t{continuation.log_probability:.4f}\t" if samples > 1 else ""
+                    )
                     file.write(f"{score_}{text}\n")
             file.flush()
     return mistakes.exit_code()
@@ -410,18 +416,18 @@ def _ids(tokenizer: Prompts | None, line: str, error: InputError | None) -> list
     if error is not None:
         raise error
     if tokenizer is not None:
-        found = tokenizer.prompt(line)
+        token_ids = tokenizer.prompt(line)
     else:
         try:
-            found = [int(one) for one in line.split()]
+            token_ids = [int(word) for word in line.split()]
         except ValueError:
             raise InputError(
                 "not a line of token ids",
                 help="write whole numbers separated by spaces",
             ) from None
-    if not found:
+    if not token_ids:
         raise InputError("the prompt is empty", help="remove the line")
-    return found
+    return token_ids
 
 
 def _warn_of_unknown(tokenizer: Prompts, number: int, line: str) -> None:
@@ -430,18 +436,22 @@ def _warn_of_unknown(tokenizer: Prompts, number: int, line: str) -> None:
         terminal.warn(number, problem)
 
 
-def _written(tokenizer: Prompts | None, one: Continuation) -> str:
+def _written(tokenizer: Prompts | None, continuation: Continuation) -> str:
     if tokenizer is None:
-        return " ".join(map(str, one.tokens))
-    return tokenizer.decode(one.tokens)
+        return " ".join(map(str, continuation.tokens))
+    return tokenizer.decode(continuation.tokens)
 
 
-def _continuation(tokenizer: Prompts | None, one: Continuation) -> dict[str, Any]:
+def _continuation(tokenizer: Prompts | None, continuation: Continuation) -> dict[str, Any]:
     record = {
-        "log_probability": one.log_probability,
-        "finished": one.finished,
-        "ids": one.tokens,
+        "log_probability": continuation.log_probability,
+        "finished": continuation.finished,
+        "ids": continuation.tokens,
     }
     if tokenizer is None:
         return record
-    return {"text": tokenizer.decode(one.tokens), "tokens": tokenizer.pieces(one.tokens), **record}
+    return {
+        "text": tokenizer.decode(continuation.tokens),
+        "tokens": tokenizer.pieces(continuation.tokens),
+        **record,
+    }

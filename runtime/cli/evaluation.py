@@ -85,7 +85,7 @@ def evaluate(
             "--prm", "EVALB parameter file. [default: the settings of COLLINS.prm]", _PARSERS
         ),
     ] = None,
-    each: Annotated[
+    per_sentence: Annotated[
         bool,
         typer.Option(
             "--each", help="Also print EVALB's row for every sentence.", rich_help_panel=_PARSERS
@@ -97,7 +97,7 @@ def evaluate(
     search: Search,
     sample: Sample = False,
     sampled: Sampled,
-    place: Place,
+    placement: Place,
 ) -> None:
     """Print the metrics of a checkpoint's run on its test sets; for a parser, EVALB's report.
 
@@ -109,12 +109,12 @@ def evaluate(
     """
     if bool(source) != bool(target):
         raise wrong("--source", "a text needs both --source and --target")
-    if each and json_:
+    if per_sentence and json_:
         raise wrong("--each", "it has no effect with --json")
     options = options_of(search, sampled, sample=sample)
     if constrained is not None:
         options["constrained"] = constrained
-    model = open_checkpoints(checkpoint, None, place)
+    model = open_checkpoints(checkpoint, None, placement)
     evaluation = None if model.strategy is None else model.strategy.evaluation()
     model = with_predictor(model, predictor, overrides, options)
     if evaluation is not None:
@@ -127,12 +127,12 @@ def evaluate(
             raise wrong("--metric", "a parser is measured by EVALB")
         files = {"trees": trees, "prm": prm, "test": test, "root": data_root, "out": out}
         reports = []
-        for figures, text in evaluation(model, each=each, **files):
+        for figures, text in evaluation(model, each=per_sentence, **files):
             reports.append(figures)
             if not json_:
                 print(text)
     else:
-        if trees or prm or each:
+        if trees or prm or per_sentence:
             raise InputError(
                 "--trees, --prm and --each are for parsers, and this is not one",
                 place=checkpoint,
@@ -177,7 +177,7 @@ def attend(
         ),
     ] = None,
     search: Search,
-    place: PlaceUncompiled,
+    placement: PlaceUncompiled,
 ) -> None:
     """Show the attention weights of each head for a sentence and its translation.
 
@@ -189,7 +189,7 @@ def attend(
 
     page = Path(out)
     check_suffix(page, SUFFIXES)
-    model = open_checkpoints(checkpoint, search, place, compiled=False)
+    model = open_checkpoints(checkpoint, search, placement, compiled=False)
     target = target if target is not None else model.translate([text])[0]
     [maps] = model.attention([text], [target])
     groups = groups_of(model.graph, maps)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ..model.model import Model
 
 
-def chosen_metrics(model: Model, given: Sequence[str]) -> Sequence[Metric]:
+def chosen_metrics(model: Model, names: Sequence[str]) -> Sequence[Metric]:
     """Return the metrics of a model: those that the user gave, or those of its run.
 
     Args:
         model: the model.
-        given: values of `--metric`; none for the metrics of the run or, of an imported model, of
+        names: values of `--metric`; none for the metrics of the run or, of an imported model, of
             translations.
 
     Raises:
@@ -35,7 +35,7 @@ def chosen_metrics(model: Model, given: Sequence[str]) -> Sequence[Metric]:
     from ..metrics.text import TRANSLATION
     from ..train.checks.metrics import wrong_metrics
 
-    chosen = [METRICS.parse(one, "--metric") for one in given]
+    chosen = [METRICS.parse(name, "--metric") for name in names]
     run = None if model.trained is None else model.answering.run
     if not chosen:
         return TRANSLATION if run is None else run.metrics()
@@ -53,7 +53,7 @@ def chosen_metrics(model: Model, given: Sequence[str]) -> Sequence[Metric]:
             problem = f"'{metric.name}' has no column to compare with: the run has no 'answers'"
             raise InputError(problem, place="--metric", help=f"give {metric.type}:COLUMN")
     if run is not None:
-        for finding in wrong_metrics(run, [(one, "") for one in chosen]):
+        for finding in wrong_metrics(run, [(metric, "") for metric in chosen]):
             raise InputError(finding.problem, place="--metric", help=finding.help)
     return chosen
 
@@ -85,11 +85,11 @@ def evaluated(
     terminal.notice(f"{name}: predicting {len(rows):,} rows")
     counter = terminal.Counter("rows predicted")
     if model.trained is None:
-        found, answers = _imported(model, rows, metrics)
+        scores, answers = _imported(model, rows, metrics)
     else:
         from ..train.measuring import measured
 
-        found, answers = measured(
+        scores, answers = measured(
             model,
             rows,
             metrics,
@@ -98,11 +98,14 @@ def evaluated(
         )
     counter.close()
     if out:
-        texts = all(isinstance(one, str) for one in answers)
-        lines = (one if texts else json.dumps(as_json(one), ensure_ascii=False) for one in answers)
+        texts = all(isinstance(answer, str) for answer in answers)
+        lines = (
+            answer if texts else json.dumps(as_json(answer), ensure_ascii=False)
+            for answer in answers
+        )
         write_beside(Path(out), "".join(f"{line}\n" for line in lines).encode(), "file")
     used = {} if model.strategy is None else model.strategy.model_dump(mode="json")
-    report = _report(name, len(rows), found, used)
+    report = _report(name, len(rows), scores, used)
     report["intervals"] = _intervals(model, rows, metrics, answers)
     if shown:
         print(report_text(report))
@@ -120,13 +123,13 @@ def _intervals(
     from ..metrics.metric import SumMetric
 
     column = "target" if model.trained is None else str(model.answering.run.answers)
-    found = {}
+    intervals = {}
     for metric in metrics if answers else ():
         if isinstance(metric, SumMetric):
             references = [row[metric.column or column] for row in rows]
             sums = metric.statistics(answers, references)
-            found[metric.name] = bootstrap_interval(sums, metric.value_of)
-    return found
+            intervals[metric.name] = bootstrap_interval(sums, metric.value_of)
+    return intervals
 
 
 def _imported(
@@ -139,23 +142,25 @@ def _imported(
 
     sources, references = ([row[side] for row in rows] for side in ("source", "target"))
     answers = model.translate(sources, warn=terminal.warn)
-    found: dict[str, Measured] = {one.name: one.measure(answers, references) for one in metrics}
+    scores: dict[str, Measured] = {
+        metric.name: metric.measure(answers, references) for metric in metrics
+    }
     scored = model.score(zip(sources, references, strict=True))
-    tokens = sum(len(one.log_probabilities) for one in scored)
-    total = sum(sum(one.log_probabilities) for one in scored)
-    return {**found, "perplexity": Value(math.exp(-total / max(tokens, 1)))}, answers
+    tokens = sum(len(score.log_probabilities) for score in scored)
+    total = sum(sum(score.log_probabilities) for score in scored)
+    return {**scores, "perplexity": Value(math.exp(-total / max(tokens, 1)))}, answers
 
 
 def _report(
-    name: str, rows: int, found: dict[str, Measured], predictor: dict[str, Any]
+    name: str, rows: int, scores: dict[str, Measured], predictor: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the report of a test set as plain data."""
     return {
         "test": name,
         "rows": rows,
-        "scores": {key: one.value for key, one in found.items()},
-        "signatures": {key: one.signature for key, one in found.items() if one.signature},
-        "details": {key: dict(one.details) for key, one in found.items() if one.details},
+        "scores": {key: score.value for key, score in scores.items()},
+        "signatures": {key: score.signature for key, score in scores.items() if score.signature},
+        "details": {key: dict(score.details) for key, score in scores.items() if score.details},
         "predictor": predictor,
     }
 

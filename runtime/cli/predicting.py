@@ -96,7 +96,7 @@ def predict(
         bool,
         typer.Option("--progress", help="Count rows on stderr even if it is not a terminal."),
     ] = False,
-    place: PlaceUncompiled,
+    placement: PlaceUncompiled,
 ) -> int:
     """Answer rows of JSON lines with a model that an objective trained.
 
@@ -106,7 +106,7 @@ def predict(
     from ..model.answering import as_json, record_of
     from .decoding import counter_for
 
-    model = open_checkpoints(checkpoint, None, place, compiled=False)
+    model = open_checkpoints(checkpoint, None, placement, compiled=False)
     answered, mistakes = 0, Mistakes("rows")
     part: list[_Row] = []
     asked: list[_Row] = []
@@ -133,11 +133,11 @@ def predict(
     with terminal.writing(out) as file:
         try:
             while part := take(rows, buffer):
-                for number, one in enumerate(answers_of(answer, part, refuse), answered):
-                    if one is None:
+                for number, prediction in enumerate(answers_of(answer, part, refuse), answered):
+                    if prediction is None:
                         value = mistakes.record(number)
                     else:
-                        value = record_of(one) if details else as_json(one.value)
+                        value = record_of(prediction) if details else as_json(prediction.value)
                     file.write(json.dumps(value, ensure_ascii=False) + "\n")
                 file.flush()
                 answered += len(part)
@@ -260,17 +260,17 @@ def one_file(out: str | None, tests: Collection[str]) -> None:
         )
 
 
-def _chosen(test: str | None, known: Collection[str]) -> list[str]:
+def _chosen(test: str | None, names: Collection[str]) -> list[str]:
     """Return the names of the test sets to evaluate.
 
     Raises:
         InputError: no test set has that name, or the run has none.
     """
-    if test is None and not known:
+    if test is None and not names:
         raise InputError(
             "the run has no test sets", help="add them to 'data.test', or give --test valid"
         )
-    if test is not None and test not in (*known, "valid"):
-        help_ = did_you_mean(test, [*known, "valid"])
+    if test is not None and test not in (*names, "valid"):
+        help_ = did_you_mean(test, [*names, "valid"])
         raise InputError(f"no test set '{test}'", place="--test", help=help_)
-    return [*known] if test is None else [test]
+    return [*names] if test is None else [test]

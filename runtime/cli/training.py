@@ -175,7 +175,7 @@ def _profile(run: str, out: str | None, overrides: list[str] | None, updates: in
 
     reporter = terminal.Reporter()
     with reporter.shown():
-        found, files = api.profile(
+        measured, files = api.profile(
             run,
             out=out or None,
             overrides=overridden(overrides),
@@ -183,6 +183,6 @@ def _profile(run: str, out: str | None, overrides: list[str] | None, updates: in
             listener=reporter,
             report=reporter.prepared,
         )
-    print(table(found))
+    print(table(measured))
     for path in files:
         reporter.log(f"written  {path}")

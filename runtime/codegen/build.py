@@ -282,32 +282,32 @@ def created(graph: Graph, create: Callable[[], nn.Module]) -> nn.Module:
 def _culprit(error: BaseException, blocks: Mapping[str, BlockType]) -> str | None:
     """Return the plug-in block in whose module an exception was raised: the innermost one."""
     keys = {module_path(block): key for key, block in blocks.items()}
-    found, trace = None, error.__traceback__
+    culprit, trace = None, error.__traceback__
     while trace is not None:
         owner = trace.tb_frame.f_locals.get("self")
         for kind in type(owner).__mro__ if isinstance(owner, nn.Module) else ():
-            found = keys.get(f"{kind.__module__}:{kind.__qualname__}", found)
+            culprit = keys.get(f"{kind.__module__}:{kind.__qualname__}", culprit)
         trace = trace.tb_next
-    return found
+    return culprit
 
 
 def _compare_weights(part: Part, module: nn.Module) -> None:
     """Refuse parameters other than the declared ones."""
     declared = {name: tuple(shape) for name, shape in part.own_weights().items()}
     slots = tuple(f"{slot}." for slot in part.fill)
-    found = {
+    actual = {
         name: tuple(weight.shape)
         for name, weight in module.named_parameters(remove_duplicate=False)
         if not name.startswith(slots)
     }
-    if found == declared:
+    if actual == declared:
         return
-    problems = [f"'{name}' is not declared" for name in found if name not in declared]
-    problems += [f"'{name}' is declared and missing" for name in declared if name not in found]
+    problems = [f"'{name}' is not declared" for name in actual if name not in declared]
+    problems += [f"'{name}' is declared and missing" for name in declared if name not in actual]
     problems += [
-        f"'{name}' has the shape {list(found[name])}, declared {list(shape)}"
+        f"'{name}' has the shape {list(actual[name])}, declared {list(shape)}"
         for name, shape in declared.items()
-        if name in found and found[name] != shape
+        if name in actual and actual[name] != shape
     ]
     text = f"its parameters differ from 'weights': {'; '.join(problems[:4])}"
     help_ = "let 'weights' return the name and shape of every nn.Parameter of the module"
@@ -339,7 +339,7 @@ def try_out(graph: Graph, model: nn.Module) -> None:
     if not blocks:
         return
     moving = root_moving(graph) if graph.step_axis is not None else frozenset[str]()
-    seen: list[tuple[object, ...]] = []
+    tried: list[tuple[object, ...]] = []
     weight = next(model.parameters(), None)
     device = weight.device if weight is not None else torch.device("cpu")
     cuda = [device] if device.type == "cuda" else []
@@ -348,8 +348,8 @@ def try_out(graph: Graph, model: nn.Module) -> None:
             if not any(filling.key in blocks for _, filling in fillings(node.part)):
                 continue
             use = (node.part.key, node.part.arguments, node.part.inputs, node.part.fill, ports)
-            if use not in seen:
-                seen.append(use)
+            if use not in tried:
+                tried.append(use)
                 _Trial(graph, node, copy.deepcopy(module).eval(), ports, device).run()
 
 
@@ -370,8 +370,8 @@ def _nodes(
         for index, body in node.copies():
             if id(body) not in done:
                 done.add(id(body))
-                one = isinstance(node, RepeatNode) and not node.share
-                yield from _nodes(body, below[index] if one else below, ports)
+                unrolled = isinstance(node, RepeatNode) and not node.share
+                yield from _nodes(body, below[index] if unrolled else below, ports)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,30 +387,30 @@ class _Trial:
     def run(self) -> None:
         """Run `forward`, and `begin` and `step` if decoding calls them."""
         sizes = sizes_for(self.graph)
-        given = self._inputs(self.node.part.inputs, sizes)
-        if given is None:
+        inputs = self._inputs(self.node.part.inputs, sizes)
+        if inputs is None:
             return
         with ExitStack() as hooks:
             for below, part in _plug_ins_in(self.node.part):
                 inner = self.module.get_submodule(below)
                 hook = inner.register_forward_hook(_comparing(part, sizes))
                 hooks.callback(hook.remove)
-            self._called("forward", lambda: self.module(**given))
+            self._called("forward", lambda: self.module(**inputs))
         if self.moving and self.node.steps and self.graph.step_axis is not None:
-            self._step(given, sizes, self.graph.step_axis)
+            self._step(inputs, sizes, self.graph.step_axis)
 
-    def _step(self, given: Mapping[str, Tensor], sizes: Mapping[str, int], axis: str) -> None:
+    def _step(self, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], axis: str) -> None:
         """Run `begin`, and `step` for one position."""
-        one = {**sizes, axis: 1}
+        step_sizes = {**sizes, axis: 1}
         moves = {
             name: type_ for name, type_ in self.node.part.inputs.items() if name in self.moving
         }
-        now = self._inputs(moves, one)
+        now = self._inputs(moves, step_sizes)
         if now is None:
             return
         module: Any = self.module
         capacity = Capacity(2, 1, sizes[axis], torch.float32, self.device)
-        fixed = {name: value for name, value in given.items() if name not in self.moving}
+        fixed = {name: value for name, value in inputs.items() if name not in self.moving}
         state = self._called("begin", lambda: module.begin(capacity, **fixed))
         if state is None:
             return
@@ -418,9 +418,9 @@ class _Trial:
         if block.key in plug_ins(self.graph) and not isinstance(state, State | dict):
             problem = f"it returns {type(state).__name__}, not a State"
             raise wrong(block, "begin", problem, "return weft.State(carried=..., appended=...)")
-        made = self._called("step", lambda: module.step(**now, state=state, position=0))
-        if made is not None and block.key in plug_ins(self.graph):
-            _compare(self.node.part, "step", made, one)
+        outputs = self._called("step", lambda: module.step(**now, state=state, position=0))
+        if outputs is not None and block.key in plug_ins(self.graph):
+            _compare(self.node.part, "step", outputs, step_sizes)
 
     def _inputs(
         self, types: Mapping[str, ValueType], sizes: Mapping[str, int]
@@ -462,20 +462,20 @@ def _plug_ins_in(part: Part) -> Iterator[tuple[str, Part]]:
 def _comparing(part: Part, sizes: Mapping[str, int]) -> Callable[..., None]:
     """Return a forward hook that compares the outputs of a block with its ports."""
 
-    def compare(_module: nn.Module, _inputs: Any, made: Any) -> None:
-        _compare(part, "forward", made, sizes)
+    def compare(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        _compare(part, "forward", outputs, sizes)
 
     return compare
 
 
-def _compare(part: Part, method: str, made: Any, sizes: Mapping[str, int]) -> None:
+def _compare(part: Part, method: str, outputs: Any, sizes: Mapping[str, int]) -> None:
     """Refuse outputs that do not have the types of the output ports."""
     ports = list(part.outputs)
     several = len(ports) > 1
-    if several and not (isinstance(made, tuple) and len(made) == len(ports)):
-        problem = f"it returns {_what(made)}, not a tuple of {len(ports)}: {', '.join(ports)}"
+    if several and not (isinstance(outputs, tuple) and len(outputs) == len(ports)):
+        problem = f"it returns {_what(outputs)}, not a tuple of {len(ports)}: {', '.join(ports)}"
         raise wrong(part.block, method, problem, "return the outputs in the order of the ports")
-    for port, value in zip(ports, made if several else (made,), strict=True):
+    for port, value in zip(ports, outputs if several else (outputs,), strict=True):
         type_ = part.outputs[port]
         if not isinstance(value, Tensor):
             problem = f"the output '{port}' is {_what(value)}, not a tensor"
@@ -491,10 +491,10 @@ def _compare(part: Part, method: str, made: Any, sizes: Mapping[str, int]) -> No
             raise wrong(part.block, method, problem, "correct the module, or the port's type")
 
 
-def _what(made: Any) -> str:
-    if isinstance(made, tuple | list):
-        return f"{type(made).__name__} of {len(made)}"
-    return f"{type(made).__name__}"
+def _what(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__} of {len(value)}"
+    return f"{type(value).__name__}"
 
 
 def _kind_of(value: Tensor) -> str:

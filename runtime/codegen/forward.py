@@ -45,8 +45,8 @@ def signature_line(
 
 def by_name(first: str, others: Iterable[str]) -> list[str]:
     """Return the arguments of a method: one by position, the others by name alone."""
-    named = list(others)
-    return [first, "*", *named] if named else [first]
+    keyword_only = list(others)
+    return [first, "*", *keyword_only] if keyword_only else [first]
 
 
 def doc_lines(scope: Scope) -> Iterable[str]:
@@ -101,15 +101,15 @@ def variables(scope: Scope) -> dict[str, str]:
     return names
 
 
-def call(target: str, names: Mapping[str, str], given: Mapping[str, str]) -> str:
+def call(target: str, names: Mapping[str, str], wires: Mapping[str, str]) -> str:
     """Return a call that passes every port by name.
 
     Args:
         target: the expression to call.
         names: value to local variable.
-        given: port to value, or to a Python expression when the value has no variable.
+        wires: port to value, or to a Python expression when the value has no variable.
     """
-    arguments = (f"{port}={names.get(value, value)}" for port, value in given.items())
+    arguments = (f"{port}={names.get(value, value)}" for port, value in wires.items())
     return f"{target}({', '.join(arguments)})"
 
 
@@ -150,11 +150,11 @@ def run_lines(
         wires = dict(node.wires)
         if node.name in execution.fused:
             wires["logits"] = linear_output(node.name)
-        left = execution.leaves_map(node.name)
-        if left and holds_model(node):
+        deferred = execution.leaves_map(node.name)
+        if deferred and holds_model(node):
             wires[PROJECTED] = "not self.training"
         text = call(f"self.{node.module}", names, wires)
-        if left and isinstance(node, BlockNode):
+        if deferred and isinstance(node, BlockNode):
             (value,) = node.wires.values()
             text = f"{names[value]} if self.training else {text}"
         if node.name in execution.left:
@@ -228,7 +228,7 @@ def leave_loop(
 ) -> Iterable[str]:
     """Yield the last line of the loop for each collected output, then those after the loop."""
     collected = [(names[f"{node.name}.{port}"], names[_each(node, port)]) for port in collect]
-    yield from (f"{indent}    {output}.append({each})" for output, each in collected)
+    yield from (f"{indent}    {output}.append({value})" for output, value in collected)
     yield from (f"{indent}{output} = torch.stack({output})" for output, _ in collected)
 
 

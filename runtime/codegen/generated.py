@@ -61,13 +61,13 @@ def generated_module(program: Program) -> ModuleType:
     """
     source = program.source
     for inner in program.models:
-        made = generated_module(inner).__name__
-        source = source.replace(f"from {inner.module} import", f"from {made} import")
+        module_name = generated_module(inner).__name__
+        source = source.replace(f"from {inner.module} import", f"from {module_name} import")
     base = program.module
     name, number = base, 1
-    while (known := sys.modules.get(name)) is not None:
-        if _is_current(known, program.graph):
-            return known
+    while (existing := sys.modules.get(name)) is not None:
+        if _is_current(existing, program.graph):
+            return existing
         name, number = f"{base}_{number}", number + 1
     refuse_wrong_modules(program)
     file = f"<{name}>"
@@ -108,15 +108,15 @@ def _keeping_ties(method: Callable[..., Any], ties: tuple[tuple[str, ...], ...])
             groups = [[model.get_parameter(path) for path in group] for group in ties]
         except AttributeError:
             return False  # a module was replaced
-        return all(one is group[0] for group in groups for one in group)
+        return all(parameter is group[0] for group in groups for parameter in group)
 
     @functools.wraps(method)
     def keeping(self: Any, *args: Any, **kwargs: Any) -> Any:
         tied = is_tied(self)
-        found = method(self, *args, **kwargs)
+        result = method(self, *args, **kwargs)
         if tied:
             self.tie()
-        return found
+        return result
 
     return keeping
 
@@ -192,14 +192,14 @@ def reference(kind: Any) -> Any:
 
 def reduce(self: Any, protocol: int) -> Any:
     """Return the parts of an object of a generated class; its `__reduce_ex__`."""
-    made: tuple[Any, ...] = object.__reduce_ex__(self, max(int(protocol), 2))  # type: ignore[assignment]
-    return new, (reference(type(self)),), *made[2:]
+    reduced: tuple[Any, ...] = object.__reduce_ex__(self, max(int(protocol), 2))  # type: ignore[assignment]
+    return new, (reference(type(self)),), *reduced[2:]
 
 
 def new(kind: Any) -> Any:
     """Return an empty object of a class."""
-    made: Any = kind.kind if isinstance(kind, ClassOf) else kind
-    return object.__new__(made)
+    cls: Any = kind.kind if isinstance(kind, ClassOf) else kind
+    return object.__new__(cls)
 
 
 def generated_class(recipe: Recipe, name: str) -> Any:
@@ -208,14 +208,14 @@ def generated_class(recipe: Recipe, name: str) -> Any:
     Raises:
         InputError: this version of weft generates no class of this name.
     """
-    found = getattr(generated_module(lower(recipe.graph())), name, None)
-    if found is None:
+    generated = getattr(generated_module(lower(recipe.graph())), name, None)
+    if generated is None:
         raise InputError(
             f"the model was pickled by a version of weft that generated a class '{name}'",
             place="<pickle>",
             help="use that version, and store models as checkpoints",
         )
-    return found
+    return generated
 
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -235,16 +235,16 @@ def checked_call(types: Mapping[str, ValueType], flags: Collection[str] = ()) ->
         flags: further arguments, which are not checked.
     """
     names = tuple(types)
-    wanted = {name: (dtype_of(one.kind), len(one.axes)) for name, one in types.items()}
-    plain = nn.Module.__call__
+    expected = {name: (dtype_of(type_.kind), len(type_.axes)) for name, type_ in types.items()}
+    base_call = nn.Module.__call__
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - becomes a method
         if not torch.compiler.is_compiling():
-            named = {name: value for name, value in kwargs.items() if name not in flags}
-            if args or named.keys() != wanted.keys():
-                _refuse_names(self, names, args, named)
-            check_inputs(self, types, wanted, named)
-        return plain(self, *args, **kwargs)
+            inputs = {name: value for name, value in kwargs.items() if name not in flags}
+            if args or inputs.keys() != expected.keys():
+                _refuse_names(self, names, args, inputs)
+            check_inputs(self, types, expected, inputs)
+        return base_call(self, *args, **kwargs)
 
     return __call__
 
@@ -252,16 +252,16 @@ def checked_call(types: Mapping[str, ValueType], flags: Collection[str] = ()) ->
 def check_inputs(
     model: nn.Module,
     types: Mapping[str, ValueType],
-    wanted: Mapping[str, tuple[str, int]],
-    given: Mapping[str, Any],
+    expected: Mapping[str, tuple[str, int]],
+    inputs: Mapping[str, Any],
 ) -> None:
     """Check the inputs of a forward pass.
 
     Args:
         model: the module that takes them.
         types: type of each input.
-        wanted: kind of dtype and rank of each input.
-        given: value of each input.
+        expected: kind of dtype and rank of each input.
+        inputs: value of each input.
 
     Raises:
         InputError: an input is not a tensor, has a wrong kind of dtype, a wrong rank, a size that
@@ -269,8 +269,8 @@ def check_inputs(
     """
     weight = next(model.parameters(), None)
     sizes: dict[str, int] = {}
-    for name, (kind, rank) in wanted.items():
-        value = given[name]
+    for name, (kind, rank) in expected.items():
+        value = inputs[name]
         if not isinstance(value, Tensor):
             what = type(value).__name__
             _refuse(name, types, f"is of type {what}, not a tensor", "pass a torch.Tensor")
@@ -282,7 +282,7 @@ def check_inputs(
             _refuse(name, types, f"has {len(shape)} axes, not {rank}", help_)
         for axis, size in zip(types[name].axes, shape, strict=True):
             if sizes.setdefault(str(axis), size) != size:
-                _refuse_size(name, types, str(axis), given)
+                _refuse_size(name, types, str(axis), inputs)
         if weight is not None and value.device != weight.device:
             _refuse_device(name, types, value, weight)
     for axis in [axis for axis in sizes if not axis.isidentifier()]:
@@ -308,37 +308,37 @@ def _refuse_names(
     model: nn.Module, names: tuple[str, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> None:
     """Raise an error for missing or unknown inputs, and for those without a name."""
-    wanted = f"{type(model).__name__}({', '.join(names)})"
+    signature = f"{type(model).__name__}({', '.join(names)})"
     if args:
         example = ", ".join(f"{name}=..." for name in names)
         raise InputError(
             f"{len(args)} of the inputs {'has' if len(args) == 1 else 'have'} no name",
-            place=wanted,
+            place=signature,
             help=f"inputs have no order: pass them by name, as in model({example})",
         )
     for name in kwargs:
         if name not in names:
             help_ = did_you_mean(name, names) or "remove it"
-            raise InputError(f"unknown input '{name}'", place=wanted, help=help_)
+            raise InputError(f"unknown input '{name}'", place=signature, help=help_)
     missing = [name for name in names if name not in kwargs]
     raise InputError(
         f"input '{missing[0]}' is missing",
-        place=wanted,
+        place=signature,
         help="weft.example_inputs(model) shows an example of every input",
     )
 
 
 def _refuse_size(
-    name: str, types: Mapping[str, ValueType], axis: str, given: Mapping[str, Any]
+    name: str, types: Mapping[str, ValueType], axis: str, inputs: Mapping[str, Any]
 ) -> None:
     """Raise an error for an axis with two sizes, naming both inputs that disagree."""
-    found = {
-        f"{other}.shape[{dim}]": given[other].shape[dim]
+    sizes = {
+        f"{other}.shape[{dim}]": inputs[other].shape[dim]
         for other, type_ in types.items()
-        for dim, one in enumerate(type_.axes)
-        if str(one) == axis and isinstance(given[other], Tensor) and dim < given[other].dim()
+        for dim, dim_axis in enumerate(type_.axes)
+        if str(dim_axis) == axis and isinstance(inputs[other], Tensor) and dim < inputs[other].dim()
     }
-    shown = ", ".join(f"{place} = {size}" for place, size in found.items())
+    shown = ", ".join(f"{label} = {size}" for label, size in sizes.items())
     raise InputError(
         f"axis {axis} has different sizes: {shown}",
         place=f"{name}: {types[name]}",
@@ -353,24 +353,24 @@ def _check_size(axis: str, sizes: dict[str, int], types: Mapping[str, ValueType]
     """
     size, terms = sizes[axis], terms_of(int(axis) if axis.isdecimal() else axis)
     name = next(n for n, type_ in types.items() if axis in map(str, type_.axes))
-    unknown = [one for one in terms if one and one not in sizes]
+    unknown = [term for term in terms if term and term not in sizes]
     if len(unknown) > 1:
         return
     if unknown:
         [free] = unknown
         factor = terms[free]
         constant = size - sum(
-            times * sizes.get(one, 1) for one, times in terms.items() if one != free
+            times * sizes.get(term, 1) for term, times in terms.items() if term != free
         )
         sizes[free] = max(1, -(-constant // factor))
-    wanted = evaluate(int(axis) if axis.isdecimal() else axis, sizes)
-    if size == wanted:
+    expected = evaluate(int(axis) if axis.isdecimal() else axis, sizes)
+    if size == expected:
         return
     if unknown:
-        help_ = f"pad it to {wanted} at the end, such as with torch.nn.functional.pad"
+        help_ = f"pad it to {expected} at the end, such as with torch.nn.functional.pad"
         _refuse(name, types, f"has size {size} on an axis of size {axis}", help_)
     equals = "" if axis.isdecimal() else f" = {axis}"
-    _refuse(name, types, f"has size {size} on an axis of size {wanted}{equals}", "reshape it")
+    _refuse(name, types, f"has size {size} on an axis of size {expected}{equals}", "reshape it")
 
 
 def _refuse_device(

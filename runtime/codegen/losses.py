@@ -41,16 +41,16 @@ def fused_lines(
         copied: whether the losses also get the low-precision copies of the weights.
     """
     execution = graph.execution
-    found: dict[str, list[str]] = {}
+    lines_by_node: dict[str, list[str]] = {}
     for node in nodes:
         if node.name in execution.fused:
             line = linear_output_line(node.name, execution.fused[node.name], names, copied=copied)
-            found[node.name] = [line, *run_lines(node, names, " " * 8, execution)]
+            lines_by_node[node.name] = [line, *run_lines(node, names, " " * 8, execution)]
     for group in execution.groups:
         losses = [n for n in nodes if isinstance(n, BlockNode) and n.name in group.losses]
-        found |= {node.name: [] for node in losses}
-        found[losses[-1].name] = _group_lines(graph, group, losses, names, copied=copied)
-    return found
+        lines_by_node |= {node.name: [] for node in losses}
+        lines_by_node[losses[-1].name] = _group_lines(graph, group, losses, names, copied=copied)
+    return lines_by_node
 
 
 def linear_output_line(
@@ -100,27 +100,27 @@ def _group_lines(
 ) -> list[str]:
     """Return the lines that compute the losses of a group, together in training."""
     pad = " " * 12
-    left = [f"({targets(node, names)})" for node in losses]
-    left = [one if "," in one else f"{one[:-1]},)" for one in left]
+    target_texts = [f"({targets(node, names)})" for node in losses]
+    target_texts = [text if "," in text else f"{text[:-1]},)" for text in target_texts]
     lines = [
         "        if self.training:",
-        f"{pad}{', '.join(left)}{',' * (len(left) == 1)} = losses_in_chunks(",
+        f"{pad}{', '.join(target_texts)}{',' * (len(target_texts) == 1)} = losses_in_chunks(",
     ]
     lines.append(f"{pad}    [")
     lines += [
-        f"{pad}        LinearOutput({_map_arguments(one, names, copied=copied)}),"
-        for one in group.maps
+        f"{pad}        LinearOutput({_map_arguments(linear_map, names, copied=copied)}),"
+        for linear_map in group.maps
     ]
     lines += [f"{pad}    ],", f"{pad}    ["]
     for node in losses:
         ports = group.losses[node.name]
         axes = graph.root.type_of(node.wires[next(iter(ports))]).axes[:-1]
-        given = {
+        wires = {
             port: str(ports[port]) if port in ports else value
             for port, value in node.wires.items()
             if port in ports or graph.root.type_of(value).axes == axes
         }
-        arguments = call("", names, given).removeprefix("(")
+        arguments = call("", names, wires).removeprefix("(")
         lines.append(
             f"{pad}        reading(self.{node.module}, {_weight(graph, node)!r}, {arguments},"
         )

@@ -91,18 +91,18 @@ def choose_kernels(
         InputError: the kernel does not exist or is not available on this machine.
     """
     settings = {"product": product_kernel, "attention": attention_kernel, "loss": loss_kernel}
-    requested = {name: os.environ.get(_variable(name), one) for name, one in settings.items()}
-    known = {
+    requested = {name: os.environ.get(_variable(name), choice) for name, choice in settings.items()}
+    options = {
         "product": get_args(product.Product),
         "attention": get_args(backends.Core),
         "loss": get_args(losses.LossKernel),
     }
     for name, kernel in requested.items():
-        if kernel != "auto" and kernel not in known[name]:
+        if kernel != "auto" and kernel not in options[name]:
             raise InputError(
                 f"no kernel '{kernel}' for {name}",
                 place=_place(name),
-                help=did_you_mean(kernel, ["auto", *known[name]]),
+                help=did_you_mean(kernel, ["auto", *options[name]]),
             )
     if requested["product"] == "onednn" and not product.has_onednn():
         raise InputError(
@@ -178,16 +178,20 @@ def _measured(device: torch.device, *, half: bool) -> Kernels:
     key = machine_key(device, half=half)
     if key not in _known:
         name = f"kernels/{key}.json"
-        found = stored(name)
-        kept: dict[str, Any] = found if isinstance(found, dict) else {}
-        old = kept.get("comparisons")
+        cached = stored(name)
+        record: dict[str, Any] = cached if isinstance(cached, dict) else {}
+        old = record.get("comparisons")
         compared = _compare(device, old if isinstance(old, dict) else {}, half=half)
         if fresh := any(is_new for _, is_new in compared.values()):
-            kept["measured"] = datetime.now(UTC).date().isoformat()
-            kept["comparisons"] = {what: one.as_json() for what, (one, _) in compared.items()}
-            store(name, kept)
-        when = "measured" if fresh else f"measured on {kept.get('measured')}"
-        _known[key] = _chosen({what: one for what, (one, _) in compared.items()}, when)
+            record["measured"] = datetime.now(UTC).date().isoformat()
+            record["comparisons"] = {
+                what: comparison.as_json() for what, (comparison, _) in compared.items()
+            }
+            store(name, record)
+        when = "measured" if fresh else f"measured on {record.get('measured')}"
+        _known[key] = _chosen(
+            {what: comparison for what, (comparison, _) in compared.items()}, when
+        )
     return _known[key]
 
 
@@ -220,33 +224,35 @@ def _compare(
     Returns:
         Each comparison by what the kernels compute, and whether it has new times.
     """
-    found = {}
+    compared = {}
     for what, makers in _makers(device, half=half).items():
-        one = comparison_of(old.get(what), what, next(iter(makers)), [*makers])
-        is_new = not one.is_settled
+        comparison = comparison_of(old.get(what), what, next(iter(makers)), [*makers])
+        is_new = not comparison.is_settled
         if is_new:
-            one.measure({name: job for name, make in makers.items() if (job := _runnable(make()))})
-        found[what] = one, is_new
-    return found
+            comparison.measure(
+                {name: job for name, make in makers.items() if (job := _runnable(make()))}
+            )
+        compared[what] = comparison, is_new
+    return compared
 
 
 def _makers(device: torch.device, *, half: bool) -> dict[str, dict[str, Callable[[], Job]]]:
     """Return what is compared: for each kernel, a function that makes its job; defaults first."""
-    found: dict[str, dict[str, Callable[[], Job]]] = {}
+    makers: dict[str, dict[str, Callable[[], Job]]] = {}
     if device.type == "cpu" and not half and product.has_onednn():
-        found[PRODUCTS] = {name: partial(_product_job, name) for name in get_args(product.Product)}
+        makers[PRODUCTS] = {name: partial(_product_job, name) for name in get_args(product.Product)}
     for length in LENGTHS:
-        found[f"attention at {length}"] = {
+        makers[f"attention at {length}"] = {
             backend: partial(_attention_job, backend, length, device, half=half)
             for backend in backends.COMPARED
             if backend != "blocked" or device.type == "cpu"
         }
     if device.type == "cuda" and half:
-        found[WITHOUT_PADDING] = {
+        makers[WITHOUT_PADDING] = {
             name: partial(_unpadded_job, device, varlen=name == "varlen")
             for name in ("fused", "varlen")
         }
-    return found
+    return makers
 
 
 def _runnable(job: Job) -> Job | None:
@@ -320,20 +326,20 @@ def _unpadded_job(
     compute = by_name("fused")
 
     def padded(*, causal: bool) -> torch.Tensor:
-        q, k, v = (with_padding(one, rows).transpose(1, 2) for one in (query, key, value))
+        q, k, v = (with_padding(tensor, rows).transpose(1, 2) for tensor in (query, key, value))
         masked = None if causal else rows.mask[:, None, None, :]
-        found = compute(backends.AttentionCall(q, k, v, masked, causal))
-        return without_padding(found.transpose(1, 2), rows)
+        output = compute(backends.AttentionCall(q, k, v, masked, causal))
+        return without_padding(output.transpose(1, 2), rows)
 
     def unpadded(*, causal: bool) -> torch.Tensor:
         return backends.varlen_unpadded(query, key, value, rows, rows, causal=causal)
 
     def run() -> torch.Tensor:
         attend = unpadded if varlen else padded
-        found = attend(causal=False) + attend(causal=True)
-        found.sum().backward()
+        output = attend(causal=False) + attend(causal=True)
+        output.sum().backward()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        return found
+        return output
 
     return run

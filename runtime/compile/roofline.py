@@ -40,13 +40,13 @@ def peak_flops(
     identity = device_identity(device)
     key = " | ".join((identity, str(dtype), str(torch.get_num_threads()), torch.__version__))
     cached = stored(FILE)
-    known: dict[str, float] = {}
+    peaks: dict[str, float] = {}
     if isinstance(cached, dict):
-        known = {name: value for name, value in cached.items() if isinstance(value, float)}
-    if key not in known:
-        known[key] = float(measure() if measure is not None else _measured(device, dtype))
-        store(FILE, known)
-    return known[key]
+        peaks = {name: value for name, value in cached.items() if isinstance(value, float)}
+    if key not in peaks:
+        peaks[key] = float(measure() if measure is not None else _measured(device, dtype))
+        store(FILE, peaks)
+    return peaks[key]
 
 
 def full_speed(graph: Graph, lengths: Mapping[str, float], peak_flops: float) -> float | None:
@@ -76,11 +76,11 @@ def full_speed(graph: Graph, lengths: Mapping[str, float], peak_flops: float) ->
 
 def _measured(device: torch.device, dtype: torch.dtype) -> float:
     size = SIZES.get(device.type, SIZES["cpu"])
-    left, right = (torch.rand(size, size, device=device).to(dtype) for _ in range(2))
+    lhs, right = (torch.rand(size, size, device=device).to(dtype) for _ in range(2))
 
     def once(kernel: product.Product) -> float:
         start = time.perf_counter()
-        product.times_transposed(left, right, kernel)
+        product.times_transposed(lhs, right, kernel)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter() - start

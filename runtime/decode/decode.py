@@ -115,39 +115,43 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
             contain, is longer than the models have positions.
     """
     device = next(models[0].parameters()).device
-    rows = [torch.tensor(one.source, dtype=torch.long, device=device) for one in requests]
+    rows = [torch.tensor(request.source, dtype=torch.long, device=device) for request in requests]
     source_NS = pad_sequence(rows, batch_first=True, padding_value=special_tokens.pad)
-    lengths_N = torch.tensor([len(one.source) for one in requests], device=device)
+    lengths_N = torch.tensor([len(request.source) for request in requests], device=device)
     mask_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
     limits_N = _limits(lengths_N, requests, search, positions_of(*models))
     inputs = inputs or UsualInputs()
-    own = [] if constraint is None else [constraint(limits_N.tolist())]
+    processors = [] if constraint is None else [constraint(limits_N.tolist())]
     if avoidance is not None:
-        required = [[one.begin, *one.include] for one in requests for _ in range(search.rows)]
-        own.append(avoidance.processor(limits_N.repeat_interleave(search.rows), required))
+        required = [
+            [request.begin, *request.include] for request in requests for _ in range(search.rows)
+        ]
+        processors.append(avoidance.processor(limits_N.repeat_interleave(search.rows), required))
     reduced = _reduced(models, requests, special_tokens)
     if reduced is not None:
         # From here to the hypotheses, tokens of outputs are places in the reduced vocabulary.
         requests, special_tokens = _placed(requests, special_tokens, reduced)
-        own = [reduced.widened(one) for one in own]
+        processors = [reduced.widened(processor) for processor in processors]
         text_of = None if text_of is None else reduced.text_of(text_of)
     include = _inclusion(requests, limits_N, search, special_tokens.end)
-    processor = _processor(requests, search, own, include)
+    processor = _processor(requests, search, processors, include)
     ids = {"bos": special_tokens.begin, "eos": special_tokens.end, "pad": special_tokens.pad}
     never = special_tokens.never
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
-        fixed = inputs.fixed(source_NS, mask_NS, [one.others for one in requests])
+        fixed = inputs.fixed(source_NS, mask_NS, [request.others for request in requests])
         shape = {
             "beams": search.rows,
             "length": int(limits_N.max()),
             "moving": inputs.written,
             "sentences": len(requests),
         }
-        steppers = [_stepper(one, fitting_of(one).fit(fixed), reduced, shape) for one in models]
+        steppers = [
+            _stepper(model, fitting_of(model).fit(fixed), reduced, shape) for model in models
+        ]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
-        if many := common([one.begin for one in requests], {*ids.values(), *never}):
-            first = [[special_tokens.begin, *one.begin[:many]] for one in requests]
+        if many := common([request.begin for request in requests], {*ids.values(), *never}):
+            first = [[special_tokens.begin, *request.begin[:many]] for request in requests]
             vocabulary = int(program_of(models[0]).graph.inputs[inputs.written].size or 0)
             vocabulary = vocabulary if reduced is None else len(reduced.ids)
             stepper = ForcedPrefix(
@@ -157,7 +161,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
                 vocabulary=vocabulary,
             )
         if isinstance(search, BeamSearch):
-            found = beam_search(
+            hypotheses = beam_search(
                 stepper,
                 settings=search,
                 max_lengths_N=limits_N,
@@ -170,8 +174,8 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
             )
         else:
             among = None if reduced is None else (reduced.ids, reduced.size)
-            sources = [one.source for one in requests]
-            found = sample(
+            sources = [request.source for request in requests]
+            hypotheses = sample(
                 stepper,
                 sampler=Sampler(search, sources, search.rows, among=among),
                 settings=search,
@@ -182,7 +186,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
                 text_of=text_of,
                 **ids,
             )
-    return found if reduced is None else reduced.hypotheses(found)
+    return hypotheses if reduced is None else reduced.hypotheses(hypotheses)
 
 
 def _reduced(
@@ -190,10 +194,11 @@ def _reduced(
 ) -> Reduced | None:
     """Return the reduced vocabulary of a batch, with the tokens that its search needs."""
     forced = [
-        [*one.begin, *(token for phrase in one.include for token in phrase)] for one in requests
+        [*request.begin, *(token for phrase in request.include for token in phrase)]
+        for request in requests
     ]
     always = [*special_tokens[:3], *special_tokens.never]
-    return reduced_vocabulary(models, [one.source for one in requests], forced, always)
+    return reduced_vocabulary(models, [request.source for request in requests], forced, always)
 
 
 def _placed(
@@ -202,11 +207,11 @@ def _placed(
     """Return requests and special tokens in a reduced vocabulary; sources keep their ids."""
     placed = [
         replace(
-            one,
-            begin=reduced.places(one.begin),
-            include=[reduced.places(phrase) for phrase in one.include],
+            request,
+            begin=reduced.places(request.begin),
+            include=[reduced.places(phrase) for phrase in request.include],
         )
-        for one in requests
+        for request in requests
     ]
     begin, end, pad = reduced.places(special_tokens[:3])
     never = frozenset(reduced.places(sorted(special_tokens.never)))
@@ -255,26 +260,27 @@ def _limits(
         InputError: a source, a further text or what the output must contain has more tokens than
             there are positions.
     """
-    longer_N = lengths_N.new_tensor([one.other_length for one in requests])
+    longer_N = lengths_N.new_tensor([request.other_length for request in requests])
     needed = [
-        max(len(one.begin) + sum(map(len, one.include)) + 1, one.capacity) for one in requests
+        max(len(request.begin) + sum(map(len, request.include)) + 1, request.capacity)
+        for request in requests
     ]
     limits_N = (lengths_N.maximum(longer_N) * search.max_factor).long() + search.max_extra
     if search.max_length is not None:
         limits_N = limits_N.clamp(max=search.max_length)
     if positions is not None:
         limits_N = limits_N.clamp(max=positions)
-        for number, (one, least) in enumerate(zip(requests, needed, strict=True), 1):
+        for number, (request, least) in enumerate(zip(requests, needed, strict=True), 1):
             for what, tokens in (
-                ("source", len(one.source)),
-                ("further text", one.other_length),
+                ("source", len(request.source)),
+                ("further text", request.other_length),
                 ("required output", least),
             ):
                 if tokens > positions:
                     raise InputError(
                         f"the {what} has {tokens} tokens, end token included, but the model has"
                         f" {positions} positions",
-                        place=one.place or f"source {number}",
+                        place=request.place or f"source {number}",
                         help="shorten it, or leave it out",
                     )
     return limits_N.maximum(torch.tensor(needed, device=limits_N.device))
@@ -283,11 +289,11 @@ def _limits(
 def _processor(
     requests: Sequence[Request],
     search: BeamSearch | Sampling,
-    own: Sequence[LogitsProcessor],
+    additional: Sequence[LogitsProcessor],
     include: Inclusion | None,
 ) -> LogitsProcessor | None:
     """Return one logits processor for settings, requests and the task; None if none is needed."""
-    processors = list[LogitsProcessor](own)
+    processors = list[LogitsProcessor](additional)
     if search.repetition_penalty > 1:
         processors.append(repetition_penalty(search.repetition_penalty))
     if search.no_repeat:
@@ -295,17 +301,19 @@ def _processor(
     processor = chained(processors)
     if include is not None:
         processor = winning(processor, include)
-    if any(one.begin for one in requests):
-        processor = winning(processor, Beginning([one.begin for one in requests], search.rows))
+    if any(request.begin for request in requests):
+        processor = winning(
+            processor, Beginning([request.begin for request in requests], search.rows)
+        )
     return processor
 
 
 def _inclusion(
     requests: Sequence[Request], limits_N: Tensor, search: BeamSearch | Sampling, end: int
 ) -> Inclusion | None:
-    if not any(one.include for one in requests):
+    if not any(request.include for request in requests):
         return None
-    phrases = [one.include for one in requests]
+    phrases = [request.include for request in requests]
     return Inclusion(phrases, search.rows, limits_N.tolist(), end, search.no_repeat)
 
 
@@ -317,12 +325,13 @@ def check_ids(graph: Graph, sources: Sequence[Sequence[int]]) -> None:
             id outside the model's vocabulary.
     """
     kinds = {name: type_.kind for name, type_ in graph.inputs.items()}
-    wanted = {"source": "ids", "source_mask": "mask", "target": "ids"}
-    if kinds != wanted or graph.step_axis is None or "logits" not in graph.outputs:
+    expected = {"source": "ids", "source_mask": "mask", "target": "ids"}
+    if kinds != expected or graph.step_axis is None or "logits" not in graph.outputs:
         raise InputError(
             "decoding sources needs an encoder-decoder over ids with a step axis",
             place=f"{graph.source}#/inputs",
-            help=f"declare the inputs {', '.join(wanted)}, and set 'step' to the axis of 'target'",
+            help=f"declare the inputs {', '.join(expected)}, and set 'step' to the axis of"
+            " 'target'",
         )
     refuse_ids("source", sources, int(graph.inputs["source"].size or 0))
 
@@ -339,7 +348,7 @@ def refuse_ids(name: str, rows: Sequence[Sequence[int]], size: int) -> None:
         InputError: a row is empty or has an id outside the vocabulary.
     """
     for number, ids in enumerate(rows, 1):
-        outside = [one for one in ids if not 0 <= one < size]
+        outside = [token_id for token_id in ids if not 0 <= token_id < size]
         if outside or not ids:
             problem = f"has the id {outside[0]}" if outside else "is empty"
             help_ = f"give at least one id, each from 0 to {size - 1}"

@@ -63,20 +63,20 @@ def mask_predict(
     words_RT = torch.full_like(mask_RT, mask, dtype=torch.long)
     log_p_RT = torch.zeros_like(mask_RT, dtype=torch.float32)
     masked_RT, forbidden = mask_RT, sorted({*never, mask})
-    for left in reversed(range(iterations)):
+    for steps_left in reversed(range(iterations)):
         log_p_RTV = torch.log_softmax(predict(words_RT, mask_RT), -1, dtype=torch.float32)
         log_p_RTV[..., forbidden] = -torch.inf
         best_RT, index_RT = log_p_RTV.max(-1)
         words_RT = torch.where(masked_RT, index_RT, words_RT)
         log_p_RT = torch.where(masked_RT, best_RT, log_p_RT)
-        count_R1 = lengths_R1 * left // iterations
+        count_R1 = lengths_R1 * steps_left // iterations
         if not count_R1.any():
             break
         rank_RT = log_p_RT.masked_fill(~mask_RT, torch.inf).argsort(dim=1, stable=True).argsort(1)
         masked_RT = rank_RT < count_R1
         words_RT = words_RT.masked_fill(masked_RT, mask)
     total_R = log_p_RT.masked_fill(~mask_RT, 0.0).sum(1)
-    found = [
+    hypotheses = [
         Hypothesis(
             tokens=tuple(words[:length]),
             log_probability=total,
@@ -89,8 +89,10 @@ def mask_predict(
     ]
     tried = lengths_NC.size(1)
     return [
-        sorted(found[start : start + tried], key=lambda one: one.score, reverse=True)
-        for start in range(0, len(found), tried)
+        sorted(
+            hypotheses[start : start + tried], key=lambda hypothesis: hypothesis.score, reverse=True
+        )
+        for start in range(0, len(hypotheses), tried)
     ]
 
 
@@ -154,22 +156,22 @@ class MaskPredictor(Translator):
         """
         self._check_supported(requests)
         device = next(self.model.parameters()).device
-        source = pad_rows([one.source for one in requests], self.source.pad, self.source.eos).to(
-            device
-        )
+        source = pad_rows(
+            [request.source for request in requests], self.source.pad, self.source.eos
+        ).to(device)
         read, write, graph = self._parts
         with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
-            others = [one.others for one in requests]
-            known = self.inputs.fixed(source, source != self.source.pad, others)
+            others = [request.others for request in requests]
+            values = self.inputs.fixed(source, source != self.source.pad, others)
             first = program_of(read).graph.inputs
-            known |= read(**{name: known[name] for name in first})
-            score_NL = known["lengths"].float()
+            values |= read(**{name: values[name] for name in first})
+            score_NL = values["lengths"].float()
             if self.masks.max_length is not None:
                 score_NL = score_NL[:, : self.masks.max_length]
             lengths_NC = lengths_to_try(score_NL, self.masks.lengths)
             tried = lengths_NC.size(1)
             fixed = {
-                name: known[name].repeat_interleave(tried, batch_axis(graph, name))
+                name: values[name].repeat_interleave(tried, batch_axis(graph, name))
                 for name in graph.inputs
                 if name not in self._later
             }
@@ -181,7 +183,7 @@ class MaskPredictor(Translator):
                 logits_RTV: Tensor = write(**fixed, **written)["logits"]
                 return logits_RTV[:, : words_RT.size(1)]
 
-            found = mask_predict(
+            results = mask_predict(
                 predict,
                 lengths_NC,
                 iterations=self.masks.iterations,
@@ -189,12 +191,15 @@ class MaskPredictor(Translator):
                 never={self.target.eos, self.target.pad, *SpecialTokens.of(self.target).never},
             )
         decode = self.target.decode
-        return [different(outputs, lambda one: decode(one.tokens))[:1] for outputs in found]
+        return [
+            different(outputs, lambda hypothesis: decode(hypothesis.tokens))[:1]
+            for outputs in results
+        ]
 
     def _check_supported(self, requests: Sequence[Request]) -> None:
         requested = {
-            "prefix": any(one.begin for one in requests),
-            "include": any(one.include for one in requests),
+            "prefix": any(request.begin for request in requests),
+            "include": any(request.include for request in requests),
             "ensemble": self.others,
         }
         if wrong := [name for name, is_requested in requested.items() if is_requested]:

@@ -67,18 +67,21 @@ def score_pairs(
     while chunk := list(islice(stream, buffer)):
         sources = translator.read([source for source, _ in chunk], start, warn)
         targets = translator.target.encode_many([target for _, target in chunk])
-        models, both = (translator.model, *translator.others), zip(sources, targets, strict=True)
-        refuse_long(models, both, start)
+        models, id_pairs = (
+            (translator.model, *translator.others),
+            zip(sources, targets, strict=True),
+        )
+        refuse_long(models, id_pairs, start)
         for number, ((_, text), ids) in enumerate(zip(chunk, targets, strict=True), start + 1):
             if problem := lacking(translator.target, text, ids, "the output"):
                 warn(number, problem)
         order = sorted(range(len(chunk)), key=lambda i: (len(targets[i]), len(sources[i])))
-        found: dict[int, Scored] = {}
+        scored: dict[int, Scored] = {}
         for start in range(0, len(order), BATCH_ROWS):
             rows = order[start : start + BATCH_ROWS]
             batch = _scored(translator, [sources[i] for i in rows], [targets[i] for i in rows])
-            found |= zip(rows, batch, strict=True)
-        yield from (found[index] for index in range(len(chunk)))
+            scored |= zip(rows, batch, strict=True)
+        yield from (scored[index] for index in range(len(chunk)))
         start += len(chunk)
 
 
@@ -91,13 +94,13 @@ def _scored(
     translator: Translator, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> Iterator[Scored]:
     """Yield the scores of a batch."""
-    given, written = translator.source, translator.target
+    source_vocabulary, written = translator.source, translator.target
     device = next(translator.model.parameters()).device
-    source = pad_rows(sources, given.pad, given.eos).to(device)
+    source = pad_rows(sources, source_vocabulary.pad, source_vocabulary.eos).to(device)
     target = pad_rows(targets, written.pad, written.eos).to(device)
     first = torch.full_like(target[:, :1], written.bos)
     shifted = torch.cat((first, target[:, :-1]), 1)
-    inputs = translator.inputs.fixed(source, source != given.pad, [{}] * len(sources))
+    inputs = translator.inputs.fixed(source, source != source_vocabulary.pad, [{}] * len(sources))
     inputs[translator.inputs.written] = shifted
     for name in masks_of(program_of(translator.model).graph):
         inputs[name] = target != written.pad
@@ -105,12 +108,12 @@ def _scored(
         models: tuple[nn.Module, ...] = (translator.model, *translator.others)
         length = target.size(1)
         log_p_BTV = mean_log_p(
-            [one(**fitting_of(one).fit(inputs))["logits"][:, :length] for one in models]
+            [model(**fitting_of(model).fit(inputs))["logits"][:, :length] for model in models]
         )
     log_p_BT = log_p_BTV.gather(-1, target[..., None])[..., 0].cpu()
     search = translator.search if isinstance(translator.search, BeamSearch) else BeamSearch()
     for ids, log_p_T in zip(targets, log_p_BT.tolist(), strict=True):
-        each = tuple(log_p_T[: len(ids) + 1])
-        penalty = length_penalty(len(each), search.alpha, search.penalty).item()
+        log_probs = tuple(log_p_T[: len(ids) + 1])
+        penalty = length_penalty(len(log_probs), search.alpha, search.penalty).item()
         pieces = tuple(written.pieces([*ids, written.eos]))
-        yield Scored(pieces, each, sum(each) / penalty)
+        yield Scored(pieces, log_probs, sum(log_probs) / penalty)

@@ -150,7 +150,7 @@ class Translator:
     ) -> Iterator[list[Hypothesis]]:
         """Yield the hypotheses of each line, best first; none for empty lines."""
         requests, warn = [], warn or _ignore
-        sources = self.read([one.text for one in lines], start, warn)
+        sources = self.read([line.text for line in lines], start, warn)
         if start == 0:
             self._warn_of_avoid(warn)
         for number, (line, ids) in enumerate(zip(lines, sources, strict=True), start + 1):
@@ -172,26 +172,28 @@ class Translator:
                 warn(number, f"'avoid' bans '{phrase}', but the required text has it, and wins")
         filled = [
             index
-            for index, one in enumerate(requests)
-            if one.source or one.others or one.other_length
+            for index, request in enumerate(requests)
+            if request.source or request.others or request.other_length
         ]
-        found: dict[int, list[Hypothesis]] = {
+        finished: dict[int, list[Hypothesis]] = {
             index: [] for index in range(len(requests)) if index not in {*filled}
         }
         if callback is not None:
-            callback(len(found))
+            callback(len(finished))
         yielded = 0
         lengths = [max(len(requests[i].source), requests[i].other_length) for i in filled]
         for rows in self._batches(lengths, filled):
-            while yielded in found:
-                yield found.pop(yielded)
+            while yielded in finished:
+                yield finished.pop(yielded)
                 yielded += 1
-            left = None if cancelled is None else partial(_places, rows, start, cancelled)
-            decoded = self.decode_requests([requests[index] for index in rows], left)
-            found |= zip(rows, decoded, strict=True)
+            cancelled_indices = (
+                None if cancelled is None else partial(_places, rows, start, cancelled)
+            )
+            decoded = self.decode_requests([requests[index] for index in rows], cancelled_indices)
+            finished |= zip(rows, decoded, strict=True)
             if callback is not None:
                 callback(len(rows))
-        yield from (found[index] for index in range(yielded, len(requests)))
+        yield from (finished[index] for index in range(yielded, len(requests)))
 
     def read(self, texts: Sequence[str], start: int, warn: Warn) -> list[list[int]]:
         """Return the ids of sources, which are truncated to what the model can read.
@@ -240,7 +242,7 @@ class Translator:
         while order:
             width = (lengths[order[0]] + 1) * self.rows
             count = recurring(max(1, BATCH_TOKENS // width))
-            batches.append([lines[place] for place in order[:count]])
+            batches.append([lines[index] for index in order[:count]])
             order = order[count:]
         return sorted(batches, key=min)
 
@@ -265,7 +267,9 @@ class Translator:
             InputError: the prefix and the required phrases of a request do not fit into the
                 positions of the models.
         """
-        with_end = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
+        with_end = [
+            replace(request, source=[*request.source, self.source.eos]) for request in requests
+        ]
         special_tokens = SpecialTokens.of(self.target)
         models = (self.model, *self.others)
         avoidance = self._avoid() if self.search.avoid else None
@@ -313,4 +317,4 @@ def _places(rows: Sequence[int], start: int, cancelled: Cancelled) -> list[int]:
         cancelled: returns the cancelled lines.
     """
     lines = set(cancelled())
-    return [place for place, row in enumerate(rows) if start + row in lines] if lines else []
+    return [index for index, row in enumerate(rows) if start + row in lines] if lines else []

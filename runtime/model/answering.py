@@ -49,13 +49,13 @@ class Answering:
             InputError: one of its files is missing, or its tokenizer does not fit its model.
             SpecError: its run is damaged.
         """
-        place = str(checkpoint.folder)
-        run = task_of(checkpoint.run, f"{place}/run.json")
+        folder = str(checkpoint.folder)
+        run = task_of(checkpoint.run, f"{folder}/run.json")
         files = checkpoint.tokenizers
-        vocabularies = vocabularies_of(files, run.tokenizers, place)
-        made = cls(checkpoint, run, columns_of(run.data.columns, vocabularies, files))
-        made._refuse_other_sizes()
-        return made
+        vocabularies = vocabularies_of(files, run.tokenizers, folder)
+        answering = cls(checkpoint, run, columns_of(run.data.columns, vocabularies, files))
+        answering._refuse_other_sizes()
+        return answering
 
     def _refuse_other_sizes(self) -> None:
         """Check that the model has as many ids as the tokenizer of each column that it reads.
@@ -107,7 +107,7 @@ class Answering:
         Raises:
             InputError: the model does not read one text and write another.
         """
-        place, graph = str(self.checkpoint.folder), self.checkpoint.graph
+        location, graph = str(self.checkpoint.folder), self.checkpoint.graph
         models = models or (build_empty(graph, device="meta"),)
         answers = str(self.run.answers)
         columns = for_predictors(self.columns)
@@ -124,7 +124,7 @@ class Answering:
         if sources is None or sources.source is None or written not in columns:
             raise InputError(
                 f"the checkpoint cannot translate text: {why}",
-                place=place,
+                place=location,
                 help=help_,
             )
         sources.refuse_further("lines of text")
@@ -179,9 +179,9 @@ def as_json(value: Any) -> Any:
 
 def record_of(answer: Answer) -> dict[str, Any]:
     """Return an answer with its score, probabilities and alternatives as JSON data."""
-    found: dict[str, Any] = {"answer": as_json(answer.value), "score": round(answer.score, 6)}
+    record: dict[str, Any] = {"answer": as_json(answer.value), "score": round(answer.score, 6)}
     if answer.probabilities:
-        found["probabilities"] = {k: round(v, 6) for k, v in answer.probabilities.items()}
+        record["probabilities"] = {k: round(v, 6) for k, v in answer.probabilities.items()}
     if answer.others:
-        found["others"] = [record_of(one) for one in answer.others]
-    return found
+        record["others"] = [record_of(other) for other in answer.others]
+    return record

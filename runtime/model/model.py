@@ -250,11 +250,11 @@ class Model:
         from ..decode.generate import generate_with
         from ..decode.settings import GenerateSettings
 
-        own = self.checkpoint.state.get("imported", {}).get("generate", {})
-        wanted = parse(GenerateSettings, {**own, **settings}, "generate")
+        defaults = self.checkpoint.state.get("imported", {}).get("generate", {})
+        parsed = parse(GenerateSettings, {**defaults, **settings}, "generate")
         ends = ends_of(self.checkpoint) if eos is None else {eos} if isinstance(eos, int) else eos
         return generate_with(
-            self.module, self.graph, prompts, wanted, eos=frozenset(ends), half=self.half
+            self.module, self.graph, prompts, parsed, eos=frozenset(ends), half=self.half
         )
 
     def generate_text(self, prompts: Sequence[str], **settings: Any) -> list[str]:
@@ -272,8 +272,8 @@ class Model:
 
         check_generates(self.graph)
         tokenizer = prompts_of(self.checkpoint)
-        found = self.generate([tokenizer.prompt(one) for one in prompts], **settings)
-        return [tokenizer.decode(one.tokens) for one in found]
+        continuations = self.generate([tokenizer.prompt(prompt) for prompt in prompts], **settings)
+        return [tokenizer.decode(continuation.tokens) for continuation in continuations]
 
     def decode(
         self, sources: Sequence[Sequence[int]], special_tokens: SpecialTokens | None = None
@@ -298,12 +298,12 @@ class Model:
             reader = self._reader()
             inputs = reader.inputs
             refuse_ids("source", sources, reader.source.vocab_size)
-        known = special_tokens_of(self.checkpoint) if special_tokens is None else special_tokens
+        special = special_tokens_of(self.checkpoint) if special_tokens is None else special_tokens
         if not sources:
             return []
         requests = [Request(source) for source in sources]
         models = (self.module, *self.others)
-        return decode_ids(models, requests, known, self.search, inputs=inputs, half=self.half)
+        return decode_ids(models, requests, special, self.search, inputs=inputs, half=self.half)
 
     def score(self, pairs: Iterable[tuple[str, str]], *, warn: Warn | None = None) -> list[Scored]:
         """Return the probability of each output given its source, token by token.
@@ -332,8 +332,10 @@ class Model:
         from ..checkpoint.transfer import adapted, graph_with_sizes
 
         graph = graph_with_sizes(self.checkpoint, spec)
-        made, weight_transfer = adapted(self.checkpoint, graph, seed)
-        other = ready(made, _device(self.module), half=self.half, strategy=self.strategy)
+        adapted_checkpoint, weight_transfer = adapted(self.checkpoint, graph, seed)
+        other = ready(
+            adapted_checkpoint, _device(self.module), half=self.half, strategy=self.strategy
+        )
         return Adapted(
             other.checkpoint,
             other.module,
@@ -357,8 +359,8 @@ class Model:
         """
         from .attending import attention_of
 
-        given = self.translate(sources) if targets is None else targets
-        return attention_of(self.module, self.graph, self._reader(), sources, given)
+        translations = self.translate(sources) if targets is None else targets
+        return attention_of(self.module, self.graph, self._reader(), sources, translations)
 
     def align(
         self, sources: Sequence[str], targets: Sequence[str] | None = None
@@ -372,8 +374,8 @@ class Model:
         """
         from .attending import alignments_of
 
-        given = self.translate(sources) if targets is None else targets
-        return alignments_of(self.module, self.graph, self._reader(), sources, given)
+        translations = self.translate(sources) if targets is None else targets
+        return alignments_of(self.module, self.graph, self._reader(), sources, translations)
 
     def prune(self, heads: Mapping[str, Collection[int]]) -> Model:
         """Return a copy of this model without some of its attention heads.
@@ -388,8 +390,10 @@ class Model:
         """
         from ..checkpoint.prune import pruned
 
-        made = pruned(self.checkpoint, heads)
-        return ready(made, _device(self.module), half=self.half, strategy=self.strategy)
+        pruned_checkpoint = pruned(self.checkpoint, heads)
+        return ready(
+            pruned_checkpoint, _device(self.module), half=self.half, strategy=self.strategy
+        )
 
     def save(self, folder: Path | str) -> Path:
         """Write a checkpoint, which can be opened and trained further like any other.

@@ -67,15 +67,15 @@ def open_folder(  # noqa: PLR0913 - all by name but one
             shortlist is that of another model or was not measured, or an argument is invalid.
         SpecError: the checkpoint uses an unknown block.
     """
-    for name, value, known in (
+    for name, value, choices in (
         ("precision", precision, get_args(Precision)),
         ("compile_steps", compile_steps, get_args(CompileChoice)),
         ("quantize", quantize, get_args(Quantize)),
-        *(("without", one, get_args(Skippable)) for one in without),
+        *(("without", skipped, get_args(Skippable)) for skipped in without),
     ):
-        if value not in known:
+        if value not in choices:
             raise InputError(
-                f"no {name} '{value}'", place=name, help=did_you_mean(str(value), known)
+                f"no {name} '{value}'", place=name, help=did_you_mean(str(value), choices)
             )
     return open_model(
         folder,
@@ -153,10 +153,10 @@ def _shortlist_for(model: Model, path: str | Path) -> Shortlist:
     """
     from ..decode.shortlist.table import open_shortlist
 
-    reader, found = model.translator, open_shortlist(path)
+    reader, shortlist = model.translator, open_shortlist(path)
     weights = weights_digest(model.checkpoint.folder)
-    found.refuse_other(str(path), reader.source, reader.target, weights)
-    return found
+    shortlist.refuse_other(str(path), reader.source, reader.target, weights)
+    return shortlist
 
 
 def ensemble(first: Model, others: Sequence[Model]) -> Model:
@@ -168,8 +168,8 @@ def ensemble(first: Model, others: Sequence[Model]) -> Model:
         InputError: the models have different inputs, tokenizers or classes.
     """
     for other in others:
-        if (reads := _kinds(other)) != (wanted := _kinds(first)):
-            differ = ", ".join(f"'{name}'" for name, _ in sorted(reads ^ wanted))
+        if (reads := _kinds(other)) != (expected := _kinds(first)):
+            differ = ", ".join(f"'{name}'" for name, _ in sorted(reads ^ expected))
             raise InputError(
                 f"the inputs differ from those of the ensemble's first model: {differ}",
                 place=str(other.checkpoint.folder),

@@ -140,19 +140,19 @@ class Task(Settings):
 
     def metrics(self) -> list[Metric]:
         """Return the metrics of a validation, each once."""
-        found = {metric.name: metric for metric in (*self.evaluate.metrics, self.evaluate.best)}
-        return list(found.values())
+        by_name = {metric.name: metric for metric in (*self.evaluate.metrics, self.evaluate.best)}
+        return list(by_name.values())
 
 
-def task_of(run: Mapping[str, Any], place: str) -> Task:
+def task_of(run: Mapping[str, Any], location: str) -> Task:
     """Return the task of a stored run, whose other settings are ignored.
 
     Args:
         run: the run, as a checkpoint stores it.
-        place: its file, for findings.
+        location: its file, for findings.
 
     Raises:
         SpecError: the settings of the task are damaged.
     """
     value = {name: value for name, value in run.items() if name in Task.model_fields}
-    return parse(Task, value, place, RUNS)
+    return parse(Task, value, location, RUNS)

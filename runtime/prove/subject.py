@@ -42,8 +42,8 @@ def running(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a plug-in may raise anything
-        said = str(error).strip().partition("\n")[0]
-        raise BlockError(f"{what} raises {type(error).__name__}: {said:.200}") from error
+        message = str(error).strip().partition("\n")[0]
+        raise BlockError(f"{what} raises {type(error).__name__}: {message:.200}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ class Subject:
         }
 
     def first_difference(
-        self, one: Mapping[str, Tensor], two: Mapping[str, Tensor], compare: Compare
+        self, first_inputs: Mapping[str, Tensor], two: Mapping[str, Tensor], compare: Compare
     ) -> str:
         """Return the first block whose values differ between two inputs, or an empty text."""
         traces = []
-        for inputs in (one, two):
+        for inputs in (first_inputs, two):
             with traced(self.model, self.graph) as trace:
                 self.run(inputs)
             traces.append(trace)

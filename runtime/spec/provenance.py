@@ -38,9 +38,11 @@ def provenance(graph: Graph, loaded: LoadedSpec) -> dict[str, Entry]:
     return _Tracer(graph, loaded).found
 
 
-def render(found: Mapping[str, Entry]) -> str:
+def render(entry_by_pointer: Mapping[str, Entry]) -> str:
     """Return one line per value; short names of files are listed first."""
-    entries = [inner for entry in found.values() for inner in (entry, *_reads(entry).values())]
+    entries = [
+        inner for entry in entry_by_pointer.values() for inner in (entry, *_reads(entry).values())
+    ]
     files = sorted(
         {entry["file"] for entry in entries if entry.get("file", OVERRIDES) != OVERRIDES}
     )
@@ -50,7 +52,7 @@ def render(found: Mapping[str, Entry]) -> str:
     lines = [f"{name}: {file}" for file, name in names.items() if name != file]
     if lines:
         lines.append("")
-    return "\n".join([*lines, *(_line(at, entry, names) for at, entry in found.items())])
+    return "\n".join([*lines, *(_line(at, entry, names) for at, entry in entry_by_pointer.items())])
 
 
 def _reads(entry: Entry) -> dict[str, Entry]:
@@ -97,25 +99,25 @@ class _Tracer:
         for key in ("axes", "inputs", "outputs"):
             self._record(pointer(key), full[key], pointer(key))
         for name, template in full.get("blocks", {}).items():
-            at, here = pointer("blocks", templates[name].name), pointer("blocks", name)
-            self._record(f"{here}/inputs", template["inputs"], f"{at}/inputs")
-            self._record(f"{here}/outputs", template["outputs"], f"{at}/outputs")
-            self._scope(here, template["nodes"], templates[name])
+            at, location = pointer("blocks", templates[name].name), pointer("blocks", name)
+            self._record(f"{location}/inputs", template["inputs"], f"{at}/inputs")
+            self._record(f"{location}/outputs", template["outputs"], f"{at}/outputs")
+            self._scope(location, template["nodes"], templates[name])
         self._scope("", full["nodes"], graph.root)
         for key in ("tie", "step", "deploy", "losses", "segments"):
             if key in full:
                 self._record(pointer(key), full[key], pointer(key))
 
-    def _scope(self, here: str, nodes: Mapping[str, Any], scope: Scope) -> None:
+    def _scope(self, location: str, nodes: Mapping[str, Any], scope: Scope) -> None:
         placed = {node.name: node for node in scope.nodes}
         for name, full in nodes.items():
-            self._node(here + pointer("nodes", name), full, placed[name])
+            self._node(location + pointer("nodes", name), full, placed[name])
 
-    def _node(self, here: str, full: Mapping[str, Any], node: Node) -> None:
+    def _node(self, location: str, full: Mapping[str, Any], node: Node) -> None:
         if isinstance(node, BlockNode) and not node.shares:
-            self._part(here, full, node.part, node.at)
+            self._part(location, full, node.part, node.at)
         elif isinstance(node, TemplateNode) and node.model is not None and not node.shares:
-            self._leaf(f"{here}/use", full["use"], f"{node.at}/use")
+            self._leaf(f"{location}/use", full["use"], f"{node.at}/use")
             home = self._home(self._raw(f"{node.at}/use"))
             self._leaf(pointer("params", full["use"][1:], "spec"), node.model.name, f"{home}/spec")
         else:
@@ -123,32 +125,32 @@ class _Tracer:
                 if key == "instead":
                     written = self._raw(f"{node.at}/{key}") or {}
                     keys = {
-                        index: each
-                        for each in written
-                        for index in selected_copies(each, full["repeat"])
+                        index: selector
+                        for selector in written
+                        for index in selected_copies(selector, full["repeat"])
                     }
                     for index, template in value.items():
                         at = f"{node.at}/{key}" + pointer(keys.get(int(index), index))
-                        self._leaf(f"{here}/{key}" + pointer(index), template, at)
+                        self._leaf(f"{location}/{key}" + pointer(index), template, at)
                 elif key != "in":
-                    self._leaf(here + pointer(key), value, node.at + pointer(key))
-        self._record(f"{here}/in", full.get("in", {}), f"{node.at}/in")
+                    self._leaf(location + pointer(key), value, node.at + pointer(key))
+        self._record(f"{location}/in", full.get("in", {}), f"{node.at}/in")
 
-    def _part(self, here: str, full: Mapping[str, Any], part: Filling, at: str) -> None:
+    def _part(self, location: str, full: Mapping[str, Any], part: Filling, at: str) -> None:
         record = self._raw(at)
-        self._leaf(f"{here}/use", full["use"], f"{at}/use")
+        self._leaf(f"{location}/use", full["use"], f"{at}/use")
         home, chosen = "", {}
         if is_expression(record["use"]):
             home = self._home(record["use"])
             chosen = self._raw_param(home).get("params", {})
         for name, value in full.get("params", {}).items():
             where = (home if name in chosen else at) + pointer("params", name)
-            known = name in chosen or name in record.get("params", {})
-            self._leaf(f"{here}/params/{name}", value, where, "" if known else part.key)
+            is_written = name in chosen or name in record.get("params", {})
+            self._leaf(f"{location}/params/{name}", value, where, "" if is_written else part.key)
         fill = part.fill if isinstance(part, Part) else {}
         for slot, inner in full.get("fill", {}).items():
             below = pointer("fill", slot)
-            self._part(here + below, inner, fill[slot], at + below)
+            self._part(location + below, inner, fill[slot], at + below)
 
     def _home(self, expression: str) -> str:
         """Return the pointer of the param that an expression `=name` resolves to."""
@@ -163,32 +165,32 @@ class _Tracer:
     def _raw_param(self, home: str) -> Any:
         return self.written[parts_of(home)[1]]
 
-    def _record(self, here: str, full: Any, at: str) -> None:
+    def _record(self, location: str, full: Any, at: str) -> None:
         """Trace every leaf of a record that has the same keys in the spec and the full form."""
         if isinstance(full, dict | list):
             items = full.items() if isinstance(full, dict) else enumerate(full)
             for key, value in items:
-                self._record(here + pointer(key), value, at + pointer(key))
+                self._record(location + pointer(key), value, at + pointer(key))
         else:
-            self._leaf(here, full, at)
+            self._leaf(location, full, at)
 
-    def _leaf(self, here: str, value: Any, at: str, block: str = "") -> None:
+    def _leaf(self, location: str, value: Any, at: str, block: str = "") -> None:
         raw = self._raw(at)
         if block or (raw is None and not self._has_key(at)):
             of = block or f"format {self.graph.spec.format}"
-            self.found[here] = {"value": value, "how": "default", "of": of}
+            self.found[location] = {"value": value, "how": "default", "of": of}
             return
-        self.found[here] = self._entry(value, raw, at)
+        self.found[location] = self._entry(value, raw, at)
         typed = parts_of(at)[-2:-1] == ("inputs",) and raw != value
         names = words_in(str(raw)) & self.written.keys() if typed else self._names(raw)
         if typed:
-            self.found[here] |= {"how": "expression", "expression": raw}
+            self.found[location] |= {"how": "expression", "expression": raw}
         if names:
-            self.found[here]["reads"] = self._params(names)
+            self.found[location]["reads"] = self._params(names)
 
     def _entry(self, value: Any, raw: Any, at: str) -> Entry:
-        file, place = self.loaded.origin_of(at)
-        entry: Entry = {"value": value, "how": "written", "file": file, "pointer": place}
+        file, origin = self.loaded.origin_of(at)
+        entry: Entry = {"value": value, "how": "written", "file": file, "pointer": origin}
         if is_expression(raw) and value != raw:  # a text may begin with "=" too
             entry |= {"how": "expression", "expression": raw}
         elif file == OVERRIDES:

@@ -26,32 +26,36 @@ def bound(host: str, port: int) -> socket.socket:
     Raises:
         InputError: the address is in use, not on this machine, or not permitted.
     """
-    place = f"{host}:{port}"
+    location = f"{host}:{port}"
     if not 0 <= port <= _LAST_PORT:
         raise InputError(
-            f"port {port} is out of range", place=place, help=f"use a port from 0 to {_LAST_PORT}"
+            f"port {port} is out of range",
+            place=location,
+            help=f"use a port from 0 to {_LAST_PORT}",
         )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        made = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
     except (OSError, OverflowError, UnicodeError) as error:
         problem = f"cannot resolve the address: {error}"
-        raise InputError(problem, place=place, help="use an address such as 127.0.0.1") from error
+        raise InputError(
+            problem, place=location, help="use an address such as 127.0.0.1"
+        ) from error
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
         # Listen at once: two sockets can bind the same address as long as neither listens.
-        made.listen(_BACKLOG)
+        listener.listen(_BACKLOG)
     except OSError as error:
-        made.close()
+        listener.close()
         raise InputError(
             f"cannot serve at this address: {error.strerror or error}",
-            place=place,
+            place=location,
             help="set another with --host and --port; --port 0 takes any free port",
         ) from error
-    return made
+    return listener
 
 
 async def send_json(

@@ -73,8 +73,8 @@ class Plugins(Generic[T]):
 
     def lines(self) -> dict[str, str]:
         """Return one line about each implementation, by name."""
-        own = shipped_lines(self.shipped, self._package)
-        return {**dict(own), **dict(installed_lines(self.group))}
+        shipped = shipped_lines(self.shipped, self._package)
+        return {**dict(shipped), **dict(installed_lines(self.group))}
 
     def _installed(self) -> dict[str, EntryPoint]:
         """Return the entry points by name.
@@ -82,19 +82,19 @@ class Plugins(Generic[T]):
         Raises:
             InputError: a name is taken.
         """
-        found: dict[str, EntryPoint] = {}
+        points: dict[str, EntryPoint] = {}
         for point in points_of(self.group):
             other = "weft" if point.name in self.shipped else ""
-            if point.name in found:
-                other = package_of(found[point.name])
+            if point.name in points:
+                other = package_of(points[point.name])
             if other:
                 raise InputError(
                     f"a {self.what} with the name '{point.name}' already exists, from {other}",
                     place=origin_of(point),
                     help=f"rename the entry point; or run 'pip uninstall {package_of(point)}'",
                 )
-            found[point.name] = point
-        return found
+            points[point.name] = point
+        return points
 
     def _find(self, name: str) -> type[T]:
         """Return the class with a name.
@@ -118,22 +118,22 @@ class Plugins(Generic[T]):
         Raises:
             InputError: it cannot be imported, or does not follow the contract.
         """
-        found: type[T] = loaded(point, self.base)
-        field = found.model_fields["type"] if issubclass(self.base, Named) else None
+        plugin_class: type[T] = loaded(point, self.base)
+        field = plugin_class.model_fields["type"] if issubclass(self.base, Named) else None
         if field and (*get_args(field.annotation), field.default) != (point.name, point.name):
             raise InputError(
                 f"the type of '{point.value}' is not '{point.name}'",
                 place=origin_of(point),
                 help=f'declare \'type: Literal["{point.name}"] = "{point.name}"\'',
             )
-        return found
+        return plugin_class
 
-    def parse(self, value: object, place: str) -> T:
+    def parse(self, value: object, location: str) -> T:
         """Return the implementation that a JSON value selects.
 
         Args:
             value: a name, an object with `type` and settings, or an instance, which is returned.
-            place: file and pointer of the value, for messages.
+            location: file and pointer of the value, for messages.
 
         Raises:
             InputError: the name is unknown, a setting is wrong, or a plug-in is broken.
@@ -142,7 +142,7 @@ class Plugins(Generic[T]):
             return self.validate(value)
         except SettingError as error:
             at = pointer(*error.at)
-            raise InputError(str(error), place=f"{place}{at}", help=error.help) from None
+            raise InputError(str(error), place=f"{location}{at}", help=error.help) from None
         except Invalid as invalid:
             form = self.find(value if isinstance(value, str) else value["type"])  # type: ignore[index]
             [finding, *_] = (
@@ -150,7 +150,7 @@ class Plugins(Generic[T]):
                 for error in own_errors(invalid.errors())
                 for finding in form_findings(error, form, value, "")
             )
-            at = f"{place}{finding.at}"
+            at = f"{location}{finding.at}"
             raise InputError(finding.problem, place=at, help=finding.help) from None
 
     def validate(self, value: object) -> T:
@@ -194,9 +194,9 @@ class Plugins(Generic[T]):
 
     def _expanded(self, text: str) -> dict[str, str]:
         """Return the object that a short form stands for: `"loss:lm"` sets one field."""
-        name, colon, rest = text.partition(":")
+        name, colon, argument = text.partition(":")
         short = getattr(self.find(name), "short", "") if colon and name in self.names() else ""
-        return {"type": name, short: rest} if short else {"type": text}
+        return {"type": name, short: argument} if short else {"type": text}
 
 
 class Selected(Forms):
@@ -229,7 +229,12 @@ class Selected(Forms):
     ) -> JsonSchemaValue:
         """Return the JSON Schema: a name, or the settings of an implementation."""
         del schema
-        return {"anyOf": [{"type": "string"}, *(schema_of(one, handler) for one in self.forms())]}
+        return {
+            "anyOf": [
+                {"type": "string"},
+                *(schema_of(property_, handler) for property_ in self.forms()),
+            ]
+        }
 
 
 def schema_of(form: type[BaseModel], handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -260,13 +265,13 @@ def implementation_of(settings: BaseModel, base: type[Any]) -> Any:
     Raises:
         InputError: it cannot be imported, or is something else.
     """
-    owner = next(one for one in type(settings).__mro__ if "module" in vars(one))
+    owner = next(base for base in type(settings).__mro__ if "module" in vars(base))
     file, _, name = vars(owner)["module"].partition(":")
-    package, place = owner.__module__.rpartition(".")[0], f"{owner.__module__}.{owner.__name__}"
+    package, location = owner.__module__.rpartition(".")[0], f"{owner.__module__}.{owner.__name__}"
     return imported(
         lambda: getattr(importlib.import_module(file, package), name),
         f"{file}:{name}",
         base,
-        place,
+        location,
         "correct or upgrade the package",
     )

@@ -272,7 +272,7 @@ def refuse_long_rows(graph: Graph, prepared: Prepared) -> None:
 def training_context(
     plan: RunPlan,
     folder: Path,
-    place: Place,
+    placement: Place,
     world: World,
     listener: Listener,
     report: Report | None = None,
@@ -284,7 +284,7 @@ def training_context(
         SpecError: the run has mistakes.
     """
     run, objective = plan.required()
-    listener.log(f"{place.device}, {place.precision}: {place.reason}")
+    listener.log(f"{placement.device}, {placement.precision}: {placement.reason}")
     with world.main_process_first():
         prepared = prepared_data(run, folder, report, log=listener.log)
     objective = with_prepared(objective, prepared)
@@ -305,9 +305,9 @@ def training_context(
         losses=losses,
         corpus=prepared.train,
         folder=folder,
-        place=place,
+        place=placement,
         tokenizers=prepared.files,
-        validate=validator(run, graph, losses, prepared, place),
+        validate=validator(run, graph, losses, prepared, placement),
         data=prepared.digest,
         columns=prepared.columns,
         listener=listener,
@@ -317,14 +317,14 @@ def training_context(
         train=run.train,
         weights=objective.weights,
         class_axes={} if run.start is None else class_axes(objective, prepared.columns),
-        full_speed=_full_speed(run, graph, prepared, place, world)
+        full_speed=_full_speed(run, graph, prepared, placement, world)
         if world.is_main_process
         else None,
     )
 
 
 def _full_speed(
-    run: Run, graph: Graph, prepared: Prepared, place: Place, world: World
+    run: Run, graph: Graph, prepared: Prepared, placement: Place, world: World
 ) -> float | None:
     """Return the speed at peak FLOP/s; None for short runs.
 
@@ -332,9 +332,11 @@ def _full_speed(
     """
     if run.updates < MEASURED_FROM:
         return None
-    lengths = {name: float(each.mean()) for name, each in prepared.train.lengths.items()}
-    best = peak_flops(place.device, place.dtype)
-    devices = 1 if place.device.type == "cpu" else world.size
+    lengths = {
+        name: float(row_lengths.mean()) for name, row_lengths in prepared.train.lengths.items()
+    }
+    best = peak_flops(placement.device, placement.dtype)
+    devices = 1 if placement.device.type == "cpu" else world.size
     return full_speed(graph, lengths, best * devices)
 
 

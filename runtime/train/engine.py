@@ -85,9 +85,9 @@ class LossModule(nn.Module):
     def forward(self, batch: Any) -> dict[str, Any]:
         """Return the sums of a batch by name, without those that are None."""
         sums = self.losses.loss(self.model, batch)
-        found: dict[str, Any] = {"loss": sums.loss, "nll": sums.nll, "tokens": sums.tokens}
-        found |= {} if sums.auxiliary is None else {"auxiliary": sums.auxiliary}
-        return found | ({"parts": dict(sums.parts)} if sums.parts else {})
+        outputs: dict[str, Any] = {"loss": sums.loss, "nll": sums.nll, "tokens": sums.tokens}
+        outputs |= {} if sums.auxiliary is None else {"auxiliary": sums.auxiliary}
+        return outputs | ({"parts": dict(sums.parts)} if sums.parts else {})
 
 
 class Engine:
@@ -162,11 +162,11 @@ class Engine:
 
     def weights(self) -> dict[str, Tensor]:
         """Return every parameter once, unsharded, on the main process; nothing on the others."""
-        return whole(weights_of(self.model, self.graph), wanted=self.world.is_main_process)
+        return whole(weights_of(self.model, self.graph), gather=self.world.is_main_process)
 
     def moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         """Return the optimizer state, unsharded, on the main process; nothing on the others."""
-        return whole(optimizer_tensors(optimizer, self.model), wanted=self.world.is_main_process)
+        return whole(optimizer_tensors(optimizer, self.model), gather=self.world.is_main_process)
 
     def save(self, folder: Path, contents: Contents, optimizer: torch.optim.Optimizer) -> None:
         """Write a sharded checkpoint; each process writes its own shards."""
@@ -205,9 +205,9 @@ class Engine:
         """
         parameters = dict(self.model.named_parameters())
         if is_sharded(folder) and self.spread_weights:
-            wanted = _like_moments(parameters, averaged=EMA in optimizer.param_groups[0])
-            found = load_sharded(folder / "optimizer", wanted, self.world)
-            load_optimizer_tensors(optimizer, self.model, found)
+            templates = _like_moments(parameters, averaged=EMA in optimizer.param_groups[0])
+            loaded = load_sharded(folder / "optimizer", templates, self.world)
+            load_optimizer_tensors(optimizer, self.model, loaded)
             return
         spread = {}
         for key, tensor in tensors_in(folder, "optimizer").items():
@@ -241,11 +241,11 @@ class Engine:
 
 def _like_moments(parameters: Mapping[str, nn.Parameter], *, averaged: bool) -> dict[str, Tensor]:
     """Return tensors with the names, shapes and sharding of Adam's state and moving averages."""
-    found: dict[str, Tensor] = {}
+    templates: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         if parameter.requires_grad:
-            found |= {f"{name}.exp_avg": parameter.detach()}
-            found |= {f"{name}.exp_avg_sq": parameter.detach()}
-            found |= {f"{name}.{EMA}": parameter.detach()} if averaged else {}
-            found[f"{name}.step"] = torch.zeros((), device=here(parameter).device)
-    return found
+            templates |= {f"{name}.exp_avg": parameter.detach()}
+            templates |= {f"{name}.exp_avg_sq": parameter.detach()}
+            templates |= {f"{name}.{EMA}": parameter.detach()} if averaged else {}
+            templates[f"{name}.step"] = torch.zeros((), device=here(parameter).device)
+    return templates

@@ -123,19 +123,19 @@ def stop_requested(stop: Callable[[int], None], *, again_after: float = 0.0) -> 
             return
         if first_at and time.monotonic() - first_at[0] < again_after:
             return
-        for each in watched:
-            signal.signal(each, before[each])
+        for signal_number in watched:
+            signal.signal(signal_number, before[signal_number])
         if first_at:
             signal.raise_signal(number)
         del frame
 
     try:
-        before = {each: signal.signal(each, handle) for each in watched}
+        before = {signal_number: signal.signal(signal_number, handle) for signal_number in watched}
     except ValueError:  # not the main thread: the caller handles signals
         yield
         return
     try:
         yield
     finally:
-        for each in watched:
-            signal.signal(each, before[each])
+        for signal_number in watched:
+            signal.signal(signal_number, before[signal_number])

@@ -109,9 +109,9 @@ class ObjectiveLosses:
         self._first.clear()
         for which, batch in micro_batches.batches:
             torch.manual_seed(seed_of(*seeds, which))
-            found = self.weights(model, batch)
-            self._first[batch.rows.tobytes()] = found[self.losses[0]]
-            summed += torch.stack([found[name].double() for name in self.losses])
+            weights = self.weights(model, batch)
+            self._first[batch.rows.tobytes()] = weights[self.losses[0]]
+            summed += torch.stack([weights[name].double() for name in self.losses])
         world.summed(summed)
         counts: Sequence[float | Tensor] = summed.unbind()
         if device.type == "cpu":
@@ -137,10 +137,10 @@ class ObjectiveLosses:
         """Return the number of items of each loss in a batch."""
         inner: Any = getattr(model, "module", model)
         inputs = {name: batch.inputs[name] for name in self.graph.inputs}
-        found: dict[str, Tensor] = inner.weights(**inputs) if hasattr(inner, "weights") else {}
-        one = torch.ones((), device=next(iter(inputs.values())).device)
-        first = next(iter(found.values()), one)
-        return {name: found.get(name, first) for name in self.losses}
+        by_loss: dict[str, Tensor] = inner.weights(**inputs) if hasattr(inner, "weights") else {}
+        unit = torch.ones((), device=next(iter(inputs.values())).device)
+        first = next(iter(by_loss.values()), unit)
+        return {name: by_loss.get(name, first) for name in self.losses}
 
     @property
     def carried(self) -> Mapping[str, Tensor]:
@@ -162,10 +162,10 @@ class ObjectiveLosses:
         )
         for other in others:
             loss = loss + other
-        own = [outputs[name].float().sum() for name in self._unwired]
+        unwired = [outputs[name].float().sum() for name in self._unwired]
         auxiliary = None
-        if own:
-            total = torch.stack(own).sum() * first
+        if unwired:
+            total = torch.stack(unwired).sum() * first
             loss, auxiliary = loss + self.auxiliary * total, total.detach()
         parts = {
             name: outputs[name].float().detach().sum() * self._ratios[self._loss_beside(name)]
@@ -190,9 +190,9 @@ class ObjectiveLosses:
             batched = getattr(inner.get_submodule(node), "batched", None)
             if batched is not None:
                 batched.expect(_counts(batch, counted))
-        found: dict[str, Tensor]
-        found = model(**inputs) if memory is None else memory.run(inner, inputs, batch)
-        return found
+        values: dict[str, Tensor]
+        values = model(**inputs) if memory is None else memory.run(inner, inputs, batch)
+        return values
 
     @torch.no_grad()
     def measured(
@@ -210,13 +210,13 @@ class ObjectiveLosses:
             weights = self.weights(model, moved)
             counts += torch.stack([weights[name].double() for name in self.losses])
         by_loss = dict(zip(self.losses, counts.tolist(), strict=True))
-        found = {}
+        averages = {}
         for name, value in zip(names, sums.tolist(), strict=True):
-            found[name] = value / max(by_loss[self._loss_beside(name)], 1.0)
-        total = sum(self.graph.losses[name] * found[name] for name in self.losses)
-        values = {self._names.get(name, name): value for name, value in found.items()}
+            averages[name] = value / max(by_loss[self._loss_beside(name)], 1.0)
+        total = sum(self.graph.losses[name] * averages[name] for name in self.losses)
+        values = {self._names.get(name, name): value for name, value in averages.items()}
         if self.nll:
-            values["nll"] = found[self.nll]
+            values["nll"] = averages[self.nll]
         return {**values, "loss": total}
 
     def _loss_beside(self, name: str) -> str:
@@ -230,12 +230,12 @@ class ObjectiveLosses:
 
 def _counts(batch: Batch, counted: Mapping[str, tuple[str, bool]]) -> dict[str, int]:
     """Return the numbers of positions that are not padding, by the inputs of a model."""
-    found = {}
+    counts = {}
     for port, (name, shifted) in counted.items():
-        known = batch.shifted if shifted else batch.tokens
-        if name in known:
-            found[port] = known[name]
-    return found
+        batch_counts = batch.shifted if shifted else batch.tokens
+        if name in batch_counts:
+            counts[port] = batch_counts[name]
+    return counts
 
 
 _ROWS, _LENGTH = "rows", "length"
@@ -282,20 +282,22 @@ class Memory:
         name, value = next(iter(moving.items()))
         length, device = value.size(self._moving[name]), value.device
         before_B = self._before(batch).to(device)
-        kept = int(self.tensors[_LENGTH]) if bool((before_B >= 0).any()) else 0
-        capacity = Capacity(len(before_B), 1, kept + length, _dtype(module, device), device)
+        cached_length = int(self.tensors[_LENGTH]) if bool((before_B >= 0).any()) else 0
+        capacity = Capacity(
+            len(before_B), 1, cached_length + length, _dtype(module, device), device
+        )
         fixed = {name: value for name, value in inputs.items() if name not in moving}
         state = module.begin(capacity, **fixed)  # type: ignore[operator]
         if bool((before_B >= 0).any()):
-            for path, one in _states(state):
-                self._fill(path, one, before_B, kept)
-        outputs = module.step(**moving, state=state, position=kept)  # type: ignore[operator]
-        self._keep(state, batch, kept + length)
+            for path, part in _states(state):
+                self._fill(path, part, before_B, cached_length)
+        outputs = module.step(**moving, state=state, position=cached_length)  # type: ignore[operator]
+        self._keep(state, batch, cached_length + length)
         return outputs
 
     def load(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
         """Continue with the tensors of a checkpoint."""
-        self.tensors = {name: one.to(device) for name, one in tensors.items()}
+        self.tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
 
     def _before(self, batch: Batch) -> Tensor:
         """Return the row of the last batch that each row continues, [B]; -1 for none.
@@ -310,26 +312,31 @@ class Memory:
                 help="set 'segment' of the text column to the number of tokens of a row",
             )
         rows, first = batch.rows.tolist(), batch.first.tolist()
-        known = {row: at for at, row in enumerate(self.tensors.get(_ROWS, torch.empty(0)).tolist())}
+        positions = {
+            row: at for at, row in enumerate(self.tensors.get(_ROWS, torch.empty(0)).tolist())
+        }
         return torch.tensor(
-            [-1 if new else known.get(row - 1, -1) for row, new in zip(rows, first, strict=True)]
+            [
+                -1 if new else positions.get(row - 1, -1)
+                for row, new in zip(rows, first, strict=True)
+            ]
         )
 
-    def _fill(self, path: str, state: State, before_B: Tensor, kept: int) -> None:
+    def _fill(self, path: str, state: State, before_B: Tensor, cached_length: int) -> None:
         """Write the memory of the rows into a new state."""
         goes_on_B = before_B >= 0
         at_B = before_B.clamp(min=0)
         for name, buffer in state.appended.items():
             old = self.tensors[f"{path}/{name}"].index_select(0, at_B)
-            buffer.narrow(-2, 0, kept).copy_(old)
+            buffer.narrow(-2, 0, cached_length).copy_(old)
         if state.appended:
             buffer = next(iter(state.appended.values()))
             mask = torch.ones(
                 (len(before_B), buffer.size(-2), 1), dtype=torch.bool, device=buffer.device
             )
             if (stored := self.tensors.get(f"{path}/{_MASK}")) is not None:
-                mask[:, :kept] = stored.index_select(0, at_B)
-            mask[:, :kept] &= goes_on_B[:, None, None]
+                mask[:, :cached_length] = stored.index_select(0, at_B)
+            mask[:, :cached_length] &= goes_on_B[:, None, None]
             state.appended[_MASK] = mask
         for name, fresh in state.carried.items():
             old = self.tensors[f"{path}/{name}"].index_select(0, at_B)
@@ -338,16 +345,16 @@ class Memory:
 
     def _keep(self, state: Any, batch: Batch, length: int) -> None:
         """Keep the last positions of a state after `length` positions."""
-        kept = min(length, self._longest)
+        cached_length = min(length, self._longest)
         self.tensors = {
             _ROWS: torch.as_tensor(batch.rows, dtype=torch.int64).clone(),
-            _LENGTH: torch.tensor(kept),
+            _LENGTH: torch.tensor(cached_length),
         }
-        for path, one in _states(state):
-            for name, buffer in one.appended.items():
-                last = buffer.detach().narrow(-2, length - kept, kept)
+        for path, part in _states(state):
+            for name, buffer in part.appended.items():
+                last = buffer.detach().narrow(-2, length - cached_length, cached_length)
                 self.tensors[f"{path}/{name}"] = last.clone()
-            for name, tensor in one.carried.items():
+            for name, tensor in part.carried.items():
                 self.tensors[f"{path}/{name}"] = tensor.detach().clone()
 
 

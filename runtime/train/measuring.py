@@ -44,12 +44,12 @@ def losses_of(model: Model, rows: Sequence[Mapping[str, Any]]) -> dict[str, floa
     if not has_all_weights(model.graph, graph):
         return {}
     _refuse_long(answering.columns, graph, rows)
-    whole = build_empty(graph, device=str(next(module.parameters()).device))
-    whole.get_submodule(str(graph.deploy)).load_state_dict(module.state_dict())
-    whole.eval()
+    full_model = build_empty(graph, device=str(next(module.parameters()).device))
+    full_model.get_submodule(str(graph.deploy)).load_state_dict(module.state_dict())
+    full_model.eval()
     losses = ObjectiveLosses(graph, answering.run.auxiliary)
     device = next(module.parameters()).device
-    return losses.measured(whole, _batches(answering.columns, rows, graph), device)
+    return losses.measured(full_model, _batches(answering.columns, rows, graph), device)
 
 
 def _refuse_long(
@@ -108,7 +108,7 @@ def measured(
         InputError: a metric does not fit the answers.
     """
     run, losses = model.answering.run, losses_of(model, rows)
-    found: dict[str, Measured] = {}
+    scores: dict[str, Measured] = {}
     answers: list[Any] = []
     if model.strategy is not None:
         # Rows are numbered from the first of each part.
@@ -121,9 +121,9 @@ def measured(
     for metric in metrics:
         if metric.needs == "losses":
             if losses:
-                found[metric.name] = metric.measure_losses(losses)  # type: ignore[attr-defined]
+                scores[metric.name] = metric.measure_losses(losses)  # type: ignore[attr-defined]
         else:
             column = metric.column or str(run.answers)
-            found[metric.name] = metric.measure(answers, [row[column] for row in rows])
-    own = {name: Measured(value) for name, value in losses.items() if name not in found}
-    return {**found, **own}, answers
+            scores[metric.name] = metric.measure(answers, [row[column] for row in rows])
+    loss_scores = {name: Measured(value) for name, value in losses.items() if name not in scores}
+    return {**scores, **loss_scores}, answers

@@ -184,17 +184,17 @@ def _opened_params(run: Run, source: str) -> tuple[dict[str, Any], dict[str, Pat
         if not isinstance(value, dict) or CHECKPOINT not in value:
             continue
         folder = Path(str(value[CHECKPOINT]))
-        place = f"#{pointer('params', name, CHECKPOINT)}"
+        location = f"#{pointer('params', name, CHECKPOINT)}"
         if value.keys() != {CHECKPOINT}:
             raise InputError(
-                "a param with 'checkpoint' has no other keys", place=place, help="remove them"
+                "a param with 'checkpoint' has no other keys", place=location, help="remove them"
             )
         try:
             spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"'{folder}' is not a checkpoint: {error}",
-                place=place,
+                place=location,
                 help="name a folder such as outputs/RUN/averaged",
             ) from error
         params[name], folders[name] = {"spec": spec}, folder

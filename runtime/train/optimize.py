@@ -47,12 +47,12 @@ def make_optimizer(
     Raises:
         InputError: no parameter of the module requires a gradient.
     """
-    found = _optimizer(module, settings)
+    optimizer = _optimizer(module, settings)
     if ema is not None:
-        for group in found.param_groups:
+        for group in optimizer.param_groups:
             group[EMA] = ema
-        found.register_step_post_hook(_move_average)
-    return found
+        optimizer.register_step_post_hook(_move_average)
+    return optimizer
 
 
 def _move_average(optimizer: torch.optim.Optimizer, _: tuple[Any, ...], __: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ def _muon(
         )
     hidden_ids = {id(p) for p in hidden}
     tables = [p for p in matrices if id(p) not in hidden_ids]
-    rest = [
+    others = [
         {"params": members, "weight_decay": decay}
         for members, decay in ((tables, settings.weight_decay), (vectors, 0.0))
         if members
@@ -178,9 +178,9 @@ def _muon(
         momentum=0.95 if settings.momentum is None else settings.momentum,
         adjust_lr_fn="match_rms_adamw",
     )
-    if not rest:
+    if not others:
         return muon
-    adam = torch.optim.AdamW(rest, lr=0.0, betas=settings.betas, eps=settings.eps, fused=fused)
+    adam = torch.optim.AdamW(others, lr=0.0, betas=settings.betas, eps=settings.eps, fused=fused)
     return MuonAndAdam(muon, adam)
 
 
@@ -240,7 +240,7 @@ def load_optimizer_tensors(
     """
     parameters = dict(module.named_parameters())
     groups = {p: group for group in optimizer.param_groups for p in group["params"]}
-    found: dict[str, dict[str, Tensor]] = {}
+    by_parameter: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         name, _, part = key.rpartition(".")
         parameter = parameters.get(name)
@@ -254,22 +254,22 @@ def load_optimizer_tensors(
                 f"expected {tuple(shapes[part])}"
             )
             raise InputError(msg)
-        found.setdefault(name, {})[part] = tensor
-    for name, parts in found.items():
+        by_parameter.setdefault(name, {})[part] = tensor
+    for name, parts in by_parameter.items():
         parameter = parameters[name]
         if missing := _parts(parameter, groups[parameter]).keys() - parts.keys():
             msg = f"optimizer state '{name}.{min(missing)}' is missing"
             raise InputError(msg)
 
     optimizer.state.clear()
-    for name, parts in found.items():
+    for name, parts in by_parameter.items():
         parameter = parameters[name]
         like = torch.empty_like(parameter, memory_format=torch.preserve_format).detach()
         # Fused updates need the step count on the parameter's device, other updates on the CPU.
         fused = groups[parameter].get("fused")
-        place = parameter.device if fused else torch.device("cpu")
+        device = parameter.device if fused else torch.device("cpu")
         optimizer.state[parameter] = {
-            part: tensor.detach().to(place, torch.float32, copy=True)
+            part: tensor.detach().to(device, torch.float32, copy=True)
             if part == "step"
             else like.clone().copy_(tensor)
             if tensor.shape == like.shape
@@ -314,11 +314,11 @@ class LossScaling:
     others the host waits for the device.
     """
 
-    def __init__(self, place: Place, state: State) -> None:
+    def __init__(self, placement: Place, state: State) -> None:
         """Start with torch's scale, or continue with the scale of a checkpoint."""
-        self.enabled = place.dtype == torch.float16
-        self._scaler = torch.amp.GradScaler(place.device.type, enabled=self.enabled)
-        self._skipped = torch.tensor(state.skipped, device=place.device)
+        self.enabled = placement.dtype == torch.float16
+        self._scaler = torch.amp.GradScaler(placement.device.type, enabled=self.enabled)
+        self._skipped = torch.tensor(state.skipped, device=placement.device)
         if self.enabled and state.loss_scale:
             self._scaler.load_state_dict(state.loss_scale)
 

@@ -84,14 +84,14 @@ def padding_of(table: Table, settings: BatchSettings, seed: int) -> float:
     some = np.arange(len(table))
     if len(table) > SAMPLE:
         some = np.random.default_rng(seed).integers(len(table), size=SAMPLE)
-        lengths = [each[some] for each in lengths]
-    positions = tokens = seen = 0
+        lengths = [column_lengths[some] for column_lengths in lengths]
+    positions = tokens = row_count = 0
     for rows in plan_rows(lengths, settings, seed, 0, count=len(some)):
-        for each in table.sampled_lengths(some[rows], (seed, 0)).values():
-            positions += len(rows) * int(each.max())
-            tokens += int(each.sum())
-        seen += len(rows)
-        if table.samples and seen >= SAMPLED:
+        for column_lengths in table.sampled_lengths(some[rows], (seed, 0)).values():
+            positions += len(rows) * int(column_lengths.max())
+            tokens += int(column_lengths.sum())
+        row_count += len(rows)
+        if table.samples and row_count >= SAMPLED:
             break
     return 1.0 - tokens / max(positions, 1)
 
@@ -106,11 +106,11 @@ def chosen_kernels(context: TrainingContext, state: State) -> Kernels:
     Raises:
         InputError: the run requests a kernel that is not available.
     """
-    place = context.place
-    requested = kernels_to_choose(context.run, place.precision)
+    placement = context.place
+    requested = kernels_to_choose(context.run, placement.precision)
     kernels = as_kept(state.kernels or {}) or choose_kernels(
-        place.device,
-        half=place.half,
+        placement.device,
+        half=placement.half,
         product_kernel=requested.product,
         attention_kernel=requested.attention,
         loss_kernel=requested.loss,
@@ -149,13 +149,15 @@ class Dropouts:
 
     def __init__(self, model: nn.Module, graph: Graph) -> None:
         """Remember every probability of the model of a graph."""
-        named = (
+        attributes = (
             (model.get_submodule(visit.module), name)
             for visit in visits(graph.root, "weights")
             if isinstance(visit.part, Part)
             for name in visit.part.block.dropout
         )
-        floats = [(block, name) for block, name in named if isinstance(getattr(block, name), float)]
+        floats = [
+            (block, name) for block, name in attributes if isinstance(getattr(block, name), float)
+        ]
         floats += [
             (layer, name)
             for layer in model.modules()

@@ -260,7 +260,7 @@ def plan_run(
         *wrong_files(run),
         *start_checkpoint(run),
     ]
-    if not any(lost.inside(place) for place in ("/objective", "/params")):
+    if not any(lost.inside(key) for key in ("/objective", "/params")):
         try:
             if objectives is None or lost is not NO_SETTING:
                 objective = Objective.of(run, source, blocks, lost)
@@ -363,13 +363,15 @@ def settings_of_run(
         precision: dtype of products on the device of the run; None for that of its settings,
             float32 if these leave it to the device.
     """
-    wanted = run.activation_checkpointing
+    checkpointing = run.activation_checkpointing
     requested: Precision = "float32" if run.precision == "auto" else run.precision
     used = requested if precision is None else precision
     return Settings(
         unpad=unpad,
         strict=run.padding == "unpadded",
-        activation_checkpointing=(wanted,) if isinstance(wanted, str) else tuple(wanted),
+        activation_checkpointing=(checkpointing,)
+        if isinstance(checkpointing, str)
+        else tuple(checkpointing),
         kernels=_named(run, used) if kernels is None else kernels,
         processes=processes,
         data=run.parallel.data,
@@ -386,12 +388,12 @@ def kernels_to_choose(run: Run, precision: Precision) -> KernelSettings:
         run: the run.
         precision: dtype of products.
     """
-    settings, known = run.kernels, {}
+    settings, choices = run.kernels, {}
     if settings.product == "auto" and run.deterministic:  # a measurement may differ in each run
-        known["product"] = "torch"
+        choices["product"] = "torch"
     if settings.attention == "auto" and (run.deterministic or precision == "float16"):
-        known["attention"] = "fused"  # float16 is not measured
-    return settings.model_copy(update=known)
+        choices["attention"] = "fused"  # float16 is not measured
+    return settings.model_copy(update=choices)
 
 
 def _named(run: Run, precision: Precision) -> KernelChoice:

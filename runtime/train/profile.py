@@ -71,10 +71,10 @@ class _Profiled(Trainer):
         with record_function(DATA) if self._done >= WARMUP else nullcontext():
             return super()._next(work, window)
 
-    def _update(self, *given: Any) -> Tensor:
+    def _update(self, *args: Any) -> Tensor:
         self._between.close()
         with record_function(UPDATE):
-            sums = super()._update(*given)
+            sums = super()._update(*args)
         self._done += 1
         if self._done == WARMUP + self.updates:
             self.found = self._recorder.stop(self.updates, self.trace)

@@ -66,20 +66,20 @@ def newest(context: TrainingContext, *, resume: bool) -> Checkpoint | None:
     Raises:
         InputError: no checkpoint can be opened.
     """
-    world, folder, found = context.world, context.folder, None
+    world, folder, checkpoint = context.world, context.folder, None
     with world.main_process_first():
         if world.is_main_process:
             for name in ("best", "averaged"):
                 recover(folder / name)
             remove_leftovers(folder)
             if resume:
-                found = _newest_sound(context)
+                checkpoint = _newest_sound(context)
                 # A kill after the last save may have come before the older ones were deleted.
                 thin(folder, context.run.checkpoint)
-    chosen = world.broadcast(str(found.folder) if found is not None else "")
-    if chosen and found is None:  # another process has verified it
-        found = open_checkpoint(chosen, context.graph.blocks, verify=False)
-    return found
+    chosen = world.broadcast(str(checkpoint.folder) if checkpoint is not None else "")
+    if chosen and checkpoint is None:  # another process has verified it
+        checkpoint = open_checkpoint(chosen, context.graph.blocks, verify=False)
+    return checkpoint
 
 
 def state_in(checkpoint: Checkpoint | None) -> State:
@@ -136,7 +136,8 @@ def _newest_sound(context: TrainingContext) -> Checkpoint:
             continue
         return checkpoint
     raise DamagedError(
-        "no checkpoint of the run can be resumed" + "".join(f"\n      {one}" for one in problems),
+        "no checkpoint of the run can be resumed"
+        + "".join(f"\n      {problem}" for problem in problems),
         place=str(context.folder / "checkpoints"),
         help="start a new run with --out; set 'start' in it to reuse weights of this one",
     )
@@ -189,8 +190,10 @@ def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
     of weights that belong to classes follow their names.
     """
     checkpoint = open_checkpoint(folder, context.graph.blocks)
-    own = {name: file for name, file in context.tokenizers.items() if not name.endswith(CLASSES)}
-    if any(file not in checkpoint.tokenizers.values() for file in own.values()):
+    vocabularies = {
+        name: file for name, file in context.tokenizers.items() if not name.endswith(CLASSES)
+    }
+    if any(file not in checkpoint.tokenizers.values() for file in vocabularies.values()):
         raise InputError(
             "the checkpoint to start from has another tokenizer",
             place=str(folder),
@@ -222,7 +225,7 @@ def _renumbering(
         InputError: classes differ, and the run fixes their number, so that it is not known which
             weights count them.
     """
-    found: dict[str, dict[int, Renumbered]] = {}
+    renumbering: dict[str, dict[int, Renumbered]] = {}
     trained = classes_by_column(checkpoint)
     for name, axes in context.class_axes.items():
         column = context.columns[name]
@@ -239,7 +242,7 @@ def _renumbering(
         numbers = {label: number for number, label in enumerate(before)}
         classes = Renumbered(len(before), tuple(map(numbers.get, column.classes)))
         for path, places in axes.items():
-            found.setdefault(path, {}).update(dict.fromkeys(places, classes))
+            renumbering.setdefault(path, {}).update(dict.fromkeys(places, classes))
         fresh = [label for label in column.classes if label not in numbers]
         context.listener.log(
             f"classes of '{name}': the weights of {len(column.classes) - len(fresh)} of"
@@ -247,13 +250,13 @@ def _renumbering(
             + "".join(f"; '{label}' is new" for label in fresh[:SHOWN])
             + f"; and {len(fresh) - SHOWN} more" * (len(fresh) > SHOWN)
         )
-    return found
+    return renumbering
 
 
 def _filled(model: nn.Module, context: TrainingContext, node: str, folder: Path) -> None:
     """Give the model of a node the weights of its checkpoint."""
     checkpoint = open_checkpoint(folder, context.graph.blocks)
-    graph = {each.name: inner for each, inner in context.graph.models()}[node]
+    graph = {model.name: inner for model, inner in context.graph.models()}[node]
     set_weights(model.get_submodule(node), checkpoint.weights, graph, str(folder))
     context.listener.log(f"{node}: weights of {folder}")
 

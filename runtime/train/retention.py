@@ -16,8 +16,8 @@ run continues from the one before it."""
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoint folders of a run, oldest first; other folders are ignored."""
-    found = (folder / "checkpoints").glob("[0-9]*")
-    mine = (path for path in found if path.is_dir() and path.name.isdecimal())
+    paths = (folder / "checkpoints").glob("[0-9]*")
+    mine = (path for path in paths if path.is_dir() and path.name.isdecimal())
     return sorted(mine, key=lambda path: int(path.name))
 
 
@@ -25,12 +25,12 @@ def thin(folder: Path, settings: CheckpointSettings) -> None:
     """Delete old checkpoints, and the optimizer state of all but the newest `RESUMABLE`."""
     all_ = checkpoints(folder)
     resumable = all_[-RESUMABLE:]
-    kept = [
+    retained = [
         *regular(all_, settings)[-max(settings.keep, 0 if settings.ema else settings.average) :],
         *resumable,
     ]
     for path in all_:
-        if path not in kept:
+        if path not in retained:
             _remove(path)
         elif path not in resumable:
             (path / "optimizer.safetensors").unlink(missing_ok=True)

@@ -177,16 +177,18 @@ class Trainer:
         mode = eager or self.state.compiled or self.run.compile
         if mode == "auto" and self.run.deterministic:  # a measurement may differ in each run
             mode = "eager"
-        measure, place = None, self.context.place
+        measure, placement = None, self.context.place
         self.model.train()
-        measured = mode == "auto" and place.device.type == "cuda" and self.run.parallel.tensor == 1
+        measured = (
+            mode == "auto" and placement.device.type == "cuda" and self.run.parallel.tensor == 1
+        )
         if measured and self.world.is_main_process:
-            first = next(self._stream_micro_batches()).to(place.device)
+            first = next(self._stream_micro_batches()).to(placement.device)
             (_, moved), losses = first.batches[0], self.context.losses
-            losses.total(self.model, first, World(), (self.run.seed, 1), place.device)
+            losses.total(self.model, first, World(), (self.run.seed, 1), placement.device)
 
             def measure() -> None:
-                with place.autocast():
+                with placement.autocast():
                     losses.loss(self.model, moved).loss.backward()
                 self.model.zero_grad(set_to_none=True)
 
@@ -212,15 +214,17 @@ class Trainer:
 
     def _update(self, micro_batches: MicroBatches) -> Tensor:
         """Run one update; return loss, nll and auxiliary loss per target token."""
-        state, run, place = self.state, self.run, self.context.place
+        state, run, placement = self.state, self.run, self.context.place
         number = state.update + 1
         self._dropouts.set(active=number >= run.dropout_from)
         losses = self.context.losses
-        micro_batches = micro_batches.to(place.device)
+        micro_batches = micro_batches.to(placement.device)
         total = losses.total(
-            self.model, micro_batches, self.world, (run.seed, number), place.device
+            self.model, micro_batches, self.world, (run.seed, number), placement.device
         )
-        summed = torch.zeros(_OWN + len(losses.reported), dtype=torch.float64, device=place.device)
+        summed = torch.zeros(
+            _OWN + len(losses.reported), dtype=torch.float64, device=placement.device
+        )
         rounds = micro_batches.rounds if self.engine.in_step else len(micro_batches.batches)
         for turn in range(rounds):
             # FSDP needs equal rounds on all ranks: a rank without a batch left repeats its first
@@ -229,7 +233,7 @@ class Trainer:
             which, batch = micro_batches.batches[0 if spare else turn]
             torch.manual_seed(seed_of(run.seed, number, which))
             with self.engine.syncing(last=turn == rounds - 1):
-                with place.autocast():
+                with placement.autocast():
                     sums = self.engine.loss(batch)
                 # The all-reduce averages gradients over the ranks, but their sum is needed.
                 scale = 0.0 if spare else self.world.data_parallel_size / total
@@ -237,15 +241,15 @@ class Trainer:
             extra = torch.zeros_like(sums.nll) if sums.auxiliary is None else sums.auxiliary
             if not spare:
                 parts = (sums.parts[name].double() for name in losses.reported)
-                own = (sums.loss.detach().double(), sums.nll.double(), extra.double())
-                summed += torch.stack((*own, *parts))
+                totals = (sums.loss.detach().double(), sums.nll.double(), extra.double())
+                summed += torch.stack((*totals, *parts))
         self.world.summed(summed)
         self.scaling.unscale(self.optimizer)
         norm = self.scaling.counted(self.engine.clip(run.optimizer.clip))
-        self._unchecked = self._unchecked.to(place.device) + summed.sum() + norm
+        self._unchecked = self._unchecked.to(placement.device) + summed.sum() + norm
         # On an accelerator reading a value waits for the device, so it is done only before
         # values are reported, validated or saved.
-        if not place.waits_for_values:
+        if not placement.waits_for_values:
             self._refuse_infinite()
         set_rate(self.optimizer, self._rate(number))
         self.scaling.step(self.optimizer)
@@ -414,12 +418,12 @@ def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -
     if not newest or (settings.ema is None and not settings.average):
         return None
     last = newest[-1:] if settings.ema is not None else newest[-settings.average :]
-    each = [tensors_in(path, "weights") for path in last]
+    state_dicts = [tensors_in(path, "weights") for path in last]
     if settings.ema is not None:
         moments = tensors_in(last[0], "optimizer")
-        mean = averaged_weights(each[0], moments, contents.graph.ties)
+        mean = averaged_weights(state_dicts[0], moments, contents.graph.ties)
     else:
-        mean = average_weights(each)
+        mean = average_weights(state_dicts)
     state = {**contents.state, "averaged": [path.name for path in last]}
-    made = replace(contents, weights=mean, state=state, optimizer=None)
-    return save(folder / "averaged", deployed(made))
+    averaged = replace(contents, weights=mean, state=state, optimizer=None)
+    return save(folder / "averaged", deployed(averaged))

@@ -33,7 +33,7 @@ def validator(
     graph: Graph,
     losses: ObjectiveLosses,
     prepared: Prepared,
-    place: Place,
+    placement: Place,
 ) -> Validate:
     """Return a function that measures the module of an objective on the validation data.
 
@@ -52,18 +52,18 @@ def validator(
     if run.predict is not None and graph.deploy is not None:
         # A predictor that does not fit is refused before training, not at the first validation.
         empty = build_empty(deployed_graph(graph), device="meta")
-        predictor_of(run, graph, (empty,), prepared.columns, half=place.half)
+        predictor_of(run, graph, (empty,), prepared.columns, half=placement.half)
 
     def validate(model: nn.Module) -> dict[str, Any]:
         values: dict[str, Any] = losses.measured(
-            model, prepared.valid.in_order(run.batch), place.device
+            model, prepared.valid.in_order(run.batch), placement.device
         )
         values |= measured_losses(metrics, values)
         if run.predict is None or not rows or graph.deploy is None:
             return values
         some = rows if predicted else rows[:shown]
         predictor = predictor_of(
-            run, graph, (model.get_submodule(graph.deploy),), prepared.columns, half=place.half
+            run, graph, (model.get_submodule(graph.deploy),), prepared.columns, half=placement.half
         )
         answers = predictor.predict(some)
         values |= measured(predicted, answers, some, str(run.answers))
@@ -180,7 +180,7 @@ def sample_table(
 def _short(value: Any) -> str:
     """Return a value on one line, shortened."""
     value = getattr(value, "tree", value)
-    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list | tuple) and all(isinstance(element, str) for element in value):
         value = " ".join(value)
     if isinstance(value, float):
         value = f"{value:.6g}"

@@ -40,7 +40,7 @@ _CHILD_KEYS = ("format", "extends", "name", "doc", "params", "blocks", "patch", 
 
 
 def inherit(
-    path: Path, found: Reported | None = None, kind: str = ""
+    path: Path, reported: Reported | None = None, kind: str = ""
 ) -> tuple[Any, Origins, Source]:
     """Return the value of a file merged with its parents, and where each part was written.
 
@@ -48,7 +48,7 @@ def inherit(
 
     Args:
         path: the file.
-        found: receives the findings about imported specs; they are raised if it is None.
+        reported: receives the findings about imported specs; they are raised if it is None.
         kind: as of `inherited`.
 
     Raises:
@@ -56,14 +56,14 @@ def inherit(
         SpecError: a text, a chain of `extends` or a patch is invalid.
     """
     value, source = read_value(path)
-    return (*inherited(value, source, (), found, kind), source)
+    return (*inherited(value, source, (), reported, kind), source)
 
 
 def inherited(
     value: Any,
     source: str,
     below: tuple[Path, ...] = (),
-    found: Reported | None = None,
+    reported: Reported | None = None,
     kind: str = "",
 ) -> tuple[Any, Origins]:
     """Do the same as `inherit` for the value of a file, which need not exist.
@@ -72,7 +72,7 @@ def inherited(
         value: the file's JSON value.
         source: path of the file.
         below: the chain of files that extend this one, from the loaded file on.
-        found: as of `inherit`.
+        reported: as of `inherit`.
         kind: folder of `specs/` in which the parent is looked up first, such as `objectives` for
             the objective of a run; "" if this is not known: then a model and an objective of one
             name are tried in this order.
@@ -84,7 +84,7 @@ def inherited(
     if not isinstance(value, dict):
         return value, Origins((source, ""))
     if "extends" not in value:
-        return take_in(value, Origins((source, "")), source, _importer(below), found)
+        return take_in(value, Origins((source, "")), source, _importer(below), reported)
     findings = _form_findings(value, source)
     if findings:
         raise SpecError(findings)
@@ -101,10 +101,12 @@ def inherited(
             return _extended_from(f"{folder}/{name}", value, source, below)
         except SpecError as error:
             errors.append((folder, error))
-    folder, likely = min(errors, key=lambda one: len(one[1].findings))
-    other = next(one for one, _ in errors if one != folder)
+    folder, likely = min(errors, key=lambda pair: len(pair[1].findings))
+    other = next(candidate for candidate, _ in errors if candidate != folder)
     also = f"'{name}' was taken for '{folder}/{name}'; there is '{other}/{name}', too"
-    raise SpecError(replace(one, evidence=(*one.evidence, also)) for one in likely.findings)
+    raise SpecError(
+        replace(finding, evidence=(*finding.evidence, also)) for finding in likely.findings
+    )
 
 
 def _is_shared(name: str, source: str) -> bool:
@@ -152,9 +154,9 @@ def _named(name: str, source: str, below: tuple[Path, ...]) -> Path | Finding:
 
     parent = parent_of(name, path)
     if parent is None:
-        known = [*shipped_names(*FOLDERS), *(p.stem for p in path.parent.glob("*.json"))]
+        names = [*shipped_names(*FOLDERS), *(p.stem for p in path.parent.glob("*.json"))]
         # A path is not a valid name, but its last part may be one.
-        word, others = name.rpartition("/")[2], set(known) - {path.stem}
+        word, others = name.rpartition("/")[2], set(names) - {path.stem}
         fix = respelled("/extends", word, others)
         return fail("N08", f"unknown spec '{name}'", nearest_shipped(word, others), fix)
     if parent.resolve() in chain:
@@ -206,16 +208,16 @@ def extended(
         findings.append(Finding(source=source, **fields))
 
     params, blocks = child.get("params", {}), child.get("blocks", {})
-    known = base.get("params", {})
+    base_params = base.get("params", {})
     read = set(_words(params)) | set(_words(blocks)) | set(_words(child.get("patch", [])))
     for key in params:
-        if key not in known and key not in read:
+        if key not in base_params and key not in read:
             report(
                 code="P04",
                 at=pointer("params", key),
                 problem=f"'{key}' is not a param of '{child['extends']}'",
-                help=did_you_mean(key, known),
-                fix=renamed(pointer("params", key), key, known, params),
+                help=did_you_mean(key, base_params),
+                fix=renamed(pointer("params", key), key, base_params, params),
             )
     for key in blocks:
         if key in base.get("blocks", {}):
@@ -231,9 +233,9 @@ def extended(
     value, merged = dict(base), origins.twin()
     if patches:
         value, merged = patched(base, origins, patches, source, [*blocks])
-    own = {key: child[key] for key in ("format", "name", "doc") if key in child}
-    value |= own
-    for key in own:
+    header = {key: child[key] for key in ("format", "name", "doc") if key in child}
+    value |= header
+    for key in header:
         merged.put((key,), (source, pointer(key)))
     for record, added in (("params", params), ("blocks", blocks)):
         if added or record in value or record == "params":
@@ -254,7 +256,9 @@ def _leave_out_unused(base: Mapping[str, Any], value: dict[str, Any], added: Ite
         added: templates that the child adds.
     """
     if gone := _reached(base) - _reached(value, added):
-        value["blocks"] = {name: one for name, one in value["blocks"].items() if name not in gone}
+        value["blocks"] = {
+            name: block for name, block in value["blocks"].items() if name not in gone
+        }
 
 
 def _reached(value: Mapping[str, Any], used: Iterable[str] = ()) -> set[str]:
@@ -293,12 +297,14 @@ def recover_placed(value: Any, source: str, origins: Origins) -> Recovered:
         SpecError: the value cannot be read at all; every finding is in the file of its value.
     """
     try:
-        made = recover(value, source)
+        recovered = recover(value, source)
     except SpecError as error:
         raise SpecError(place(finding, origins) for finding in error.findings) from None
-    if not made.findings:
-        return made
-    return replace(made, findings=tuple(place(finding, origins) for finding in made.findings))
+    if not recovered.findings:
+        return recovered
+    return replace(
+        recovered, findings=tuple(place(finding, origins) for finding in recovered.findings)
+    )
 
 
 def parse_placed(value: Any, source: str, origins: Origins) -> Spec:
@@ -352,8 +358,8 @@ def _words(value: Any, *, typed: bool = False) -> Iterator[str]:
     """Yield the words of all expressions, types and requirements inside a value."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            plain = key.partition(".")[0] in ("inputs", "output_types", "require")
-            yield from _words(inner, typed=typed or plain)
+            untyped = key.partition(".")[0] in ("inputs", "output_types", "require")
+            yield from _words(inner, typed=typed or untyped)
     elif isinstance(value, list):
         for inner in value:
             yield from _words(inner, typed=typed)
@@ -363,7 +369,7 @@ def _words(value: Any, *, typed: bool = False) -> Iterator[str]:
 
 def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
     """Return the findings about the keys of a spec that extends another."""
-    found = [
+    findings = [
         Finding(
             code="S03",
             at=pointer(key),
@@ -375,7 +381,7 @@ def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
         for key in value
         if key not in (*_CHILD_KEYS, FOR_EDITORS)
     ]
-    found += [
+    findings += [
         Finding(
             code="S04",
             at="",
@@ -393,18 +399,18 @@ def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
         ("patch", list, "a list"),
         ("allow", list, "a list of codes"),
     )
-    found += [
+    findings += [
         Finding(
             code="S04",
             at=pointer(key),
-            problem=f"'{key}' is not {wanted}",
-            help=f"write {wanted}",
+            problem=f"'{key}' is not {expected}",
+            help=f"write {expected}",
             source=source,
         )
-        for key, form, wanted in forms
+        for key, form, expected in forms
         if key in value and not isinstance(value[key], form)
     ]
-    return found
+    return findings
 
 
 def parent_of(name: str, child: Path, *folders: str) -> Path | None:
@@ -422,7 +428,7 @@ def parent_of(name: str, child: Path, *folders: str) -> Path | None:
     if not _NAME.fullmatch(name):
         return None
     sibling = child.parent / f"{name.removesuffix('.json')}.json"
-    own = sibling.resolve() == child.resolve()
-    if sibling.is_file() and not sibling.is_symlink() and not own:
+    is_self = sibling.resolve() == child.resolve()
+    if sibling.is_file() and not sibling.is_symlink() and not is_self:
         return sibling
-    return shipped_names(*(folders or FOLDERS)).get(name) or (sibling if own else None)
+    return shipped_names(*(folders or FOLDERS)).get(name) or (sibling if is_self else None)

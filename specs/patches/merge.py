@@ -28,48 +28,48 @@ _COMPARED = 40
 
 
 def report_selection(
-    patch: Patch, found: Found, walk: Walk, report: Report, *, compare: bool
+    patch: Patch, match: Found, walk: Walk, report: Report, *, compare: bool
 ) -> None:
     """Report a selection that is empty, or whose number of places is not the expected one.
 
     Args:
         patch: the patch.
-        found: the places that it selects.
+        match: the places that it selects.
         walk: the walk that found them.
         report: called with the finding.
         compare: whether to search for similar paths if the selection is empty.
     """
     text, at = patch.selection.text, patch.at("select")
-    for why in found.misplaced:
+    for why in match.misplaced:
         help_ = "write '*' for every copy" if "share" not in why else "omit the number"
         report(code="X09", at=at, problem=why, help=help_)
-    if found.misplaced:
+    if match.misplaced:
         return
-    count = len(found.paths)
+    count = len(match.paths)
     if not count:
         report(
             code="X01",
             at=at,
             problem=f"'{text}' selects nothing",
-            evidence=_missed(patch, found, walk),
-            help=_nearest(patch, found, walk, compare=compare),
+            evidence=_missed(patch, match, walk),
+            help=_nearest(patch, match, walk, compare=compare),
         )
     elif patch.expect is not None and count != patch.expect:
         report(
             code="X02",
             at=at,
             problem=f"'{text}' selects {count}, expected {patch.expect}",
-            evidence=(f"selected {_listed(found.paths.values())}",),
+            evidence=(f"selected {_listed(match.paths.values())}",),
             help=f'narrow the selection, or write "expect": {count}'
             if count > patch.expect
             else f'widen the selection, or write "expect": {count}',
         )
 
 
-def _missed(patch: Patch, found: Found, walk: Walk) -> tuple[str, ...]:
+def _missed(patch: Patch, match: Found, walk: Walk) -> tuple[str, ...]:
     """Return lines about the records that match the path but not the predicates."""
     lines = []
-    for (scope, site), path in itertools.islice(found.near.items(), _SHOWN):
+    for (scope, site), path in itertools.islice(match.near.items(), _SHOWN):
         record = walk.record(scope, site)
         values = [
             f"{'.'.join(predicate.key)} = {_written(record, predicate.key)}"
@@ -90,23 +90,25 @@ def _written(record: Any, key: tuple[str, ...]) -> str:
     return record if isinstance(record, str) else json.dumps(record)
 
 
-def _nearest(patch: Patch, found: Found, walk: Walk, *, compare: bool) -> str:
-    if found.near:
+def _nearest(patch: Patch, match: Found, walk: Walk, *, compare: bool) -> str:
+    if match.near:
         return "change or remove the part in brackets"
     if patch.selection.target == "templates":
-        known: list[str] = [f"/blocks/{name}" for name in walk.blocks]
+        candidates: list[str] = [f"/blocks/{name}" for name in walk.blocks]
     else:
-        known = found.candidates
-    wanted = patch.selection.path
-    most = _COMPARED if len(wanted) <= _COMPARED else _SHOWN
-    if len(known) > most:
-        known = sorted(known, key=lambda path: (abs(len(path) - len(wanted)), path))[:most]
+        candidates = match.candidates
+    target = patch.selection.path
+    most = _COMPARED if len(target) <= _COMPARED else _SHOWN
+    if len(candidates) > most:
+        candidates = sorted(candidates, key=lambda path: (abs(len(path) - len(target)), path))[
+            :most
+        ]
     # The most common mistake is to omit the part for the copy of a repeat.
-    matches = [path for path in walk.paths.values() if path.replace(".*.", ".") == wanted]
+    matches = [path for path in walk.paths.values() if path.replace(".*.", ".") == target]
     if compare and matches:
         return f"did you mean '{matches[0]}'?"
-    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5) if compare else []
-    near = near or sorted(known)[:_SHOWN]
+    near = difflib.get_close_matches(target, candidates, n=3, cutoff=0.5) if compare else []
+    near = near or sorted(candidates)[:_SHOWN]
     return f"nearest: {', '.join(near)}" if near else "there is nothing to select"
 
 
@@ -115,31 +117,32 @@ def _listed(paths: Iterable[str]) -> str:
     return ", ".join(all_[:_SHOWN]) + (", ..." if all_[_SHOWN:] else "")
 
 
-def report_conflict(one: Edit | Claim, other: Edit | Claim, path: str, report: Report) -> None:
+def report_conflict(edit: Edit | Claim, other: Edit | Claim, path: str, report: Report) -> None:
     """Report two changes that cannot both be applied.
 
     Args:
-        one: change of the earlier patch.
+        edit: change of the earlier patch.
         other: change of the later patch.
         path: path of the scope, which precedes the names of its nodes.
         report: called with the finding.
     """
-    pair = f"{one.patch.index} and {other.patch.index}"
-    both = min(one.path, other.path, key=len)
-    if one.patch is other.patch:
+    pair = f"{edit.patch.index} and {other.patch.index}"
+    common_path = min(edit.path, other.path, key=len)
+    if edit.patch is other.patch:
         report(
             code="X03",
             at=other.at,
-            problem=f"patch {one.patch.index} writes {shown(both, path)} and a value inside it",
-            evidence=(_described(one, path), _described(other, path)),
+            problem=f"patch {edit.patch.index} writes {shown(common_path, path)} and a value inside"
+            " it",
+            evidence=(_described(edit, path), _described(other, path)),
             help="narrow the selection, so that no record is inside another",
         )
         return
     report(
         code="X03",
         at=other.at,
-        problem=f"patches {pair} conflict over {shown(both, path)}",
-        evidence=(_described(one, path), _described(other, path)),
+        problem=f"patches {pair} conflict over {shown(common_path, path)}",
+        evidence=(_described(edit, path), _described(other, path)),
         help="narrow one of the two selections, or write one patch for both",
     )
 
@@ -164,12 +167,12 @@ def shown(site: Site, path: str) -> str:
         return f"'{path.rstrip('.: ') or '/'}'"
     if site[0] != "nodes" or len(site) == 1:
         return f"'{'.'.join(site)}' of '{path.rstrip('.: ') or '/'}'"
-    name, rest = path + site[1], site[2:]
-    while rest[:1] == ("fill",) and len(rest) > 1:
-        name, rest = f"{name}/{rest[1]}", rest[2:]
-    if rest[:1] == ("(out)",):
-        return f"'{rest[1]}'"
-    return f"'{'.'.join(rest)}' of '{name}'" if rest else f"'{name}'"
+    name, remaining = path + site[1], site[2:]
+    while remaining[:1] == ("fill",) and len(remaining) > 1:
+        name, remaining = f"{name}/{remaining[1]}", remaining[2:]
+    if remaining[:1] == ("(out)",):
+        return f"'{remaining[1]}'"
+    return f"'{'.'.join(remaining)}' of '{name}'" if remaining else f"'{name}'"
 
 
 MOST_WRITTEN = 4 * LARGEST
@@ -252,27 +255,27 @@ class _Merge:
         except TooMuchError:
             self._too_much("the selections of these patches need too many comparisons")
             return
-        for patch, found in zip(self.patches, walk.found, strict=True):
+        for patch, match in zip(self.patches, walk.found, strict=True):
             compare = len(self._findings) < _MOST_COMPARED
-            report_selection(patch, found, walk, self._report, compare=compare)
+            report_selection(patch, match, walk, self._report, compare=compare)
             if len(self._findings) > MOST:
                 break
         self._raise()
         edits = sum(
-            len(found.paths) * max(1, len(patch.keys))
-            for patch, found in zip(self.patches, walk.found, strict=True)
+            len(match.paths) * max(1, len(patch.keys))
+            for patch, match in zip(self.patches, walk.found, strict=True)
         )
         if edits > MOST_EDITS:
             self._too_much(f"these patches make {edits:,} changes, more than {MOST_EDITS:,}")
         for name in walk.order:
             self._make_template(name, walk.versions(name))
         [root] = walk.versions("")
-        rest = {key: value for key, value in self.base.items() if key != "blocks"}
-        made = self._make(root, rest, ())
+        root_record = {key: value for key, value in self.base.items() if key != "blocks"}
+        version = self._make(root, root_record, ())
         self._raise()
-        if made is not None:
-            made.origins.inner["blocks"] = self.origins.at(("blocks",))
-            self.value, self.origins = made.record, made.origins
+        if version is not None:
+            version.origins.inner["blocks"] = self.origins.at(("blocks",))
+            self.value, self.origins = version.record, version.origins
         if self.blocks or "blocks" in self.base:
             self.value = {**self.value, "blocks": self.blocks}
 
@@ -296,30 +299,32 @@ class _Merge:
     def _make_template(self, name: str, versions: Sequence[Version]) -> None:
         """Write the versions of a template; the unchanged or first one retains its name."""
         written = self.base["blocks"][name]
-        plain = json.dumps(written, sort_keys=True) if versions[1:] else ""
-        made: dict[tuple[Any, ...], _Made | None] = {}
+        serialized = json.dumps(written, sort_keys=True) if versions[1:] else ""
+        results: dict[tuple[Any, ...], _Made | None] = {}
         groups: list[tuple[_Made | None, list[Version]]] = []
         by_key: dict[str, int] = {}
         for version in versions:
             mark = self._mark(version)
-            if mark not in made:
-                made[mark] = self._make(version, written, ("blocks", name))
-            one = made[mark]
-            key = "" if one is None else one.key or plain
+            if mark not in results:
+                results[mark] = self._make(version, written, ("blocks", name))
+            result = results[mark]
+            key = "" if result is None else result.key or serialized
             if key not in by_key:
                 by_key[key] = len(groups)
-                groups.append((one, []))
+                groups.append((result, []))
             groups[by_key[key]][1].append(version)
-        original = by_key.get(plain, next((i for i, g in enumerate(groups) if self._free(g[1])), 0))
-        for index, (one, members) in enumerate(groups):
-            if one is None:
+        original = by_key.get(
+            serialized, next((i for i, g in enumerate(groups) if self._free(g[1])), 0)
+        )
+        for index, (result, members) in enumerate(groups):
+            if result is None:
                 self.blocks.pop(name, None)
                 continue
-            named = name if index == original else self._new_name(name, one.label)
-            self._names |= {id(version): named for version in members}
-            if one.record is not written:
-                self.blocks[named] = one.record
-                self.origins.at(("blocks",)).inner[named] = one.origins
+            version_name = name if index == original else self._new_name(name, result.label)
+            self._names |= {id(version): version_name for version in members}
+            if result.record is not written:
+                self.blocks[version_name] = result.record
+                self.origins.at(("blocks",)).inner[version_name] = result.origins
 
     def _free(self, versions: Sequence[Version]) -> bool:
         """Return whether one of the versions is not changed by any patch."""
@@ -362,36 +367,36 @@ class _Merge:
             return _Made(written, self.old.copied(at), version.label)
         self._find_conflicts(version, todo)
         self._spend(self._size(written) + sum(_KEY + self._size(e.value) for e in todo.edits))
-        made = _Made(_copied(written), self.old.copied(at), version.label)
+        result = _Made(_copied(written), self.old.copied(at), version.label)
         for node, (keys, index) in references.items():
-            place = (self.source, self.patches[index].at("select"))
-            _refer(made, node, keys, place)
+            origin = (self.source, self.patches[index].at("select"))
+            _refer(result, node, keys, origin)
         for site, where in todo.owners.items():
             others = [key for key in _value_at(written, site) if key not in ("use", "block")]
-            made.origins.pin(site, others, (self.source, where))
+            result.origins.pin(site, others, (self.source, where))
         for edit in sorted(todo.edits, key=lambda edit: edit.path):
             if edit.path == ():
                 return None
-            self._write(made, edit)
-        made.key = json.dumps(made.record, sort_keys=True)
-        return made
+            self._write(result, edit)
+        result.key = json.dumps(result.record, sort_keys=True)
+        return result
 
-    def _write(self, made: _Made, edit: Edit) -> None:
+    def _write(self, target: _Made, edit: Edit) -> None:
         *way, last = edit.path
-        record: Any = made.record
+        record: Any = target.record
         for depth, key in enumerate(way, 1):
             if not isinstance(record.get(key), dict):
                 if edit.value is GONE:
                     return
                 record[key] = {}
-                made.origins.put(way[:depth], (self.source, edit.at))
+                target.origins.put(way[:depth], (self.source, edit.at))
             record = record[key]
         if edit.value is GONE:
             record.pop(last, None)
-            made.origins.at(way).inner.pop(last, None)
+            target.origins.at(way).inner.pop(last, None)
         else:
             record[last] = edit.value
-            made.origins.put(edit.path, (self.source, edit.at))
+            target.origins.put(edit.path, (self.source, edit.at))
 
     def _size(self, value: Any) -> int:
         """Return the number of characters of a JSON value; results are cached by `id`."""
@@ -415,8 +420,8 @@ class _Merge:
                 if any(run.version and index in self._inside(run.version) for run in runs):
                     todo.enter(self.patches[index], name)
         pairs: set[tuple[int, int]] = set()
-        for one, other in todo.conflicts():
-            first, second = sorted((one, other), key=lambda item: item.patch.index)
+        for edit, other in todo.conflicts():
+            first, second = sorted((edit, other), key=lambda item: item.patch.index)
             pair = (first.patch.index, second.patch.index)
             if pair not in pairs:
                 pairs.add(pair)
@@ -429,18 +434,18 @@ class _Merge:
         self, version: Version, written: Mapping[str, Any]
     ) -> dict[str, tuple[dict[str, Any], int]]:
         """Return each node whose template was renamed: its new keys and the responsible patch."""
-        found: dict[str, tuple[dict[str, Any], int]] = {}
+        references: dict[str, tuple[dict[str, Any], int]] = {}
         for name, runs in version.runs.items():
-            named = [(run, self._names.get(id(run.version), run.template)) for run in runs]
-            if all(now == run.template for run, now in named):
+            named_runs = [(run, self._names.get(id(run.version), run.template)) for run in runs]
+            if all(now == run.template for run, now in named_runs):
                 continue
             blamed = min(
                 index for run in runs if run.version for index in self._inside(run.version)
             )
             node = written["nodes"][name]
-            keys = _repeated(node, named) if is_repeat(node) else {"use": named[0][1]}
-            found[name] = (keys, blamed)
-        return found
+            keys = _repeated(node, named_runs) if is_repeat(node) else {"use": named_runs[0][1]}
+            references[name] = (keys, blamed)
+        return references
 
     def _new_name(self, template: str, label: str) -> str:
         """Return an unused template name."""
@@ -452,16 +457,18 @@ class _Merge:
         return name
 
 
-def _repeated(node: Mapping[str, Any], named: Sequence[tuple[Run, str]]) -> dict[str, Any]:
+def _repeated(node: Mapping[str, Any], named_runs: Sequence[tuple[Run, str]]) -> dict[str, Any]:
     """Return the keys of a repeat: the template of most copies, and the others by index."""
-    main = named[0][1]  # the run with the most copies, or an open one, is first
-    if not any(run.high is None for run, _ in named) and node["block"] in [now for _, now in named]:
+    main = named_runs[0][1]  # the run with the most copies, or an open one, is first
+    if not any(run.high is None for run, _ in named_runs) and node["block"] in [
+        now for _, now in named_runs
+    ]:
         main = node["block"]
     instead = dict(node.get("instead", {}))
     if (count := number_of_copies(node["repeat"])) is not None:
         numbered = by_number(instead, count)
         instead = {str(index): used for index, used in numbered.items()}
-    for run, now in named:
+    for run, now in named_runs:
         if run.key:
             instead[run.key] = now
             continue
@@ -483,16 +490,16 @@ def _order(item: tuple[str, str]) -> tuple[bool, int, str]:
     return not is_number(key), int(key) if is_number(key) else 0, key
 
 
-def _refer(made: _Made, node: str, keys: Mapping[str, Any], place: Place) -> None:
+def _refer(target: _Made, node: str, keys: Mapping[str, Any], origin: Place) -> None:
     """Write the template names of a node, and record the patch as their origin."""
-    record = made.record["nodes"][node]
+    record = target.record["nodes"][node]
     before = record.get("instead", {})
     record.update(keys)
     for key in keys.keys() - {"instead"}:
-        made.origins.put(("nodes", node, key), place)
+        target.origins.put(("nodes", node, key), origin)
     for index, name in keys.get("instead", {}).items():
         if before.get(index) != name:
-            made.origins.put(("nodes", node, "instead", index), place)
+            target.origins.put(("nodes", node, "instead", index), origin)
 
 
 def _copied(value: Any) -> Any:

@@ -123,14 +123,14 @@ def bottom_up(blocks: Mapping[str, Any]) -> list[str]:
 def _used_elsewhere(spec: Mapping[str, Any]) -> set[str]:
     """Return names used where selections do not enter: in slots and in block choices."""
     choices = spec.get("params", {}).values()
-    found = [choice.get("use") for choice in choices if isinstance(choice, dict)]
+    names = [choice.get("use") for choice in choices if isinstance(choice, dict)]
     scopes = [spec["nodes"], *(block["nodes"] for block in spec.get("blocks", {}).values())]
     waiting = [node for nodes in scopes for node in nodes.values()]
     while waiting:
         inner = waiting.pop().get("fill", {}).values()
-        found += [use.get("use") for use in inner]
+        names += [use.get("use") for use in inner]
         waiting += inner
-    return {name for name in found if isinstance(name, str)}
+    return {name for name in names if isinstance(name, str)}
 
 
 class Walk:
@@ -174,9 +174,9 @@ class Walk:
         return record
 
     def _enter(self, scope: str, state: State, path: str, label: str) -> Version:
-        known = self._versions.get((scope, state))
-        if known is not None:
-            return known
+        cached = self._versions.get((scope, state))
+        if cached is not None:
+            return cached
         version = self._versions[scope, state] = Version(scope, label, path)
         self._by_scope.setdefault(scope, []).append(version)
         record = self.blocks[scope] if scope else self.spec
@@ -187,11 +187,11 @@ class Walk:
             ) or not (scope or selection.segments):
                 self._choose(version, index, (), record, f"/blocks/{scope}" if scope else "/")
         for name in sorted(record["nodes"]):
-            node, here = record["nodes"][name], path + name
-            self._pass_by(state, here)
+            node, node_path = record["nodes"][name], path + name
+            self._pass_by(state, node_path)
             after = self._step(state, "name", name)
-            self._meet(version, ("nodes", name), node, after, here)
-            version.runs[name] = list(self._runs(name, node, after, here))
+            self._meet(version, ("nodes", name), node, after, node_path)
+            version.runs[name] = list(self._runs(name, node, after, node_path))
         return version
 
     def _meet(
@@ -210,21 +210,21 @@ class Walk:
     def _pass_by(self, state: State, path: str) -> None:
         """Store the paths at which a selection got furthest, to suggest them if it is empty."""
         for index, mask in state:
-            found, reached = self.found[index], mask.bit_length()
-            if reached > found.furthest:
-                found.furthest, found.candidates = reached, []
-            if reached == found.furthest and len(found.candidates) < _MOST_CANDIDATES:
-                found.candidates.append(path)
+            match, reached = self.found[index], mask.bit_length()
+            if reached > match.furthest:
+                match.furthest, match.candidates = reached, []
+            if reached == match.furthest and len(match.candidates) < _MOST_CANDIDATES:
+                match.candidates.append(path)
 
     def _choose(
         self, version: Version, index: int, site: Site, record: Mapping[str, Any], path: str
     ) -> None:
-        found = self.found[index]
+        match = self.found[index]
         if self.selections[index].holds(record):
             version.chosen.setdefault(index, []).append(site)
-            found.paths.setdefault((version.scope, site), path)
+            match.paths.setdefault((version.scope, site), path)
         else:
-            found.near.setdefault((version.scope, site), path)
+            match.near.setdefault((version.scope, site), path)
 
     def _runs(self, name: str, node: Mapping[str, Any], state: State, path: str) -> Iterator[Run]:
         """Yield the runs of a node's templates, starting with those of the most copies."""
@@ -250,11 +250,11 @@ class Walk:
             after = self._step(state, "index", str(piece[0]), piece[0])
             alike.setdefault((instead.get(piece[0], node["block"]), after), []).append(piece)
         groups = sorted(alike.items(), key=lambda item: _rank(item[0][1], item[1]))
-        for place, ((used, after), pieces) in enumerate(groups):
+        for index, ((used, after), pieces) in enumerate(groups):
             for low, high in pieces:
                 label = f"{low}" if high == low else f"{low}_{high}"
                 mark = label.replace("_", "-")
-                if not place:
+                if not index:
                     label, mark = name, mark if low in instead else "*"
                 yield self._run(low, high, used, after, f"{path}.{mark}.", label)
 

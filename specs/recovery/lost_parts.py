@@ -84,7 +84,9 @@ class Lost:
     def entries(self, at: str) -> frozenset[str]:
         """Return the keys of the lost entries of a record."""
         start = f"{at}/"
-        keys = (place.removeprefix(start) for place in self.places if place.startswith(start))
+        keys = (
+            location.removeprefix(start) for location in self.places if location.startswith(start)
+        )
         return frozenset(key for key in keys if "/" not in key)
 
     def hides(self, code: str, at: str) -> bool:
@@ -99,16 +101,16 @@ class Lost:
             where.append("template")  # its uses may be anywhere
         rules, name = _rules(self.places), at.rpartition("/")[2]
         return any(
-            self._may_cause(place, code, name)
-            for each in where
-            for place in rules.get((code, each), ())
+            self._may_cause(location, code, name)
+            for scope in where
+            for location in rules.get((code, scope), ())
         )
 
-    def _may_cause(self, place: str, code: str, name: str) -> bool:
+    def _may_cause(self, location: str, code: str, name: str) -> bool:
         """Return whether the loss of a part may cause a finding about a name."""
         if code not in _UNUSED:
-            return place not in self.extra
-        words = self.words.get(place)
+            return location not in self.extra
+        words = self.words.get(location)
         return words is None or name in words
 
 
@@ -119,18 +121,18 @@ NOTHING = Lost()
 def words_of(value: Any) -> frozenset[str] | None:
     """Return the words in the strings and keys of a lost value; None if it has no strings."""
     words = set[str]()
-    waiting, found = [value], False
+    waiting, unbounded = [value], False
     while waiting:
-        here = waiting.pop()
-        if isinstance(here, str):
-            found = True
-            words |= words_in(here)
-        elif isinstance(here, dict):
-            words |= {word for key in here for word in words_in(str(key))}
-            waiting += here.values()
-        elif isinstance(here, list):
-            waiting += here
-    return frozenset(words) if found else None
+        current = waiting.pop()
+        if isinstance(current, str):
+            unbounded = True
+            words |= words_in(current)
+        elif isinstance(current, dict):
+            words |= {word for key in current for word in words_in(str(key))}
+            waiting += current.values()
+        elif isinstance(current, list):
+            waiting += current
+    return frozenset(words) if unbounded else None
 
 
 def _prefixes(at: str) -> Iterator[str]:
@@ -147,15 +149,15 @@ def _rules(places: frozenset[str]) -> Mapping[tuple[str, str], tuple[str, ...]]:
     Where is `""` for anywhere, a scope, a node, or `template` for a template that nothing uses.
     """
     rules: dict[tuple[str, str], tuple[str, ...]] = {}
-    for place in places:
-        scope, keys = scope_of(place)
+    for location in places:
+        scope, keys = scope_of(location)
         for code in _codes(keys):
             if code == "N03" and keys == ["outputs"] and not scope:
                 continue  # no wire reads the outputs of the spec itself
             where = _where(scope, keys, code)
-            rules[code, where] = (*rules.get((code, where), ()), place)
+            rules[code, where] = (*rules.get((code, where), ()), location)
             if code == "W03" and keys[:1] != ["outputs"]:
-                rules[code, "template"] = (*rules.get((code, "template"), ()), place)
+                rules[code, "template"] = (*rules.get((code, "template"), ()), location)
     return rules
 
 
@@ -186,8 +188,8 @@ def _codes_in_node(keys: list[str]) -> tuple[str, ...]:
     inner = next((key for key in keys if key in _INSIDE), "")
     if inner and (inner in keys[-2:] or inner == "in"):
         return _INSIDE[inner]
-    known = keys[-1] in _NODE_KEYS or "instead" in keys
-    return () if known else _UNKNOWN_KEY
+    is_known = keys[-1] in _NODE_KEYS or "instead" in keys
+    return () if is_known else _UNKNOWN_KEY
 
 
 def scope_of(at: str) -> tuple[str, list[str]]:
@@ -233,68 +235,68 @@ def recover(value: Any, source: str) -> Recovered:
     try:
         return Recovered(parse(Spec, value, source))
     except SpecError as error:
-        if len(error.findings) > MOST or {each.code for each in error.findings} - _CODES:
+        if len(error.findings) > MOST or {finding.code for finding in error.findings} - _CODES:
             raise
-        made = _repaired(value)
-        if made is None:
+        repaired = _repaired(value)
+        if repaired is None:
             raise
-        return Recovered(made[0], error.findings, made[1])
+        return Recovered(repaired[0], error.findings, repaired[1])
 
 
 def _repaired(value: Any) -> tuple[Spec, Lost] | None:
     if not isinstance(value, dict):
         return None
-    made = copy.deepcopy(upgrade_format(value))
-    made.pop(FOR_EDITORS, None)
+    repaired = copy.deepcopy(upgrade_format(value))
+    repaired.pop(FOR_EDITORS, None)
     lost: _Losses = {}
     for _ in range(_ROUNDS):
         try:
             words = {at: words for at, (words, _) in lost.items()}
             extra = frozenset(at for at, (_, near) in lost.items() if near)
-            return Spec.model_validate(made), Lost(frozenset(lost), words, extra)
+            return Spec.model_validate(repaired), Lost(frozenset(lost), words, extra)
         except ValidationError as errors:
             for error in reversed(errors.errors()):
-                _repair(made, error, lost)
+                _repair(repaired, error, lost)
     return None
 
 
 def _repair(value: dict[str, Any], error: ErrorDetails, lost: _Losses) -> None:
     """Remove or replace the part of a value that one error is about."""
-    place, known = error_place(error["loc"], Spec, value)
+    loc, candidates = error_place(error["loc"], Spec, value)
     try:
-        record = _inner(value, place[:-1])
+        record = _inner(value, loc[:-1])
     except (LookupError, TypeError):
         return  # an outer part has been replaced
-    if not place or type(record) not in (dict, list):
+    if not loc or type(record) not in (dict, list):
         return
-    last = place[-1]
+    last = loc[-1]
     if error["type"] == "extra_forbidden":
         inner = record.pop(last, None)
-        near = nearest(str(last), known)
+        near = nearest(str(last), candidates)
         if near and near not in record:
             record[near] = inner
         elif _reads(inner):
-            lost[pointer(*place)] = words_of(inner), near
+            lost[pointer(*loc)] = words_of(inner), near
         return
-    if place[0] == "step":
-        place, record = ["step"], value
+    if loc[0] == "step":
+        loc, record = ["step"], value
     wrong_key = error["type"] == "string_pattern_mismatch" and "[key]" in error["loc"]
-    filler = _DROP if wrong_key else _filler(place)
+    filler = _DROP if wrong_key else _filler(loc)
     while filler is _DROP and isinstance(record, list):
-        place = place[:-1]  # without one entry, the pointers of the others would shift
-        record, filler = _inner(value, place[:-1]), _filler(place)
-    last = place[-1]
+        loc = loc[:-1]  # without one entry, the pointers of the others would shift
+        record, filler = _inner(value, loc[:-1]), _filler(loc)
+    last = loc[-1]
     inner = record.get(last) if isinstance(record, dict) else record[int(last)]
     if filler is _DROP:
         record.pop(last, None)
     else:
         record[last] = filler
-    lost[pointer(*place)] = words_of(inner), ""
+    lost[pointer(*loc)] = words_of(inner), ""
 
 
-def _inner(value: Any, place: list[int | str]) -> Any:
+def _inner(value: Any, loc: list[int | str]) -> Any:
     """Return the part of a value at a path of keys."""
-    for key in place:
+    for key in loc:
         value = value[key]
     return value
 
@@ -304,20 +306,20 @@ def _reads(value: Any) -> bool:
     return bool(value) and not isinstance(value, bool | int | float)
 
 
-def _filler(place: list[int | str]) -> Any:
+def _filler(loc: list[int | str]) -> Any:
     """Return what replaces a part with a mistake of form.
 
     A reference becomes an empty string, which the checker reports at a place that is lost.
     """
-    if place[0] == "blocks":
-        if len(place) <= 2:  # noqa: PLR2004 - `blocks`, or one template
+    if loc[0] == "blocks":
+        if len(loc) <= 2:  # noqa: PLR2004 - `blocks`, or one template
             return _DROP
-        place = place[2:]
-    head, depth = place[0], len(place)
+        loc = loc[2:]
+    head, depth = loc[0], len(loc)
     if depth == 1:
         return {"format": FORMAT, "name": "spec", **copy.deepcopy(_EMPTY)}.get(str(head), _DROP)
     if head == "nodes":
-        return _in_node(place[2:])
+        return _in_node(loc[2:])
     if head == "tie":
         return [] if depth == 2 else ""  # noqa: PLR2004 - one group
     return {"axes": "time", "inputs": "", "outputs": "", "require": "0 == 0"}.get(str(head), _DROP)

@@ -49,11 +49,13 @@ class LostSettings:
 
     def covers(self, at: str) -> bool:
         """Return whether a place is lost, inside a lost place, or contains one."""
-        return any(_is_in(at, place) or (at and _is_in(place, at)) for place in self.places)
+        return any(
+            _is_in(at, location) or (at and _is_in(location, at)) for location in self.places
+        )
 
     def inside(self, at: str) -> bool:
         """Return whether any setting inside a place, or the place itself, is lost."""
-        return any(_is_in(place, at) or _is_in(at, place) for place in self.places)
+        return any(_is_in(location, at) or _is_in(at, location) for location in self.places)
 
     def hides(self, at: str) -> bool:
         """Return whether a finding at a place may be a consequence of a lost setting."""
@@ -62,9 +64,11 @@ class LostSettings:
         keys = [key for key in self.depends if at == key or (key and _is_in(at, key))]
         causes = self.depends[max(keys, key=len)] if keys else ()
         return self.covers(at) or any(
-            _is_in(place, cause.removesuffix("/*")) if cause.endswith("/*") else place == cause
+            _is_in(location, cause.removesuffix("/*"))
+            if cause.endswith("/*")
+            else location == cause
             for cause in causes
-            for place in self.places
+            for location in self.places
         )
 
 
@@ -87,14 +91,14 @@ class ReadSettings(Generic[Form]):
 
     def written(self, at: str) -> str:
         """Return the place of a setting in the file."""
-        made = ""
+        path = ""
         for part in at.split("/")[1:]:
             key = part
-            for number in sorted(self.removed.get(made, ())):
+            for number in sorted(self.removed.get(path, ())):
                 key = str(int(key) + (int(key) >= number))
-            made += f"/{key}"
-            made = self.renamed.get(made, made)
-        return made
+            path += f"/{key}"
+            path = self.renamed.get(path, path)
+        return path
 
 
 def read_settings(
@@ -121,9 +125,9 @@ def read_settings(
     except SpecError as error:
         if {finding.code for finding in error.findings} - _CODES or not isinstance(value, dict):
             raise
-    made = copy.deepcopy(upgrade_format(value, formats))
-    made.pop(FOR_EDITORS, None)
-    return _Reader(form, made, source, depends).read()
+    settings = copy.deepcopy(upgrade_format(value, formats))
+    settings.pop(FOR_EDITORS, None)
+    return _Reader(form, settings, source, depends).read()
 
 
 class _Reader(Generic[Form]):
@@ -160,99 +164,101 @@ class _Reader(Generic[Form]):
         for error in errors:
             raised = error.get("ctx", {}).get("error")
             for finding in form_findings(error, self.form, self.value, self.source):
-                told = replace(finding, at=self._written(finding.at))
-                place = error_place(error["loc"], self.form, self.value)[0]
-                again = error["type"] == "missing" and lost.covers(self._written(pointer(*place)))
-                if not (again or lost.hides(told.at) or told in self.findings):
-                    self.findings.append(told)
+                relocated = replace(finding, at=self._written(finding.at))
+                loc = error_place(error["loc"], self.form, self.value)[0]
+                again = error["type"] == "missing" and lost.covers(self._written(pointer(*loc)))
+                if not (again or lost.hides(relocated.at) or relocated in self.findings):
+                    self.findings.append(relocated)
                 if isinstance(raised, CombinedSettingError) and raised.whole:
-                    self.reported |= {keys_of(one) for one in raised.errors}
+                    self.reported |= {keys_of(error) for error in raised.errors}
                     repaired = True
                 else:
                     repairs.append((error, finding))
         # From the last entry of a list to the first, so that places stay right.
-        repairs.sort(key=lambda one: _order(one[1].at), reverse=True)
+        repairs.sort(key=lambda repair: _order(repair[1].at), reverse=True)
         for error, finding in repairs:
-            place = error_place(error["loc"], self.form, self.value)[0]
+            loc = error_place(error["loc"], self.form, self.value)[0]
             if error["type"] == "missing":
-                repaired = self._fill(place) or repaired
+                repaired = self._fill(loc) or repaired
             elif error["type"] == "extra_forbidden":
-                repaired = self._without_key(place, finding) or repaired
+                repaired = self._without_key(loc, finding) or repaired
             else:
                 repaired = self._without_value(finding) or repaired
         return repaired
 
-    def _without_key(self, place: list[int | str], finding: Finding) -> bool:
+    def _without_key(self, loc: list[int | str], finding: Finding) -> bool:
         """Give an unknown key the name of the known one that it resembles, or remove it."""
-        record = self._inner(place[:-1])
-        if not isinstance(record, dict) or place[-1] not in record:
+        record = self._inner(loc[:-1])
+        if not isinstance(record, dict) or loc[-1] not in record:
             return False
-        inner = record.pop(str(place[-1]))
+        inner = record.pop(str(loc[-1]))
         if not finding.fix:
             self.lost.add(self._written(finding.at))
         for edit in finding.fix.edits if finding.fix else ():
             key = parts_of(edit.path)[-1]
             if edit.op == "move" and key not in record:
                 record[key] = inner
-                self.renamed[pointer(*place[:-1], key)] = self._written(finding.at)
+                self.renamed[pointer(*loc[:-1], key)] = self._written(finding.at)
         return True
 
     def _without_value(self, finding: Finding) -> bool:
         """Write what a fix suggests in place of a wrong value, or remove it."""
-        place: list[int | str] = [*parts_of(finding.at)]
-        record = self._inner(place[:-1]) if place else None
+        loc: list[int | str] = [*parts_of(finding.at)]
+        record = self._inner(loc[:-1]) if loc else None
         written = self._written(finding.at)
         self.lost.add(written)
-        if isinstance(record, list) and int(place[-1]) < len(record):
-            del record[int(place[-1])]
+        if isinstance(record, list) and int(loc[-1]) < len(record):
+            del record[int(loc[-1])]
             around = written.rpartition("/")
             self.removed.setdefault(around[0], []).append(int(around[2]))
             return True
-        if not isinstance(record, dict) or place[-1] not in record:
+        if not isinstance(record, dict) or loc[-1] not in record:
             return False
         for edit in finding.fix.edits if finding.fix else ():
             if edit.op == "replace":
-                record[place[-1]] = edit.value
+                record[loc[-1]] = edit.value
                 return True
-        del record[place[-1]]
-        return self._fill(place) if self._is_entry(place) else True
+        del record[loc[-1]]
+        return self._fill(loc) if self._is_entry(loc) else True
 
-    def _is_entry(self, place: list[int | str]) -> bool:
+    def _is_entry(self, loc: list[int | str]) -> bool:
         """Return whether a place is that of an entry with a name of its own, which others use."""
-        return len(place) > 1 and place[-2] in ("tokenizers", "columns", "test")
+        return len(loc) > 1 and loc[-2] in ("tokenizers", "columns", "test")
 
-    def _fill(self, place: list[int | str]) -> bool:
+    def _fill(self, loc: list[int | str]) -> bool:
         """Write something of the right form at a place; without it, the record around is lost."""
-        record = self._inner(place[:-1])
+        record = self._inner(loc[:-1])
         if not isinstance(record, dict):
             return False
-        self.lost.add(self._written(pointer(*place)))
+        self.lost.add(self._written(pointer(*loc)))
         for filler in _FILLERS:
-            record[str(place[-1])] = copy.deepcopy(filler)
-            if not self._is_wrong(place):
+            record[str(loc[-1])] = copy.deepcopy(filler)
+            if not self._is_wrong(loc):
                 return True
-        del record[str(place[-1])]
-        if len(place) > 1:
-            around = self._inner(place[:-2])
-            self.lost.add(self._written(pointer(*place[:-1])))
+        del record[str(loc[-1])]
+        if len(loc) > 1:
+            around = self._inner(loc[:-2])
+            self.lost.add(self._written(pointer(*loc[:-1])))
             if isinstance(around, dict):
-                del around[place[-2]]
+                del around[loc[-2]]
                 return True
         return False
 
-    def _is_wrong(self, place: list[int | str]) -> bool:
+    def _is_wrong(self, loc: list[int | str]) -> bool:
         try:
             validated(self.form, self.value, self.reported)
         except ValidationError as errors:
-            at = pointer(*place)
-            places = (error_place(one["loc"], self.form, self.value)[0] for one in errors.errors())
-            return any(_is_in(pointer(*each), at) for each in places)
+            at = pointer(*loc)
+            places = (
+                error_place(error["loc"], self.form, self.value)[0] for error in errors.errors()
+            )
+            return any(_is_in(pointer(*loc), at) for loc in places)
         return False
 
-    def _inner(self, place: list[int | str]) -> Any:
+    def _inner(self, loc: list[int | str]) -> Any:
         """Return the part of the value at a path; None if there is none."""
         inner: Any = self.value
-        for key in place:
+        for key in loc:
             if isinstance(inner, list) and str(key).isdecimal() and int(key) < len(inner):
                 inner = inner[int(key)]
             elif isinstance(inner, dict) and key in inner:

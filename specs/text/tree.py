@@ -39,10 +39,10 @@ def without_comments(text: str) -> tuple[str, int, int | None]:
     Returns:
         As `blanked`.
     """
-    plain, depth, unclosed = blanked(text)
-    if not _COMMA.search(plain):
-        return plain, depth, unclosed
-    return _TRAILING.sub(_without_comma, plain), depth, unclosed
+    stripped, depth, unclosed = blanked(text)
+    if not _COMMA.search(stripped):
+        return stripped, depth, unclosed
+    return _TRAILING.sub(_without_comma, stripped), depth, unclosed
 
 
 def blanked(text: str) -> tuple[str, int, int | None]:
@@ -58,15 +58,15 @@ def blanked(text: str) -> tuple[str, int, int | None]:
     pieces: list[str] = []
     done = start = depth = deepest = 0
     while mark := _MARK.search(text, start):
-        found, start = mark[0], mark.end()
-        if found[0] == "/":
-            end = start if found != "/*" else text.find("*/", start) + 2
+        token, start = mark[0], mark.end()
+        if token[0] == "/":
+            end = start if token != "/*" else text.find("*/", start) + 2
             if end < start:
                 return text, deepest, mark.start()
             pieces += [text[done : mark.start()], _VISIBLE.sub(" ", text[mark.start() : end])]
             done = start = end
             continue
-        depth += _STEPS.get(found, 0)
+        depth += _STEPS.get(token, 0)
         deepest = max(deepest, depth)
         if deepest > DEEPEST:
             return text, deepest, None
@@ -90,8 +90,8 @@ def has_comments(text: str) -> bool:
     return any(mark[0][0] == "/" for mark in _MARK.finditer(text))
 
 
-def _without_comma(found: re.Match[str]) -> str:
-    return found[0] if found[1] is None else f"{found[1]}{found[2]} "
+def _without_comma(match: re.Match[str]) -> str:
+    return match[0] if match[1] is None else f"{match[1]}{match[2]} "
 
 
 _TOKEN = re.compile(
@@ -142,22 +142,22 @@ class Value:
 
     def get(self, *names: str) -> Value | None:
         """Return the value at a path of keys; of a duplicate key, the last one counts."""
-        here = self
+        current = self
         for name in names:
-            found = [entry for entry in here.entries if entry.name == name]
-            if not found:
+            matches = [entry for entry in current.entries if entry.name == name]
+            if not matches:
                 return None
-            here = found[-1]
-        return here
+            current = matches[-1]
+        return current
 
     @property
     def path(self) -> tuple[str, ...]:
         """The keys and indices from the root to this value."""
-        found, here = [], self
-        while here.outer is not None:
-            found.append(here.name)
-            here = here.outer
-        return tuple(reversed(found))
+        names, current = [], self
+        while current.outer is not None:
+            names.append(current.name)
+            current = current.outer
+        return tuple(reversed(names))
 
     @property
     def inside(self) -> tuple[int, int]:
@@ -199,10 +199,10 @@ def tree(text: str) -> Value:
     Returns:
         The root; of an empty text, or one that is nested too deeply, a value of kind `none`.
     """
-    plain, depth, _ = blanked(text)
-    begin = len(plain) - len(plain.lstrip())
-    empty = Value(begin, max(begin, len(plain.rstrip())), "none")
-    return empty if depth > DEEPEST else _Reader(plain).read() or empty
+    stripped, depth, _ = blanked(text)
+    begin = len(stripped) - len(stripped.lstrip())
+    empty = Value(begin, max(begin, len(stripped.rstrip())), "none")
+    return empty if depth > DEEPEST else _Reader(stripped).read() or empty
 
 
 class _Reader:
@@ -231,15 +231,15 @@ class _Reader:
 
     def _read(self, at: int, inside: Value | None = None) -> None:
         """Read tokens from an offset until the root, or the value that they are in, is closed."""
-        while found := _TOKEN.search(self.text, at):
-            at = found.end()
-            if found["string"] is not None:
-                at = self._string(found.start(), at)
-            elif found["word"] is not None:
-                self._word(found.start(), at)
-            elif found["mark"] in "{[" and (end := self._skip(found.start())):
+        while match := _TOKEN.search(self.text, at):
+            at = match.end()
+            if match["string"] is not None:
+                at = self._string(match.start(), at)
+            elif match["word"] is not None:
+                self._word(match.start(), at)
+            elif match["mark"] in "{[" and (end := self._skip(match.start())):
                 at = end
-            elif not self._mark(found["mark"], found.start()) or (
+            elif not self._mark(match["mark"], match.start()) or (
                 inside is not None and self.here is inside.outer
             ):
                 break
@@ -266,9 +266,9 @@ class _Reader:
             self._drop_key(start)
             self.key = (start, end)
             return end
-        made = Value(start, end, "string", plain=_plain(piece if closed else f'{piece}"'))
-        made.closed = closed
-        self._add(made)
+        node = Value(start, end, "string", plain=_plain(piece if closed else f'{piece}"'))
+        node.closed = closed
+        self._add(node)
         return end
 
     def _word(self, start: int, end: int) -> None:
@@ -277,10 +277,10 @@ class _Reader:
             return
         piece = self.text[start:end]
         try:
-            plain = json.loads(piece)
+            data = json.loads(piece)
         except ValueError:
-            plain = piece
-        self._add(Value(start, end, "word", plain=plain))
+            data = piece
+        self._add(Value(start, end, "word", plain=data))
 
     def _mark(self, mark: str, start: int) -> bool:
         """Read a bracket, a colon or a comma; return whether the root is still open."""
@@ -289,14 +289,14 @@ class _Reader:
         elif mark == ",":
             self._drop_key(start)
         elif mark in "{[":
-            made = Value(start, start + 1, "object" if mark == "{" else "list")
-            self._add(made)
-            self.here = made
+            node = Value(start, start + 1, "object" if mark == "{" else "list")
+            self._add(node)
+            self.here = node
         else:
-            wanted = "object" if mark == "}" else "list"
+            expected = "object" if mark == "}" else "list"
             self._drop_key(start)
             around = self.here
-            while around is not None and around.kind != wanted:
+            while around is not None and around.kind != expected:
                 around = around.outer
             if around is None:  # a bracket that closes nothing
                 return self.here is not None
@@ -307,31 +307,31 @@ class _Reader:
             self.here = around.outer
         return self.here is not None or self.root is None
 
-    def _add(self, made: Value) -> None:
-        here = self.here
-        if here is None:
-            self.root = self.root or made
+    def _add(self, node: Value) -> None:
+        parent = self.here
+        if parent is None:
+            self.root = self.root or node
             return
-        made.outer = here
-        if here.kind == "list":
-            made.name = str(len(here.inner))
+        node.outer = parent
+        if parent.kind == "list":
+            node.name = str(len(parent.inner))
         elif self.key is None:
-            made.outer = None  # an object's value without a key is left out
+            node.outer = None  # an object's value without a key is left out
         else:
-            made.key, made.name = self.key, _key(self.text, self.key)
-        if made.outer is not None:
-            here.inner.append(made)
+            node.key, node.name = self.key, _key(self.text, self.key)
+        if node.outer is not None:
+            parent.inner.append(node)
         else:
-            made.outer = here
+            node.outer = parent
         self.key, self.colon = None, False
 
     def _drop_key(self, at: int) -> None:
         """Record a key whose value is not written."""
         if self.key is not None and self.here is not None:
-            place = min(at, self.key[1] + 1) if not self.colon else at
-            made = Value(place, place, "none", key=self.key, name=_key(self.text, self.key))
-            made.outer = self.here
-            self.here.inner.append(made)
+            position = min(at, self.key[1] + 1) if not self.colon else at
+            node = Value(position, position, "none", key=self.key, name=_key(self.text, self.key))
+            node.outer = self.here
+            self.here.inner.append(node)
         self.key, self.colon = None, False
 
 

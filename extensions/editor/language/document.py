@@ -94,19 +94,19 @@ class Document:
         value = self.root.json()
         if not isinstance(value, dict) or "patch" not in value:
             return self.loaded
-        own = {key: inner for key, inner in value.items() if key not in ("patch", "params")}
+        unpatched = {key: inner for key, inner in value.items() if key not in ("patch", "params")}
         try:
-            return load_as(own, Source(self.path, self.text))
+            return load_as(unpatched, Source(self.path, self.text))
         except (SpecError, InputError):
             return self.loaded
 
     @functools.cached_property
     def unpatched(self) -> Mapping[str, Any]:
         """The spec as JSON data without its own patches; their selections are matched with it."""
-        found, own = _data(self.base), self.root.json().get("params", {})
-        if not isinstance(own, dict):  # a finding says so
-            return found
-        return {**found, "params": {**found.get("params", {}), **own}} if own else found
+        base, params = _data(self.base), self.root.json().get("params", {})
+        if not isinstance(params, dict):  # a finding says so
+            return base
+        return {**base, "params": {**base.get("params", {}), **params}} if params else base
 
     def scope(self, at: str) -> Scope | None:
         """Return a scope by its pointer: empty for the spec itself, or `/blocks/NAME`."""
@@ -116,14 +116,14 @@ class Document:
 
     def node(self, scope: str, name: str) -> Node | None:
         """Return a node of a scope, if its block is known."""
-        found = self.scope(scope)
-        return next((node for node in found.nodes if node.name == name), None) if found else None
+        body = self.scope(scope)
+        return next((node for node in body.nodes if node.name == name), None) if body else None
 
     def type_of(self, scope: str, value: str) -> ValueType | None:
         """Return the type of `node.port`, or of an input of the scope, if it is known."""
-        found = self.scope(scope)
+        body = self.scope(scope)
         try:
-            return found.type_of(value) if found else None
+            return body.type_of(value) if body else None
         except KeyError:
             return None
 
@@ -139,13 +139,13 @@ class Document:
         """Return the record of a scope as JSON data, with what it inherits."""
         if not scope:
             return self.merged
-        found = self.merged.get("blocks", {}).get(scope.removeprefix("/blocks/"), {})
-        return found if isinstance(found, dict) else {}
+        template = self.merged.get("blocks", {}).get(scope.removeprefix("/blocks/"), {})
+        return template if isinstance(template, dict) else {}
 
     def nodes(self, scope: str) -> Mapping[str, Any]:
         """Return the nodes of a scope as JSON data, with those that it inherits."""
-        found = self.written(scope).get("nodes", {})
-        return found if isinstance(found, dict) else {}
+        records = self.written(scope).get("nodes", {})
+        return records if isinstance(records, dict) else {}
 
 
 def site(path: tuple[str, ...]) -> Site:
@@ -190,13 +190,13 @@ def document(text: str, path: str) -> Document:
     if kind != "spec":
         findings = findings if text.strip() else []
         return Document(text, path, "other", None, Explored(None, {}, findings))
-    loaded, known = _explored(value, source)
+    loaded, analysis = _explored(value, source)
     if findings:  # those of the mended text have other places
-        known = known._replace(findings=findings)
-    elif known.graph is not None and not known.findings and loaded is not None:
-        warnings = at_most(loaded.place_all(advise(known.graph)), source)
-        known = known._replace(findings=warnings)
-    return Document(text, path, kind, loaded, known)
+        analysis = analysis._replace(findings=findings)
+    elif analysis.graph is not None and not analysis.findings and loaded is not None:
+        warnings = at_most(loaded.place_all(advise(analysis.graph)), source)
+        analysis = analysis._replace(findings=warnings)
+    return Document(text, path, kind, loaded, analysis)
 
 
 def _data(loaded: LoadedSpec | None) -> Mapping[str, Any]:
@@ -216,16 +216,16 @@ def _explored(value: Any, source: Source) -> tuple[LoadedSpec | None, Explored]:
     try:
         loaded = load_as(value, source)
     except SpecError as error:
-        found = list(error.findings)
+        findings = list(error.findings)
     except InputError as error:
-        found = [as_finding(error, source)]
+        findings = [as_finding(error, source)]
     else:
         return loaded, explored(loaded)
     if not value.get("patch"):
-        return None, Explored(None, {}, found)
-    own = {key: inner for key, inner in value.items() if key != "patch"}
-    parent, known = _explored(own, source)  # what the patches can select
-    return parent, known._replace(findings=found)
+        return None, Explored(None, {}, findings)
+    unpatched = {key: inner for key, inner in value.items() if key != "patch"}
+    parent, analysis = _explored(unpatched, source)  # what the patches can select
+    return parent, analysis._replace(findings=findings)
 
 
 def as_finding(error: InputError, source: str) -> Finding:
@@ -245,12 +245,12 @@ def _checked(kind: Kind, value: Any, source: Source) -> tuple[RunPlan | None, li
     return checked.plan, checked.findings
 
 
-def evaluated(known: Document, params: Any) -> dict[str, Any]:
+def evaluated(doc: Document, params: Any) -> dict[str, Any]:
     """Return the params of a use with their values, without those that have none."""
-    found = {}
+    values = {}
     for name, written in params.items() if isinstance(params, dict) else ():
         try:
-            found[name] = known.value_of(written)
+            values[name] = doc.value_of(written)
         except ExpressionError:
             continue
-    return found
+    return values

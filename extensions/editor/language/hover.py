@@ -45,84 +45,84 @@ def hover(text: str, offset: int, path: str) -> Hover | None:
         offset: characters from its start.
         path: the file.
     """
-    known, here = document(text, path), cursor(text, offset)
-    if known.kind == "other":
+    doc, caret = document(text, path), cursor(text, offset)
+    if doc.kind == "other":
         return None
-    name = name_at(known, offset)
-    about = list(_wire(known, here)) or (list(_named(known, name)) if name else [])
+    name = name_at(doc, offset)
+    about = list(_wire(doc, caret)) or (list(_named(doc, name)) if name else [])
     if about:
-        start, end = (name.start, name.end) if name else (here.start, here.end)
-        if here.role == "value" and site(here.value.path).rest[:1] in (("in",), ("outputs",)):
-            start, end = here.start, here.end
+        start, end = (name.start, name.end) if name else (caret.start, caret.end)
+        if caret.role == "value" and site(caret.value.path).rest[:1] in (("in",), ("outputs",)):
+            start, end = caret.start, caret.end
         return Hover(start, end, "\n\n".join(about))
-    if here.role != "key":
+    if caret.role != "key":
         return None
-    about = list(_key(known, here))
-    return Hover(here.start, here.end, "\n\n".join(about)) if about else None
+    about = list(_key(doc, caret))
+    return Hover(caret.start, caret.end, "\n\n".join(about)) if about else None
 
 
-def _wire(known: Document, here: Cursor) -> Iterator[str]:
+def _wire(doc: Document, caret: Cursor) -> Iterator[str]:
     """Yield what is known of the value that a wire or an output reads, or of a port."""
-    at = site(here.value.path)
-    value = str(here.value.plain)
-    if here.role == "value" and here.value.kind == "string":
+    at = site(caret.value.path)
+    value = str(caret.value.plain)
+    if caret.role == "value" and caret.value.kind == "string":
         if (at.node and at.rest[:1] == ("in",)) or (not at.node and at.rest[:1] == ("outputs",)):
-            type_ = known.type_of(at.scope, value)
+            type_ = doc.type_of(at.scope, value)
             if type_ is not None:
                 yield f"**{value}** `{type_}`"
-                yield from _shape(known, type_)
-                node = known.node(at.scope, value.partition(".")[0])
-                yield from _about_node(known, node) if node and "." in value else ()
-    elif here.role == "key" and at.node and at.rest[:1] == ("in",) and len(at.rest) == 2:  # noqa: PLR2004
-        record = known.nodes(at.scope).get(at.node, {})
-        port = ports_of(known, at.scope, record).get(here.value.name)
+                yield from _shape(doc, type_)
+                node = doc.node(at.scope, value.partition(".")[0])
+                yield from _about_node(doc, node) if node and "." in value else ()
+    elif caret.role == "key" and at.node and at.rest[:1] == ("in",) and len(at.rest) == 2:  # noqa: PLR2004
+        record = doc.nodes(at.scope).get(at.node, {})
+        port = ports_of(doc, at.scope, record).get(caret.value.name)
         if port is not None:
             optional = ", optional" if port.optional else ""
             yield f"**{port.name}** port `{port.type}`{optional}"
-            given = known.type_of(at.scope, value)
-            yield f"reads `{value}`" + (f" of type `{given}`" if given else "")
+            wired_type = doc.type_of(at.scope, value)
+            yield f"reads `{value}`" + (f" of type `{wired_type}`" if wired_type else "")
             if port.doc:
                 yield port.doc
 
 
-def _named(known: Document, name: Name) -> Iterator[str]:
+def _named(doc: Document, name: Name) -> Iterator[str]:
     match name.kind:
         case "node":
-            node = known.node(name.scope, name.name)
+            node = doc.node(name.scope, name.name)
             if node is not None:
                 yield f"**{name.name}** node"
-                yield from _about_node(known, node)
+                yield from _about_node(doc, node)
         case "template":
-            yield from _template(known, name.name)
+            yield from _template(doc, name.name)
         case "param":
-            yield from _param(known, name.name)
+            yield from _param(doc, name.name)
         case "block":
-            block = known.registry.get(name.name)
+            block = doc.registry.get(name.name)
             yield from about_block(block) if block else ()
         case "axis":
-            kind = known.merged.get("axes", {}).get(name.name, "")
+            kind = doc.merged.get("axes", {}).get(name.name, "")
             yield f"**{name.name}** axis of kind {kind}"
         case "input" | "port" | "output":
-            yield from _port(known, name)
+            yield from _port(doc, name)
         case "file":
-            yield from _file(known, name.name)
+            yield from _file(doc, name.name)
 
 
-def _port(known: Document, name: Name) -> Iterator[str]:
-    scope = known.scope(name.scope)
-    given = scope.inputs.get(name.name) if scope and name.kind != "output" else None
-    if given is None and scope is not None:
-        given = scope.gives().get(name.name)
+def _port(doc: Document, name: Name) -> Iterator[str]:
+    scope = doc.scope(name.scope)
+    port_type = scope.inputs.get(name.name) if scope and name.kind != "output" else None
+    if port_type is None and scope is not None:
+        port_type = scope.gives().get(name.name)
     what = {"input": "input", "output": "output", "port": "port of the template"}[name.kind]
-    yield f"**{name.name}** {what}" + (f" `{given}`" if given else "")
-    yield from _shape(known, given) if given else ()
+    yield f"**{name.name}** {what}" + (f" `{port_type}`" if port_type else "")
+    yield from _shape(doc, port_type) if port_type else ()
 
 
-def _shape(known: Document, type_: ValueType) -> Iterator[str]:
+def _shape(doc: Document, type_: ValueType) -> Iterator[str]:
     """Yield the shape of a value for the default sizes of the axes."""
-    if known.graph is None:
+    if doc.graph is None:
         return
-    sizes = default_sizes(known.graph)
+    sizes = default_sizes(doc.graph)
     try:
         shape = [size_of(axis, sizes) for axis in type_.axes]
     except (KeyError, TypeError, ValueError):  # an axis of unknown size
@@ -131,7 +131,7 @@ def _shape(known: Document, type_: ValueType) -> Iterator[str]:
     yield f"shape ({', '.join(map(str, shape))})" + (f" for {used}" if used else "")
 
 
-def _about_node(known: Document, node: Node) -> Iterator[str]:
+def _about_node(doc: Document, node: Node) -> Iterator[str]:
     """Yield what a node computes, its outputs and its cost."""
     outputs = ", ".join(f"`{port}` `{type_}`" for port, type_ in node.outputs.items())
     if isinstance(node, BlockNode):
@@ -143,15 +143,15 @@ def _about_node(known: Document, node: Node) -> Iterator[str]:
     else:
         yield f"`{node.body.name}`" + (f" — {node.body.doc}" if node.body.doc else "")
     yield f"outputs {outputs}"
-    yield from _cost(known, node)
+    yield from _cost(doc, node)
 
 
-def _cost(known: Document, node: Node) -> Iterator[str]:
+def _cost(doc: Document, node: Node) -> Iterator[str]:
     """Yield parameters and FLOPs of a node; only a correct spec has them."""
-    if known.graph is None or not known.valid:
+    if doc.graph is None or not doc.valid:
         return
     parts = [f"{node.parameters():,} parameters"]
-    sizes = default_sizes(known.graph)
+    sizes = default_sizes(doc.graph)
     with contextlib.suppress(KeyError):  # an axis of a model that a param holds
         parts.append(f"{_flops(node, sizes):,} FLOPs for {_listed(sizes)}")
     yield ", ".join(parts)
@@ -174,8 +174,8 @@ def _scope_flops(scope: Scope, sizes: dict[str, int]) -> int:
     return sum(_flops(node, sizes) for node in scope.nodes)
 
 
-def _template(known: Document, name: str) -> Iterator[str]:
-    scope = known.scope(f"/blocks/{name}")
+def _template(doc: Document, name: str) -> Iterator[str]:
+    scope = doc.scope(f"/blocks/{name}")
     yield f"**{name}** template"
     if scope is None:
         return
@@ -184,40 +184,40 @@ def _template(known: Document, name: str) -> Iterator[str]:
     inputs = ", ".join(f"`{port}` `{type_}`" for port, type_ in scope.inputs.items())
     outputs = ", ".join(f"`{port}` `{type_}`" for port, type_ in scope.gives().items())
     yield f"{inputs} → {outputs}"
-    if known.valid:
+    if doc.valid:
         yield f"{scope.parameters():,} parameters"
 
 
-def _param(known: Document, name: str) -> Iterator[str]:
-    written = known.merged.get("params", {}).get(name, ...)
+def _param(doc: Document, name: str) -> Iterator[str]:
+    written = doc.merged.get("params", {}).get(name, ...)
     if written is ...:
         return
     text = json.dumps(written, ensure_ascii=False)
     yield f"**{name}** param = `{text}`"
-    value = known.values.get(name, written)
+    value = doc.values.get(name, written)
     if value != written:
         yield f"value `{json.dumps(value, ensure_ascii=False, default=str)}`"
-    if isinstance(value, dict) and (block := known.registry.get(str(value.get("use")))):
+    if isinstance(value, dict) and (block := doc.registry.get(str(value.get("use")))):
         yield from about_block(block)
 
 
 def about_block(block: BlockType) -> Iterator[str]:
     """Yield the documentation of a block in Markdown: what it computes, its ports, its source."""
     yield f"**{block.key}** {block.doc}"
-    made = example_signature(block)
+    signature = example_signature(block)
     inputs = "".join(
         f"- `{port.name}` `{port.type}`{' optional' if port.optional else ''} {port.doc}\n"
-        for port in made.inputs
+        for port in signature.inputs
     )
-    outputs = "".join(f"- → `{port.name}` `{port.type}` {port.doc}\n" for port in made.outputs)
-    slots = "".join(f"- slot `{slot.name}` {slot.doc}\n" for slot in made.slots)
+    outputs = "".join(f"- → `{port.name}` `{port.type}` {port.doc}\n" for port in signature.outputs)
+    slots = "".join(f"- slot `{slot.name}` {slot.doc}\n" for slot in signature.slots)
     yield (inputs + outputs + slots).rstrip()
     yield f"*{block.source}*"
 
 
-def _file(known: Document, name: str) -> Iterator[str]:
+def _file(doc: Document, name: str) -> Iterator[str]:
     """Yield the documentation and the size of a spec that the text names."""
-    file = parent_of(name, Path(known.path))
+    file = parent_of(name, Path(doc.path))
     if file is None:
         return
     yield f"**{name}** `{file}`"
@@ -231,24 +231,24 @@ def _file(known: Document, name: str) -> Iterator[str]:
         yield f"{total:,} parameters"
 
 
-def _key(known: Document, here: Cursor) -> Iterator[str]:
+def _key(doc: Document, caret: Cursor) -> Iterator[str]:
     """Yield the documentation of a key: of a param of a block, or of the language."""
-    outer = here.value.path[:-1]
-    found = properties(known.kind, known.root.json(), outer).get(here.value.name)
-    at = site(here.value.path)
-    if found is None and at.rest[:1] == ("set",):
+    outer = caret.value.path[:-1]
+    schema = properties(doc.kind, doc.root.json(), outer).get(caret.value.name)
+    at = site(caret.value.path)
+    if schema is None and at.rest[:1] == ("set",):
         return
-    if found is None:
+    if schema is None:
         return
-    block = chosen(known, record_at(known, at.use).get("use"))[0] if at.use else ""
+    block = chosen(doc, record_at(doc, at.use).get("use"))[0] if at.use else ""
     of = f" of `{block}`" if block and at.rest[:1] == ("params",) else ""
-    default = f", default `{json.dumps(found['default'])}`" if "default" in found else ""
-    yield f"**{here.value.name}**{of}{default}"
-    if found.get("description"):
-        yield str(found["description"])
+    default = f", default `{json.dumps(schema['default'])}`" if "default" in schema else ""
+    yield f"**{caret.value.name}**{of}{default}"
+    if schema.get("description"):
+        yield str(schema["description"])
     try:
-        value = known.value_of(here.value.plain)
+        value = doc.value_of(caret.value.plain)
     except ValueError:
         return
-    if value != here.value.plain:
+    if value != caret.value.plain:
         yield f"value `{json.dumps(value, default=str)}`"

@@ -31,24 +31,31 @@ def definition(text: str, offset: int, path: str) -> Place | None:
 
     A name that the spec inherits is defined in a parent; a block, in Python, has no place.
     """
-    known = document(text, path)
-    found = name_at(known, offset)
-    if found is None:
+    doc = document(text, path)
+    name = name_at(doc, offset)
+    if name is None:
         return None
-    if found.kind == "file":
-        return _file(found.name, path)
-    own = next((one for one in names(known) if one.defines and one.symbol == found.symbol), None)
-    if own is not None:
-        return Place(path, own.start, own.end, text)
-    return _inherited(known, found)
+    if name.kind == "file":
+        return _file(name.name, path)
+    declaration = next(
+        (
+            occurrence
+            for occurrence in names(doc)
+            if occurrence.defines and occurrence.symbol == name.symbol
+        ),
+        None,
+    )
+    if declaration is not None:
+        return Place(path, declaration.start, declaration.end, text)
+    return _inherited(doc, name)
 
 
 def references(text: str, offset: int, path: str) -> list[Place]:
     """Return every place in the text that names what the name at an offset names."""
-    known = document(text, path)
-    found = name_at(known, offset)
-    same = [one for one in names(known) if found and one.symbol == found.symbol]
-    return [Place(path, one.start, one.end, text) for one in same]
+    doc = document(text, path)
+    name = name_at(doc, offset)
+    same = [occurrence for occurrence in names(doc) if name and occurrence.symbol == name.symbol]
+    return [Place(path, occurrence.start, occurrence.end, text) for occurrence in same]
 
 
 def _file(name: str, path: str) -> Place | None:
@@ -62,23 +69,23 @@ def _file(name: str, path: str) -> Place | None:
     return Place(str(file), 0, 0, text)
 
 
-def _inherited(known: Document, found: Name) -> Place | None:
+def _inherited(doc: Document, name: Name) -> Place | None:
     """Return where a name is defined that a parent of the spec defines."""
     keys: dict[str, tuple[str, ...]] = {
-        "node": ("nodes", found.name),
-        "template": ("blocks", found.name),
-        "param": ("params", found.name),
-        "axis": ("axes", found.name),
-        "input": ("inputs", found.name),
-        "output": ("outputs", found.name),
-        "port": ("inputs", found.name),
+        "node": ("nodes", name.name),
+        "template": ("blocks", name.name),
+        "param": ("params", name.name),
+        "axis": ("axes", name.name),
+        "input": ("inputs", name.name),
+        "output": ("outputs", name.name),
+        "port": ("inputs", name.name),
     }
-    patch = known.root.get("patch")
-    inside = patch is not None and patch.start <= found.start < patch.end
-    loaded = known.base if inside else known.loaded
-    if loaded is None or found.kind not in keys:
+    patch = doc.root.get("patch")
+    inside = patch is not None and patch.start <= name.start < patch.end
+    loaded = doc.base if inside else doc.loaded
+    if loaded is None or name.kind not in keys:
         return None
-    file, at = loaded.origin_of(found.scope + pointer(*keys[found.kind]))
+    file, at = loaded.origin_of(name.scope + pointer(*keys[name.kind]))
     if not isinstance(file, Source):
         return None
     part, exact = part_at(file.text, at)
@@ -90,6 +97,6 @@ def _inherited(known: Document, found: Name) -> Place | None:
 
 def apply(text: str, edits: list[TextEdit]) -> str:
     """Return a text after edits of different ranges."""
-    for edit in sorted(edits, key=lambda one: one.start, reverse=True):
+    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
         text = text[: edit.start] + edit.new + text[edit.end :]
     return text

@@ -61,13 +61,13 @@ def _values(value: Value, at: str) -> Iterator[tuple[str, Value]]:
 def _name(reference: Reference, value: Value, text: str) -> Name | None:
     """Return the place of a reference; None if it is a pattern, or a free word of a type."""
     kind, name = reference.kind, reference.name
-    whole = value.name if reference.in_key else value.plain
+    written = value.name if reference.in_key else value.plain
     span = value.key_inside if reference.in_key else value.inside
     if span is None or kind == "size" or (kind == "template" and "*" in name):
         return None
     start, end = span
-    if name != whole:
-        if text[start:end] != whole:
+    if name != written:
+        if text[start:end] != written:
             return None  # an escaped character shifts the places
         start, end = start + reference.start, start + reference.end
     return Name(kind, reference.scope, name, start, end, reference.defines)

@@ -25,32 +25,32 @@ class Candidate(NamedTuple):
     """Its type; None if it is not known."""
 
 
-def chosen(known: Document, use: object) -> tuple[str, Json]:
+def chosen(doc: Document, use: object) -> tuple[str, Json]:
     """Return the block or template that a use names, through a param, and that param's params."""
     if is_expression(use):
-        choice = known.values.get(str(use)[1:], known.merged.get("params", {}).get(str(use)[1:]))
+        choice = doc.values.get(str(use)[1:], doc.merged.get("params", {}).get(str(use)[1:]))
         if isinstance(choice, dict):
             return str(choice.get("use", "")), choice.get("params", {})
         return str(choice or ""), {}
     return (use, {}) if isinstance(use, str) else ("", {})
 
 
-def record_at(known: Document, path: Iterable[str]) -> Json:
+def record_at(doc: Document, path: Iterable[str]) -> Json:
     """Return the JSON object at a path of the text; empty if there is none."""
-    found = known.root.get(*path)
-    value = found.json() if found else None
+    value_ = doc.root.get(*path)
+    value = value_.json() if value_ else None
     return value if isinstance(value, dict) else {}
 
 
-def signature_of(known: Document, record: Json) -> Signature | None:
+def signature_of(doc: Document, record: Json) -> Signature | None:
     """Return the ports of a use of a block; None if its block is unknown or a template."""
-    key, preset = chosen(known, record.get("use"))
-    block = known.registry.get(key)
+    key, preset = chosen(doc, record.get("use"))
+    block = doc.registry.get(key)
     if block is None:
         return None
     wired = {*record.get("in", {}), *block.example_inputs}
     wired |= {f"/{slot}" for slot in record.get("fill", {})}
-    written = {**evaluated(known, preset), **evaluated(known, record.get("params", {}))}
+    written = {**evaluated(doc, preset), **evaluated(doc, record.get("params", {}))}
     try:
         params = block.params.model_validate(written)
         return block.signature(params, frozenset(wired))
@@ -69,119 +69,119 @@ def example_signature(block: BlockType, *, bare: bool = False) -> Signature:
     return block.signature(block.params.model_validate(block.example), wired)
 
 
-def ports_of(known: Document, scope: str, record: Json) -> dict[str, Port]:
+def ports_of(doc: Document, scope: str, record: Json) -> dict[str, Port]:
     """Return the ports of a node by name, with those that it passes on to its slots.
 
     Args:
-        known: the document.
+        doc: the document.
         scope: pointer of the node's scope.
         record: the node as JSON data.
     """
-    template = record.get("block") or chosen(known, record.get("use"))[0]
-    if template in known.merged.get("blocks", {}):
-        return template_ports(known, template)
+    template = record.get("block") or chosen(doc, record.get("use"))[0]
+    if template in doc.merged.get("blocks", {}):
+        return template_ports(doc, template)
     share = record.get("share")
     if isinstance(share, str) and share != record.get("name"):
-        other = known.nodes(scope).get(share, {})
-        return ports_of(known, scope, other) if "share" not in other else {}
-    model = _model(known, scope, record)
+        other = doc.nodes(scope).get(share, {})
+        return ports_of(doc, scope, other) if "share" not in other else {}
+    model = _model(doc, scope, record)
     if model is not None:
         return {name: Port(name, type_) for name, type_ in model.body.inputs.items()}
-    made = signature_of(known, record)
-    if made is None:
+    signature = signature_of(doc, record)
+    if signature is None:
         return {}
-    found = {port.name: port for port in made.inputs}
+    ports = {port.name: port for port in signature.inputs}
     for name, inner in record.get("fill", {}).items():
-        slot = next((slot for slot in made.slots if slot.name == name), None)
+        slot = next((slot for slot in signature.slots if slot.name == name), None)
         if slot is not None and isinstance(inner, dict):
-            passed = ports_of(known, scope, {**inner, "in": record.get("in", {})})
-            found |= {key: port for key, port in passed.items() if key not in slot.entries}
-    return found
+            passed = ports_of(doc, scope, {**inner, "in": record.get("in", {})})
+            ports |= {key: port for key, port in passed.items() if key not in slot.entries}
+    return ports
 
 
-def _model(known: Document, scope: str, record: Json) -> TemplateNode | None:
+def _model(doc: Document, scope: str, record: Json) -> TemplateNode | None:
     """Return the node that contains the model that a param holds."""
-    used, found = record.get("use"), known.scope(scope)
-    if not is_expression(used) or found is None:
+    used, body = record.get("use"), doc.scope(scope)
+    if not is_expression(used) or body is None:
         return None
-    same = (name for name, node in known.nodes(scope).items() if node.get("use") == used)
-    nodes = (known.node(scope, name) for name in same)
+    same = (name for name, node in doc.nodes(scope).items() if node.get("use") == used)
+    nodes = (doc.node(scope, name) for name in same)
     models = (node for node in nodes if isinstance(node, TemplateNode) and node.model is not None)
     return next(models, None)
 
 
-def template_ports(known: Document, name: str) -> dict[str, Port]:
+def template_ports(doc: Document, name: str) -> dict[str, Port]:
     """Return the ports of a template by name; those whose type cannot be read are left out."""
-    found = {}
-    inputs = known.written(f"/blocks/{name}").get("inputs", {})
+    ports = {}
+    inputs = doc.written(f"/blocks/{name}").get("inputs", {})
     for key, text in inputs.items() if isinstance(inputs, dict) else ():
         try:
-            type_, optional = parse_type(str(text), known.values)
+            type_, optional = parse_type(str(text), doc.values)
         except TypeTextError:
             continue
-        found[key] = Port(key, type_, optional)
-    return found
+        ports[key] = Port(key, type_, optional)
+    return ports
 
 
-def outputs_of(known: Document, scope: str, name: str) -> dict[str, ValueType | None]:
+def outputs_of(doc: Document, scope: str, name: str) -> dict[str, ValueType | None]:
     """Return the outputs of a node with their types, as far as they are known."""
-    node = known.node(scope, name)
+    node = doc.node(scope, name)
     if node is not None:
         return dict(node.outputs)
-    record = known.nodes(scope).get(name, {})
-    template = record.get("block") or chosen(known, record.get("use"))[0]
+    record = doc.nodes(scope).get(name, {})
+    template = record.get("block") or chosen(doc, record.get("use"))[0]
     if "repeat" in record:
         return dict.fromkeys([*record.get("carry", ()), *record.get("collect", ())])
-    if template in known.merged.get("blocks", {}):
-        return dict.fromkeys(known.written(f"/blocks/{template}").get("outputs", {}))
-    made = signature_of(known, record)
-    return dict.fromkeys(port.name for port in made.outputs) if made else {}
+    if template in doc.merged.get("blocks", {}):
+        return dict.fromkeys(doc.written(f"/blocks/{template}").get("outputs", {}))
+    signature = signature_of(doc, record)
+    return dict.fromkeys(port.name for port in signature.outputs) if signature else {}
 
 
-def values_in(known: Document, scope: str, before: str = "") -> Iterator[Candidate]:
+def values_in(doc: Document, scope: str, before: str = "") -> Iterator[Candidate]:
     """Yield the values of a scope: its inputs and the outputs of its nodes.
 
     Args:
-        known: the document.
+        doc: the document.
         scope: pointer of the scope.
         before: a node that must not be among the origins of a value, lest there be a cycle.
     """
-    inputs = known.written(scope).get("inputs", {})
+    inputs = doc.written(scope).get("inputs", {})
     for name in inputs if isinstance(inputs, dict) else ():
-        yield Candidate(name, known.type_of(scope, name))
-    later = _later(known, scope, before) if before else frozenset()
-    for name in known.nodes(scope):
+        yield Candidate(name, doc.type_of(scope, name))
+    later = _later(doc, scope, before) if before else frozenset()
+    for name in doc.nodes(scope):
         if name not in later:
-            for port, type_ in outputs_of(known, scope, name).items():
+            for port, type_ in outputs_of(doc, scope, name).items():
                 yield Candidate(f"{name}.{port}", type_)
 
 
-def _later(known: Document, scope: str, start: str) -> set[str]:
+def _later(doc: Document, scope: str, start: str) -> set[str]:
     """Return a node and all nodes that read its outputs, directly or not."""
     readers: dict[str, list[str]] = {}
-    for name, node in known.nodes(scope).items():
+    for name, node in doc.nodes(scope).items():
         wires = node.get("in", {}) if isinstance(node, dict) else {}
         for value in wires.values():
             readers.setdefault(str(value).partition(".")[0], []).append(name)
-    found, waiting = {start}, [start]
+    reached, waiting = {start}, [start]
     while waiting:
-        more = {*readers.get(waiting.pop(), ())} - found
-        found |= more
+        more = {*readers.get(waiting.pop(), ())} - reached
+        reached |= more
         waiting += more
-    return found
+    return reached
 
 
-def given_types(known: Document, scope: str, record: Json) -> dict[str, ValueType]:
+def given_types(doc: Document, scope: str, record: Json) -> dict[str, ValueType]:
     """Return the types of the values that a node reads, by port, where they are known."""
     wires = record.get("in", {})
-    pairs = ((port, known.type_of(scope, str(value))) for port, value in wires.items())
+    pairs = ((port, doc.type_of(scope, str(value))) for port, value in wires.items())
     return {port: type_ for port, type_ in pairs if type_ is not None}
 
 
-def bindings(ports: Mapping[str, Port], given: Mapping[str, ValueType]) -> Bound | None:
+def bindings(ports: Mapping[str, Port], types: Mapping[str, ValueType]) -> Bound | None:
     """Return what the ports' names stand for, given some values; None if one does not fit."""
     bound: Bound = {}
-    for name, type_ in given.items():
+    for name, type_ in types.items():
         if name in ports:
             fitted = fit(ports[name].type, type_, bound, {})
             if not isinstance(fitted, dict):
@@ -199,9 +199,9 @@ def fits_slot(block: BlockType, slot: Slot) -> bool:
     """Return whether a block has the ports that a slot gives, or is of the kind that it takes."""
     if slot.takes or block.fills:
         return block.fills == slot.takes
-    made = example_signature(block)
-    inputs = {port.name: port for port in made.inputs}
-    outputs = {port.name: port for port in made.outputs}
+    signature = example_signature(block)
+    inputs = {port.name: port for port in signature.inputs}
+    outputs = {port.name: port for port in signature.outputs}
     entry, leave = inputs.get(slot.input.name), outputs.get(slot.output.name)
     return (
         entry is not None

@@ -20,7 +20,7 @@ class Lines:
     def __init__(self, text: str, encoding: Encoding = "utf-16") -> None:
         """Find the beginnings of the lines."""
         self.text, self.encoding = text, encoding
-        self.starts = [0, *(found.end() for found in _LINE_END.finditer(text))]
+        self.starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
 
     def position(self, offset: int) -> tuple[int, int]:
         """Return the line and the column of an offset in characters."""
@@ -75,24 +75,24 @@ def cursor(text: str, offset: int) -> Cursor:
         text: the text.
         offset: characters from its start.
     """
-    here = tree(text)
+    current = tree(text)
     while True:
-        inner = next((one for one in here.entries if _covers(one, offset)), None)
+        inner = next((entry for entry in current.entries if _covers(entry, offset)), None)
         if inner is None:
             break
         if inner.key and inner.key[0] < offset < inner.key[1] + (not _ended(text, inner.key)):
             return _at_key(text, inner, offset)
         if inner.key and offset <= inner.key[1]:
-            return Cursor("gap", here, offset, offset, "", quoted=False)
+            return Cursor("gap", current, offset, offset, "", quoted=False)
         if inner.kind in ("object", "list") and inner.start < offset:
-            here = inner
+            current = inner
             continue
         return _at_value(text, inner, offset)
-    if here.outer is None and here.kind not in ("object", "list"):
-        return _at_value(text, here, offset)
+    if current.outer is None and current.kind not in ("object", "list"):
+        return _at_value(text, current, offset)
     word = re.search(r"[\w@.=]*\Z", text[:offset])
     start = offset - len(word[0]) if word else offset
-    return Cursor("gap", here, start, offset, text[start:offset], quoted=False)
+    return Cursor("gap", current, start, offset, text[start:offset], quoted=False)
 
 
 def _covers(value: Value, offset: int) -> bool:

@@ -63,29 +63,29 @@ def findings(text: str, path: str) -> list[Problem]:
         text: a spec, a run or a study; of any other JSON text, only mistakes of syntax are found.
         path: its file.
     """
-    known = document(text, path)
-    found = [_problem(known, finding) for finding in known.known.findings]
-    return sorted(found, key=lambda one: (one.start, one.end))
+    doc = document(text, path)
+    problems = [_problem(doc, finding) for finding in doc.known.findings]
+    return sorted(problems, key=lambda problem: (problem.start, problem.end))
 
 
-def _problem(known: Document, finding: Finding) -> Problem:
+def _problem(doc: Document, finding: Finding) -> Problem:
     lines = [finding.problem, *finding.evidence]
     if finding.help:
         lines.append(f"help: {finding.help}")
-    own = str(finding.source) in (known.path, "")
-    start, end = _range(known, finding) if own else _parent(known)
-    if not own:
+    local = str(finding.source) in (doc.path, "")
+    start, end = _range(doc, finding) if local else _parent(doc)
+    if not local:
         lines.append(f"in {finding.place}")
-    fixes = _fixes(known.text, finding) if own else ()
+    fixes = _fixes(doc.text, finding) if local else ()
     return Problem(start, end, finding.level, finding.code, "\n".join(lines), fixes, finding)
 
 
-def _range(known: Document, finding: Finding) -> tuple[int, int]:
+def _range(doc: Document, finding: Finding) -> tuple[int, int]:
     spot = finding.spot
     if spot is None:
-        found = known.root.get(*_keys(finding.at))
-        return (found.key or (found.start, found.end)) if found else (0, 0)
-    return span(known.text, spot)
+        value = doc.root.get(*_keys(finding.at))
+        return (value.key or (value.start, value.end)) if value else (0, 0)
+    return span(doc.text, spot)
 
 
 def _keys(at: str) -> Iterable[str]:
@@ -101,10 +101,10 @@ def span(text: str, spot: Spot) -> tuple[int, int]:
     return begin, starts[spot.end_line - 1] + spot.end_column - 1
 
 
-def _parent(known: Document) -> tuple[int, int]:
+def _parent(doc: Document) -> tuple[int, int]:
     """Return the range of the name of the parent, or of the first character."""
-    found = known.root.get("extends") or known.root.get("run") or known.root.get("objective")
-    return (found.start, found.end) if found else (0, min(1, len(known.text)))
+    value = doc.root.get("extends") or doc.root.get("run") or doc.root.get("objective")
+    return (value.start, value.end) if value else (0, min(1, len(doc.text)))
 
 
 def _fixes(text: str, finding: Finding) -> tuple[TextFix, ...]:
@@ -137,5 +137,5 @@ def _shown(edit: Edit) -> str:
 
 def fix_all(text: str, path: str) -> list[TextEdit]:
     """Return the edits that make every certain fix, as `weft check --fix` does."""
-    made = fixed(text, lambda each: document(each, path).known.findings, path)
-    return [smallest_edit(text, made.text)] if made.text != text else []
+    result = fixed(text, lambda draft: document(draft, path).known.findings, path)
+    return [smallest_edit(text, result.text)] if result.text != text else []

@@ -38,43 +38,43 @@ def at(kind: Kind, value: Any, path: tuple[str, ...], *, blank: bool = False) ->
         blank: whether the value at the path is about to be replaced, and excludes nothing.
     """
     top = schema_of(kind)
-    here = list(_expanded(top, top, value))
+    schemas = list(_expanded(top, top, value))
     for depth, key in enumerate(path, 1):
         value = None if blank and depth == len(path) else _inner(value, key)
-        below = [one for schema_ in here for one in _entry(schema_, key)]
-        here = [one for schema_ in below for one in _expanded(top, schema_, value)]
-    return here
+        below = [inner for schema_ in schemas for inner in _entry(schema_, key)]
+        schemas = [branch for schema_ in below for branch in _expanded(top, schema_, value)]
+    return schemas
 
 
 def properties(kind: Kind, value: Any, path: tuple[str, ...]) -> dict[str, Schema]:
     """Return the keys that the object at a path may have, each with its schema."""
-    top, found = schema_of(kind), dict[str, Schema]()
-    for one in at(kind, value, path):
-        for key, inner in one.get("properties", {}).items():
-            kept = found.get(key, {})
-            found[key] = {**_resolved(top, inner), **inner, **kept}
-    return found
+    top, merged = schema_of(kind), dict[str, Schema]()
+    for subschema in at(kind, value, path):
+        for key, inner in subschema.get("properties", {}).items():
+            earlier = merged.get(key, {})
+            merged[key] = {**_resolved(top, inner), **inner, **earlier}
+    return merged
 
 
-def choices(found: list[Schema]) -> dict[Any, str]:
+def choices(schemas: list[Schema]) -> dict[Any, str]:
     """Return the values that some schemas list, each with its description."""
     listed: dict[Any, str] = {}
-    for one in found:
-        if "const" in one and _plain(one["const"]):
-            listed.setdefault(one["const"], one.get("description", ""))
-        docs = one.get("enumDescriptions", [])
-        for index, each in enumerate(one.get("enum", ())):
-            if _plain(each):
-                listed.setdefault(each, docs[index] if index < len(docs) else "")
-        if one.get("type") == "boolean":
+    for subschema in schemas:
+        if "const" in subschema and _plain(subschema["const"]):
+            listed.setdefault(subschema["const"], subschema.get("description", ""))
+        docs = subschema.get("enumDescriptions", [])
+        for index, choice in enumerate(subschema.get("enum", ())):
+            if _plain(choice):
+                listed.setdefault(choice, docs[index] if index < len(docs) else "")
+        if subschema.get("type") == "boolean":
             listed |= {True: "", False: ""}
     return listed
 
 
-def fits(found: list[Schema], value: Any) -> bool:
+def fits(schemas: list[Schema], value: Any) -> bool:
     """Return whether a value may be permitted by one of some schemas; limits are not checked."""
-    typed = [one for one in found if {"type", "enum", "const"} & one.keys()]
-    return any(_possible(one, value) for one in typed)
+    typed = [subschema for subschema in schemas if {"type", "enum", "const"} & subschema.keys()]
+    return any(_possible(subschema, value) for subschema in typed)
 
 
 def _plain(value: Any) -> bool:
@@ -109,15 +109,15 @@ def _entry(schema_: Schema, key: str) -> Iterator[Schema]:
 
 def _resolved(top: Schema, schema_: Schema) -> Schema:
     """Return the schema that a reference names."""
-    here: Any = schema_
+    node: Any = schema_
     for _ in range(16):
-        if "$ref" not in here:
+        if "$ref" not in node:
             break
         target: Any = top
-        for part in here["$ref"].split("/")[1:]:
+        for part in node["$ref"].split("/")[1:]:
             target = target[part.replace("~1", "/").replace("~0", "~")]
-        here = target
-    return here  # type: ignore[no-any-return]
+        node = target
+    return node  # type: ignore[no-any-return]
 
 
 def _expanded(top: Schema, schema_: Schema, value: Any, depth: int = 0) -> Iterator[Schema]:
@@ -127,16 +127,16 @@ def _expanded(top: Schema, schema_: Schema, value: Any, depth: int = 0) -> Itera
     if "$ref" in schema_:
         yield from _expanded(top, _resolved(top, schema_), value, depth + 1)
     yield schema_
-    for one in schema_.get("allOf", ()):
-        yield from _expanded(top, one, value, depth + 1)
+    for subschema in schema_.get("allOf", ()):
+        yield from _expanded(top, subschema, value, depth + 1)
     if "if" in schema_:
         branch = schema_.get("then" if _holds(top, schema_["if"], value) else "else")
         if branch:
             yield from _expanded(top, branch, value, depth + 1)
     for word in ("anyOf", "oneOf"):
-        for one in schema_.get(word, ()):
-            if value is None or _possible(_resolved(top, one), value):
-                yield from _expanded(top, one, value, depth + 1)
+        for alternative in schema_.get(word, ()):
+            if value is None or _possible(_resolved(top, alternative), value):
+                yield from _expanded(top, alternative, value, depth + 1)
 
 
 def _holds(top: Schema, condition: Schema, value: Any) -> bool:
@@ -144,17 +144,19 @@ def _holds(top: Schema, condition: Schema, value: Any) -> bool:
     condition = _resolved(top, condition)
     if "not" in condition and _holds(top, condition["not"], value):
         return False
-    if "anyOf" in condition and not any(_holds(top, one, value) for one in condition["anyOf"]):
+    if "anyOf" in condition and not any(
+        _holds(top, branch, value) for branch in condition["anyOf"]
+    ):
         return False
     return _possible(condition, value, strict=True)
 
 
 def _possible(schema_: Schema, value: Any, *, strict: bool = False) -> bool:
     """Return whether nothing excludes a value: its type, its required keys, or constants in it."""
-    wanted = schema_.get("type")
-    if isinstance(wanted, str):
-        number = isinstance(value, bool) and wanted in ("integer", "number")
-        if number or not isinstance(value, _TYPES[wanted]):
+    types = schema_.get("type")
+    if isinstance(types, str):
+        number = isinstance(value, bool) and types in ("integer", "number")
+        if number or not isinstance(value, _TYPES[types]):
             return False
     if "const" in schema_ and schema_["const"] != value:
         return False

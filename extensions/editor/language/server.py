@@ -66,15 +66,15 @@ class SpecServer(LanguageServer):
 
     def at(self, uri: str) -> Open:
         """Return an open document."""
-        found = self.workspace.get_text_document(uri)
+        file = self.workspace.get_text_document(uri)
         encoding: Any = self.workspace.position_encoding
-        path = found.path or "untitled.json"
-        return Open(found.source, path, Lines(found.source, encoding or "utf-16"), found.version)
+        path = file.path or "untitled.json"
+        return Open(file.source, path, Lines(file.source, encoding or "utf-16"), file.version)
 
     def texts(self) -> dict[Path, str]:
         """Return the open documents, by the resolved paths of their files."""
         opened = self.workspace.text_documents.values()
-        return {Path(one.path).resolve(): one.source for one in opened if one.path}
+        return {Path(file.path).resolve(): file.source for file in opened if file.path}
 
     def folders(self) -> list[Path]:
         """Return the folders that the editor has open."""
@@ -83,19 +83,19 @@ class SpecServer(LanguageServer):
 
     def check(self, uri: str) -> None:
         """Publish the findings of a document when they are known, if it has not changed since."""
-        here, loop = self.at(uri), asyncio.get_running_loop()
+        opened, loop = self.at(uri), asyncio.get_running_loop()
 
-        def publish(found: list[Problem]) -> None:
-            if self.at(uri).version == here.version:
-                made = [here.diagnostic(one) for one in found]
-                params = lsp.PublishDiagnosticsParams(uri, made, version=here.version)
+        def publish(problems: list[Problem]) -> None:
+            if self.at(uri).version == opened.version:
+                diagnostics = [opened.diagnostic(problem) for problem in problems]
+                params = lsp.PublishDiagnosticsParams(uri, diagnostics, version=opened.version)
                 self.text_document_publish_diagnostics(params)
 
         def work() -> None:
-            if self.at(uri).version == here.version:
-                known = document(here.text, here.path).kind != "other"
-                found = findings(here.text, here.path) if known else []
-                loop.call_soon_threadsafe(publish, found)
+            if self.at(uri).version == opened.version:
+                checkable = document(opened.text, opened.path).kind != "other"
+                problems = findings(opened.text, opened.path) if checkable else []
+                loop.call_soon_threadsafe(publish, problems)
 
         self.checking.submit(work)
 
@@ -193,50 +193,50 @@ def _looking(server: SpecServer) -> None:
         lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=['"', ".", "=", " "])
     )
     def completion(params: lsp.CompletionParams) -> lsp.CompletionList:
-        here = server.at(params.text_document.uri)
-        found, quote = complete(here.text, here.offset(params.position), here.path), '"'
+        opened = server.at(params.text_document.uri)
+        candidates, quote = complete(opened.text, opened.offset(params.position), opened.path), '"'
         items = [
             lsp.CompletionItem(
-                label=one.label,
-                kind=_KINDS[one.kind],
-                detail=one.detail or None,
-                documentation=lsp.MarkupContent(lsp.MarkupKind.Markdown, one.doc)
-                if one.doc
+                label=item.label,
+                kind=_KINDS[item.kind],
+                detail=item.detail or None,
+                documentation=lsp.MarkupContent(lsp.MarkupKind.Markdown, item.doc)
+                if item.doc
                 else None,
-                sort_text=f"{one.rank}{index:04}",
-                filter_text=quote * (here.text[one.start : one.start + 1] == quote)
-                + one.label.strip(quote),
-                text_edit=lsp.TextEdit(here.range(one.start, one.end), one.new),
+                sort_text=f"{item.rank}{index:04}",
+                filter_text=quote * (opened.text[item.start : item.start + 1] == quote)
+                + item.label.strip(quote),
+                text_edit=lsp.TextEdit(opened.range(item.start, item.end), item.new),
             )
-            for index, one in enumerate(found)
+            for index, item in enumerate(candidates)
         ]
         return lsp.CompletionList(is_incomplete=False, items=items)
 
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
     def hovered(params: lsp.HoverParams) -> lsp.Hover | None:
-        here = server.at(params.text_document.uri)
-        found = hover(here.text, here.offset(params.position), here.path)
-        if found is None:
+        opened = server.at(params.text_document.uri)
+        hovering = hover(opened.text, opened.offset(params.position), opened.path)
+        if hovering is None:
             return None
-        text = lsp.MarkupContent(lsp.MarkupKind.Markdown, found.markdown)
-        return lsp.Hover(text, here.range(found.start, found.end))
+        text = lsp.MarkupContent(lsp.MarkupKind.Markdown, hovering.markdown)
+        return lsp.Hover(text, opened.range(hovering.start, hovering.end))
 
     @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
     def defined(params: lsp.DefinitionParams) -> lsp.Location | None:
-        here = server.at(params.text_document.uri)
-        found = definition(here.text, here.offset(params.position), here.path)
-        return None if found is None else _location(found, params.text_document.uri, here)
+        opened = server.at(params.text_document.uri)
+        target = definition(opened.text, opened.offset(params.position), opened.path)
+        return None if target is None else _location(target, params.text_document.uri, opened)
 
     @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
     def used(params: lsp.ReferenceParams) -> list[lsp.Location]:
-        here = server.at(params.text_document.uri)
-        found = references(here.text, here.offset(params.position), here.path)
-        return [_location(one, params.text_document.uri, here) for one in found]
+        opened = server.at(params.text_document.uri)
+        targets = references(opened.text, opened.offset(params.position), opened.path)
+        return [_location(target, params.text_document.uri, opened) for target in targets]
 
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def outline(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
-        here = server.at(params.text_document.uri)
-        return [_symbol(here, one) for one in symbols(here.text, here.path)]
+        opened = server.at(params.text_document.uri)
+        return [_symbol(opened, symbol) for symbol in symbols(opened.text, opened.path)]
 
 
 def _changing(server: SpecServer) -> None:
@@ -244,110 +244,112 @@ def _changing(server: SpecServer) -> None:
 
     @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
     def may_rename(params: lsp.PrepareRenameParams) -> lsp.Range | None:
-        here = server.at(params.text_document.uri)
-        found = renamable(here.text, here.offset(params.position), here.path, server.texts())
-        return here.range(found.start, found.end) if found else None
+        opened = server.at(params.text_document.uri)
+        target = renamable(opened.text, opened.offset(params.position), opened.path, server.texts())
+        return opened.range(target.start, target.end) if target else None
 
     @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
     def renamed(params: lsp.RenameParams) -> lsp.WorkspaceEdit:
-        here = server.at(params.text_document.uri)
-        offset, texts = here.offset(params.position), server.texts()
+        opened = server.at(params.text_document.uri)
+        offset, texts = opened.offset(params.position), server.texts()
         try:
-            made = rename(
-                here.text,
+            renaming = rename(
+                opened.text,
                 offset,
                 params.new_name,
-                here.path,
+                opened.path,
                 texts=texts,
                 folders=server.folders(),
             )
         except InputError as error:
             raise JsonRpcInvalidParams(f"{error.problem}; {error.help}") from error
-        if made.notes:
-            shown = lsp.ShowMessageParams(lsp.MessageType.Warning, "; ".join(made.notes))
+        if renaming.notes:
+            shown = lsp.ShowMessageParams(lsp.MessageType.Warning, "; ".join(renaming.notes))
             server.window_show_message(shown)
-        return _renamed(params.text_document.uri, here, made)
+        return _renamed(params.text_document.uri, opened, renaming)
 
     @server.feature(
         lsp.TEXT_DOCUMENT_CODE_ACTION,
         lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix, _FIX_ALL]),
     )
     def actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-        here = server.at(params.text_document.uri)
-        return [*_quick_fixes(here, params), *_all_fixes(here, params)]
+        opened = server.at(params.text_document.uri)
+        return [*_quick_fixes(opened, params), *_all_fixes(opened, params)]
 
     @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
     def formatted(params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:
-        here = server.at(params.text_document.uri)
+        opened = server.at(params.text_document.uri)
         try:
-            text = laid_out(here.text, here.path)
+            text = laid_out(opened.text, opened.path)
         except InputError:
             return []  # the findings say why
-        return here.edits([smallest_edit(here.text, text)] if text != here.text else [])
+        return opened.edits([smallest_edit(opened.text, text)] if text != opened.text else [])
 
 
-def _renamed(uri: str, here: Open, made: Renaming) -> lsp.WorkspaceEdit:
+def _renamed(uri: str, opened: Open, renaming: Renaming) -> lsp.WorkspaceEdit:
     """Return the edits of all files that a renaming changes."""
     changes = {}
-    for file, edits in made.edits.items():
-        own = file.resolve() == Path(here.path).resolve()
-        lines = Lines(made.texts[file], here.lines.encoding)
-        changes[uri if own else from_fs_path(str(file)) or uri] = [
+    for file, edits in renaming.edits.items():
+        is_open = file.resolve() == Path(opened.path).resolve()
+        lines = Lines(renaming.texts[file], opened.lines.encoding)
+        changes[uri if is_open else from_fs_path(str(file)) or uri] = [
             lsp.TextEdit(range_of(lines, edit.start, edit.end), edit.new) for edit in edits
         ]
     return lsp.WorkspaceEdit(changes=changes)
 
 
-def _quick_fixes(here: Open, params: lsp.CodeActionParams) -> Iterable[lsp.CodeAction]:
+def _quick_fixes(opened: Open, params: lsp.CodeActionParams) -> Iterable[lsp.CodeAction]:
     """Yield the fixes of the findings that touch a range."""
     if not _wants(params, lsp.CodeActionKind.QuickFix):
         return
-    start, end = here.offset(params.range.start), here.offset(params.range.end)
-    for problem in findings(here.text, here.path):
+    start, end = opened.offset(params.range.start), opened.offset(params.range.end)
+    for problem in findings(opened.text, opened.path):
         if problem.start <= end and start <= problem.end:
             for fix in problem.fixes:
                 yield lsp.CodeAction(
                     fix.title,
                     lsp.CodeActionKind.QuickFix,
-                    diagnostics=[here.diagnostic(problem)],
+                    diagnostics=[opened.diagnostic(problem)],
                     is_preferred=fix.certain,
-                    edit=_edit(params, here, fix.edits),
+                    edit=_edit(params, opened, fix.edits),
                 )
 
 
-def _all_fixes(here: Open, params: lsp.CodeActionParams) -> Iterable[lsp.CodeAction]:
+def _all_fixes(opened: Open, params: lsp.CodeActionParams) -> Iterable[lsp.CodeAction]:
     """Yield the action that makes all certain fixes, if the editor asks for it."""
     if params.context.only and _wants(params, _FIX_ALL):
-        edits = fix_all(here.text, here.path)
+        edits = fix_all(opened.text, opened.path)
         if edits:
             yield lsp.CodeAction(
-                "make all certain fixes", _FIX_ALL, edit=_edit(params, here, edits)
+                "make all certain fixes", _FIX_ALL, edit=_edit(params, opened, edits)
             )
 
 
 def _wants(params: lsp.CodeActionParams, kind: str) -> bool:
     only = params.context.only
-    return not only or any(kind == one or kind.startswith(f"{one}.") for one in only)
+    return not only or any(kind == prefix or kind.startswith(f"{prefix}.") for prefix in only)
 
 
-def _edit(params: lsp.CodeActionParams, here: Open, edits: Iterable[TextEdit]) -> lsp.WorkspaceEdit:
-    return lsp.WorkspaceEdit(changes={params.text_document.uri: here.edits(edits)})
+def _edit(
+    params: lsp.CodeActionParams, opened: Open, edits: Iterable[TextEdit]
+) -> lsp.WorkspaceEdit:
+    return lsp.WorkspaceEdit(changes={params.text_document.uri: opened.edits(edits)})
 
 
-def _location(place: Place, uri: str, here: Open) -> lsp.Location:
-    if place.path == here.path:
-        return lsp.Location(uri, here.range(place.start, place.end))
-    lines = Lines(place.text, here.lines.encoding)
-    file = from_fs_path(str(Path(place.path).resolve())) or uri
-    return lsp.Location(file, range_of(lines, place.start, place.end))
+def _location(target: Place, uri: str, opened: Open) -> lsp.Location:
+    if target.path == opened.path:
+        return lsp.Location(uri, opened.range(target.start, target.end))
+    lines = Lines(target.text, opened.lines.encoding)
+    file = from_fs_path(str(Path(target.path).resolve())) or uri
+    return lsp.Location(file, range_of(lines, target.start, target.end))
 
 
-def _symbol(here: Open, one: Symbol) -> lsp.DocumentSymbol:
+def _symbol(opened: Open, symbol: Symbol) -> lsp.DocumentSymbol:
     return lsp.DocumentSymbol(
-        one.name,
-        _SYMBOLS[one.kind],
-        here.range(one.start, one.end),
-        here.range(one.name_start, one.name_end),
-        detail=one.detail or None,
-        children=[_symbol(here, child) for child in one.children],
+        symbol.name,
+        _SYMBOLS[symbol.kind],
+        opened.range(symbol.start, symbol.end),
+        opened.range(symbol.name_start, symbol.name_end),
+        detail=symbol.detail or None,
+        children=[_symbol(opened, child) for child in symbol.children],
     )

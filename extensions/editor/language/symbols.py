@@ -50,8 +50,8 @@ def symbols(text: str, path: str) -> list[Symbol]:
         text: a spec, a run or a study.
         path: its file.
     """
-    known = document(text, path)
-    entries = known.root.entries if known.root.kind == "object" else []
+    doc = document(text, path)
+    entries = doc.root.entries if doc.root.kind == "object" else []
     return [_section(entry) for entry in entries if entry.key]
 
 
@@ -59,7 +59,7 @@ def _section(entry: Value) -> Symbol:
     kind = _SECTIONS.get(entry.name)
     if kind is None:
         return _symbol(entry, "key", _short(entry))
-    return _symbol(entry, "section", "", tuple(_part(each, kind) for each in entry.entries))
+    return _symbol(entry, "section", "", tuple(_part(entry_, kind) for entry_ in entry.entries))
 
 
 def _part(entry: Value, kind: SymbolKind) -> Symbol:

@@ -149,7 +149,7 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _refusal(error: InputError, status: int) -> Response:
-    said: dict[str, Any] = {"problem": error.problem, "help": error.help, "place": error.place}
+    details: dict[str, Any] = {"problem": error.problem, "help": error.help, "place": error.place}
     if isinstance(error, SpecError):
-        said["findings"] = [finding.as_json() for finding in error.findings]
-    return JSONResponse({"error": said}, status_code=status)
+        details["findings"] = [finding.as_json() for finding in error.findings]
+    return JSONResponse({"error": details}, status_code=status)

@@ -9,11 +9,11 @@ from ....graphs.diff.diff import Diff
 from ....graphs.diff.text import rows
 
 
-def compared(found: Diff, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def compared(difference: Diff, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """Return both drawings with marks, and the changes as text.
 
     Args:
-        found: the difference of two graphs.
+        difference: the difference of two graphs.
         old: the drawing of the first, as `look` returns it.
         new: the drawing of the second.
     """
@@ -32,9 +32,11 @@ def compared(found: Diff, old: dict[str, Any], new: dict[str, Any]) -> dict[str,
             outer = path.partition("/")[0]
             if outer != path and fact.get("changed") and outer in facts:
                 facts[outer].setdefault("changed", "changed")
-    lines = [{"mark": row.mark, "place": row.path, "text": row.text} for row in rows(found.changes)]
+    lines = [
+        {"mark": row.mark, "place": row.path, "text": row.text} for row in rows(difference.changes)
+    ]
     return {
-        "equal": found.equal,
+        "equal": difference.equal,
         "old": old["scene"],
         "new": new["scene"],
         "lines": lines,
@@ -43,6 +45,6 @@ def compared(found: Diff, old: dict[str, Any], new: dict[str, Any]) -> dict[str,
     }
 
 
-def _other(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _other(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     keys = ("use", "params", "repeat", "inputs", "outputs", "frozen", "shares")
-    return any(one[key] != other[key] for key in keys)
+    return any(row[key] != other[key] for key in keys)

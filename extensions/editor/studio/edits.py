@@ -34,20 +34,20 @@ _ROUNDS = 3
 class Editor:
     """Edits of one text: a spec whose form has no mistakes, and of it the nodes without errors."""
 
-    def __init__(self, one: Read) -> None:
+    def __init__(self, reading: Read) -> None:
         """Open a text.
 
         Raises:
             InputError: it is not a spec, or its form is wrong.
         """
-        if one.loaded is None or one.editable is None:
+        if reading.loaded is None or reading.editable is None:
             raise InputError(
                 "this text cannot be edited by clicks",
-                place=one.source,
+                place=reading.source,
                 help="correct its errors first; for a run, open the spec of its model",
             )
-        self.one, self.loaded, self.graph = one, one.loaded, one.editable
-        self.text = one.text
+        self.one, self.loaded, self.graph = reading, reading.loaded, reading.editable
+        self.text = reading.text
         self.told = {visit.path: visit for visit in visits(self.graph.root)}
 
     def at(self, path: str) -> str:
@@ -56,10 +56,10 @@ class Editor:
         Raises:
             InputError: there is none.
         """
-        found = pointers(self.graph).get(path)
-        if not found:
+        visit = pointers(self.graph).get(path)
+        if not visit:
             raise InputError(f"no node '{path}' in this spec", place=path, help="see 'weft show'")
-        return found
+        return visit
 
     def set(self, path: str, keys: Mapping[str, Any], gone: Iterable[str] = ()) -> str:
         """Return the text with some keys of a record set and others removed.
@@ -98,8 +98,8 @@ class Editor:
                     late_gone.append(key)
             if late_set or late_gone:
                 late.setdefault((late_set, tuple(late_gone)), []).append(path)
-        for (late_set, lost), left in late.items():
-            for select in self._selections(left):
+        for (late_set, lost), remaining in late.items():
+            for select in self._selections(remaining):
                 self._patch(select, {key: keys[key] for key in late_set}, [*lost])
         return self.text
 
@@ -123,11 +123,11 @@ class Editor:
 
     def _own(self, at: str) -> str | None:
         """Return the pointer in this text of a part of the merged spec, if it is written here."""
-        file, place = self.loaded.origin_of(at)
-        return place if str(file) == self.one.source and self._has(place) else None
+        file, origin = self.loaded.origin_of(at)
+        return origin if str(file) == self.one.source and self._has(origin) else None
 
-    def _has(self, place: str) -> bool:
-        return is_in(self._value(), place)
+    def _has(self, path: str) -> bool:
+        return is_in(self._value(), path)
 
     def _value(self) -> Any:
         """Return the text as a JSON value."""
@@ -136,9 +136,9 @@ class Editor:
     def _write(self, at: str, key: str, value: Any) -> bool:
         """Write a key where it or its record is written; return whether that is in this file."""
         names = key.split(".")
-        place = self._own(at + pointer(*names)) if self._in_merged(at + pointer(*names)) else None
-        if place is not None:
-            self._edit(Edit("replace", place, value))
+        path = self._own(at + pointer(*names)) if self._in_merged(at + pointer(*names)) else None
+        if path is not None:
+            self._edit(Edit("replace", path, value))
             return True
         if self._in_merged(at + pointer(*names)):
             return False
@@ -160,25 +160,21 @@ class Editor:
         return at == "" and self._has("/extends")
 
     def _remove(self, at: str, key: str) -> bool:
-        place = self._own(at + pointer(*key.split(".")))
-        if place is None or "/" not in place[1:]:
+        path = self._own(at + pointer(*key.split(".")))
+        if path is None or "/" not in path[1:]:
             return False
-        if (
-            place.startswith("/patch/")
-            and parts_of(place)[2] == "set"
-            and "." in parts_of(place)[3]
-        ):
+        if path.startswith("/patch/") and parts_of(path)[2] == "set" and "." in parts_of(path)[3]:
             # A patch that set it here; the parent has none.
-            self._edit(Edit("remove", place))
+            self._edit(Edit("remove", path))
             return True
-        self._edit(Edit("remove", place))
-        above = place.rpartition("/")[0]
+        self._edit(Edit("remove", path))
+        above = path.rpartition("/")[0]
         if parts_of(above)[-1] in ("params", "fill") and self._is_empty(above):
             self._edit(Edit("remove", above))
         return True
 
-    def _is_empty(self, place: str) -> bool:
-        return value_at(self._value(), place) in ({}, [])
+    def _is_empty(self, path: str) -> bool:
+        return value_at(self._value(), path) in ({}, [])
 
     def _in_merged(self, at: str) -> bool:
         return is_in(self.loaded.value(), at)
@@ -189,16 +185,16 @@ class Editor:
             raise InputError(
                 f"'{path}' is written in another file", place=path, help="edit that file"
             )
-        own = {
+        existing = {
             key: value for key, value in keys.items() if path == "/" and key.startswith("params.")
         }
-        for key, value in own.items():
+        for key, value in existing.items():
             name = key.removeprefix("params.")
             if not self._has("/params"):
                 self._edit(Edit("add", "/params", {name: value}))
             else:
                 self._edit(Edit("add", pointer("params", name), value))
-        keys = {key: value for key, value in keys.items() if key not in own}
+        keys = {key: value for key, value in keys.items() if key not in existing}
         if not keys and not gone:
             return
         for action, content in (("remove", gone), ("set", keys)):
@@ -218,8 +214,8 @@ class Editor:
                     for key in content:
                         self._edit(Edit("add", f"{at}/-", key))
                 else:
-                    for key, given in content.items():
-                        self._edit(Edit("add", at + pointer(key), given))
+                    for key, entry in content.items():
+                        self._edit(Edit("add", at + pointer(key), entry))
                 return
         self._edit(Edit("add", "/patch/-", {"select": path, action: content}))
 
@@ -303,11 +299,11 @@ class Editor:
         """Return the text with weights that are one and the same."""
         value = self.loaded.value()
         groups = [list(group) for group in value.get("tie", [])]
-        wanted = [*dict.fromkeys(weights)]
-        joined = [group for group in groups if set(group) & set(wanted)]
-        rest = [group for group in groups if group not in joined]
-        merged = [*dict.fromkeys([*(name for group in joined for name in group), *wanted])]
-        return self.set("/", {"tie": [*rest, merged]})
+        paths = [*dict.fromkeys(weights)]
+        joined = [group for group in groups if set(group) & set(paths)]
+        untouched = [group for group in groups if group not in joined]
+        merged = [*dict.fromkeys([*(name for group in joined for name in group), *paths])]
+        return self.set("/", {"tie": [*untouched, merged]})
 
     def remove(self, path: str) -> str:
         """Return the text without a node; what reads its output reads its first input.
@@ -374,9 +370,9 @@ class Editor:
         while name in taken:
             stem, _, number = name.rpartition("_")
             name = f"{stem}_{int(number) + 1}" if number.isdecimal() else f"{name}_2"
-        given = {**required(block, self.graph, {}), **params}
+        arguments = {**required(block, self.graph, {}), **params}
         record = {"use": use, "in": {signature.inputs[0].name: visit.node.wires[port]}}
-        record |= {"params": given} if given else {}
+        record |= {"params": arguments} if arguments else {}
         value = f"{name}.{signature.outputs[0].name}"
         self._scope_set(scope_at, f"nodes.{name}", record)
         self._scope_set(scope_at, f"nodes.{visit.node.name}.in.{port}", value)

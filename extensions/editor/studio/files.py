@@ -45,12 +45,12 @@ class Opened:
 
     def beside(self) -> dict[Path, tuple[int, int]]:
         """Return when each file that the text may name was written, and its size."""
-        found = {}
+        stamps = {}
         for path in self.path.parent.glob("*.json"):
             with contextlib.suppress(OSError):
-                known = path.stat()
-                found[path] = known.st_mtime_ns, known.st_size
-        return found
+                stat = path.stat()
+                stamps[path] = stat.st_mtime_ns, stat.st_size
+        return stamps
 
     def save(self, text: str, expected: str) -> str:
         """Write a text with the line ends of the file, and return its digest.
@@ -127,9 +127,9 @@ def opened(name: str) -> Opened:
     Raises:
         InputError: there is no such file.
     """
-    given = Path(name)
-    if given.is_dir():
-        spec = given / "spec.json"
+    directory = Path(name)
+    if directory.is_dir():
+        spec = directory / "spec.json"
         if not spec.is_file():
             raise InputError(
                 "this folder is no checkpoint: it has no spec.json",
@@ -137,7 +137,7 @@ def opened(name: str) -> Opened:
                 help="name a checkpoint, such as outputs/demo/averaged, or a spec",
             )
         return Opened(
-            spec, str(spec.resolve()), writable=False, folder=Path.cwd(), checkpoint=given
+            spec, str(spec.resolve()), writable=False, folder=Path.cwd(), checkpoint=directory
         )
     path = find(name, *FOLDERS, RUN_FOLDER)
     if path.is_relative_to(SHIPPED):

@@ -75,8 +75,8 @@ class Guard:
         if headers.get(b"sec-fetch-site", [b"none"])[0] not in (b"same-origin", b"none"):
             return "the request comes from another site"
         if scope["path"].startswith("/api/"):
-            given = headers.get(b"authorization", [])
+            credentials = headers.get(b"authorization", [])
             right = f"Bearer {self._token}".encode()
-            if len(given) != 1 or not hmac.compare_digest(given[0], right):
+            if len(credentials) != 1 or not hmac.compare_digest(credentials[0], right):
                 return "the token is wrong: open the address that 'weft studio' printed"
         return ""

@@ -68,10 +68,10 @@ def menu(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, Any]]:
     Raises:
         InputError: there is no such place.
     """
-    place = _Place(graph, spec, path)
-    found = [(place.judge(block.key, {}), block) for block in registry(spec.blocks)]
-    found.sort(key=lambda pair: (pair[0].record is None, bool(pair[0].proposed), pair[0].use))
-    return [judged.as_json(block) for judged, block in found]
+    position = _Place(graph, spec, path)
+    judgements = [(position.judge(block.key, {}), block) for block in registry(spec.blocks)]
+    judgements.sort(key=lambda pair: (pair[0].record is None, bool(pair[0].proposed), pair[0].use))
+    return [judged.as_json(block) for judged, block in judgements]
 
 
 def judge(graph: Graph, spec: LoadedSpec, path: str, use: str, params: Mapping[str, Any]) -> Judged:
@@ -92,35 +92,35 @@ def accepts(graph: Graph, spec: LoadedSpec, path: str, port: str, type_: str) ->
     return _Place(graph, spec, path, {port: type_}).old is not None
 
 
-def required(block: BlockType, graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
+def required(block: BlockType, graph: Graph, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return params that a block needs and that are not given, with proposed values."""
-    found = {}
+    proposals = {}
     for name, info in block.params.model_fields.items():
-        if info.is_required() and name not in given:
+        if info.is_required() and name not in params:
             example = block.example.get(name)
-            found[name] = f"={name}" if name in graph.params else example
-    return found
+            proposals[name] = f"={name}" if name in graph.params else example
+    return proposals
 
 
 class _Place:
     """One place of a spec, as a spec of its own with that node alone."""
 
     def __init__(
-        self, graph: Graph, spec: LoadedSpec, path: str, given: Mapping[str, str] | None = None
+        self, graph: Graph, spec: LoadedSpec, path: str, types: Mapping[str, str] | None = None
     ) -> None:
         self.graph, self.spec, self.path = graph, spec, path
         self.known = registry(spec.blocks)
         self.value = spec.value()
-        told = {visit.path: visit for visit in visits(graph.root)}
-        node, _, slots = path.partition("/") if path not in told else _split(told[path])
-        visit = told.get(node)
+        by_path = {visit.path: visit for visit in visits(graph.root)}
+        node, _, slots = path.partition("/") if path not in by_path else _split(by_path[path])
+        visit = by_path.get(node)
         if visit is None or not isinstance(visit.node, BlockNode) or visit.node.shares:
             raise InputError(f"'{path}' is not a block", place=path, help="see 'weft show'")
         self.visit, self.slots = visit, slots.split("/") if slots else []
         self.record = value_at(self.value, pointers(graph)[node])
         scope = visit.parent.body if visit.parent is not None and visit.parent.body else graph.root
         self.types = {port: str(_type_of(scope, value)) for port, value in visit.node.wires.items()}
-        self.types |= given or {}
+        self.types |= types or {}
         self.old: Graph | None = None
         self.old, _ = self._check(self.record)
 
@@ -130,33 +130,33 @@ class _Place:
         if block is None:
             return Judged(use, None, {}, "there is no such block")
         old = self._inner(self.record)
-        kept = {
+        kept_params = {
             name: value
             for name, value in (old or {}).get("params", {}).items()
             if name in block.params.model_fields
         }
-        given = {**kept, **params}
-        proposed = required(block, self.graph, given)
-        given |= proposed
+        arguments = {**kept_params, **params}
+        proposed = required(block, self.graph, arguments)
+        arguments |= proposed
         slots = self._slots_of(block)
         fill = {slot: part for slot, part in (old or {}).get("fill", {}).items() if slot in slots}
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for _ in range(_ROUNDS):
-            record = {"use": use} | ({"params": given} if given else {})
+            record = {"use": use} | ({"params": arguments} if arguments else {})
             record |= {"fill": fill} if fill else {}
             if not self.slots and "in" in self.record:
                 record = {
                     **{k: v for k, v in self.record.items() if k not in ("params", "fill")},
                     **record,
                 }
-            graph, found = self._check(self._with(record))
+            graph, findings = self._check(self._with(record))
             if graph is not None:
                 return self._fitting(use, record, proposed, graph)
-            idle = [parts_of(each.at)[-1] for each in found if each.code == "P08"]
-            if not idle or len(idle) < len(found):
+            idle = [parts_of(finding.at)[-1] for finding in findings if finding.code == "P08"]
+            if not idle or len(idle) < len(findings):
                 break
-            given = {name: value for name, value in given.items() if name not in idle}
-        reason = found[0].problem if found else "it cannot be checked here"
+            arguments = {name: value for name, value in arguments.items() if name not in idle}
+        reason = findings[0].problem if findings else "it cannot be checked here"
         return Judged(use, None, {}, reason)
 
     def _fitting(
@@ -224,12 +224,12 @@ class _Place:
         if templates:
             value["blocks"] = templates
         try:
-            one = loaded(value)
+            loaded_spec = loaded(value)
         except SpecError as error:
             return None, list(error.findings)
-        graph, found = analyse(one.recovered, self.known, lost=one.lost)
+        graph, findings = analyse(loaded_spec.recovered, self.known, lost=loaded_spec.lost)
         if graph is None:
-            return None, found
+            return None, findings
         changed = [
             (port, type_, graph.outputs[port])
             for port, type_ in self.visit.node.outputs.items()

@@ -32,28 +32,28 @@ class Partial:
     """Nodes of the root that are left out."""
 
 
-def partial(spec: LoadedSpec, found: Iterable[Finding]) -> Partial | None:
+def partial(spec: LoadedSpec, findings: Iterable[Finding]) -> Partial | None:
     """Return the nodes of a spec that can be checked without its mistakes, or None.
 
     Args:
         spec: the spec.
-        found: the findings of its check, with the pointers of the merged spec.
+        findings: the findings of its check, with the pointers of the merged spec.
     """
     try:
         value = spec.recovered.model_dump(mode="json", by_alias=True, exclude_unset=True)
         for name in spec.overrides:
             value.setdefault("params", {})[name] = spec.overrides[name]
         every = [*value.get("nodes", {})]
-        known = registry(spec.blocks)
+        blocks = registry(spec.blocks)
         lost = {parts_of(at)[1] for at in spec.lost.words if at.startswith("/nodes/")}
-        value = _without(value, [*found, *spec.mistakes], lost)
+        value = _without(value, [*findings, *spec.mistakes], lost)
         for _ in range(_ROUNDS):
             if not value.get("nodes"):
                 return None
-            graph, found = analyse(loaded(value).recovered, known)
+            graph, findings = analyse(loaded(value).recovered, blocks)
             if graph is not None:
                 return Partial(graph, tuple(n for n in every if n not in value["nodes"]))
-            smaller = _without(value, found, set())
+            smaller = _without(value, findings, set())
             if smaller == value:
                 return None
             value = smaller
@@ -62,13 +62,15 @@ def partial(spec: LoadedSpec, found: Iterable[Finding]) -> Partial | None:
     return None
 
 
-def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str]) -> dict[str, Any]:
+def _without(
+    value: Mapping[str, Any], findings: Iterable[Finding], gone: set[str]
+) -> dict[str, Any]:
     """Return a spec without the nodes that findings are about, and those that depend on them."""
     gone = {*gone}
-    value, found = _read_out(value, found)
+    value, findings = _read_out(value, findings)
     unused: dict[str, set[str]] = {"params": set(), "inputs": set(), "blocks": set(), "axes": set()}
     templates: set[str] = set()
-    for finding in found:
+    for finding in findings:
         way = parts_of(finding.at)
         if len(way) > 1 and way[0] == "nodes":
             gone.add(way[1])
@@ -79,29 +81,29 @@ def _without(value: Mapping[str, Any], found: Iterable[Finding], gone: set[str])
     nodes = dict(value.get("nodes", {}))
     gone |= {n for n, node in nodes.items() if templates & templates_used(value, {n: node})}
     gone = _with_readers(gone, nodes)
-    kept = {name: node for name, node in nodes.items() if name not in gone}
-    made = {key: part for key, part in value.items() if key not in _WHOLE} | {"nodes": kept}
+    remaining = {name: node for name, node in nodes.items() if name not in gone}
+    spec = {key: part for key, part in value.items() if key not in _WHOLE} | {"nodes": remaining}
     outputs = {
         name: end
         for name, end in value.get("outputs", {}).items()
-        if isinstance(end, str) and end.partition(".")[0] in kept
+        if isinstance(end, str) and end.partition(".")[0] in remaining
     }
-    read = {*outputs.values()}.union(*_sources(kept).values())
+    read = {*outputs.values()}.union(*_sources(remaining).values())
     sources = {end.partition(".")[0] for end in read}
     # What nothing reads is drawn, with an output of its own.
-    for name, node in kept.items():
+    for name, node in remaining.items():
         if name not in sources:
             outputs[f"{name}_"] = f"{name}.{_output(node, value)}"
-    made["outputs"] = outputs
+    spec["outputs"] = outputs
     inputs = value.get("inputs", {})
     outputs |= {f"{name}_": name for name in inputs if name not in read}
     for key, names in unused.items():
-        if names and key in made:
-            made[key] = {n: part for n, part in made[key].items() if n not in names}
-    if "blocks" in made:
-        uses = templates_used(value, kept)
-        made["blocks"] = {n: part for n, part in made["blocks"].items() if n in uses}
-    return made
+        if names and key in spec:
+            spec[key] = {n: part for n, part in spec[key].items() if n not in names}
+    if "blocks" in spec:
+        uses = templates_used(value, remaining)
+        spec["blocks"] = {n: part for n, part in spec["blocks"].items() if n in uses}
+    return spec
 
 
 def _with_readers(gone: Iterable[str], nodes: Mapping[str, Any]) -> set[str]:
@@ -110,12 +112,12 @@ def _with_readers(gone: Iterable[str], nodes: Mapping[str, Any]) -> set[str]:
     for name, sources in _sources(nodes).items():
         for source in sources:
             readers.setdefault(source, []).append(name)
-    found, waiting = {*gone}, [*gone]
+    removed, waiting = {*gone}, [*gone]
     while waiting:
-        more = [name for name in readers.get(waiting.pop(), ()) if name not in found]
-        found.update(more)
+        more = [name for name in readers.get(waiting.pop(), ()) if name not in removed]
+        removed.update(more)
         waiting += more
-    return found
+    return removed
 
 
 def _sources(nodes: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -128,7 +130,7 @@ def _sources(nodes: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _read_out(
-    value: Mapping[str, Any], found: Iterable[Finding]
+    value: Mapping[str, Any], findings: Iterable[Finding]
 ) -> tuple[Mapping[str, Any], list[Finding]]:
     """Return a spec in which what findings call unread is read or gone, and the other findings.
 
@@ -143,14 +145,14 @@ def _read_out(
     }
     in_slots = templates_used(value, {name: {"use": name} for name in filling})
     idle: dict[str, set[str]] = {}
-    rest = []
-    for finding in found:
+    remaining = []
+    for finding in findings:
         way = parts_of(finding.at)
         part = (finding.code, *way[:-1:2])
         if part in ((_UNREAD, "nodes"), (_UNREAD_INPUT, "inputs")):
             continue  # these get an output of the spec
         if part not in ((_UNREAD, "blocks", "nodes"), (_UNREAD_INPUT, "blocks", "inputs")):
-            rest.append(finding)
+            remaining.append(finding)
             continue
         _, name, kind, entry = way
         body = {**blocks[name], kind: dict(blocks[name][kind])}
@@ -163,36 +165,36 @@ def _read_out(
             output = f"{entry}.{_output(body['nodes'][entry], value)}"
             body["outputs"] = {**body["outputs"], f"{entry}_": output}
         blocks[name] = body
-    made = {**value, **({"blocks": blocks} if blocks else {})}
+    spec = {**value, **({"blocks": blocks} if blocks else {})}
     if idle:
-        made["nodes"] = _without_wires(value, made.get("nodes", {}), idle)
-        made["blocks"] = {
+        spec["nodes"] = _without_wires(value, spec.get("nodes", {}), idle)
+        spec["blocks"] = {
             name: {**body, "nodes": _without_wires(value, body["nodes"], idle)}
             for name, body in blocks.items()
         }
-    return made, rest
+    return spec, remaining
 
 
 def _without_wires(
     spec: Mapping[str, Any], nodes: Mapping[str, Any], idle: Mapping[str, set[str]]
 ) -> dict[str, Any]:
     """Return nodes without the wires to inputs of templates that are left out."""
-    made = {}
+    connected = {}
     for name, node in nodes.items():
         used = templates_used(spec, {name: node}, inside=False)
         gone = {port for template in used for port in idle.get(template, ())}
         wires = {port: end for port, end in (node.get("in") or {}).items() if port not in gone}
-        made[name] = {**node, "in": wires} if "in" in node else node
-    return made
+        connected[name] = {**node, "in": wires} if "in" in node else node
+    return connected
 
 
 def _output(node: Any, value: Mapping[str, Any]) -> str:
     """Return the name of an output of a node: that of its template, or `y`."""
     body = value.get("blocks", {}).get(node.get("block", node.get("use", "")), {})
-    known = registry().get(str(node.get("use", "")))
-    if known is not None:
-        signature = known.signature(
-            known.params.model_validate(known.example), frozenset(known.example_inputs)
+    block = registry().get(str(node.get("use", "")))
+    if block is not None:
+        signature = block.signature(
+            block.params.model_validate(block.example), frozenset(block.example_inputs)
         )
         return signature.outputs[0].name
     return next(iter(body.get("outputs", {})), "y")

@@ -37,11 +37,14 @@ def fitting_values(graph: Graph, spec: LoadedSpec, path: str) -> dict[str, list[
         if node.name == visit.node.name:
             break
         values |= {f"{node.name}.{port}": str(type_) for port, type_ in node.outputs.items()}
-    found = {}
+    fitting = {}
     for port, value in visit.node.wires.items():
-        wanted = str(scope.type_of(value))
-        found[port] = [value, *(v for v, type_ in values.items() if type_ == wanted and v != value)]
-    return found
+        expected = str(scope.type_of(value))
+        fitting[port] = [
+            value,
+            *(v for v, type_ in values.items() if type_ == expected and v != value),
+        ]
+    return fitting
 
 
 def fitting_blocks(graph: Graph, spec: LoadedSpec, path: str, port: str) -> list[dict[str, Any]]:
@@ -63,20 +66,20 @@ def fitting_blocks(graph: Graph, spec: LoadedSpec, path: str, port: str) -> list
     type_ = str(scope.type_of(visit.node.wires[port]))
     words = set(type_.replace("[", " ").replace("]", " ").split())
     axes = {axis: kind for axis, kind in graph.spec.axes.items() if axis in words}
-    known = registry(spec.blocks)
-    found = []
-    for block in known:
+    blocks = registry(spec.blocks)
+    fitting = []
+    for block in blocks:
         signature = block.signature(
             block.params.model_validate(block.example), frozenset(block.example_inputs)
         )
         if not (signature.inputs and signature.outputs) or block.family == "loss":
             continue
-        given = required(block, graph, {})
+        proposed = required(block, graph, {})
         record: dict[str, Any] = {"use": block.key, "in": {signature.inputs[0].name: "v"}}
-        record |= {"params": given} if given else {}
+        record |= {"params": proposed} if proposed else {}
         params = {
             value[1:]: graph.params[value[1:]]
-            for value in given.values()
+            for value in proposed.values()
             if isinstance(value, str) and value[1:] in graph.params
         }
         value = {
@@ -89,20 +92,20 @@ def fitting_blocks(graph: Graph, spec: LoadedSpec, path: str, port: str) -> list
             "nodes": {"n": record},
         }
         try:
-            made, _ = analyse(loaded(value).recovered, known)
+            checked, _ = analyse(loaded(value).recovered, blocks)
         except SpecError:
             continue
-        if made is not None and str(made.outputs["v"]) == type_:
-            found.append(
+        if checked is not None and str(checked.outputs["v"]) == type_:
+            fitting.append(
                 {
                     "use": block.key,
                     "doc": block.doc,
                     "family": block.family,
-                    "proposed": given,
-                    "parameters": made.parameters() * visit.sets,
+                    "proposed": proposed,
+                    "parameters": checked.parameters() * visit.sets,
                 }
             )
-    return found
+    return fitting
 
 
 def fitting_ports(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, Any]]:
@@ -124,19 +127,19 @@ def fitting_ports(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, A
         if name not in graph.inputs:
             help_ = f"the inputs are {', '.join(graph.inputs)}"
             raise InputError(f"no input '{name}'", place=path, help=help_)
-        outer, scope, given = "", graph.root, {name: graph.inputs[name]}
+        outer, scope, types = "", graph.root, {name: graph.inputs[name]}
         before = {""}
     else:
         visit, scope = _found(graph, path)
         outer = path.rpartition(".")[0]
-        given = {f"{visit.node.name}.{port}": type_ for port, type_ in visit.node.outputs.items()}
+        types = {f"{visit.node.name}.{port}": type_ for port, type_ in visit.node.outputs.items()}
         before = _upstream(scope, visit.node)
-    known = pointers(graph)
+    locations = pointers(graph)
     places = [(f"{outer}.{node.name}" if outer else node.name, node) for node in scope.nodes]
-    nodes = [(at, node) for at, node in places if node.name not in before and known.get(at)]
+    nodes = [(at, node) for at, node in places if node.name not in before and locations.get(at)]
     checks = iter(range(MOST_CHECKS))
-    found = []
-    for value, type_ in given.items():
+    fitting = []
+    for value, type_ in types.items():
         ports = []
         for at, node in nodes:
             for port in _ports(node):
@@ -144,23 +147,23 @@ def fitting_ports(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, A
                 alike = now is not None and str(scope.type_of(now)) == str(type_)
                 if alike or _takes(graph, spec, at, node, port, str(type_), checks):
                     ports.append({"path": at, "port": port, "now": now})
-        found.append({"value": value, "type": str(type_), "ports": ports})
-    return found
+        fitting.append({"value": value, "type": str(type_), "ports": ports})
+    return fitting
 
 
 def _upstream(scope: Scope, node: Node) -> set[str]:
     """Return the names of a node and of those whose values it is computed from."""
-    found = {node.name}
-    for one in reversed(scope.nodes):
-        if one.name in found:
-            found |= {value.partition(".")[0] for value in one.wires.values() if "." in value}
-    return found
+    upstream = {node.name}
+    for other in reversed(scope.nodes):
+        if other.name in upstream:
+            upstream |= {value.partition(".")[0] for value in other.wires.values() if "." in value}
+    return upstream
 
 
 def _ports(node: Node) -> Iterator[str]:
     """Yield the names of the ports of a node, wired or not."""
     if isinstance(node, BlockNode) and not node.shares:
-        yield from dict.fromkeys([*node.wires, *(one.name for one in node.part.signature.inputs)])
+        yield from dict.fromkeys([*node.wires, *(port.name for port in node.part.signature.inputs)])
     else:
         yield from node.wires
 

@@ -37,7 +37,7 @@ class Read:
     @property
     def errors(self) -> list[Finding]:
         """The findings that keep it from being built."""
-        return [one.finding for one in self.problems if one.severity == "error"]
+        return [problem.finding for problem in self.problems if problem.severity == "error"]
 
     @property
     def editable(self) -> Graph | None:
@@ -57,25 +57,25 @@ def read(text: str, source: str) -> Read:
         text: the text, which may be broken.
         source: the path of the file.
     """
-    known = document(text, source)
+    doc = document(text, source)
     problems = tuple(findings(text, source))
-    if known.plan is not None and known.valid:  # a model has the sizes of its run
-        return Read(text, source, problems, known.plan.graph, settings=known.plan.passes)
-    if known.loaded is None:
+    if doc.plan is not None and doc.valid:  # a model has the sizes of its run
+        return Read(text, source, problems, doc.plan.graph, settings=doc.plan.passes)
+    if doc.loaded is None:
         return Read(text, source, problems)
-    if known.valid:
-        return Read(text, source, problems, known.graph, known.loaded)
+    if doc.valid:
+        return Read(text, source, problems, doc.graph, doc.loaded)
     return Read(
         text,
         source,
         problems,
-        loaded=known.loaded,
-        partial=partial(known.loaded, known.known.unplaced),
+        loaded=doc.loaded,
+        partial=partial(doc.loaded, doc.known.unplaced),
     )
 
 
 def look(
-    one: Read,
+    reading: Read,
     key: str = "",
     sizes: Mapping[str, int] | None = None,
     last: PassName | None = None,
@@ -83,7 +83,7 @@ def look(
     """Return what the studio shows of a text: findings, and the drawing.
 
     Args:
-        one: the text.
+        reading: the text.
         key: what is folded, as in a scene.
         sizes: axis to its length.
         last: show the model after this pass of training.
@@ -91,23 +91,27 @@ def look(
     Raises:
         InputError: a size is wrong, or the drawing would have too many boxes.
     """
-    made: dict[str, Any] = {"findings": [_finding(each, one.source) for each in one.problems]}
-    graph = one.graph or (one.partial.graph if one.partial else None)
+    view: dict[str, Any] = {
+        "findings": [_finding(problem, reading.source) for problem in reading.problems]
+    }
+    graph = reading.graph or (reading.partial.graph if reading.partial else None)
     if graph is None:
-        return made
+        return view
     if last is not None:
-        graph = after(graph, one.settings, last)
+        graph = after(graph, reading.settings, last)
     folds = read_key(key)
-    known = foldable(graph)
-    kept = " ".join(word for word in key.split() if word[1:] in known)
-    drawn = scene(graph, [folds if kept == key else read_key(kept)], sizes=_known(graph, sizes))
-    if one.loaded is not None:
-        add_origins(drawn, origins(one.loaded, drawn))
-    made |= {"scene": drawn, "key": kept, "partial": one.graph is None}
-    made["editable"] = one.editable is not None
-    if one.partial is not None:
-        made["missing"] = list(one.partial.missing)
-    return made
+    foldable_paths = foldable(graph)
+    valid_key = " ".join(word for word in key.split() if word[1:] in foldable_paths)
+    drawn = scene(
+        graph, [folds if valid_key == key else read_key(valid_key)], sizes=_known(graph, sizes)
+    )
+    if reading.loaded is not None:
+        add_origins(drawn, origins(reading.loaded, drawn))
+    view |= {"scene": drawn, "key": valid_key, "partial": reading.graph is None}
+    view["editable"] = reading.editable is not None
+    if reading.partial is not None:
+        view["missing"] = list(reading.partial.missing)
+    return view
 
 
 def _known(graph: Graph, sizes: Mapping[str, int] | None) -> dict[str, int]:
@@ -116,16 +120,21 @@ def _known(graph: Graph, sizes: Mapping[str, int] | None) -> dict[str, int]:
 
 def origins(loaded: LoadedSpec, drawn: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return the file and the pointer where each node of a scene is written."""
-    found = {}
+    located = {}
     for path, fact in drawn["facts"].items():
         if fact["at"]:
             file, at = loaded.origin_of(fact["at"])
-            found[path] = {"file": str(file), "pointer": at}
-    return found
+            located[path] = {"file": str(file), "pointer": at}
+    return located
 
 
 def _finding(problem: Problem, source: str) -> dict[str, Any]:
     """Return a finding for the page: with its pointer, and whether it is in this file."""
-    found = problem.finding
-    here = str(found.source) in (source, "")
-    return {**problem.as_json(), "pointer": found.at, "here": here, "problem": found.problem}
+    finding = problem.finding
+    is_local = str(finding.source) in (source, "")
+    return {
+        **problem.as_json(),
+        "pointer": finding.at,
+        "here": is_local,
+        "problem": finding.problem,
+    }

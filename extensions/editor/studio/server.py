@@ -34,8 +34,8 @@ def serve_studio(
         InputError: the port is not available.
     """
     token = secrets.token_urlsafe(24)
-    with bound(HOST, port) as made:
-        number = made.getsockname()[1]
+    with bound(HOST, port) as listener:
+        number = listener.getsockname()[1]
         tune_collector()
         # A browser does not send what follows the number sign to servers, or to other pages.
         address = f"http://{HOST}:{number}/#{token}"
@@ -52,7 +52,7 @@ def serve_studio(
         )
         # Until the browser has started, the answer that its page begins with is made.
         threading.Thread(target=session.prepare, daemon=True).start()
-        server.run(sockets=[made])
+        server.run(sockets=[listener])
 
 
 def tune_collector() -> None:

@@ -100,13 +100,13 @@ class Session:
 
     def look(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return findings and drawing of a text."""
-        one = self._read(asked)
+        reading = self._read(asked)
         last = asked.get("pass") or None
         if last is not None and last not in get_args(PassName):
             raise InputError(f"no pass '{last}'", place="pass", help="see 'weft show --passes'")
         key, sizes = _text(asked, "key", ""), _sizes(asked)
-        asks = (one.text, key, *sizes.items(), last)
-        return _kept(self._looks, asks, lambda: look(one, key, sizes, last))
+        asks = (reading.text, key, *sizes.items(), last)
+        return _kept(self._looks, asks, lambda: look(reading, key, sizes, last))
 
     def menu(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what fits at a place."""
@@ -129,8 +129,8 @@ class Session:
 
     def edit(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the text after an edit."""
-        one, what = self._read(asked), _text(asked, "what")
-        editor, path = Editor(one), _text(asked, "path", "")
+        reading, what = self._read(asked), _text(asked, "what")
+        editor, path = Editor(reading), _text(asked, "path", "")
         params = asked.get("params") or {}
         if not isinstance(params, dict):
             raise InputError("params are an object", place="params", help="send an object")
@@ -161,14 +161,14 @@ class Session:
     def complete(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what can be written at an offset of a text."""
         text = _text(asked, "text")
-        found = complete(text, _offset(asked, text), str(self.opened.path))
-        return {"items": [item.as_json() for item in found]}
+        items = complete(text, _offset(asked, text), str(self.opened.path))
+        return {"items": [item.as_json() for item in items]}
 
     def hover(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is known of the word at an offset of a text."""
         text = _text(asked, "text")
-        found = hover(text, _offset(asked, text), str(self.opened.path))
-        return {"hover": found.as_json() if found else None}
+        hovering = hover(text, _offset(asked, text), str(self.opened.path))
+        return {"hover": hovering.as_json() if hovering else None}
 
     def format(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return a text as the shipped specs are laid out."""
@@ -186,10 +186,10 @@ class Session:
         new, name = self._read(asked), _text(asked, "name")
         old = read(self.opened.text(), str(self.opened.path))
         text, value = variant(old, new, self.opened.extends, name)
-        made: dict[str, Any] = {"text": text, "patches": len(value.get("patch", []))}
+        saved: dict[str, Any] = {"text": text, "patches": len(value.get("patch", []))}
         if asked.get("write") is True:
-            made["path"] = str(self.opened.save_variant(name, text))
-        return made
+            saved["path"] = str(self.opened.save_variant(name, text))
+        return saved
 
     def diff(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the differences from another spec, and the drawings of both."""
@@ -199,9 +199,9 @@ class Session:
             raise InputError(
                 "one of the specs has errors", place=other.source, help="correct them first"
             )
-        found = graph_diff(other.graph, new.graph)
+        difference = graph_diff(other.graph, new.graph)
         key = _text(asked, "key", "")
-        return compared(found, look(other, key), look(new, key))
+        return compared(difference, look(other, key), look(new, key))
 
     def _other(self, name: str) -> Read:
         """Return a spec to compare with: a shipped one, or the file on disk."""
@@ -219,14 +219,14 @@ class Session:
 
     def code(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the Python that computes the model."""
-        one = self._read(asked)
-        if one.graph is None:
-            raise InputError("the spec has errors", place=one.source, help="correct them first")
+        reading = self._read(asked)
+        if reading.graph is None:
+            raise InputError("the spec has errors", place=reading.source, help="correct them first")
         # The generated code names modules, which need torch.
         from ....runtime.codegen.module import lower  # noqa: PLC0415
 
         last = asked.get("pass") or None
-        graph = after(one.graph, one.settings, last) if last else one.graph
+        graph = after(reading.graph, reading.settings, last) if last else reading.graph
         program = lower(graph)
         parts = [*(inner.source for inner in program.models), program.source]
         return {"code": "\n\n".join(parts)}
@@ -258,10 +258,10 @@ class Session:
     def times(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Return the measured time of each node at some sizes."""
         with self.lock:
-            one = self._read(asked)
-        if one.graph is None:
-            raise InputError("the spec has errors", place=one.source, help="correct them first")
-        return times(one.graph, _sizes(asked))
+            reading = self._read(asked)
+        if reading.graph is None:
+            raise InputError("the spec has errors", place=reading.source, help="correct them first")
+        return times(reading.graph, _sizes(asked))
 
     def _editable(self, asked: Mapping[str, Any], what: str) -> tuple[Graph, LoadedSpec]:
         """Return the graph and the spec of a text without errors.
@@ -270,11 +270,11 @@ class Session:
             asked: the request.
             what: who needs them, with the verb.
         """
-        one = self._read(asked)
-        if one.editable is None or one.loaded is None:
+        reading = self._read(asked)
+        if reading.editable is None or reading.loaded is None:
             problem = f"{what} a spec without errors"
-            raise InputError(problem, place=one.source, help="correct them first")
-        return one.editable, one.loaded
+            raise InputError(problem, place=reading.source, help="correct them first")
+        return reading.editable, reading.loaded
 
     def _read(self, asked: Mapping[str, Any]) -> Read:
         """Return the text of a request, checked."""

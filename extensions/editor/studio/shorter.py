@@ -9,23 +9,23 @@ Patch = dict[str, Any]
 
 
 def shorter(
-    made: dict[str, Any], parent: Mapping[str, Any], gives: Callable[[dict[str, Any]], bool]
+    spec: dict[str, Any], parent: Mapping[str, Any], gives: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     """Return a variant with `insert_after` and `remove` in place of keys that rewire readers.
 
     Args:
-        made: the variant.
+        spec: the variant.
         parent: the spec that it extends, as JSON data.
         gives: whether a variant still gives the wanted spec.
     """
     for action in (_inserted, _removed):
-        for name in _names(made.get("patch", []), parent):
-            for patches in action(made["patch"], parent, name):
-                candidate = {**made, "patch": patches}
+        for name in _names(spec.get("patch", []), parent):
+            for patches in action(spec["patch"], parent, name):
+                candidate = {**spec, "patch": patches}
                 if gives(candidate):
-                    made = candidate
+                    spec = candidate
                     break
-    return made
+    return spec
 
 
 def _names(patches: Sequence[Patch], parent: Mapping[str, Any]) -> list[str]:
@@ -56,14 +56,14 @@ def _inserted(
         if not dot or source not in parent["nodes"]:
             continue
         wires = {**record["in"], port: "@"}
-        plain = {key: inner for key, inner in record.items() if key != "in"}
-        node = plain if wires == {"x": "@"} else {**plain, "in": wires}
-        for given in _given(patches, name):
-            rest = _without(patches, f"nodes.{name}", f"{name}.{given}")
-            one: Patch = {"select": source, "insert_after": {name: node}}
-            more: Patch = {} if given == "y" else {"output": given}
+        bare = {key: inner for key, inner in record.items() if key != "in"}
+        node = bare if wires == {"x": "@"} else {**bare, "in": wires}
+        for node_output in _given(patches, name):
+            remaining = _without(patches, f"nodes.{name}", f"{name}.{node_output}")
+            insertion: Patch = {"select": source, "insert_after": {name: node}}
+            more: Patch = {} if node_output == "y" else {"output": node_output}
             for naming in ({}, {"port": output}):
-                yield [*rest, {**one, **more, **naming}]
+                yield [*remaining, {**insertion, **more, **naming}]
 
 
 def _removed(
@@ -72,33 +72,33 @@ def _removed(
     """Yield the patches with a node removed, of which readers read what it read."""
     if name in parent["nodes"]:
         for port, value in parent["nodes"][name].get("in", {}).items():
-            rest = _without(patches, f"nodes.{name}", value)
-            yield [*rest, {"select": name, "remove": True, "through": port}]
+            remaining = _without(patches, f"nodes.{name}", value)
+            yield [*remaining, {"select": name, "remove": True, "through": port}]
 
 
 def _given(patches: Sequence[Patch], name: str) -> list[str]:
     """Return the outputs of a node that the patches wire."""
     values = [value for patch in patches for value in patch.get("set", {}).values()]
-    found = [value.partition(".")[2] for value in values if str(value).startswith(f"{name}.")]
-    return list(dict.fromkeys(found))
+    outputs = [value.partition(".")[2] for value in values if str(value).startswith(f"{name}.")]
+    return list(dict.fromkeys(outputs))
 
 
 def _without(patches: Sequence[Patch], key: str, value: str) -> list[Patch]:
     """Return the patches without a key, and without the wires that read a value."""
-    found = []
+    remaining = []
     for patch in patches:
-        left = dict(patch)
+        reduced = dict(patch)
         if isinstance(patch.get("remove"), list):
-            left["remove"] = [each for each in patch["remove"] if each != key]
+            reduced["remove"] = [removed for removed in patch["remove"] if removed != key]
         if "set" in patch:
-            left["set"] = {
-                each: inner
-                for each, inner in patch["set"].items()
-                if each != key and not (_is_wire(each) and inner == value)
+            reduced["set"] = {
+                set_key: inner
+                for set_key, inner in patch["set"].items()
+                if set_key != key and not (_is_wire(set_key) and inner == value)
             }
-        if all(left.get(action, True) for action in ("set", "remove")):
-            found.append(left)
-    return found
+        if all(reduced.get(action, True) for action in ("set", "remove")):
+            remaining.append(reduced)
+    return remaining
 
 
 def _is_wire(key: str) -> bool:

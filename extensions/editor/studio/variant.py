@@ -40,18 +40,18 @@ def variant(old: Read, new: Read, extends: str, name: str) -> tuple[str, dict[st
         raise InputError(
             "a variant needs two specs without errors", place=wrong.source, help="correct it first"
         )
-    wanted = _form(new.graph)
+    expected = _form(new.graph)
     head = {"format": FORMAT, "extends": extends, "name": name}
     doc = child.value().get("doc", "")
     if doc and doc != parent.value().get("doc", ""):
         head["doc"] = doc
     for deep in (False, True):
-        made = {**head, **_Difference(parent, old.graph, child, deep=deep).written()}
-        if _gives(parent, made, wanted):
+        spec = {**head, **_Difference(parent, old.graph, child, deep=deep).written()}
+        if _gives(parent, spec, expected):
             value = parent.value()
-            made = shorter(made, value, lambda one: _gives(parent, one, wanted))
-            made = _joined(value, made, lambda one: _gives(parent, one, wanted))
-            return _text(made), made
+            spec = shorter(spec, value, lambda candidate: _gives(parent, candidate, expected))
+            spec = _joined(value, spec, lambda candidate: _gives(parent, candidate, expected))
+            return _text(spec), spec
     raise InputError(
         "the difference cannot be written as a patch",
         place=new.source,
@@ -64,14 +64,14 @@ def _form(graph: Graph) -> Any:
     return {key: value for key, value in form.items() if key not in ("name", "doc")}
 
 
-def _gives(parent: LoadedSpec, child: Mapping[str, Any], wanted: Any) -> bool:
+def _gives(parent: LoadedSpec, child: Mapping[str, Any], expected: Any) -> bool:
     """Return whether a child of a spec is the wanted one."""
     try:
         spec = load_child(parent, child, "<variant>")
         graph, _ = analyse(spec.form, registry(spec.blocks), spec.overrides, source="<variant>")
     except SpecError:
         return False
-    return graph is not None and _form(graph) == wanted
+    return graph is not None and _form(graph) == expected
 
 
 class _Difference:
@@ -92,18 +92,18 @@ class _Difference:
 
     def written(self) -> dict[str, Any]:
         """Return the params, templates and patches of the child."""
-        made: dict[str, Any] = {}
+        spec: dict[str, Any] = {}
         before, after = self.old.get("params", {}), self.new.get("params", {})
         params = {name: value for name, value in after.items() if before.get(name, ...) != value}
         if params:
-            made["params"] = params
+            spec["params"] = params
         root: Patch = {"select": "/", "set": {}, "remove": []}
         root["remove"] += [f"params.{name}" for name in before if name not in after]
         for key in sorted({*self.old, *self.new} - {"params", "blocks", "nodes"} - _HEAD):
             self._keys(root, key, self.old.get(key), self.new.get(key))
         blocks = self._templates()
         if blocks:
-            made["blocks"] = blocks
+            spec["blocks"] = blocks
         self._scope(root, "", self.old.get("nodes", {}), self.new.get("nodes", {}))
         # A patch has one action.
         patches = [
@@ -113,8 +113,8 @@ class _Difference:
             if patch[action]
         ]
         if patches:
-            made["patch"] = patches
-        return made
+            spec["patch"] = patches
+        return spec
 
     def _keys(self, patch: Patch, key: str, old: Any, new: Any) -> None:
         if old == new:
@@ -130,20 +130,20 @@ class _Difference:
     def _templates(self) -> dict[str, Any]:
         """Return new templates, and write patches of the others."""
         before, after = self.old.get("blocks", {}), self.new.get("blocks", {})
-        made = {}
+        changed = {}
         for name, template in after.items():
             old = before.get(name)
             if old == template:
                 continue
             if old is None:
-                made[name] = template
+                changed[name] = template
                 continue
             patch: Patch = {"select": f"/blocks/{name}", "set": {}, "remove": []}
             for key in sorted({*old, *template} - {"nodes"}):
                 self._keys(patch, key, old.get(key), template.get(key))
             self._scope(patch, f"/blocks/{name}", old["nodes"], template["nodes"])
             self.patches.append(patch)
-        return made
+        return changed
 
     def _scope(self, patch: Patch, at: str, old: Any, new: Any) -> None:
         patch["remove"] += [f"nodes.{name}" for name in old if name not in new]
@@ -188,20 +188,22 @@ _HEAD = {"format", "name", "doc", "extends", "patch"}
 
 
 def _joined(
-    parent: Mapping[str, Any], made: dict[str, Any], gives: Callable[[dict[str, Any]], bool]
+    parent: Mapping[str, Any], spec: dict[str, Any], gives: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     """Return a variant with as few patches as found: one selection for what changes alike.
 
     Two ways are tried: whole patches that are equal are joined, and so are equal changes of one
     key, after which the keys with one selection are one patch.
     """
-    patches = made.get("patch", [])
-    found = [made]
+    patches = spec.get("patch", [])
+    candidates = [spec]
     for parts in (patches, [part for patch in patches for part in _keys_of(patch)]):
         together = _together(_selected(parent, parts))
-        if gives({**made, "patch": together}):
-            found.append({**made, "patch": together})
-    return min(found, key=lambda one: (_text(one).count("\n"), len(_text(one))))
+        if gives({**spec, "patch": together}):
+            candidates.append({**spec, "patch": together})
+    return min(
+        candidates, key=lambda candidate: (_text(candidate).count("\n"), len(_text(candidate)))
+    )
 
 
 def _keys_of(patch: Patch) -> list[Patch]:
@@ -218,8 +220,8 @@ def _selected(parent: Mapping[str, Any], patches: Iterable[Patch]) -> Iterator[P
     """Yield the patches, with the fewest selections for those that are equal otherwise."""
     groups: dict[str, list[Patch]] = {}
     for patch in patches:
-        rest = {key: value for key, value in patch.items() if key != "select"}
-        groups.setdefault(json.dumps(rest, sort_keys=True), []).append(patch)
+        action = {key: value for key, value in patch.items() if key != "select"}
+        groups.setdefault(json.dumps(action, sort_keys=True), []).append(patch)
     for group in groups.values():
         for select in covering(parent, [patch["select"] for patch in group]):
             yield {**group[0], "select": select}
@@ -227,19 +229,19 @@ def _selected(parent: Mapping[str, Any], patches: Iterable[Patch]) -> Iterator[P
 
 def _together(patches: Iterable[Patch]) -> list[Patch]:
     """Return the patches, with the keys that one selection sets or removes in one patch."""
-    made: dict[str, Patch] = {}
+    joined: dict[str, Patch] = {}
     for patch in patches:
         action = "set" if "set" in patch else "remove"
         keys = patch.get(action)
         if not isinstance(keys, dict | list):
-            made[json.dumps(patch)] = patch
+            joined[json.dumps(patch)] = patch
         elif isinstance(keys, dict):
-            one = made.setdefault(f"set {patch['select']}", {**patch, "set": {}})
-            one["set"] |= keys
+            combined = joined.setdefault(f"set {patch['select']}", {**patch, "set": {}})
+            combined["set"] |= keys
         else:
-            one = made.setdefault(f"remove {patch['select']}", {**patch, "remove": []})
-            one["remove"] = [*one["remove"], *keys]
-    return list(made.values())
+            combined = joined.setdefault(f"remove {patch['select']}", {**patch, "remove": []})
+            combined["remove"] = [*combined["remove"], *keys]
+    return list(joined.values())
 
 
 def _text(value: Mapping[str, Any]) -> str:

@@ -68,14 +68,14 @@ def ct2_readme(graph: Graph, words: Words, *, decoder_only: bool) -> str:
     banned = (
         begin,
         words.target[special_tokens.pad],
-        *(words.target[one] for one in special_tokens.never),
+        *(words.target[token] for token in special_tokens.never),
     )
     kind = "Generator" if decoder_only else "Translator"
     opened = [f'engine = ctranslate2.{kind}(".", device="cpu")']
     imports, notes = "", []
     tokens, text = '["12", "7", "30"]', "{tokens}"
     if words.reads is not None and words.writes is not None:
-        names = [words.file_of(one) for one in (words.reads, words.writes)]
+        names = [words.file_of(tokenizer) for tokenizer in (words.reads, words.writes)]
         read, written = (_KINDS[_kind(name)] for name in names)
         sides = {"reads": (names[0], read)}
         if names[1] != names[0] and not decoder_only:

@@ -31,13 +31,13 @@ class Plain:
         """Return the log probabilities [T, V] of the next token after each target token."""
         ids = {self.target: target} | ({self.source: source} if self.source else {})
         device = next(self.model.parameters()).device
-        given = {name: torch.tensor([list(row)], device=device) for name, row in ids.items()}
-        lengths = {self.graph.inputs[name].axes[-1]: row.size(1) for name, row in given.items()}
+        inputs = {name: torch.tensor([list(row)], device=device) for name, row in ids.items()}
+        lengths = {self.graph.inputs[name].axes[-1]: row.size(1) for name, row in inputs.items()}
         for name, type_ in self.graph.inputs.items():
             if type_.kind == "mask":
                 length = lengths[type_.axes[-1]]
-                given[name] = torch.ones(1, length, dtype=torch.bool, device=device)
-        logits: Tensor = self.model(**given)["logits"][0]
+                inputs[name] = torch.ones(1, length, dtype=torch.bool, device=device)
+        logits: Tensor = self.model(**inputs)["logits"][0]
         return logits.float().log_softmax(-1).cpu()
 
     def greedy(
@@ -60,4 +60,4 @@ class Plain:
     def scores(self, source: Sequence[int], begin: int, target: Sequence[int]) -> list[float]:
         """Return the log probability of each target token, given `begin` before the first."""
         log_p = self.log_p(source, [begin, *target[:-1]])
-        return [log_p[place, token].item() for place, token in enumerate(target)]
+        return [log_p[index, token].item() for index, token in enumerate(target)]

@@ -114,20 +114,22 @@ def apart(words: Sequence[str]) -> tuple[str, ...]:
     A parser's vocabulary may contain a bracket both as a symbol and as a copied word's piece.
     """
     last = {word: index for index, word in enumerate(words)}
-    found: list[str] = []
+    distinct: list[str] = []
     for index, word in enumerate(words):
         unique = word if last[word] == index else f"{word}#{index}"
         while unique != word and unique in last:
             unique += "#"
-        found.append(unique)
-    return tuple(found)
+        distinct.append(unique)
+    return tuple(distinct)
 
 
 def tokens_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the begin, end and padding ids of a checkpoint, as far as they are known."""
-    known = checkpoint.state.get("imported", {}).get("tokens")
-    if known is not None:
-        return {name: known[name] for name in SpecialTokens._fields[:3] if _is_ids(known.get(name))}
+    tokens = checkpoint.state.get("imported", {}).get("tokens")
+    if tokens is not None:
+        return {
+            name: tokens[name] for name in SpecialTokens._fields[:3] if _is_ids(tokens.get(name))
+        }
     try:
         special: SpecialTokens = special_tokens_of(checkpoint)
     except InputError:
@@ -145,4 +147,4 @@ def original_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _is_ids(value: Any) -> bool:
     """Return whether a value of a file is an id, or a list of ids."""
-    return all(type(one) is int for one in (value if isinstance(value, list) else [value]))
+    return all(type(number) is int for number in (value if isinstance(value, list) else [value]))

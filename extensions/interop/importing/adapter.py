@@ -76,10 +76,10 @@ class Adapter:
                 help="give the folder of an adapter that peft saved as safetensors",
             ) from error
         modules = dict.fromkeys(name.partition(".lora_")[0] for name in tensors)
-        wanted = {f"{module}.{part}" for module in modules for part in _PARTS}
-        if odd := sorted(wanted ^ set(tensors)):
+        expected = {f"{module}.{part}" for module in modules for part in _PARTS}
+        if odd := sorted(expected ^ set(tensors)):
             raise InputError(
-                f"'{odd[0]}' is {'missing' if odd[0] in wanted else 'not a part of LoRA'}",
+                f"'{odd[0]}' is {'missing' if odd[0] in expected else 'not a part of LoRA'}",
                 place=str(folder / FILE),
                 help="adapters with other parts than lora_A and lora_B of linear maps have no "
                 "counterpart; merge it with merge_and_unload of peft",
@@ -107,7 +107,7 @@ class Adapter:
         Raises:
             InputError: it is not a number, or is given for a pattern of names.
         """
-        found = self._config.get("lora_alpha", 8)
+        alpha = self._config.get("lora_alpha", 8)
         patterns = self._config.get("alpha_pattern") or {}
         for key, value in patterns.items() if isinstance(patterns, dict) else ():
             if not _NAME.fullmatch(key):
@@ -117,15 +117,15 @@ class Adapter:
                     help="list the names of the modules",
                 )
             if module == key or module.endswith(f".{key}"):
-                found = value
+                alpha = value
                 break
-        if isinstance(found, bool) or not isinstance(found, int | float):
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float):
             raise InputError(
-                f"the scale of '{module}' is {found!r}, not a number",
+                f"the scale of '{module}' is {alpha!r}, not a number",
                 place=f"{self.folder / CONFIG}#/lora_alpha",
                 help="write a number",
             )
-        return float(found)
+        return float(alpha)
 
     def added_to(self, name: str, tensor: Tensor) -> Tensor:
         """Return a tensor with the product of its matrices added, if it has some.

@@ -76,19 +76,19 @@ def import_(
             raise wrong("--adapter", "the source that --compare runs has no adapter")
     source = Path(folder)
     target = Path(out or Path("outputs") / source.resolve().name)
-    made = import_hf(source, table, adapter=adapter)
-    comparison = comparing.save_if_equal(made, source, table, target) if compare else None
+    imported = import_hf(source, table, adapter=adapter)
+    comparison = comparing.save_if_equal(imported, source, table, target) if compare else None
     equal = comparison is None or comparison.equal
     if comparison is None:
-        made.save(target)
-    name, parameters = made.graph.name, made.graph.parameters()
+        imported.save(target)
+    name, parameters = imported.graph.name, imported.graph.parameters()
     if json_:
-        report: dict[str, Any] = {"spec": name, "parameters": parameters, "notes": made.notes}
+        report: dict[str, Any] = {"spec": name, "parameters": parameters, "notes": imported.notes}
         report["comparison"] = comparison.as_json() if comparison is not None else None
         print(json.dumps({**report, "wrote": str(target) if equal else None}, indent=2))
         return int(not equal)
     print(f"{name}: {parameters:,} parameters from {source}")
-    for note in filter(None, (*made.notes, comparison)):
+    for note in filter(None, (*imported.notes, comparison)):
         print(note)
     print(f"wrote {shlex.quote(str(target))}" if equal else "the outputs differ: wrote nothing")
     return int(not equal)

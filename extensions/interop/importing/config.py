@@ -136,10 +136,10 @@ class Configuration(Mapping[str, Any]):
 
 def _cases(config: Configuration, by: Any, cases: Mapping[str, Any]) -> Any:
     """Return the case selected by the value of a key, or by another value."""
-    plain = isinstance(by, str) and not is_expression(by)
-    word = case_of(config.read(by) if plain else config.value_of(by))
+    is_key = isinstance(by, str) and not is_expression(by)
+    word = case_of(config.read(by) if is_key else config.value_of(by))
     if word not in cases:
-        name = f"'{by}'" if plain else next(iter(by.values()), by) if isinstance(by, dict) else by
+        name = f"'{by}'" if is_key else next(iter(by.values()), by) if isinstance(by, dict) else by
         msg = f"{name} is {word}, but only {', '.join(cases)} are supported"
         raise ExpressionError(msg)
     return config.value_of(cases[word])
@@ -152,9 +152,9 @@ def _count(config: Configuration, count: str) -> int:
 
 def _item(config: Configuration, item: str, at: Any) -> Any:
     """Return an entry of a list, negative indices from the end, or of an object by its key."""
-    found, index = config.listed(item), config.value_of(at)
+    values, index = config.listed(item), config.value_of(at)
     try:
-        return found[index]
+        return values[index]
     except (LookupError, TypeError):
         msg = f"'{item}' has no entry {case_of(index)}"
         raise ExpressionError(msg) from None
@@ -162,11 +162,11 @@ def _item(config: Configuration, item: str, at: Any) -> Any:
 
 def _period(config: Configuration, period: str) -> int:
     """Return the length of the shortest pattern that a list repeats; the last may be cut off."""
-    found = config.listed(period)
-    for length in range(1, len(found)):
-        if isinstance(found, list) and found[length:] == found[:-length]:
+    values = config.listed(period)
+    for length in range(1, len(values)):
+        if isinstance(values, list) and values[length:] == values[:-length]:
             return length
-    return len(found)
+    return len(values)
 
 
 def _repeat(config: Configuration, repeat: Any, to: Any) -> list[Any]:
@@ -228,19 +228,19 @@ def read_configuration(folder: Path, table: Table) -> Configuration:
     """
     path = folder / "config.json"
     value = read_object(path)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     model_type, classes = value.get("model_type"), classes_of(value)
     if model_type not in table.model_type:
-        given = case_of(model_type)
-        problem = f"the table '{table.name}' does not support models of type {given}"
+        type_name = case_of(model_type)
+        problem = f"the table '{table.name}' does not support models of type {type_name}"
         help_ = f"it supports {', '.join(table.model_type)}; choose another table with --as"
-        found.append(_finding("I03", "/model_type", problem, help_, str(path)))
+        findings.append(_finding("I03", "/model_type", problem, help_, str(path)))
     elif table.architectures and classes and not classes & set(table.architectures):
         problem = f"weights of {', '.join(sorted(classes))} are not supported"
         help_ = f"the table '{table.name}' supports {', '.join(table.architectures)}"
-        found.append(_finding("I03", "/architectures", problem, help_, str(path)))
-    if found:
-        raise SpecError(found)
+        findings.append(_finding("I03", "/architectures", problem, help_, str(path)))
+    if findings:
+        raise SpecError(findings)
     return Configuration(value, table.defaults, str(path))
 
 
@@ -298,7 +298,7 @@ class Attempts:
 
     def report(self, code: str, at: str, problem: str, evidence: str, help_: str) -> None:
         """Add a finding about the configuration."""
-        found = Finding(
+        finding = Finding(
             code=code,
             at=at,
             problem=problem,
@@ -306,7 +306,7 @@ class Attempts:
             help=help_,
             source=self.config.source,
         )
-        self.findings.append(found)
+        self.findings.append(finding)
 
 
 def settle(table: Table, source: str, config: Configuration) -> dict[str, Any]:
@@ -325,9 +325,9 @@ def settle(table: Table, source: str, config: Configuration) -> dict[str, Any]:
         at = pointer("require", index)
         if attempt(at, partial(_holds, condition, config)) is False:
             key = condition.key
-            place = pointer(*key.split(JOINT)) if key else ""
-            given = f"given  {case_of(config[key])}" if key else f"wanted {condition.that}"
-            attempt.report("I03", place, condition.otherwise, given, _OTHER)
+            location = pointer(*key.split(JOINT)) if key else ""
+            evidence = f"given  {case_of(config[key])}" if key else f"wanted {condition.that}"
+            attempt.report("I03", location, condition.otherwise, evidence, _OTHER)
 
     def settled(at: str, written: Any) -> Any:
         return attempt(at, partial(config.value_of, written))
@@ -375,9 +375,9 @@ def _holds(condition: Condition, config: Configuration) -> bool:
     if condition.key is None:
         return bool(evaluate(condition.that or "", config))
     value = config.read(condition.key)
-    return any(_same(value, config.value_of(each)) for each in condition.among)
+    return any(_same(value, config.value_of(alternative)) for alternative in condition.among)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, other: Any) -> bool:
     """Return whether two JSON values are equal; true does not equal 1."""
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    return isinstance(first, bool) == isinstance(other, bool) and bool(first == other)

@@ -77,9 +77,11 @@ def read_generation(folder: Path, *, decodes: bool) -> Generation:
     """
     if not (folder / FILE).is_file():
         return Generation()
-    given = {key: value for key, value in read_object(folder / FILE).items() if value is not None}
+    settings = {
+        key: value for key, value in read_object(folder / FILE).items() if value is not None
+    }
     try:
-        return _generation(given, decodes=decodes)
+        return _generation(settings, decodes=decodes)
     except (OverflowError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
@@ -89,7 +91,7 @@ def read_generation(folder: Path, *, decodes: bool) -> Generation:
         ) from error
 
 
-def _generation(given: Mapping[str, Any], *, decodes: bool) -> Generation:
+def _generation(settings: Mapping[str, Any], *, decodes: bool) -> Generation:
     """Return the settings of a file.
 
     Raises:
@@ -98,59 +100,59 @@ def _generation(given: Mapping[str, Any], *, decodes: bool) -> Generation:
     """
     begin = "decoder_start_token_id" if decodes else "bos_token_id"
     names = {"begin": begin, **_TOKENS}
-    tokens = {ours: given[theirs] for ours, theirs in names.items() if theirs in given}
-    sampling = {"top_k": TOP_K, **{key: given[key] for key in _SAMPLING if key in given}}
+    tokens = {ours: settings[theirs] for ours, theirs in names.items() if theirs in settings}
+    sampling = {"top_k": TOP_K, **{key: settings[key] for key in _SAMPLING if key in settings}}
     search: dict[str, Any] = {}
     generate: dict[str, Any] = {}
     if decodes:
-        search = _search(given)
-        if given.get("do_sample"):
+        search = _search(settings)
+        if settings.get("do_sample"):
             search = {key: search[key] for key in search if key in ("max_factor", "max_extra")}
-            search |= {**sampling, "samples": int(given.get("num_return_sequences", 1))}
+            search |= {**sampling, "samples": int(settings.get("num_return_sequences", 1))}
             Sampling(**search)
             search["type"] = "sample"
         else:
             BeamSearch(**search)
     else:
-        if given.get("do_sample"):
+        if settings.get("do_sample"):
             generate = {"temperature": 1.0, **sampling}
             generate["top_k"] = sampling["top_k"] or None
-        if "max_new_tokens" in given:
-            generate["max_new"] = given["max_new_tokens"]
+        if "max_new_tokens" in settings:
+            generate["max_new"] = settings["max_new_tokens"]
     GenerateSettings(**generate)
-    known = {*_PLAIN, *_SAMPLING, *_TOKENS.values()}
+    supported = {*_PLAIN, *_SAMPLING, *_TOKENS.values()}
     unused = tuple(
         key
-        for key, value in given.items()
-        if key not in known and (key not in _IDLE or _IDLE[key] not in (None, value))
+        for key, value in settings.items()
+        if key not in supported and (key not in _IDLE or _IDLE[key] not in (None, value))
     )
     return Generation(tokens, search, generate, unused)
 
 
-def _search(given: Mapping[str, Any]) -> dict[str, Any]:
+def _search(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a search; those that are off are left out."""
-    made: dict[str, Any] = {}
-    beams = int(given.get("num_beams", 1))
-    if "num_beams" in given:
-        made["beam"] = beams
+    search: dict[str, Any] = {}
+    beams = int(settings.get("num_beams", 1))
+    if "num_beams" in settings:
+        search["beam"] = beams
     if beams > 1:
-        alpha = float(given.get("length_penalty", 1.0))
-        made |= {"penalty": "length", "alpha": alpha} if alpha > 0 else {"penalty": "none"}
-        made["ends"] = "best"
-        if given.get("num_return_sequences", 1) > 1:
-            made["nbest"] = given["num_return_sequences"]
+        alpha = float(settings.get("length_penalty", 1.0))
+        search |= {"penalty": "length", "alpha": alpha} if alpha > 0 else {"penalty": "none"}
+        search["ends"] = "best"
+        if settings.get("num_return_sequences", 1) > 1:
+            search["nbest"] = settings["num_return_sequences"]
     for theirs, ours in _PLAIN.items():
-        if given.get(theirs, 0) > int(theirs == "num_beam_groups"):
-            made[ours] = given[theirs]
-    if made.get("groups", 1) > 1:
-        made["diversity"] = float(given.get("diversity_penalty", 0.0))
+        if settings.get(theirs, 0) > int(theirs == "num_beam_groups"):
+            search[ours] = settings[theirs]
+    if search.get("groups", 1) > 1:
+        search["diversity"] = float(settings.get("diversity_penalty", 0.0))
     # Their lengths count the token with which an output begins.
-    longest = given.get("max_new_tokens", given.get("max_length", 1) - 1)
+    longest = settings.get("max_new_tokens", settings.get("max_length", 1) - 1)
     if longest > 0:
-        made |= {"max_factor": 0.0, "max_extra": longest}
-    if given.get("min_length", 0) > 1:
-        made["min_length"] = given["min_length"] - 1
-    return made
+        search |= {"max_factor": 0.0, "max_extra": longest}
+    if settings.get("min_length", 0) > 1:
+        search["min_length"] = settings["min_length"] - 1
+    return search
 
 
 def written_generation(
@@ -173,51 +175,51 @@ def written_generation(
     notes: list[str] = []
     begin = "decoder_start_token_id" if decodes else "bos_token_id"
     ids = {begin: tokens.get("begin"), **{k: tokens.get(o) for o, k in _TOKENS.items()}}
-    made = {key: value for key, value in ids.items() if value is not None}
+    config = {key: value for key, value in ids.items() if value is not None}
     if tokens.get("never"):
-        made["suppress_tokens"] = sorted(tokens["never"])
+        config["suppress_tokens"] = sorted(tokens["never"])
     if not decodes:
         if generate.get("temperature", 0) > 0:
-            own = {key: generate[key] for key in _SAMPLING if generate.get(key) is not None}
-            made |= {"do_sample": True, "top_k": 0, **own}
+            sampling = {key: generate[key] for key in _SAMPLING if generate.get(key) is not None}
+            config |= {"do_sample": True, "top_k": 0, **sampling}
         if "max_new" in generate:
-            made["max_new_tokens"] = generate["max_new"]
-        return made, notes
+            config["max_new_tokens"] = generate["max_new"]
+        return config, notes
     if isinstance(search, Sampling):
-        own = {key: getattr(search, key) for key in _SAMPLING}
+        sampling = {key: getattr(search, key) for key in _SAMPLING}
         usual = {key: Sampling.model_fields[key].default for key in _SAMPLING}
-        made |= {"do_sample": True, "top_k": 0}
-        made |= {key: value for key, value in own.items() if value != usual[key]}
-        made["num_return_sequences"] = search.samples
+        config |= {"do_sample": True, "top_k": 0}
+        config |= {key: value for key, value in sampling.items() if value != usual[key]}
+        config["num_return_sequences"] = search.samples
     else:
-        made |= _beams(search, notes)
+        config |= _beams(search, notes)
     if search.max_factor == 0:
         longest = search.max_extra
     if search.max_length is not None:
         longest = min(longest, search.max_length)
-    made["max_length"] = longest + 1
+    config["max_length"] = longest + 1
     if search.min_length > 0:
-        made["min_length"] = search.min_length + 1
-    return made, notes
+        config["min_length"] = search.min_length + 1
+    return config, notes
 
 
 def _beams(search: BeamSearch, notes: list[str]) -> dict[str, Any]:
     """Return the settings of a beam search, and add notes."""
-    made: dict[str, Any] = {"num_beams": search.beam}
-    if made["num_beams"] > 1:
+    options: dict[str, Any] = {"num_beams": search.beam}
+    if options["num_beams"] > 1:
         alpha = {"length": search.alpha, "none": 0.0}.get(search.penalty, 1.0)
-        made |= {"length_penalty": alpha, "early_stopping": "never"}
+        options |= {"length_penalty": alpha, "early_stopping": "never"}
         if search.penalty == "gnmt":
             notes.append("beam search divides by the length, because GNMT's penalty is not there")
     if search.nbest > 1:
-        made["num_return_sequences"] = search.nbest
+        options["num_return_sequences"] = search.nbest
     for theirs, ours in _PLAIN.items():
         if getattr(search, ours) > int(ours == "groups"):
-            made[theirs] = getattr(search, ours)
+            options[theirs] = getattr(search, ours)
     if search.groups > 1:
-        made["diversity_penalty"] = search.diversity
+        options["diversity_penalty"] = search.diversity
     lacking = ["avoid"] if search.avoid else []
     lacking += ["repetition_penalty"] if search.repetition_penalty > 1 else []
     if lacking:
         notes.append(f"settings without counterpart: {', '.join(lacking)}")
-    return made
+    return options

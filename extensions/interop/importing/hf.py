@@ -225,13 +225,13 @@ def spec_of(name: Any, source: str) -> str:
     """
     text = str(name)
     if not text.endswith(".json"):
-        known = shipped_names(*FOLDERS)
-        if text in known:
-            return str(known[text])
+        shipped = shipped_names(*FOLDERS)
+        if text in shipped:
+            return str(shipped[text])
         raise InputError(
             f"spec '{text}' is not shipped with weft",
             place=f"{source}#/spec",
-            help=did_you_mean(text, known),
+            help=did_you_mean(text, shipped),
         )
     path = Path(source).parent / text
     if Path(text).name != text or not path.is_file():

@@ -36,24 +36,24 @@ def inherited(name: str | Path) -> tuple[Any, str]:
     """
     value, source = read_file(_found(str(name)))
     chain, below = [value], [Path(source).resolve()]
-    place = source
+    origin = source
     while isinstance(value, dict) and "extends" in value:
-        path = _parent(value["extends"], place)
+        path = _parent(value["extends"], origin)
         if isinstance(path, Finding):
             raise SpecError([path])
         if path.resolve() in below or len(below) >= LONGEST_CHAIN:
             problem = f"'{value['extends']}' itself extends this table"
             if path.resolve() not in below:
                 problem = f"the chain of 'extends' is longer than {LONGEST_CHAIN} tables"
-            raise SpecError([_finding(problem, "extend another table", place)])
+            raise SpecError([_finding(problem, "extend another table", origin)])
         below.append(path.resolve())
-        value, place = read_file(path)
+        value, origin = read_file(path)
         chain.append(value)
-    made = _current(chain[-1])
+    table = _current(chain[-1])
     for child in reversed(chain[:-1]):
-        made = merged(made, _current(child))
-    refuse_other(made, source, "import table")
-    return made, source
+        table = merged(table, _current(child))
+    refuse_other(table, source, "import table")
+    return table, source
 
 
 def _current(value: Any) -> Any:
@@ -62,8 +62,8 @@ def _current(value: Any) -> Any:
 
 
 def _found(name: str) -> Path:
-    plain = "/" not in name and not name.endswith(".json") and not Path(name).is_file()
-    if plain and not name.startswith(f"{LIBRARY}-"):
+    is_name = "/" not in name and not name.endswith(".json") and not Path(name).is_file()
+    if is_name and not name.startswith(f"{LIBRARY}-"):
         name = f"{LIBRARY}-{name}"
     return find(name, FOLDER)
 
@@ -82,8 +82,8 @@ def _parent(name: Any, source: str) -> Path | Finding:
     try:
         return _found(name)
     except InputError:
-        known = shipped_names(FOLDER)
-        return _finding(f"unknown table '{name}'", did_you_mean(name, known), source)
+        shipped = shipped_names(FOLDER)
+        return _finding(f"unknown table '{name}'", did_you_mean(name, shipped), source)
 
 
 def _finding(problem: str, help_: str, source: str) -> Finding:
@@ -103,7 +103,7 @@ def merged(base: Any, child: Any) -> Any:
     """
     if not isinstance(base, dict) or not isinstance(child, dict):
         return child
-    made = dict(base)
+    combined = dict(base)
     for key, value in child.items():
         if key == "extends":
             continue
@@ -111,21 +111,25 @@ def merged(base: Any, child: Any) -> Any:
             joined = {**base.get(key, {}), **value}
             if key in REMOVED:
                 joined = {name: entry for name, entry in joined.items() if entry is not None}
-            made[key] = joined
+            combined[key] = joined
         elif key == "require" and isinstance(value, list) and isinstance(base.get(key), list):
-            made[key] = _requirements(base[key], value)
+            combined[key] = _requirements(base[key], value)
         else:
-            made[key] = value
-    return {key: value for key, value in made.items() if value is not None}
+            combined[key] = value
+    return {key: value for key, value in combined.items() if value is not None}
 
 
 def _requirements(base: list[Any], child: list[Any]) -> list[Any]:
     """Return requirements of which those for the same key or comparison are replaced."""
-    made: dict[Any, Any] = {}
-    for number, one in enumerate([*base, *child]):
-        own = isinstance(one, Mapping)
-        made[_subject(one) if own else number] = one
-    return [one for one in made.values() if not (isinstance(one, Mapping) and _is_removal(one))]
+    by_subject: dict[Any, Any] = {}
+    for number, requirement in enumerate([*base, *child]):
+        is_condition = isinstance(requirement, Mapping)
+        by_subject[_subject(requirement) if is_condition else number] = requirement
+    return [
+        requirement
+        for requirement in by_subject.values()
+        if not (isinstance(requirement, Mapping) and _is_removal(requirement))
+    ]
 
 
 def _subject(condition: Mapping[str, Any]) -> tuple[str, str]:

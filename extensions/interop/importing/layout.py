@@ -77,10 +77,10 @@ class Layout:
 
         Elements that do not fit the shape are returned in theirs.
         """
-        found = self.view(tensor)
-        if found.shape != shape and fit(list(found.shape), list(shape)) is not None:
-            return found.reshape(shape)
-        return found
+        view = self.view(tensor)
+        if view.shape != shape and fit(list(view.shape), list(shape)) is not None:
+            return view.reshape(shape)
+        return view
 
     def extents(self, shape: Sizes) -> list[Extent]:
         """Return what is known about the source tensor of a target weight with a given shape.
@@ -88,24 +88,26 @@ class Layout:
         Raises:
             ValueError: the sizes do not determine the shape of the source tensor.
         """
-        named: list[int | None] = []
+        split_sizes: list[int | None] = []
         for sizes in self.split:
-            named += [None] if sizes is None else [None if one == -1 else one for one in sizes]
-        removed = sum(isinstance(one, int) for one in self.take)
-        wanted = max(len(named), len(self.take), len(self.permute) + removed)
-        named += [None] * (wanted - len(named))
-        takes = [*self.take, *[None] * (wanted - len(self.take))]
-        kept = [axis for axis, which in enumerate(takes) if not isinstance(which, int)]
-        order = [*self.permute, *range(len(self.permute), len(kept))]
-        sizes_ = [_kept(named[kept[at]], takes[kept[at]]) for at in order]
-        for rest in range(len(shape) + 1):
-            cut = len(shape) - rest
-            found = fit(sizes_, list(shape[:cut]), join=bool(self.split))
-            if found is not None:
-                by_axis = {kept[at]: size for at, size in zip(order, found, strict=True)}
+            split_sizes += (
+                [None] if sizes is None else [None if size == -1 else size for size in sizes]
+            )
+        removed = sum(isinstance(which, int) for which in self.take)
+        count = max(len(split_sizes), len(self.take), len(self.permute) + removed)
+        split_sizes += [None] * (count - len(split_sizes))
+        takes = [*self.take, *[None] * (count - len(self.take))]
+        remaining = [axis for axis, which in enumerate(takes) if not isinstance(which, int)]
+        order = [*self.permute, *range(len(self.permute), len(remaining))]
+        sizes_ = [_kept(split_sizes[remaining[at]], takes[remaining[at]]) for at in order]
+        for trailing in range(len(shape) + 1):
+            cut = len(shape) - trailing
+            fitted = fit(sizes_, list(shape[:cut]), join=bool(self.split))
+            if fitted is not None:
+                by_axis = {remaining[at]: size for at, size in zip(order, fitted, strict=True)}
                 axes = [
-                    _extent(named[axis], takes[axis], by_axis.get(axis, 1))
-                    for axis in range(wanted)
+                    _extent(split_sizes[axis], takes[axis], by_axis.get(axis, 1))
+                    for axis in range(count)
                 ]
                 return [*self._joined(axes), *(Extent(size, exact=True) for size in shape[cut:])]
         msg = f"the shape {list(shape)} does not determine that of the source tensor"
@@ -113,17 +115,19 @@ class Layout:
 
     def _joined(self, axes: list[Extent]) -> list[Extent]:
         """Return the extents of the source's axes, given those after splitting."""
-        found: list[Extent] = []
+        extents: list[Extent] = []
         for sizes in self.split:
             part = axes[: len(sizes or (0,))]
             axes = axes[len(part) :]
-            if len(part) > 1 and not all(one.exact for one in part):
+            if len(part) > 1 and not all(extent.exact for extent in part):
                 msg = "an axis that is split needs the size of each part that is not taken whole"
                 raise ValueError(msg)
-            found.append(
-                Extent(math.prod(one.size for one in part), all(one.exact for one in part))
+            extents.append(
+                Extent(
+                    math.prod(extent.size for extent in part), all(extent.exact for extent in part)
+                )
             )
-        return [*found, *axes]
+        return [*extents, *axes]
 
 
 def fit(sizes: Sequence[int | None], shape: Sequence[int], *, join: bool = True) -> Sizes | None:
@@ -142,13 +146,18 @@ def fit(sizes: Sequence[int | None], shape: Sequence[int], *, join: bool = True)
     most = len(sizes) - len(shape) + 1 if join else min(1, len(sizes))
     for count in range(1, most + 1):
         group = sizes[:count]
-        known = math.prod(size for size in group if size is not None)
+        product = math.prod(size for size in group if size is not None)
         unknown = sum(size is None for size in group)
-        if unknown > 1 or not known or shape[0] % known or (not unknown and known != shape[0]):
+        if (
+            unknown > 1
+            or not product
+            or shape[0] % product
+            or (not unknown and product != shape[0])
+        ):
             continue
         after = fit(sizes[count:], shape[1:], join=join)
         if after is not None:
-            return (*(shape[0] // known if one is None else one for one in group), *after)
+            return (*(shape[0] // product if size is None else size for size in group), *after)
     return None
 
 
@@ -171,16 +180,16 @@ def _kept(size: int | None, which: int | tuple[int, int | None] | None) -> int |
     if size is not None:
         first, last = _range(which, size)
         return last - first
-    known = which[1] is not None and (which[0] < 0) == (which[1] < 0)
-    return (which[1] or 0) - which[0] if known else None
+    bounded = which[1] is not None and (which[0] < 0) == (which[1] < 0)
+    return (which[1] or 0) - which[0] if bounded else None
 
 
-def _extent(size: int | None, which: int | tuple[int, int | None] | None, kept: int) -> Extent:
+def _extent(size: int | None, which: int | tuple[int, int | None] | None, taken: int) -> Extent:
     """Return what is known about an axis of which some entries are kept."""
     if size is not None or which is None:
-        return Extent(kept if size is None else size, exact=True)
+        return Extent(taken if size is None else size, exact=True)
     first, last = (which, which + 1) if isinstance(which, int) else which
     if first < 0 or (last is not None and last < 0):
         msg = "an index from the end needs the size of its axis; write it in 'split'"
         raise ValueError(msg)
-    return Extent(first + kept, exact=last is None)
+    return Extent(first + taken, exact=last is None)

@@ -29,12 +29,12 @@ def uses_in(name: str) -> frozenset[str]:
     >>> sorted(uses_in("layers.{2*i + 1}.{p}"))
     ['i', 'p']
     """
-    found = frozenset[str]()
+    uses = frozenset[str]()
     for text in _FILLED.findall(name):
         words = names_in(text)
         evaluate(text, dict.fromkeys(words, 2))  # for mistakes of its grammar
-        found |= frozenset(words)
-    return found
+        uses |= frozenset(words)
+    return uses
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
@@ -44,13 +44,13 @@ def matcher(pattern: str) -> re.Pattern[str]:
     {'i': '3', 'p': 'bias'}
     """
     parts: list[str] = []
-    seen: set[str] = set()
+    defined: set[str] = set()
     for at, part in enumerate(_HOLE.split(pattern)):
         if at % 2 == 0:
             parts.append(re.escape(part))
         else:
-            parts.append(f"(?P={part})" if part in seen else f"(?P<{part}>[^.]+)")
-            seen.add(part)
+            parts.append(f"(?P={part})" if part in defined else f"(?P<{part}>[^.]+)")
+            defined.add(part)
     return re.compile("".join(parts))
 
 
@@ -66,12 +66,12 @@ def filled(pattern: str, holes: Mapping[str, str]) -> str:
     'layers.7.bias'
     """
 
-    def one(found: re.Match[str]) -> str:
-        text = found[1]
+    def one(match: re.Match[str]) -> str:
+        text = match[1]
         if text in holes:
             return holes[text]
         if not holes.keys() & set(names_in(text)):
-            return found[0]
+            return match[0]
         value = evaluate(text, numbers_of(holes))
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             msg = f"'{{{text}}}' of '{pattern}' is {value}, which is not a number of a layer"

@@ -41,7 +41,7 @@ class Origin:
                 None if sizes is None else tuple(self._whole(size, config) for size in sizes)
                 for sizes in weight.split
             ),
-            take=tuple(self._taken(one, config) for one in weight.take),
+            take=tuple(self._taken(item, config) for item in weight.take),
             permute=weight.permute,
         )
 
@@ -73,11 +73,11 @@ class Origin:
             raise ExpressionError(msg)
         return value
 
-    def _taken(self, one: Any, config: Configuration) -> int | tuple[int, int | None] | None:
-        if not isinstance(one, tuple):
-            return None if one is None else self._whole(one, config)
-        last = None if one[1] is None else self._whole(one[1], config)
-        return self._whole(one[0], config), last
+    def _taken(self, item: Any, config: Configuration) -> int | tuple[int, int | None] | None:
+        if not isinstance(item, tuple):
+            return None if item is None else self._whole(item, config)
+        last = None if item[1] is None else self._whole(item[1], config)
+        return self._whole(item[0], config), last
 
     def _whole(self, written: int | str, config: Configuration) -> int:
         """Return the value of a number or an expression.
@@ -112,7 +112,7 @@ def assigned(
     """
     paths = tuple(paths)
     patterns = [(path, matcher(path), weight) for path, weight in table.weights.items()]
-    found: dict[str, Origin] = {}
+    origins: dict[str, Origin] = {}
     without: list[str] = []
     twice: list[Finding] = []
     for path in paths:
@@ -131,12 +131,12 @@ def assigned(
             at = pointer("weights", pattern)
             twice.append(Finding(code="I01", at=at, problem=str(error), source=source))
             continue
-        named = weight.model_copy(update={"names": names})
-        found[path] = Origin(pattern, named, numbers_of(holes))
+        renamed = weight.model_copy(update={"names": names})
+        origins[path] = Origin(pattern, renamed, numbers_of(holes))
         if fits[1:]:
             problem = f"'{path}' matches both '{pattern}' and '{fits[1][0]}'"
             at, help_ = pointer("weights", fits[1][0]), "make one of the patterns more specific"
             twice.append(Finding(code="I01", at=at, problem=problem, help=help_, source=source))
     if twice:
         raise SpecError(twice)
-    return found, without
+    return origins, without

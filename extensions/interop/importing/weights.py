@@ -132,7 +132,7 @@ class _Reader:
         if len(names) != shape[0]:
             evidence = f"given  {len(names)} tensors", f"wanted {list(shape)}"
             self.report(origin, f"'{path}' is stacked from a wrong number of tensors", *evidence)
-        pieces = [self.piece(path, origin, each, shape[1:]) for each in names]
+        pieces = [self.piece(path, origin, tensor_names, shape[1:]) for tensor_names in names]
         return torch.stack([piece for piece in pieces if piece.shape == shape[1:]] or pieces[:1])
 
     def piece(

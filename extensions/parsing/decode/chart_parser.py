@@ -57,22 +57,22 @@ class ChartParser(WordParser):
         all_B = torch.stack([weigh.log_all() for weigh, _ in scored]).mean(0).tolist()
         tag_BS = tags_BST.argmax(-1).tolist()
         worth, label = worth_BSS.cpu().numpy(), label_BSS.cpu().numpy()
-        found = []
+        results = []
         for row, sentence in enumerate(sentences):
-            kept = [span for span in trees[row] if worth[row][span] > 0]
-            spans = {span: self.labels.chains[label[row][span]] for span in kept}
-            tags = tuple(self.labels.tags[one] for one in tag_BS[row][: len(sentence)])
+            positive = [span for span in trees[row] if worth[row][span] > 0]
+            spans = {span: self.labels.chains[label[row][span]] for span in positive}
+            tags = tuple(self.labels.tags[index] for index in tag_BS[row][: len(sentence)])
             tree = tree_of(spans, tagged(sentence, tags))
-            own = float(sum(chosen_BSS[row][span] for span in kept))
-            found.append(
+            tree_score = float(sum(chosen_BSS[row][span] for span in positive))
+            results.append(
                 Parse(
                     tree,
                     (*tags, *[WORD] * (len(sentence) - len(tags))),
-                    score=float(sum(worth[row][span] for span in kept)),
-                    log_probability=own + binary_trees(tree) - all_B[row],
+                    score=float(sum(worth[row][span] for span in positive)),
+                    log_probability=tree_score + binary_trees(tree) - all_B[row],
                 )
             )
-        return found
+        return results
 
     def _scored(
         self, model: nn.Module, inputs: Mapping[str, Tensor], length_B: Tensor

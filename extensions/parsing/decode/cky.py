@@ -36,11 +36,11 @@ def best_trees(weight_BNN: Tensor, length_B: Tensor) -> list[list[Span]]:
 
 def _spans(split_NN: np.ndarray[Any, Any], length: int) -> list[Span]:
     """Return the spans of a tree, given the split point of each span."""
-    spans, left = [], [(0, length - 1)]
-    while left:
-        i, j = left.pop()
+    spans, pending = [], [(0, length - 1)]
+    while pending:
+        i, j = pending.pop()
         spans.append((i, j))
         if i < j:
             middle = i + int(split_NN[i, j - i])
-            left += [(middle + 1, j), (i, middle)]
+            pending += [(middle + 1, j), (i, middle)]
     return spans

@@ -63,9 +63,10 @@ class Parser(Protocol):
 
 def tagged(sentence: Sentence, tags: Sequence[str]) -> list[Leaf]:
     """Return the words with their own tags; missing tags come from `tags` or become XX."""
-    given = [*tags, *[""] * (len(sentence) - len(tags))]
+    padded_tags = [*tags, *[""] * (len(sentence) - len(tags))]
     return [
-        Leaf(leaf.tag or tag or WORD, leaf.word) for leaf, tag in zip(sentence, given, strict=False)
+        Leaf(leaf.tag or tag or WORD, leaf.word)
+        for leaf, tag in zip(sentence, padded_tags, strict=False)
     ]
 
 
@@ -86,13 +87,13 @@ def by_length(
         positions: number of positions of the models; None if unlimited.
     """
     texts = [source_text(leaf.word for leaf in sentence) for sentence in sentences]
-    found, most = [], longest_source(LONGEST_SOURCE, positions)
-    for place, ids in enumerate(source.encode_many(texts)):
-        if not sentences[place]:
+    rows, most = [], longest_source(LONGEST_SOURCE, positions)
+    for index, ids in enumerate(source.encode_many(texts)):
+        if not sentences[index]:
             continue
         if len(ids) > most and warn is not None:
-            warn(start + place + 1, f"truncated from {len(ids)} to {most} tokens")
-        if warn is not None and (problem := lacking(source, texts[place], ids, "the sentence")):
-            warn(start + place + 1, problem)
-        found.append((place, ids[:most]))
-    return sorted(found, key=lambda one: -len(one[1]))
+            warn(start + index + 1, f"truncated from {len(ids)} to {most} tokens")
+        if warn is not None and (problem := lacking(source, texts[index], ids, "the sentence")):
+            warn(start + index + 1, problem)
+        rows.append((index, ids[:most]))
+    return sorted(rows, key=lambda row: -len(row[1]))

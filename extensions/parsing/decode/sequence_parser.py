@@ -69,24 +69,24 @@ class SequenceParser:
     def _chunk(
         self, sentences: Sequence[Sentence], start: int, warn: Warn | None
     ) -> list[Parse | None]:
-        found: list[Parse | None] = [None] * len(sentences)
+        parses: list[Parse | None] = [None] * len(sentences)
         waiting = by_length(sentences, self.source, warn, start, positions_of(*self.models))
         while waiting:
             width = (len(waiting[0][1]) + 1) * self.search.beam
             rows = waiting[: max(1, BATCH_TOKENS // width)]
             waiting = waiting[len(rows) :]
-            hypotheses = self._decode([sentences[place] for place, _ in rows], rows)
-            for (place, _), best in zip(rows, hypotheses, strict=True):
-                found[place] = self._parse(sentences[place], best[0])
-        return found
+            hypotheses = self._decode([sentences[index] for index, _ in rows], rows)
+            for (index, _), best in zip(rows, hypotheses, strict=True):
+                parses[index] = self._parse(sentences[index], best[0])
+        return parses
 
     def _decode(
         self, sentences: Sequence[Sentence], rows: Sequence[tuple[int, list[int]]]
     ) -> list[list[Hypothesis]]:
         words = self._words(sentences) if self.constrained and self.form.copies else None
         needed = [
-            len(sentence) if words is None else sum(map(len, words[place]))
-            for place, sentence in enumerate(sentences)
+            len(sentence) if words is None else sum(map(len, words[index]))
+            for index, sentence in enumerate(sentences)
         ]
         # The 3 further symbols are a bracket around the words and the end token.
         requests = [
@@ -134,26 +134,28 @@ class SequenceParser:
             words=words,
         )
 
-    def _parse(self, sentence: Sentence, found: Hypothesis) -> Parse:
+    def _parse(self, sentence: Sentence, hypothesis: Hypothesis) -> Parse:
         """Return the parse of an output, repairing the output if it is malformed."""
-        symbols = symbols_of(self.target, found.tokens)
-        known = self._symbols
-        tags = self._tags(symbols, known, len(sentence))
-        tree, repairs = repair(self.form, symbols, tagged(sentence, tags), known)
+        symbols = symbols_of(self.target, hypothesis.tokens)
+        vocabulary = self._symbols
+        tags = self._tags(symbols, vocabulary, len(sentence))
+        tree, repairs = repair(self.form, symbols, tagged(sentence, tags), vocabulary)
         return Parse(
             tree,
             tags,
-            score=found.score,
-            log_probability=found.log_probability,
-            finished=found.finished,
+            score=hypothesis.score,
+            log_probability=hypothesis.log_probability,
+            finished=hypothesis.finished,
             repairs=repairs,
         )
 
-    def _tags(self, symbols: Sequence[str], known: Sequence[str], words: int) -> tuple[str, ...]:
+    def _tags(
+        self, symbols: Sequence[str], vocabulary: Sequence[str], words: int
+    ) -> tuple[str, ...]:
         """Return the tags in an output, one per word."""
         if self.form.tag is None:
             return ()
-        actions = self.form.actions([*symbols, *known])[: len(symbols)]
+        actions = self.form.actions([*symbols, *vocabulary])[: len(symbols)]
         tags = [
             self.form.tag(symbol)
             for symbol, action in zip(symbols, actions, strict=True)

@@ -47,7 +47,8 @@ class TagParser(WordParser):
             outputs = self.outputs(model, inputs)
             by_model.append([outputs[name].double().softmax(-1) for name in TAGS])
         logs = [
-            torch.stack(each).mean(0).log().cpu().numpy() for each in zip(*by_model, strict=True)
+            torch.stack(probabilities).mean(0).log().cpu().numpy()
+            for probabilities in zip(*by_model, strict=True)
         ]
         counts = length_B.tolist()
         return [
@@ -68,12 +69,12 @@ class TagParser(WordParser):
         sides = best_sides(leaf_S2, node_S2)
         leaf_sides, node_sides = sides[::2], sides[1::2]
         spans = spans_of(
-            [leaves[side][place] for place, side in enumerate(leaf_sides)],
-            [nodes[side][place] for place, side in enumerate(node_sides)],
+            [leaves[side][index] for index, side in enumerate(leaf_sides)],
+            [nodes[side][index] for index, side in enumerate(node_sides)],
         )
-        log_p = sum(leaf_S2[place, side] for place, side in enumerate(leaf_sides))
-        log_p += sum(node_S2[place, side] for place, side in enumerate(node_sides))
-        tags = [self.sets.pos[one].removeprefix(POS) for one in pos_ST.argmax(-1)]
+        log_p = sum(leaf_S2[index, side] for index, side in enumerate(leaf_sides))
+        log_p += sum(node_S2[index, side] for index, side in enumerate(node_sides))
+        tags = [self.sets.pos[tag].removeprefix(POS) for tag in pos_ST.argmax(-1)]
         tags += [WORD] * (len(sentence) - len(tags))
         tree = tree_of(spans, tagged(sentence, tags))
         return Parse(tree, tuple(tags), score=float(log_p), log_probability=float(log_p))
@@ -89,11 +90,11 @@ def _by_side(
     worth_S2 = np.full((len(log_ST), 2), -1e9)
     best = []
     for side, mark in enumerate(marks):
-        known = [place for place, symbol in enumerate(symbols) if symbol.startswith(mark)]
-        if not known:
+        columns = [index for index, symbol in enumerate(symbols) if symbol.startswith(mark)]
+        if not columns:
             best.append([mark] * len(log_ST))
             continue
-        chosen_S = log_ST[:, known].argmax(-1)
-        worth_S2[:, side] = log_ST[np.arange(len(log_ST)), np.array(known)[chosen_S]]
-        best.append([symbols[known[one]] for one in chosen_S])
+        chosen_S = log_ST[:, columns].argmax(-1)
+        worth_S2[:, side] = log_ST[np.arange(len(log_ST)), np.array(columns)[chosen_S]]
+        best.append([symbols[columns[column]] for column in chosen_S])
     return worth_S2, best

@@ -80,10 +80,10 @@ class TreeProcessor:
         """
         # Actions depend on the complete vocabulary: a closing makes its bare label an opening.
         actions = form.actions(list(symbols))
-        for one in (eos, *special_tokens):
-            actions[one] = None
-        for one in {one for sentence in words or () for word in sentence for one in word}:
-            actions[one] = Action("leaf")
+        for token in (eos, *special_tokens):
+            actions[token] = None
+        for piece in {piece for sentence in words or () for word in sentence for piece in word}:
+            actions[piece] = Action("leaf")
         self._eos = eos
         self._open_V, self._leaf_V = _of(actions, "open"), _of(actions, "leaf")
         self._close_V = _of(actions, "close")
@@ -91,9 +91,9 @@ class TreeProcessor:
         leaves = [length * [0] for length in lengths]
         self._copied = words is not None
         self._piece_V = torch.zeros(len(symbols), dtype=torch.bool)
-        self._piece_V[[one for one in special_tokens if one != eos]] = True
+        self._piece_V[[token for token in special_tokens if token != eos]] = True
         if words is not None:
-            leaves = [[one for word in sentence for one in word] for sentence in words]
+            leaves = [[piece for word in sentence for piece in word] for sentence in words]
             spelled = [[len(word) for word in sentence] for sentence in words]
         else:
             spelled = [length * [1] for length in lengths]
@@ -193,17 +193,19 @@ def _closings(actions: Sequence[Action | None]) -> tuple[Tensor, Tensor]:
 
     Label 0 means no label; nothing closes it.
     """
-    labels = sorted({one.label for one in actions if one is not None and one.kind == "open"})
-    numbers = {label: place for place, label in enumerate(labels, 1)}
+    labels = sorted(
+        {action.label for action in actions if action is not None and action.kind == "open"}
+    )
+    numbers = {label: number for number, label in enumerate(labels, 1)}
     closing_CV = torch.zeros(len(labels) + 1, len(actions), dtype=torch.bool)
     label_V = torch.zeros(len(actions), dtype=torch.long)
-    for place, action in enumerate(actions):
+    for index, action in enumerate(actions):
         if action is None or action.kind == "leaf":
             continue
         if action.kind == "open":
-            label_V[place] = numbers[action.label]
+            label_V[index] = numbers[action.label]
         elif not action.label:
-            closing_CV[1:, place] = True
+            closing_CV[1:, index] = True
         elif action.label in numbers:
-            closing_CV[numbers[action.label], place] = True
+            closing_CV[numbers[action.label], index] = True
     return closing_CV, label_V

@@ -38,12 +38,12 @@ class Repairs:
     @property
     def total(self) -> int:
         """Total number of repairs."""
-        return sum(int(getattr(self, one.name)) for one in fields(self))
+        return sum(int(getattr(self, field_.name)) for field_ in fields(self))
 
     def __iadd__(self, other: Repairs) -> Repairs:
         """Add the counts of another sequence."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for field_ in fields(self):
+            setattr(self, field_.name, getattr(self, field_.name) + getattr(other, field_.name))
         return self
 
 
@@ -58,7 +58,7 @@ def repair(
     form: Linearization,
     symbols: Sequence[str],
     leaves: Sequence[Leaf],
-    known: Sequence[str] = (),
+    vocabulary: Sequence[str] = (),
 ) -> tuple[Tree, Repairs]:
     """Return the tree that symbols describe, repaired if they are malformed, and the repairs.
 
@@ -70,7 +70,7 @@ def repair(
         form: the linearization that the symbols use.
         symbols: any strings.
         leaves: the sentence, at least one word.
-        known: further symbols of the vocabulary; they determine the meaning of bare symbols.
+        vocabulary: further symbols of the vocabulary; they determine the meaning of bare symbols.
 
     Raises:
         ValueError: there are no leaves.
@@ -78,7 +78,7 @@ def repair(
     if not leaves:
         raise ValueError("a tree needs at least one word")
     done, stack, used = Repairs(), [_Open("", [])], 0
-    for action in form.actions([*symbols, *known])[: len(symbols)]:
+    for action in form.actions([*symbols, *vocabulary])[: len(symbols)]:
         if action is None:
             done.unknown += 1
         elif action.kind == "open":
@@ -104,7 +104,7 @@ def repair(
 
 def _close(action: Action, stack: list[_Open], done: Repairs) -> None:
     """Close the innermost constituent with the action's label, and those inside it."""
-    open_labels = [one.label for one in stack[1:]]
+    open_labels = [part.label for part in stack[1:]]
     if not open_labels or action.label not in ("", *open_labels):
         done.closed_dropped += 1
         return

@@ -99,14 +99,14 @@ def in_batches(
     """
     stream, start = iter(sentences), 0
     while chunk := take(stream, buffer):
-        found: list[Parse | None] = [None] * len(chunk)
+        results: list[Parse | None] = [None] * len(chunk)
         waiting = by_length(chunk, source, warn, start, positions)
-        waiting.sort(key=lambda one: -len(chunk[one[0]]))
+        waiting.sort(key=lambda entry: -len(chunk[entry[0]]))
         while waiting:
             count = max(1, capacity(len(chunk[waiting[0][0]])))
             places, ids = zip(*waiting[:count], strict=True)
             waiting = waiting[count:]
-            for place, parse in zip(places, parses([chunk[p] for p in places], ids), strict=True):
-                found[place] = parse
-        yield from found
+            for index, parse in zip(places, parses([chunk[p] for p in places], ids), strict=True):
+                results[index] = parse
+        yield from results
         start += len(chunk)

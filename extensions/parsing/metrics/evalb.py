@@ -60,7 +60,7 @@ _IGNORED = ("DEBUG", "MAX_ERROR")
 """Settings of the program's output and error limit, which do not affect the scores."""
 
 
-def read_settings(text: str, place: str) -> EvalbSettings:
+def read_settings(text: str, location: str) -> EvalbSettings:
     """Read the text of a `.prm` file.
 
     Raises:
@@ -73,7 +73,7 @@ def read_settings(text: str, place: str) -> EvalbSettings:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        key, values, at = words[0], words[1:], f"{place}:{number}"
+        key, values, at = words[0], words[1:], f"{location}:{number}"
         if key in sets:
             _want(1, key, values, at)
             sets[key].add(values[0])
@@ -87,11 +87,11 @@ def read_settings(text: str, place: str) -> EvalbSettings:
                 raise InputError(msg, place=at, help="give a non-negative integer")
             numbers[key] = int(values[0])
         elif key not in _IGNORED:
-            known = nearest(key, [*_SETS, *_PAIRS, *_NUMBERS, *_IGNORED])
+            suggestion = nearest(key, [*_SETS, *_PAIRS, *_NUMBERS, *_IGNORED])
             raise InputError(
                 f"unknown setting '{key}'",
                 place=at,
-                help=f"did you mean {known or 'DELETE_LABEL'}?",
+                help=f"did you mean {suggestion or 'DELETE_LABEL'}?",
             )
     return EvalbSettings(
         delete_label=frozenset(sets["DELETE_LABEL"]),
@@ -179,8 +179,8 @@ class Summary:
     @property
     def f1(self) -> float:
         """Harmonic mean of recall and precision."""
-        both = self.recall + self.precision
-        return 2 * self.recall * self.precision / both if both else 0.0
+        total = self.recall + self.precision
+        return 2 * self.recall * self.precision / total if total else 0.0
 
     @property
     def tagging(self) -> float:
@@ -211,9 +211,9 @@ class Summary:
         }
 
 
-def percent(part: int, whole: int) -> float:
-    """Return part / whole in percent; 0 if `whole` is 0."""
-    return 100.0 * part / whole if whole else 0.0
+def percent(part: int, total: int) -> float:
+    """Return part / whole in percent; 0 if `total` is 0."""
+    return 100.0 * part / total if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,26 +231,26 @@ class Scores:
     @property
     def short(self) -> Summary:
         """Return the scores over sentences up to the cutoff length."""
-        return summed(one for one in self.sentences if one.length <= self.cutoff)
+        return summed(sentence for sentence in self.sentences if sentence.length <= self.cutoff)
 
 
 def summed(sentences: Iterable[SentenceScore]) -> Summary:
     """Sum up the valid sentences and count the others."""
     all_ = list(sentences)
-    valid = [one for one in all_ if one.status == "valid"]
+    valid = [sentence for sentence in all_ if sentence.status == "valid"]
     return Summary(
         sentences=len(all_),
-        errors=sum(one.status == "error" for one in all_),
-        skipped=sum(one.status == "skip" for one in all_),
-        matched=sum(one.matched for one in valid),
-        gold=sum(one.gold for one in valid),
-        test=sum(one.test for one in valid),
-        crossing=sum(one.crossing for one in valid),
-        words=sum(one.words for one in valid),
-        tags=sum(one.tags for one in valid),
-        complete=sum(one.complete for one in valid),
-        uncrossed=sum(one.crossing == 0 for one in valid),
-        crossed_twice=sum(one.crossing <= _FEW for one in valid),
+        errors=sum(sentence.status == "error" for sentence in all_),
+        skipped=sum(sentence.status == "skip" for sentence in all_),
+        matched=sum(sentence.matched for sentence in valid),
+        gold=sum(sentence.gold for sentence in valid),
+        test=sum(sentence.test for sentence in valid),
+        crossing=sum(sentence.crossing for sentence in valid),
+        words=sum(sentence.words for sentence in valid),
+        tags=sum(sentence.tags for sentence in valid),
+        complete=sum(sentence.complete for sentence in valid),
+        uncrossed=sum(sentence.crossing == 0 for sentence in valid),
+        crossed_twice=sum(sentence.crossing <= _FEW for sentence in valid),
     )
 
 
@@ -266,8 +266,8 @@ def score(gold: Iterable[str], test: Iterable[str], settings: EvalbSettings = CO
         ValueError: the numbers of lines differ.
     """
     pairs = zip(gold, test, strict=True)
-    found = tuple(_compare(n, g, t, settings) for n, (g, t) in enumerate(pairs, 1))
-    return Scores(found, settings.cutoff)
+    sentences = tuple(_compare(n, g, t, settings) for n, (g, t) in enumerate(pairs, 1))
+    return Scores(sentences, settings.cutoff)
 
 
 @dataclass(slots=True)

@@ -53,12 +53,17 @@ def _summaries(scores: Scores) -> Iterator[str]:
     yield from _summary(scores.short)
 
 
-def _row(one: SentenceScore) -> str:
-    recall, precision = percent(one.matched, one.gold), percent(one.matched, one.test)
+def _row(sentence: SentenceScore) -> str:
+    recall, precision = (
+        percent(sentence.matched, sentence.gold),
+        percent(sentence.matched, sentence.test),
+    )
     return (
-        f"{one.number:4d}  {one.length:3d}    {_STATUS[one.status]}  {recall:6.2f} {precision:6.2f}"
-        f" {one.matched:5d}  {one.gold:5d} {one.test:4d}  {one.crossing:5d}  {one.words:5d}"
-        f" {one.tags:5d}   {percent(one.tags, one.words):6.2f}"
+        f"{sentence.number:4d}  {sentence.length:3d}    {_STATUS[sentence.status]}"
+        f"  {recall:6.2f} {precision:6.2f}"
+        f" {sentence.matched:5d}  {sentence.gold:5d} {sentence.test:4d}"
+        f"  {sentence.crossing:5d}  {sentence.words:5d}"
+        f" {sentence.tags:5d}   {percent(sentence.tags, sentence.words):6.2f}"
     )
 
 

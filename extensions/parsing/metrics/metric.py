@@ -47,14 +47,14 @@ class Measured:
 
     def as_json(self) -> dict[str, Any]:
         """Return every figure by name."""
-        own = {"own_tagging_accuracy": percent(self.tags, self.tagged)} if self.tagged else {}
+        tagging = {"own_tagging_accuracy": percent(self.tags, self.tagged)} if self.tagged else {}
         return {
             "all": self.scores.all.as_json(),
             f"length<={self.scores.cutoff}": self.scores.short.as_json(),
             "malformed": self.malformed,
             "unfinished": self.unfinished,
             "repairs": self.repairs.total,
-            **own,
+            **tagging,
         }
 
 
@@ -97,7 +97,7 @@ def measured(
         tags += len(parse.tags)
         if parse.tags:
             right += sum(
-                own == leaf.tag for own, leaf in zip(parse.tags, tree.leaves(), strict=True)
+                tag == leaf.tag for tag, leaf in zip(parse.tags, tree.leaves(), strict=True)
             )
     lines = ("" if parse is None else str(parse.tree) for parse in parses)
     return Measured(
@@ -111,13 +111,13 @@ def measured(
     )
 
 
-def rows(found: Mapping[str, Any]) -> Iterator[str]:
+def rows(measures: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines printed below EVALB's report."""
-    yield f"{'Malformed outputs':<25} = {found['malformed']:6d}"
-    yield f"{'Unfinished outputs':<25} = {found['unfinished']:6d}"
-    yield f"{'Repairs':<25} = {found['repairs']:6d}"
-    if "own_tagging_accuracy" in found:
-        yield f"{'Own tagging accuracy':<25} = {found['own_tagging_accuracy']:6.2f}"
+    yield f"{'Malformed outputs':<25} = {measures['malformed']:6d}"
+    yield f"{'Unfinished outputs':<25} = {measures['unfinished']:6d}"
+    yield f"{'Repairs':<25} = {measures['repairs']:6d}"
+    if "own_tagging_accuracy" in measures:
+        yield f"{'Own tagging accuracy':<25} = {measures['own_tagging_accuracy']:6.2f}"
     yield "The leaves have gold tags, so the tagging accuracy above is not the parser's own."
 
 
@@ -142,12 +142,12 @@ class Evalb(metric.Metric):
         """Compare trees, parses or None with gold trees."""
         metric.refuse_other_length(predictions, references)
         rows = list(enumerate(zip(predictions, references, strict=True), 1))
-        kept = [(number, pair) for number, pair in rows if pair[1] is not None]
-        found = measured(
-            [_parse(parse, number) for number, (parse, _) in kept],
-            [_tree(tree, number) for number, (_, tree) in kept],
+        complete = [(number, pair) for number, pair in rows if pair[1] is not None]
+        scores = measured(
+            [_parse(parse, number) for number, (parse, _) in complete],
+            [_tree(tree, number) for number, (_, tree) in complete],
         )
-        return metric.Measured(found.f1, "evalb|parameters:COLLINS", found.as_json())
+        return metric.Measured(scores.f1, "evalb|parameters:COLLINS", scores.as_json())
 
 
 def _parse(value: Any, number: int) -> Parse | None:

@@ -44,14 +44,14 @@ def chain_of(labels: Iterable[str]) -> str:
     >>> chain_of(["S", "VP"])
     'S→VP'
     """
-    return _JOIN.join(one.replace("\\", "\\\\").replace(_JOIN, _ESCAPED) for one in labels)
+    return _JOIN.join(label.replace("\\", "\\\\").replace(_JOIN, _ESCAPED) for label in labels)
 
 
 def labels_of(chain: str) -> list[str]:
     """Return the labels of a chain, outermost first."""
     return [
-        "\\".join(part.replace(_ESCAPED, _JOIN) for part in one.split("\\\\"))
-        for one in chain.split(_JOIN)
+        "\\".join(part.replace(_ESCAPED, _JOIN) for part in label.split("\\\\"))
+        for label in chain.split(_JOIN)
     ]
 
 
@@ -135,11 +135,11 @@ def tree_of(spans: Labelled, leaves: Sequence[Leaf]) -> Tree:
     openings: dict[int, list[tuple[int, str]]] = {}
     for (first, last), chain in spans.items():
         openings.setdefault(first, []).append((last, chain))
-    for place, leaf in enumerate(leaves):
-        for last, chain in sorted(openings.get(place, ()), key=lambda one: -one[0]):
+    for index, leaf in enumerate(leaves):
+        for last, chain in sorted(openings.get(index, ()), key=lambda opening: -opening[0]):
             stack.append((last, chain, []))
         stack[-1][2].append(leaf)
-        while len(stack) > 1 and stack[-1][0] == place:
+        while len(stack) > 1 and stack[-1][0] == index:
             _, chain, children = stack.pop()
             for label in reversed(labels_of(chain)):
                 children = [Tree(label, tuple(children))]
@@ -161,10 +161,10 @@ class Labels:
     @staticmethod
     def among(vocabulary: Iterable[str]) -> Labels:
         """Return the labels of a vocabulary, in its order."""
-        known = list(vocabulary)
-        chains = tuple(one[1:] for one in known if one[:1] == _OPEN)
-        tags = tuple(one[1:] for one in known if one[:1] == _LEAF)
-        numbers = [{one: place for place, one in enumerate(side)} for side in (chains, tags)]
+        texts = list(vocabulary)
+        chains = tuple(symbol[1:] for symbol in texts if symbol[:1] == _OPEN)
+        tags = tuple(symbol[1:] for symbol in texts if symbol[:1] == _LEAF)
+        numbers = [{label: index for index, label in enumerate(side)} for side in (chains, tags)]
         return Labels(chains, tags, *numbers)
 
     def know(self, chart: Chart) -> bool:

@@ -31,8 +31,8 @@ def clean(tree: Tree) -> Tree | None:
     Returns:
         The tree, or None if no word is left.
     """
-    kept = _kept(rooted(tree).children)
-    return Tree("TOP", kept) if kept else None
+    cleaned = _kept(rooted(tree).children)
+    return Tree("TOP", cleaned) if cleaned else None
 
 
 def rooted(tree: Tree) -> Tree:
@@ -41,14 +41,14 @@ def rooted(tree: Tree) -> Tree:
 
 
 def _kept(children: Iterable[Tree | Leaf]) -> tuple[Tree | Leaf, ...]:
-    kept: list[Tree | Leaf] = []
+    cleaned: list[Tree | Leaf] = []
     for child in children:
         if isinstance(child, Leaf):
             if child.tag != TRACE:
-                kept.append(child)
+                cleaned.append(child)
         elif inner := _kept(child.children):
-            kept.append(Tree(bare(child.label), inner))
-    return tuple(kept)
+            cleaned.append(Tree(bare(child.label), inner))
+    return tuple(cleaned)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,16 +63,16 @@ def picture(tree: Tree) -> graphviz.Digraph:
             return x
         share = max(_width(part.label), least) / len(part.children)
         centers = [
-            add(child, f"{name}_{place}", depth + 1, share)
-            for place, child in enumerate(part.children)
+            add(child, f"{name}_{index}", depth + 1, share)
+            for index, child in enumerate(part.children)
         ]
         x = (centers[0] + centers[-1]) / 2
         put(name, part.label, x, -_LEVEL * depth, fontcolor=_LABEL)
         below = -_LEVEL * (depth + 1)
-        for place, child in enumerate(part.children):
-            target = f"{name}_{place}"
+        for index, child in enumerate(part.children):
+            target = f"{name}_{index}"
             if isinstance(child, Leaf) and below > bottom:  # down in its column crosses no line
-                put(f"{target}c", "", centers[place], below, shape="point", width="0")
+                put(f"{target}c", "", centers[index], below, shape="point", width="0")
                 graph.edge(name, f"{target}c", headclip="false")
                 graph.edge(f"{target}c", target, tailclip="false")
             else:
@@ -90,5 +90,7 @@ def _depth(tree: Tree) -> int:
 
 def _width(text: str) -> float:
     """Return about how wide a text is in points, in the widest of the usual bold fonts."""
-    broad = sum(0.4 if one in _BROAD else 0.17 for one in text if one in _BROAD or one.isupper())
+    broad = sum(
+        0.4 if letter in _BROAD else 0.17 for letter in text if letter in _BROAD or letter.isupper()
+    )
     return _SIZE * (0.62 * cells(text) + broad)

@@ -72,16 +72,16 @@ class Linearization:
         """
         root: list[Tree | Leaf] = []
         stack: list[tuple[str, list[Tree | Leaf]]] = [(TOP, root)]
-        given = iter(leaves)
-        for place, action in enumerate(self.actions(symbols)):
+        remaining = iter(leaves)
+        for index, action in enumerate(self.actions(symbols)):
             if action is None:
-                msg = f"symbol {place}, '{symbols[place]}', is not a symbol of {self.name}"
+                msg = f"symbol {index}, '{symbols[index]}', is not a symbol of {self.name}"
                 raise SymbolError(msg)
-            _do(action, stack, given, f"symbol {place}, '{symbols[place]}'")
+            _do(action, stack, remaining, f"symbol {index}, '{symbols[index]}'")
         if len(stack) > 1:
             msg = f"'{stack[-1][0]}' is never closed"
             raise SymbolError(msg)
-        if next(given, None) is not None:
+        if next(remaining, None) is not None:
             raise SymbolError("there are fewer leaf symbols than words")
         if not root:
             raise SymbolError("there are no symbols")
@@ -101,7 +101,7 @@ def _do(
     action: Action,
     stack: list[tuple[str, list[Tree | Leaf]]],
     leaves: Iterator[Leaf],
-    place: str,
+    location: str,
 ) -> None:
     """Apply one symbol to the tree under construction."""
     if action.kind == "open":
@@ -109,19 +109,19 @@ def _do(
     elif action.kind == "leaf":
         leaf = next(leaves, None)
         if leaf is None:
-            msg = f"{place}: there are more leaf symbols than words"
+            msg = f"{location}: there are more leaf symbols than words"
             raise SymbolError(msg)
         stack[-1][1].append(leaf)
     else:
         if len(stack) == 1:
-            msg = f"{place} closes a bracket that was not opened"
+            msg = f"{location} closes a bracket that was not opened"
             raise SymbolError(msg)
         label, children = stack.pop()
         if action.label not in ("", label):
-            msg = f"{place} closes '{label}'"
+            msg = f"{location} closes '{label}'"
             raise SymbolError(msg)
         if not children:
-            msg = f"{place} closes '{label}', which contains no word"
+            msg = f"{location} closes '{label}', which contains no word"
             raise SymbolError(msg)
         stack[-1][1].append(Tree(label, tuple(children)))
 

@@ -141,5 +141,5 @@ def symbols_of(counts: Mapping[str, int], settings: ParsingSettings) -> list[str
         settings: decoder and linearization.
     """
     copies = LINEARIZATIONS[settings.linearization].copies and settings.decoder in COPYING
-    kept = [token for token in counts if not copies or token[0] in "()"]
-    return sorted(kept, key=lambda token: (-counts[token], token))
+    structural = [token for token in counts if not copies or token[0] in "()"]
+    return sorted(structural, key=lambda token: (-counts[token], token))

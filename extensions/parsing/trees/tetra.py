@@ -42,9 +42,11 @@ class TagSets:
     @staticmethod
     def among(vocabulary: Iterable[str]) -> TagSets:
         """Return the tags of a vocabulary."""
-        known = list(vocabulary)
+        symbols = list(vocabulary)
         marks = ((POS,), LEAVES, NODES)
-        return TagSets(*(tuple(one for one in known if one.startswith(mark)) for mark in marks))
+        return TagSets(
+            *(tuple(symbol for symbol in symbols if symbol.startswith(mark)) for mark in marks)
+        )
 
 
 def tags_of(tree: Tree) -> list[str]:
@@ -61,12 +63,12 @@ def _walk(chain: str, parts: Sequence[Tree | Leaf], side: int) -> Iterator[str]:
         yield POS + parts[0].tag
         yield LEAVES[side] + chain
         return
-    for place, part in enumerate(parts):
-        last = place == len(parts) - 1
+    for index, part in enumerate(parts):
+        last = index == len(parts) - 1
         inner = ("", (part,)) if isinstance(part, Leaf) else collapsed(part)
         yield from _walk(*inner, side=int(last))
         if not last:
-            yield NODES[side if place == 0 else 1] + (chain if place == 0 else "")
+            yield NODES[side if index == 0 else 1] + (chain if index == 0 else "")
 
 
 def spans_of(leaves: Sequence[str], nodes: Sequence[str]) -> dict[Span, str]:
@@ -82,18 +84,18 @@ def spans_of(leaves: Sequence[str], nodes: Sequence[str]) -> dict[Span, str]:
     spans: dict[Span, str] = {}
     stack: list[tuple[int, list[tuple[int, str]]]] = []
     """First word of each tree under construction, and its nodes that end where the tree ends."""
-    for place, leaf in enumerate(leaves):
+    for index, leaf in enumerate(leaves):
         if leaf.startswith(LEAVES[0]):
-            stack.append((place, []))
+            stack.append((index, []))
         elif not stack:
             raise ValueError("the first word is a right child")
         first, ending = stack[-1]
-        for begin, chain in [*ending, (place, leaf[2:])]:
+        for begin, chain in [*ending, (index, leaf[2:])]:
             if chain:
-                spans[begin, place] = chain
-        if place == len(leaves) - 1:
+                spans[begin, index] = chain
+        if index == len(leaves) - 1:
             break
-        side, chain = NODES.index(nodes[place][:2]), nodes[place][2:]
+        side, chain = NODES.index(nodes[index][:2]), nodes[index][2:]
         if side:
             stack.pop()
             if not stack:
@@ -120,15 +122,15 @@ def best_sides(leaf_N2: NDArray[np.float64], node_N2: NDArray[np.float64]) -> li
     worth_D = np.full(n + 2, -np.inf)
     worth_D[0] = 0.0
     turns: list[NDArray[np.bool_]] = []
-    for place in range(n):
-        begun_D = np.concatenate([[-np.inf], worth_D[:-1]]) + leaf_N2[place, 0]
-        filled_D = worth_D + leaf_N2[place, 1]
+    for index in range(n):
+        begun_D = np.concatenate([[-np.inf], worth_D[:-1]]) + leaf_N2[index, 0]
+        filled_D = worth_D + leaf_N2[index, 1]
         filled_D[0] = -np.inf
         turns.append(filled_D > begun_D)
         worth_D = np.maximum(begun_D, filled_D)
-        if place < n - 1:
-            kept_D = worth_D + node_N2[place, 0]
-            joined_D = np.concatenate([worth_D[1:], [-np.inf]]) + node_N2[place, 1]
+        if index < n - 1:
+            kept_D = worth_D + node_N2[index, 0]
+            joined_D = np.concatenate([worth_D[1:], [-np.inf]]) + node_N2[index, 1]
             joined_D[0] = -np.inf
             turns.append(joined_D > kept_D)
             worth_D = np.maximum(kept_D, joined_D)

@@ -219,24 +219,24 @@ def _malformed(text: str, bad: _BracketError) -> Malformed:
     return Malformed(text.count("\n", 0, bad.at) + 1, bad.at - begin + 1, bad.problem, shown)
 
 
-def read_trees(text: str, place: str) -> list[Tree]:
+def read_trees(text: str, location: str) -> list[Tree]:
     """Return every tree of a text.
 
     Raises:
         InputError: a tree is malformed; the message has line and column of the first few.
     """
-    found = list(read_all(text))
-    bad = [tree for tree in found if isinstance(tree, Malformed)]
+    trees = list(read_all(text))
+    bad = [tree for tree in trees if isinstance(tree, Malformed)]
     if bad:
         more = f", and {len(bad) - _REPORTED} more" if len(bad) > _REPORTED else ""
         raise InputError(
-            f"{len(bad)} of {len(found)} trees are malformed: "
-            + "; ".join(str(one) for one in bad[:_REPORTED])
+            f"{len(bad)} of {len(trees)} trees are malformed: "
+            + "; ".join(str(tree) for tree in bad[:_REPORTED])
             + more,
-            place=place,
+            place=location,
             help="fix or remove these lines",
         )
-    return [tree for tree in found if isinstance(tree, Tree)]
+    return [tree for tree in trees if isinstance(tree, Tree)]
 
 
 def read_line(line: str) -> list[Tree | Leaf]:

@@ -47,8 +47,8 @@ class Words:
         flat = [word for row in rows for word in row]
         mask_BS = np.arange(max(1, counts_B.max(initial=0))) < counts_B[:, None]
         values: dict[str, NDArray[np.int64] | NDArray[np.bool_]] = {"source_mask": mask_BS}
-        for place, name in enumerate(("pieces", "characters")):
-            parts_NC, mask_NC = _padded([word[place] for word in flat])
+        for index, name in enumerate(("pieces", "characters")):
+            parts_NC, mask_NC = _padded([word[index] for word in flat])
             for key, part in ((name, parts_NC), (f"{name}_mask", mask_NC)):
                 table = np.zeros((*mask_BS.shape, part.shape[1]), part.dtype)
                 table[mask_BS] = part
@@ -62,24 +62,24 @@ class Words:
             ids: piece ids; special tokens are ignored.
         """
         words: list[list[int]] = []
-        for one in ids:
-            if one in self._special_tokens:
+        for token in ids:
+            if token in self._special_tokens:
                 continue
-            if self._begins[one] or not words:
+            if self._begins[token] or not words:
                 words.append([])
-            words[-1].append(one)
+            words[-1].append(token)
         return [self._parts(tuple(word)) for word in words]
 
     def _parts(self, pieces: tuple[int, ...]) -> Parts:
         """Return the pieces and characters of a word, with caching."""
-        found = self._known.get(pieces)
-        if found is None:
+        parts = self._known.get(pieces)
+        if parts is None:
             letters = [letter for piece in pieces for letter in self._bytes[piece]]
             if len(letters) > MOST_CHARACTERS:
                 half = MOST_CHARACTERS // 2
                 letters = letters[:half] + letters[-half:]
-            found = self._known[pieces] = (pieces[:MOST_PIECES], tuple(letters))
-        return found
+            parts = self._known[pieces] = (pieces[:MOST_PIECES], tuple(letters))
+        return parts
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -87,5 +87,5 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[n
     counts_N = np.array([len(row) for row in rows])
     mask_NC = np.arange(max(1, counts_N.max(initial=0))) < counts_N[:, None]
     values_NC = np.zeros(mask_NC.shape, np.int64)
-    values_NC[mask_NC] = [one for row in rows for one in row]
+    values_NC[mask_NC] = [value for row in rows for value in row]
     return values_NC, mask_NC

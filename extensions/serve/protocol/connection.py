@@ -85,10 +85,12 @@ class GuardedProtocol(H11Protocol):
         """Close the connection that has waited longest; return False if there is none."""
         old = self.loop.time() - _GRACE
         others = [
-            (one.incomplete, one.progress, id(one), one)
-            for one in self.connections
-            if isinstance(one, GuardedProtocol) and one is not self and one.waiting
-            if one.since < old
+            (connection.incomplete, connection.progress, id(connection), connection)
+            for connection in self.connections
+            if isinstance(connection, GuardedProtocol)
+            and connection is not self
+            and connection.waiting
+            if connection.since < old
         ]
         if not others:
             return False

@@ -66,26 +66,26 @@ class Framing:
 
         An incomplete head is held back until its end arrives.  After an error nothing is accepted.
         """
-        accepted, place = bytearray(), 0
+        accepted, position = bytearray(), 0
         try:
-            while place < len(data) and self.error is None:
+            while position < len(data) and self.error is None:
                 if self._left:
-                    part = data[place : place + self._left]
+                    part = data[position : position + self._left]
                     self._left -= len(part)
-                    place += len(part)
+                    position += len(part)
                     accepted += part
                 elif self._chunked:
-                    place = self._feed_chunk_line(data, place, accepted)
+                    position = self._feed_chunk_line(data, position, accepted)
                 else:
-                    place = self._feed_head(data, place, accepted)
+                    position = self._feed_head(data, position, accepted)
         except FramingError as error:
             self.error = error
         return bytes(accepted)
 
-    def _feed_head(self, data: bytes, place: int, accepted: bytearray) -> int:
+    def _feed_head(self, data: bytes, position: int, accepted: bytearray) -> int:
         """Take bytes of a head; return the place after them."""
         before = len(self._held)
-        self._held += data[place : place + MOST_HEAD + 1 - before]
+        self._held += data[position : position + MOST_HEAD + 1 - before]
         end = self._held.find(_END, max(0, before - len(_END)))
         size = end + len(_END) if end >= 0 else len(self._held)
         self._check_characters(max(0, before - 1), size)
@@ -97,22 +97,22 @@ class Framing:
         self._held.clear()
         self._left, self._chunked = framing_of(head)
         accepted += head
-        return place + size - before
+        return position + size - before
 
     def _check_characters(self, start: int, end: int) -> None:
         # A CR at the end may be followed by an LF in the next bytes.
         end -= self._held[end - 1 : end] == b"\r"
-        found = _FORBIDDEN.search(self._held, start, end)
-        if found is None:
+        match = _FORBIDDEN.search(self._held, start, end)
+        if match is None:
             return
-        if found[0] in (b"\r", b"\n"):
+        if match[0] in (b"\r", b"\n"):
             raise FramingError("lines must end with CR LF")
         raise FramingError("the head contains a control character")
 
-    def _feed_chunk_line(self, data: bytes, place: int, accepted: bytearray) -> int:
+    def _feed_chunk_line(self, data: bytes, position: int, accepted: bytearray) -> int:
         """Take the line before or after the data of a chunk; return the place after it."""
         before = len(self._held)
-        self._held += data[place : place + _LONGEST_CHUNK_LINE - before]
+        self._held += data[position : position + _LONGEST_CHUNK_LINE - before]
         end = self._held.find(b"\n") + 1
         if not end:
             if len(self._held) == _LONGEST_CHUNK_LINE:
@@ -132,7 +132,7 @@ class Framing:
                 raise FramingError("a chunk does not begin with its size alone")
             self._left = int(matched[1], 16)
             self._in_chunk, self._last = self._left > 0, self._left == 0
-        return place + end - before
+        return position + end - before
 
 
 def framing_of(head: bytes) -> tuple[int, bool]:

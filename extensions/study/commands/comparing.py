@@ -53,7 +53,7 @@ def compare(
     ] = None,
     metrics: Metrics = None,
     json_: Json = False,
-    place: PlaceUncompiled,
+    placement: PlaceUncompiled,
 ) -> None:
     """Compare two systems on the same test set: difference, interval and paired test.
 
@@ -62,7 +62,7 @@ def compare(
     """
     from ....plugin import METRICS
 
-    sides = [[Path(one) for one in text.split(",")] for text in (first, second)]
+    sides = [[Path(part) for part in text.split(",")] for text in (first, second)]
     paths = [path for side in sides for path in side]
     for path in paths:
         if not path.exists():
@@ -75,12 +75,12 @@ def compare(
             place=second,
             help="give two checkpoints, or translate with both and give the files of outputs",
         )
-    chosen = [METRICS.parse(one, "--metric") for one in metrics or ()]
+    chosen = [METRICS.parse(metric, "--metric") for metric in metrics or ()]
     if files == {True}:
         if reference is None:
             raise wrong("--reference", "outputs need the file that they are compared with")
-        given = {"test": test, "data-root": data_root, **place}
-        for name, value in given.items():
+        options = {"test": test, "data-root": data_root, **placement}
+        for name, value in options.items():
             if value is not None:
                 raise wrong(f"--{name}", "it has no effect on files of outputs")
         chosen = chosen or [METRICS.parse("bleu", "--metric")]
@@ -90,14 +90,19 @@ def compare(
     else:
         if reference is not None:
             raise wrong("--reference", "the test set of a checkpoint has references")
-        answers, columns, chosen = _predicted(sides, test, data_root, chosen, place)
-    found = [_compared(metric, answers, columns, (first, second)) for metric in chosen]
+        answers, columns, chosen = _predicted(sides, test, data_root, chosen, placement)
+    comparisons = [_compared(metric, answers, columns, (first, second)) for metric in chosen]
     if json_:
-        print(json.dumps([{"metric": name, **one.as_json()} for name, _, one in found], indent=2))
+        print(
+            json.dumps(
+                [{"metric": name, **comparison.as_json()} for name, _, comparison in comparisons],
+                indent=2,
+            )
+        )
         return
     same = _equal(*answers)
-    for name, means, one in found:
-        print(_text(name, means, one, same=same))
+    for name, means, comparison in comparisons:
+        print(_text(name, means, comparison, same=same))
 
 
 def _lines(path: Path) -> list[Any]:
@@ -120,39 +125,39 @@ def _predicted(
     test: str | None,
     root: str | None,
     metrics: list[Metric],
-    place: dict[str, Any],
+    placement: dict[str, Any],
 ) -> tuple[list[list[list[Any]]], dict[str | None, Sequence[Any]], list[Metric]]:
     """Return the answers of each checkpoint, the references by column, and the metrics.
 
     Raises:
         InputError: a checkpoint cannot be opened, or there is no such test set.
     """
-    found: list[list[list[Any]]] = []
+    answers: list[list[list[Any]]] = []
     columns: dict[str | None, Sequence[Any]] = {}
     for side in sides:
-        found.append([])
+        answers.append([])
         for path in side:
-            model = open_checkpoints(str(path), None, place, compiled=False)
+            model = open_checkpoints(str(path), None, placement, compiled=False)
             reading = model.answering
-            known = [*reading.run.data.test]
-            if test is None and len(known) != 1:
-                listed = ", ".join([*known, "valid"])
+            test_sets = [*reading.run.data.test]
+            if test is None and len(test_sets) != 1:
+                listed = ", ".join([*test_sets, "valid"])
                 raise InputError("name a test set", place="--test", help=f"known: {listed}")
-            name = test or known[0]
+            name = test or test_sets[0]
             rows = reading.rows(name, root)
             terminal.notice(f"{path}: predicting {len(rows):,} rows of {name}")
-            found[-1].append(list(model.predictor(None).predict(rows)))
-            metrics = metrics or [one for one in reading.run.metrics() if _is_sum(one)]
-            given: dict[str | None, Sequence[Any]] = {
+            answers[-1].append(list(model.predictor(None).predict(rows)))
+            metrics = metrics or [metric for metric in reading.run.metrics() if _is_sum(metric)]
+            references: dict[str | None, Sequence[Any]] = {
                 key: [row[key] for row in rows] for key in reading.run.data.columns
             }
-            given[None] = given[str(reading.run.answers)]
-            if columns and given != columns:
+            references[None] = references[str(reading.run.answers)]
+            if columns and references != columns:
                 raise InputError("the checkpoints have different test sets", place=str(path))
-            columns = given
+            columns = references
     if not metrics:
         raise InputError("the run has no metric that can be compared", help="give --metric bleu")
-    return found, columns, metrics
+    return answers, columns, metrics
 
 
 def _is_sum(metric: Metric) -> bool:
@@ -182,49 +187,49 @@ def _compared(
         raise InputError(f"'{metric.name}' cannot be computed from outputs", place="--metric")
     references = columns[metric.column]
     systems: list[System] = []
-    for name, each in zip(names, answers, strict=True):
-        values = tuple(metric.measure(one, references).value for one in each)
+    for name, runs in zip(names, answers, strict=True):
+        values = tuple(metric.measure(predictions, references).value for predictions in runs)
         sums = (
-            tuple(metric.statistics(one, references) for one in each)
+            tuple(metric.statistics(predictions, references) for predictions in runs)
             if isinstance(metric, SumMetric)
             else ()
         )
         systems.append(System(name=name, values=values, sums=sums))
     value_of = metric.value_of if isinstance(metric, SumMetric) else None
-    [found] = compared(systems, [names], value_of, higher_is_better=metric.higher_is_better)
-    return metric.name, [float(np.mean(one.values)) for one in systems], found
+    [comparison] = compared(systems, [names], value_of, higher_is_better=metric.higher_is_better)
+    return metric.name, [float(np.mean(system.values)) for system in systems], comparison
 
 
 def _equal(first: list[list[Any]], second: list[list[Any]]) -> bool:
     """Return whether two systems have the same predictions, in any order of their seeds."""
-    left = list(second)
-    for one in first:
-        if one not in left:
+    unmatched = list(second)
+    for answer in first:
+        if answer not in unmatched:
             return False
-        left.remove(one)
-    return not left
+        unmatched.remove(answer)
+    return not unmatched
 
 
-def _text(name: str, means: list[float], one: Comparison, *, same: bool) -> str:
+def _text(name: str, means: list[float], comparison: Comparison, *, same: bool) -> str:
     """Return a comparison as text.
 
     Args:
         name: name of the metric.
         means: its means for A and B.
-        one: the comparison.
+        comparison: the comparison.
         same: whether both have the same predictions, which leaves nothing to test.
     """
     lines = [f"{name}: A {aligned(means[0], 4)}, B {aligned(means[1], 4)}"]
     if same:
         return f"{lines[0]}\n  A and B have the same predictions"
-    lines.append(f"  B - A      {aligned(one.difference, 4, sign=True)}")
-    if one.low is not None and one.high is not None:
-        low, high = (aligned(end, 4, sign=True) for end in (one.low, one.high))
+    lines.append(f"  B - A      {aligned(comparison.difference, 4, sign=True)}")
+    if comparison.low is not None and comparison.high is not None:
+        low, high = (aligned(end, 4, sign=True) for end in (comparison.low, comparison.high))
         lines[-1] += f"  [{low}, {high}] at 95 %"
-    if one.p is not None:
-        lines.append(f"  p          {one.p:.4f}  {one.test}")
-    if one.detectable is not None:
-        lines.append(f"  detectable {aligned(one.detectable, 4)} with 80 % power")
+    if comparison.p is not None:
+        lines.append(f"  p          {comparison.p:.4f}  {comparison.test}")
+    if comparison.detectable is not None:
+        lines.append(f"  detectable {aligned(comparison.detectable, 4)} with 80 % power")
     words = {"better": "B is better", "worse": "B is worse"}
-    lines.append(f"  {words.get(one.verdict, one.verdict)}")
+    lines.append(f"  {words.get(comparison.verdict, comparison.verdict)}")
     return "\n".join(lines)

@@ -64,7 +64,7 @@ def distill(
     from ..distilling import distill as made
 
     with terminal.Reporter().shown() as reporter:
-        found = made(
+        distilled = made(
             run,
             teacher,
             out,
@@ -74,7 +74,7 @@ def distill(
             closest=closest,
             progress=reporter.distilled,
         )
-    terminal.notice(f"written  {found.folder}: {found.rows:,} rows")
-    read = {"data.train": found.train, "tokenizers": found.tokenizers}
+    terminal.notice(f"written  {distilled.folder}: {distilled.rows:,} rows")
+    read = {"data.train": distilled.train, "tokenizers": distilled.tokenizers}
     words = {name: shlex.quote(json.dumps(value)) for name, value in read.items() if value}
     print(" ".join(f"--set {name}={word}" for name, word in words.items()))

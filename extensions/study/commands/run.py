@@ -97,15 +97,15 @@ def check(
 
     if draw is not None:
         check_suffix(Path(draw), PAGE)
-    found = _study(study, overrides, out, speed)
-    plan = found.plan()
+    loaded = _study(study, overrides, out, speed)
+    plan = loaded.plan()
     if json_:
         print(json.dumps(plan.as_json(), indent=2, ensure_ascii=False))
         if plan.findings.errors:
             return 1
     else:
         refuse_wrong(plan)
-        show_plan(found, plan)
+        show_plan(loaded, plan)
     if draw is not None:
         draw_plan(plan, draw)
     return 0
@@ -161,17 +161,17 @@ def run(
     from ..running.pool import job_command
     from ..study import begun
 
-    for flag, given in (("--print-jobs", print_jobs), ("--row", rows)):
-        if dry and given:
+    for flag, value in (("--print-jobs", print_jobs), ("--row", rows)):
+        if dry and value:
             raise wrong(flag, "it has no effect with --dry")
-    found = _study(study, overrides, out, speed)
-    plan = found.plan()
+    loaded = _study(study, overrides, out, speed)
+    plan = loaded.plan()
     refuse_wrong(plan)
     if dry:
-        show_plan(found, plan)
+        show_plan(loaded, plan)
         return 0
-    with begun(found, plan, rows or ()) as jobs:
-        for problem in write_pictures(plan.plan, found.folder):
+    with begun(loaded, plan, rows or ()) as jobs:
+        for problem in write_pictures(plan.plan, loaded.folder):
             terminal.notice(problem)
         if print_jobs:
             for job in jobs.todo:
@@ -180,7 +180,7 @@ def run(
             return 0
         done = len(jobs.jobs) - len(jobs.todo)
         terminal.notice(f"{len(jobs.jobs)} jobs, {done} of them done before")
-        return _run(found, jobs, processes)
+        return _run(loaded, jobs, processes)
 
 
 def _run(study: Study, jobs: Begun, processes: int) -> int:
@@ -206,13 +206,13 @@ def _report(study: Study, to: str | None = None, forms: Sequence[Form] = ()) -> 
     """Write the report, and print what can and what cannot be concluded, and its files."""
     from ..report.text import CANNOT
 
-    found = study.report(to, forms=forms or FORMS)
-    print("\n".join(found.conclusions))
-    if found.unclear:
-        print("\n".join(("", f"{CANNOT}:", *found.unclear)))
-    if "svg" in forms and not found.comparisons:
+    written = study.report(to, forms=forms or FORMS)
+    print("\n".join(written.conclusions))
+    if written.unclear:
+        print("\n".join(("", f"{CANNOT}:", *written.unclear)))
+    if "svg" in forms and not written.comparisons:
         terminal.notice("there is nothing to compare, so there is no picture")
-    for path in found.paths:
+    for path in written.paths:
         terminal.notice(f"written  {path}")
 
 
@@ -254,19 +254,22 @@ def job(
 @command("Commands", "weft study status my-study.json", of=app)
 def status(study: StudyName, *, out: Folder = None, json_: Json = False) -> int:
     """Print how far each run of a study is."""
-    found = _study(study, None, out, None)
-    note_edits(found)
+    loaded = _study(study, None, out, None)
+    note_edits(loaded)
     if json_:
-        jobs = [asdict(one) for one in found.status()]
-        known = [{key: each for key, each in one.items() if each not in (None, "")} for one in jobs]
-        print(json.dumps(known, indent=2))
+        jobs = [asdict(job_status) for job_status in loaded.status()]
+        records = [
+            {key: value for key, value in job_status.items() if value not in (None, "")}
+            for job_status in jobs
+        ]
+        print(json.dumps(records, indent=2))
         return 0
     from rich.console import Console
 
     from ..running.jobs import open_plan
     from ..running.live import status_table
 
-    table = status_table(open_plan(found.folder), found.folder)
+    table = status_table(open_plan(loaded.folder), loaded.folder)
     Console(highlight=False).print(table)
     return 0
 
@@ -296,9 +299,9 @@ def report(
     Raises:
         InputError: the study was not run, or a file cannot be written.
     """
-    found = _study(study, None, out, None)
-    note_edits(found)
-    _report(found, to, forms or ())
+    loaded = _study(study, None, out, None)
+    note_edits(loaded)
+    _report(loaded, to, forms or ())
 
 
 @command(
@@ -319,8 +322,8 @@ def pack(
     Raises:
         InputError: the study was not run, or a file cannot be written.
     """
-    found = _study(study, None, out, None)
-    paths = found.pack(to)
+    loaded = _study(study, None, out, None)
+    paths = loaded.pack(to)
     terminal.notice(f"{len(paths)} finished run{'s' * (len(paths) != 1)}, in {to}")
 
 
@@ -345,8 +348,8 @@ def unpack(
     Raises:
         InputError: a file is not that of a run, or the folder is in use.
     """
-    added, known = _study(study, None, out, None).unpack(files)
-    terminal.notice(f"{len(added)} added, {len(known)} known already")
+    added, existing = _study(study, None, out, None).unpack(files)
+    terminal.notice(f"{len(added)} added, {len(existing)} known already")
 
 
 @command("Commands", "weft study demo --processes 2", of=app)
@@ -393,10 +396,10 @@ def search(
     ] = 1,
 ) -> int:
     """Search the best row by the validation data; no test set is measured."""
-    found = _study(study, overrides, out, None).search(processes=processes, log=terminal.notice)
-    for path in found.paths:
+    outcome = _study(study, overrides, out, None).search(processes=processes, log=terminal.notice)
+    for path in outcome.paths:
         terminal.notice(f"written  {path}")
-    if found.stopped_by is not None:
+    if outcome.stopped_by is not None:
         terminal.notice("stopped; the same command continues")
-        return 128 + found.stopped_by
-    return int(any(trial.state == "failed" for trial in found.trials))
+        return 128 + outcome.stopped_by
+    return int(any(trial.state == "failed" for trial in outcome.trials))

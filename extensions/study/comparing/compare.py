@@ -125,16 +125,16 @@ def summaries(
     Raises:
         InputError: systems were measured on different examples.
     """
-    finite, found = _finite(systems), []
+    finite, rows = _finite(systems), []
     names = {system.name for system in finite}
     pool, means = Pool.of(finite), _resampled_means(finite, value_of, samples, seed)
     for system in systems:
         mean = float(np.mean(system.values))
         if system.name not in names:
-            found.append(Summary(name=system.name, mean=mean, spread=None, low=None, high=None))
+            rows.append(Summary(name=system.name, mean=mean, spread=None, low=None, high=None))
             continue
-        own = own_spread(system)
-        spread = math.sqrt(own.variance) if own.degrees else None
+        estimate = own_spread(system)
+        spread = math.sqrt(estimate.variance) if estimate.degrees else None
         low = high = None
         drawn = means.get(system.name)
         if not pool.spread.degrees:
@@ -142,8 +142,8 @@ def summaries(
                 low, high = percentiles(drawn.values, level)
         else:
             low, high = _bounds(mean, pool.parts(system), drawn, system, level)
-        found.append(Summary(name=system.name, mean=mean, spread=spread, low=low, high=high))
-    return found
+        rows.append(Summary(name=system.name, mean=mean, spread=spread, low=low, high=high))
+    return rows
 
 
 def compare(
@@ -172,21 +172,23 @@ def compare(
     Raises:
         InputError: systems were measured on different examples.
     """
-    known = {system.name: system for system in systems}
+    by_name = {system.name: system for system in systems}
     finite = {system.name: system for system in _finite(systems)}
     pool = Pool.of([*finite.values()])
     means = _resampled_means([*finite.values()], value_of, samples, seed)
     first = (1 - level) / max(1, sum(a in finite and b in finite for a, b in pairs))
-    found = [
-        _pair(known[a], known[b], pool, means, value_of, (level, first, power, seed))
+    comparisons = [
+        _pair(by_name[a], by_name[b], pool, means, value_of, (level, first, power, seed))
         if a in finite and b in finite
-        else _untested(known[a], known[b])
+        else _untested(by_name[a], by_name[b])
         for a, b in pairs
     ]
-    adjusted = holm([one.p for one in found])
+    adjusted = holm([comparison.p for comparison in comparisons])
     return [
-        replace(one, adjusted=p, verdict=_verdict(one, p, 1 - level, higher_is_better))
-        for one, p in zip(found, adjusted, strict=True)
+        replace(
+            comparison, adjusted=p, verdict=_verdict(comparison, p, 1 - level, higher_is_better)
+        )
+        for comparison, p in zip(comparisons, adjusted, strict=True)
     ]
 
 
@@ -203,17 +205,17 @@ def holm(probabilities: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.01, 0.04, None, 0.03])
     [0.03, 0.06, None, 0.06]
     """
-    given = sorted((p, number) for number, p in enumerate(probabilities) if p is not None)
-    found: list[float | None] = [None] * len(probabilities)
+    ordered = sorted((p, number) for number, p in enumerate(probabilities) if p is not None)
+    adjusted: list[float | None] = [None] * len(probabilities)
     largest = 0.0
-    for place, (p, number) in enumerate(given):
-        largest = max(largest, min(1.0, p * (len(given) - place)))
-        found[number] = largest
-    return found
+    for rank, (p, number) in enumerate(ordered):
+        largest = max(largest, min(1.0, p * (len(ordered) - rank)))
+        adjusted[number] = largest
+    return adjusted
 
 
 def _verdict(
-    one: Comparison,
+    comparison: Comparison,
     adjusted: float | None,
     most: float,
     higher_is_better: bool,  # noqa: FBT001 - private
@@ -222,7 +224,7 @@ def _verdict(
         return "not tested"
     if adjusted > most:
         return "not distinguishable"
-    return "better" if (one.difference > 0) == higher_is_better else "worse"
+    return "better" if (comparison.difference > 0) == higher_is_better else "worse"
 
 
 def _finite(systems: Sequence[System]) -> list[System]:
@@ -241,14 +243,14 @@ def _resampled_means(
     """Return the mean over seeds of each system on resampled examples; empty without sums."""
     if value_of is None or not systems or not all(system.sums for system in systems):
         return {}
-    flat = [one for system in systems for one in system.sums]
+    flat = [sums for system in systems for sums in system.sums]
     values = resampled(flat, value_of, samples=samples, seed=seed)
-    found, start = {}, 0
+    drawn, start = {}, 0
     for system in systems:
-        own = values[start : start + len(system.sums)]
-        found[system.name] = _Drawn(own.mean(0), _of_seeds(own))
+        estimates = values[start : start + len(system.sums)]
+        drawn[system.name] = _Drawn(estimates.mean(0), _of_seeds(estimates))
         start += len(system.sums)
-    return found
+    return drawn
 
 
 def _of_seeds(values: NDArray[np.float64]) -> float:
@@ -318,7 +320,7 @@ def _alike(baseline: System, other: System) -> bool:
     """Return whether two systems have the same sums for each example, seed by seed."""
     pairs = zip(baseline.sums, other.sums, strict=False)
     same = len(baseline.sums) == len(other.sums) > 0
-    return same and all(np.array_equal(one, its) for one, its in pairs)
+    return same and all(np.array_equal(array, its) for array, its in pairs)
 
 
 def _untested(baseline: System, other: System) -> Comparison:

@@ -55,10 +55,10 @@ class Pool:
     @classmethod
     def of(cls, systems: Sequence[System]) -> Pool:
         """Pool the variances of systems but for outliers."""
-        kept = list(systems)
-        while (outlier := _outlier(kept)) is not None:
-            kept = [system for system in kept if system is not outlier]
-        return cls(own_spread(*kept), frozenset(system.name for system in kept))
+        pooled = list(systems)
+        while (outlier := _outlier(pooled)) is not None:
+            pooled = [system for system in pooled if system is not outlier]
+        return cls(own_spread(*pooled), frozenset(system.name for system in pooled))
 
     def parts(self, *systems: System) -> list[tuple[Spread, float]]:
         """Return the variances of a sum or difference of means, each with its weight."""
@@ -66,21 +66,21 @@ class Pool:
             weight = sum(1 / len(system.values) for system in systems)
             return [(self._common(own_spread(*systems)), weight)]
         return [
-            (self._common(own) if system.name in self.names else own, 1 / len(system.values))
-            for system, own in ((system, own_spread(system)) for system in systems)
+            (self._common(spread) if system.name in self.names else spread, 1 / len(system.values))
+            for system, spread in ((system, own_spread(system)) for system in systems)
         ]
 
-    def _common(self, own: Spread) -> Spread:
+    def _common(self, spread: Spread) -> Spread:
         """Return the pooled variance, or that of some of its systems if it is larger."""
-        degrees = self.spread.degrees - own.degrees
-        if not own.degrees or not degrees:
+        degrees = self.spread.degrees - spread.degrees
+        if not spread.degrees or not degrees:
             return self.spread
-        whole = self.spread.variance * self.spread.degrees
-        rest = (whole - own.variance * own.degrees) / degrees
-        if rest <= 0:
-            return own if own.variance > 0 else self.spread
-        larger = float(fdtrc(own.degrees, degrees, own.variance / rest)) < UNEQUAL
-        return own if larger else self.spread
+        total = self.spread.variance * self.spread.degrees
+        other_variance = (total - spread.variance * spread.degrees) / degrees
+        if other_variance <= 0:
+            return spread if spread.variance > 0 else self.spread
+        larger = float(fdtrc(spread.degrees, degrees, spread.variance / other_variance)) < UNEQUAL
+        return spread if larger else self.spread
 
 
 def _outlier(systems: Sequence[System]) -> System | None:
@@ -92,11 +92,11 @@ def _outlier(systems: Sequence[System]) -> System | None:
     if not several:
         return None
     largest = max(several, key=lambda system: own_spread(system).variance)
-    own, rest = (
+    alone, others = (
         own_spread(largest),
         own_spread(*(system for system in systems if system is not largest)),
     )
-    if not rest.variance:
+    if not others.variance:
         return None
-    p = len(several) * float(fdtrc(own.degrees, rest.degrees, own.variance / rest.variance))
+    p = len(several) * float(fdtrc(alone.degrees, others.degrees, alone.variance / others.variance))
     return largest if p < OUTLYING else None

@@ -52,8 +52,8 @@ class Change(Settings):
 
     def changes(self) -> bool:
         """Return whether the row changes anything."""
-        given = (self.extends, self.params, self.unset, self.patch, self.objective, self.set)
-        return any(given)
+        parts = (self.extends, self.params, self.unset, self.patch, self.objective, self.set)
+        return any(parts)
 
 
 class Factor(Settings):
@@ -80,12 +80,12 @@ class Factor(Settings):
         Raises:
             SettingError: it has none, or several.
         """
-        given = [key for key in ("param", "set", "levels") if getattr(self, key)]
-        if len(given) != 1:
-            msg = f"a factor has one of 'param', 'set' and 'levels', not {len(given)}"
+        keys = [key for key in ("param", "set", "levels") if getattr(self, key)]
+        if len(keys) != 1:
+            msg = f"a factor has one of 'param', 'set' and 'levels', not {len(keys)}"
             raise SettingError(msg, help_="give one of them")
         if self.levels and self.values:
             msg = "'values' has no effect with 'levels'"
             raise SettingError(msg, "values", help_="remove it")
         if not self.levels and not self.values:
-            raise SettingError(f"'{given[0]}' needs 'values'", help_="list the values")
+            raise SettingError(f"'{keys[0]}' needs 'values'", help_="list the values")

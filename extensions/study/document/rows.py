@@ -34,17 +34,17 @@ def rows_of(study: StudySettings, source: str) -> list[Row]:
     Raises:
         SpecError: two rows have one name, there are too many, or levels cannot be combined.
     """
-    found = [Row(BASELINE, Change(), "")]
-    found += [Row(name, change, pointer("rows", name)) for name, change in study.rows.items()]
+    rows = [Row(BASELINE, Change(), "")]
+    rows += [Row(name, change, pointer("rows", name)) for name, change in study.rows.items()]
     if study.grid is not None:
-        levels = {name: dict(levels_of(one)) for name, one in study.grid.factors.items()}
-        counts = [len(each) for each in levels.values()]
+        levels = {name: dict(levels_of(factor)) for name, factor in study.grid.factors.items()}
+        counts = [len(values) for values in levels.values()]
         total = _product(counts) if study.grid.cross else sum(counts)
-        if total + len(found) > MOST_ROWS:
+        if total + len(rows) > MOST_ROWS:
             raise SpecError([_too_many(total, source)])
-        found += _crossed(levels, source) if study.grid.cross else _alone(study.grid.factors)
-    names = [row.name for row in found]
-    twice = [row for number, row in enumerate(found) if row.name in names[:number]]
+        rows += _crossed(levels, source) if study.grid.cross else _alone(study.grid.factors)
+    names = [row.name for row in rows]
+    twice = [row for number, row in enumerate(rows) if row.name in names[:number]]
     if twice:
         raise SpecError(
             Finding(
@@ -68,14 +68,14 @@ def rows_of(study: StudySettings, source: str) -> list[Row]:
                 )
             ]
         )
-    return found
+    return rows
 
 
 def _product(counts: Sequence[int]) -> int:
-    found = 1
+    product = 1
     for count in counts:
-        found *= count
-    return found
+        product *= count
+    return product
 
 
 def _too_many(total: int, source: str) -> Finding:
@@ -91,14 +91,14 @@ def _too_many(total: int, source: str) -> Finding:
 def levels_of(factor: Factor) -> Iterator[tuple[str, Change]]:
     """Yield the levels of a factor by name; equal names of values are numbered."""
     yield from factor.levels.items()
-    seen = Counter[str]()
+    counts = Counter[str]()
     for value in factor.values:
         name = value if isinstance(value, str) else json.dumps(value)
-        kept = "".join(c if c.isalnum() or c in "_.=,+-" else "_" for c in name).strip("_") or "_"
-        short = kept[:60]
-        seen[short] += 1
-        if seen[short] > 1:
-            short = f"{short}-{seen[short]}"
+        safe = "".join(c if c.isalnum() or c in "_.=,+-" else "_" for c in name).strip("_") or "_"
+        short = safe[:60]
+        counts[short] += 1
+        if counts[short] > 1:
+            short = f"{short}-{counts[short]}"
         if factor.param is not None:
             yield short, Change(params={factor.param: value})
         else:
@@ -124,19 +124,19 @@ def _crossed(factors: _Levels, source: str) -> list[Row]:
     Raises:
         SpecError: two levels of a combination change the same thing.
     """
-    found = []
+    rows = []
     for combination in itertools.product(*(levels.items() for levels in factors.values())):
         name = ",".join(
             f"{factor}={level}" for factor, (level, _) in zip(factors, combination, strict=True)
         )
         change = joined([change for _, change in combination], name, source)
-        found.append(Row(name, change, pointer("grid")))
-    return found
+        rows.append(Row(name, change, pointer("grid")))
+    return rows
 
 
-def _overlap(one: str, other: str) -> bool:
+def _overlap(first: str, other: str) -> bool:
     """Return whether one of two dotted paths is, or contains, the other."""
-    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+    return f"{first}.".startswith(f"{other}.") or f"{other}.".startswith(f"{first}.")
 
 
 def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid") -> Change:
@@ -145,7 +145,7 @@ def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid")
     Raises:
         SpecError: two of them change the same thing.
     """
-    found: dict[str, Any] = {"params": {}, "set": {}, "patch": [], "unset": []}
+    merged: dict[str, Any] = {"params": {}, "set": {}, "patch": [], "unset": []}
 
     def refuse(what: str) -> SpecError:
         return SpecError(
@@ -162,20 +162,22 @@ def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid")
 
     for change in changes:
         for key in ("params", "set"):
-            given = getattr(change, key)
-            if both := [one for one in given if any(_overlap(one, old) for old in found[key])]:
-                raise refuse(min(both))
-            found[key].update(given)
-        if both := [one for one in change.unset if one in found["unset"]]:
-            raise refuse(min(both))
-        found["patch"] += change.patch
-        found["unset"] += change.unset
+            values = getattr(change, key)
+            if repeated := [
+                entry for entry in values if any(_overlap(entry, old) for old in merged[key])
+            ]:
+                raise refuse(min(repeated))
+            merged[key].update(values)
+        if repeated := [entry for entry in change.unset if entry in merged["unset"]]:
+            raise refuse(min(repeated))
+        merged["patch"] += change.patch
+        merged["unset"] += change.unset
         for key in ("extends", "objective", "match"):
             value = getattr(change, key)
             if value is None:
                 continue
-            if found.get(key, value) != value:
+            if merged.get(key, value) != value:
                 raise refuse(key)
-            found[key] = value
+            merged[key] = value
     docs = [change.doc for change in changes if change.doc]
-    return Change(**{**found, "doc": " ".join(docs)})
+    return Change(**{**merged, "doc": " ".join(docs)})

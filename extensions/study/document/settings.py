@@ -72,10 +72,10 @@ class Budget(Settings):
         Raises:
             SettingError: it is determined twice.
         """
-        given = [key for key in ("updates", "tokens", "flops") if getattr(self, key) is not None]
-        if len(given) > 1:
-            msg = f"'{given[0]}' and '{given[1]}' both determine the number of updates"
-            raise SettingError(msg, given[1], help_="remove one of them")
+        limits = [key for key in ("updates", "tokens", "flops") if getattr(self, key) is not None]
+        if len(limits) > 1:
+            msg = f"'{limits[0]}' and '{limits[1]}' both determine the number of updates"
+            raise SettingError(msg, limits[1], help_="remove one of them")
         return self
 
     @property
@@ -205,10 +205,10 @@ class StudySettings(Settings):
                 yield SettingError(msg, "rows", name, help_=help_)
         if len(set(self.seeds)) < len(self.seeds):
             yield SettingError("a seed occurs twice", "seeds", help_="give each seed once")
-        own = self.compare.baseline
-        if self.grid is None and own not in (BASELINE, *self.rows):
-            msg = f"there is no row '{own}'"
-            help_ = did_you_mean(own, [BASELINE, *self.rows])
+        baseline = self.compare.baseline
+        if self.grid is None and baseline not in (BASELINE, *self.rows):
+            msg = f"there is no row '{baseline}'"
+            help_ = did_you_mean(baseline, [BASELINE, *self.rows])
             yield SettingError(msg, "compare", "baseline", help_=help_)
         if self.compare.pairs == "all" and "baseline" in self.compare.model_fields_set:
             msg = "'baseline' has no effect if all rows are compared with each other"

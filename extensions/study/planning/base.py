@@ -68,7 +68,7 @@ def base_of(study: StudySettings, source: str) -> Base:
     else:
         path = parent_of(study.run, Path(source), RUN_FOLDER)
         if path is None or not path.is_file():
-            beside = [each.name for each in Path(source).parent.glob("*.json")]
+            beside = [file.name for file in Path(source).parent.glob("*.json")]
             raise InputError(
                 f"there is no run '{study.run}'",
                 place=f"{source}#/run",
@@ -116,8 +116,8 @@ def row_value(base: Base, row: Row) -> dict[str, Any]:
         at = row.at + pointer("set", dotted)
         set_dotted(value, dotted, copy.deepcopy(new), base.study, at)
     if change.extends or change.params or change.unset or change.patch:
-        name, held = held_model(value, base, row)
-        value.setdefault("params", {})[name] = _changed(held, base, row)
+        name, model = held_model(value, base, row)
+        value.setdefault("params", {})[name] = _changed(model, base, row)
     return value
 
 
@@ -148,25 +148,25 @@ def held_model(value: dict[str, Any], base: Base, row: Row) -> tuple[str, dict[s
                 )
             ]
         )
-    own = form.params[name]
-    given = run.params.get(name, own)
-    return name, {"spec": given} if isinstance(given, str) else dict(given)
+    default = form.params[name]
+    model = run.params.get(name, default)
+    return name, {"spec": model} if isinstance(model, str) else dict(model)
 
 
-def _changed(held: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
+def _changed(model: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
     """Return a held model with the changes of a row.
 
     Raises:
         SpecError: a spec does not exist, or a patch does not apply.
     """
-    change, found = row.change, dict(held)
-    if "spec" not in found and change.extends is None:
+    change, changed = row.change, dict(model)
+    if "spec" not in changed and change.extends is None:
         problem = "the base run takes its model from a checkpoint, so a row cannot change it"
         help_ = "name the spec of the model in the run, and the checkpoint as its 'start'"
         raise SpecError(
             [Finding(code="Y01", at=row.at, problem=problem, help=help_, source=base.study)]
         )
-    params = dict(found.get("params", {}))
+    params = dict(changed.get("params", {}))
     for name in change.unset:
         if name not in params:
             raise SpecError([_no_param(name, params, base, row)])
@@ -176,10 +176,10 @@ def _changed(held: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
         path = parent_of(change.extends, Path(base.study), *FOLDERS)
         if path is None or not path.is_file():
             raise SpecError([_no_spec(change.extends, base, row)])
-        found = {"spec": load(path).value()}
+        changed = {"spec": load(path).value()}
     if change.patch:
-        found = {"spec": _patched(found, base, row)}
-    return {**found, **({"params": params} if params else {})}
+        changed = {"spec": _patched(changed, base, row)}
+    return {**changed, **({"params": params} if params else {})}
 
 
 def _no_param(name: str, params: dict[str, Any], base: Base, row: Row) -> Finding:
@@ -202,20 +202,20 @@ def _no_spec(name: str, base: Base, row: Row) -> Finding:
     )
 
 
-def _patched(held: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
+def _patched(model: dict[str, Any], base: Base, row: Row) -> dict[str, Any]:
     """Return the complete spec of a model with the patches of a row.
 
     Raises:
         SpecError: the model does not exist, or a patch does not apply.
     """
-    loaded = load_held(held, base.source)
+    loaded = load_held(model, base.source)
     if loaded is None:
-        raise SpecError([_no_spec(str(held["spec"]), base, row)])
+        raise SpecError([_no_spec(str(model["spec"]), base, row)])
     name = loaded.form.name
     patch = list(row.change.patch)
     child = {"format": FORMAT, "extends": name, "name": name, "patch": patch}
-    made = load_child(loaded, child, base.study)
-    return made.value()
+    patched = load_child(loaded, child, base.study)
+    return patched.value()
 
 
 def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:
@@ -223,7 +223,7 @@ def placed(findings: Iterable[Finding], base: Base, row: Row) -> list[Finding]:
 
     A finding about the run points to the change of the row that caused it, as far as it is known.
     """
-    return [_placed(one, base, row) for one in findings]
+    return [_placed(finding, base, row) for finding in findings]
 
 
 def _placed(finding: Finding, base: Base, row: Row) -> Finding:
@@ -252,14 +252,14 @@ def _changed_by(change: Change) -> list[tuple[str, str]]:
 
     Both are JSON Pointers; the second ones lead from the row.
     """
-    found = [(pointer(*name.split(".")), pointer("set", name)) for name in change.set]
-    found += [(pointer(name), pointer("params", name)) for name in change.params]
-    found += [("/objective", "/objective")] if change.objective is not None else []
+    pointers = [(pointer(*name.split(".")), pointer("set", name)) for name in change.set]
+    pointers += [(pointer(name), pointer("params", name)) for name in change.params]
+    pointers += [("/objective", "/objective")] if change.objective is not None else []
     for number, patch in enumerate(change.patch):
-        given = patch.get("set")
-        for name in given if isinstance(given, dict) else ():
-            found.append((pointer(*name.split(".")), pointer("patch", number, "set", name)))
-    return found
+        keys = patch.get("set")
+        for name in keys if isinstance(keys, dict) else ():
+            pointers.append((pointer(*name.split(".")), pointer("patch", number, "set", name)))
+    return pointers
 
 
 def _cause(at: str, changed: Sequence[tuple[str, str]]) -> str:
@@ -274,8 +274,8 @@ def _cause(at: str, changed: Sequence[tuple[str, str]]) -> str:
     about = [(len(end), cause) for end, cause in changed if f"{end}/" in f"{at}/"]
     longest = [cause for length, cause in about if length == max(about)[0]]
     inside = [cause for end, cause in changed if at and end.startswith(f"{at}/")]
-    found = longest or inside
-    return found[0] if len(found) == 1 else ""
+    causes = longest or inside
+    return causes[0] if len(causes) == 1 else ""
 
 
 def _is_written(row: Row) -> bool:

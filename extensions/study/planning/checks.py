@@ -31,9 +31,9 @@ _UNITS = {
 
 def of_study(study: StudySettings, base: Base, rows: Sequence[Planned]) -> list[Finding]:
     """Return the findings about settings of the study without effect or without a meaning."""
-    found = [*_own_settings(study, base), *of_measuring(study, base, rows)]
+    findings = [*_own_settings(study, base), *of_measuring(study, base, rows)]
     if len(study.seeds) == 1:
-        found.append(
+        findings.append(
             Finding(
                 code="Y06",
                 level="warning",
@@ -43,7 +43,7 @@ def of_study(study: StudySettings, base: Base, rows: Sequence[Planned]) -> list[
                 source=base.study,
             )
         )
-    return found
+    return findings
 
 
 def _own_settings(study: StudySettings, base: Base) -> Iterator[Finding]:
@@ -55,8 +55,10 @@ def _own_settings(study: StudySettings, base: Base) -> Iterator[Finding]:
     places += [(pointer("rows", n, "set"), row.set) for n, row in study.rows.items()]
     written: list[tuple[str, str, Any]] = []
     factors: list[tuple[str, tuple[str, Factor]]]
-    factors = [("search", one) for one in (study.search.factors.items() if study.search else ())]
-    factors += [("grid", one) for one in (study.grid.factors.items() if study.grid else ())]
+    factors = [
+        ("search", entry) for entry in (study.search.factors.items() if study.search else ())
+    ]
+    factors += [("grid", entry) for entry in (study.grid.factors.items() if study.grid else ())]
     for kind, (name, factor) in factors:
         at = pointer(kind, "factors", name)
         if factor.set in owners:
@@ -64,7 +66,9 @@ def _own_settings(study: StudySettings, base: Base) -> Iterator[Finding]:
         elif factor.set is not None:
             values = enumerate(factor.values)
             written += [(at + pointer("values", n), factor.set, value) for n, value in values]
-        places += [(at + pointer("levels", n, "set"), one.set) for n, one in factor.levels.items()]
+        places += [
+            (at + pointer("levels", n, "set"), change.set) for n, change in factor.levels.items()
+        ]
     for at, settings in places:
         written += [(at + pointer(path), path, value) for path, value in settings.items()]
     for at, path, value in written:
@@ -111,13 +115,13 @@ def of_measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
                 help_ = did_you_mean(name, tests) or "add it to 'data.test' of the run"
                 yield wrong(f"/tests/{number}", f"the run has no test set '{name}'", help_)
         metrics = measure.metrics or row.run.metrics()
-        places = [(one, f"/measure/metrics/{n}") for n, one in enumerate(measure.metrics)]
+        places = [(metric, f"/measure/metrics/{n}") for n, metric in enumerate(measure.metrics)]
         unfit = [*wrong_metrics(row.run, places), *unknown_losses(row.graph, places)]
-        if not measure.metrics and all(one.needs == "losses" for one in metrics):
+        if not measure.metrics and all(metric.needs == "losses" for metric in metrics):
             places = [(metrics[0], "/measure/metrics")]
         unfit += losses_of_training(row.graph, places)
-        yield from (replace(one, source=base.study) for one in unfit)
-        predicted = [one.name for one in metrics if one.needs == "predictions"]
+        yield from (replace(finding, source=base.study) for finding in unfit)
+        predicted = [metric.name for metric in metrics if metric.needs == "predictions"]
         if predicted and (row.run.predict is None or row.run.answers is None):
             problem = f"'{predicted[0]}' needs predictions, and the run does not say how"
             yield wrong("/metrics", problem, "add 'predict' and 'answers' to the run")
@@ -128,8 +132,8 @@ def of_measuring(study: StudySettings, base: Base, rows: Sequence[Planned]) -> I
                 chosen_predictor(row.run.predict, measure.predict, "measure.predict")
             except InputError as error:
                 yield wrong("/predict", error.problem, error.help)
-        own = row.run.checkpoint
-        if measure.checkpoint == "averaged" and own.average == 0 and own.ema is None:
+        checkpoint = row.run.checkpoint
+        if measure.checkpoint == "averaged" and checkpoint.average == 0 and checkpoint.ema is None:
             help_ = "set it to 'best', or 'checkpoint.average' or 'checkpoint.ema' of the run"
             yield wrong("/checkpoint", "the run averages nothing", help_)
 
@@ -141,9 +145,9 @@ def copies(rows: Sequence[Planned], source: str) -> Iterator[Finding]:
         rows: rows with the keys of their jobs.
         source: file of the study.
     """
-    seen: dict[tuple[str, ...], Planned] = {}
+    by_keys: dict[tuple[str, ...], Planned] = {}
     for row in rows:
-        first = seen.setdefault(tuple(row.keys.values()), row)
+        first = by_keys.setdefault(tuple(row.keys.values()), row)
         if first is row:
             continue
         same = f"the row '{row.name}' is the same graph with the same settings and data as"
@@ -176,14 +180,14 @@ def of_rows(
     flops_per_second: Callable[[Run], float] | None,
 ) -> list[Finding]:
     """Return the findings about rows that are too long or too large."""
-    found = list[Finding]()
+    findings = list[Finding]()
     for row in rows:
         limit = study.budget.seconds
         if limit is not None and flops_per_second is not None:
             seconds = row.costs.seconds(flops_per_second(row.run))
             if seconds > limit:
                 time = _rounded(seconds)
-                found.append(
+                findings.append(
                     Finding(
                         code="Y03",
                         at=row.row.at or "/budget/seconds",
@@ -193,9 +197,9 @@ def of_rows(
                         source=base.study,
                     )
                 )
-        found += _required(study, base, row, baseline)
-        found += _other_size(base, row, baseline)
-    return found
+        findings += _required(study, base, row, baseline)
+        findings += _other_size(base, row, baseline)
+    return findings
 
 
 def _other_size(base: Base, row: Planned, baseline: Planned) -> Iterator[Finding]:
@@ -203,13 +207,13 @@ def _other_size(base: Base, row: Planned, baseline: Planned) -> Iterator[Finding
 
     The row then has the params of the other spec, except those that the base run sets.
     """
-    own, other = row.costs.parameters, baseline.costs.parameters
-    if row.row.change.extends is None or row.solution is not None or not own or not other:
+    parameters, other = row.costs.parameters, baseline.costs.parameters
+    if row.row.change.extends is None or row.solution is not None or not parameters or not other:
         return
-    times = max(own, other) / min(own, other)
+    times = max(parameters, other) / min(parameters, other)
     if times < _OTHER_SIZE:
         return
-    before, after = (deployed_graph(one.graph).params for one in (baseline, row))
+    before, after = (deployed_graph(planned.graph).params for planned in (baseline, row))
     params = {name: before[name] for name in after if before.get(name, after[name]) != after[name]}
     written = deployed_graph(baseline.graph).spec.params  # others follow from these
     numbers = {
@@ -220,12 +224,12 @@ def _other_size(base: Base, row: Planned, baseline: Planned) -> Iterator[Finding
     help_ = "'match' makes it as large as the baseline"
     if numbers:
         help_ = f'add "params": {json.dumps(numbers)} for those of the baseline, or {help_}'
-    at, size = row.row.at, "large" if own > other else "small"
+    at, size = row.row.at, "large" if parameters > other else "small"
     yield Finding(
         code="Y09",
         level="warning",
         at=f"{at}/extends" if at.startswith("/rows/") or "/levels/" in at else at,
-        problem=f"the row '{row.name}' has {own:,} parameters, and the baseline {other:,}:"
+        problem=f"the row '{row.name}' has {parameters:,} parameters, and the baseline {other:,}:"
         f" '{row.row.change.extends}' is {times:.1f} times as {size}",
         help=help_,
         source=base.study,
@@ -244,20 +248,21 @@ def _rounded(seconds: float) -> str:
 def _required(
     study: StudySettings, base: Base, row: Planned, baseline: Planned
 ) -> Iterator[Finding]:
-    for number, one in enumerate(study.require):
-        value = getattr(row.costs, one.quantity)
-        wanted = getattr(baseline.costs, one.quantity)
-        off = abs(value - wanted) / wanted if wanted else float(value > 0)
+    for number, requirement in enumerate(study.require):
+        value = getattr(row.costs, requirement.quantity)
+        expected = getattr(baseline.costs, requirement.quantity)
+        off = abs(value - expected) / expected if expected else float(value > 0)
         problems = []
-        if one.most is not None and value > one.most:
-            problems.append(f"more than {one.most:,.0f}")
-        if one.within is not None and off > one.within:
-            problems.append(f"{value - wanted:+,} from the baseline's {wanted:,}")
+        if requirement.most is not None and value > requirement.most:
+            problems.append(f"more than {requirement.most:,.0f}")
+        if requirement.within is not None and off > requirement.within:
+            problems.append(f"{value - expected:+,} from the baseline's {expected:,}")
         for problem in problems:
             yield Finding(
                 code="Y05",
                 at=row.row.at or pointer("require", number),
-                problem=f"the row '{row.name}' has {value:,} {_UNITS[one.quantity]}, {problem}",
+                problem=f"the row '{row.name}' has {value:,} {_UNITS[requirement.quantity]},"
+                f" {problem}",
                 help="change the row, add 'match', or change the requirement",
                 source=base.study,
             )

@@ -43,20 +43,22 @@ def signature(run: Run, graph: Graph) -> str:
     if not run.without:  # jobs of before there was this setting are the same
         del settings["without"]
     settings["evaluate"] = {
-        key: each for key, each in settings["evaluate"].items() if key not in ("metrics", "samples")
+        key: value
+        for key, value in settings["evaluate"].items()
+        if key not in ("metrics", "samples")
     }
     settings["data"] = {
-        key: each for key, each in settings["data"].items() if key not in ("root", "test")
+        key: value for key, value in settings["data"].items() if key not in ("root", "test")
     }
     return digest_of({"graph": _nameless(canonical(graph)), "run": settings})
 
 
 def _nameless(form: Mapping[str, Any]) -> str:
     """Return a digest of a canonical form without the names of specs, also of the models in it."""
-    kept = {key: each for key, each in form.items() if key not in ("name", "doc", "allow")}
-    text = json.dumps({**kept, "params": {}}, sort_keys=True)
-    for name, held in form.get("params", {}).items():
-        text = text.replace(json.dumps(f"={name}"), json.dumps(f"={_nameless(held['spec'])}"))
+    content = {key: value for key, value in form.items() if key not in ("name", "doc", "allow")}
+    text = json.dumps({**content, "params": {}}, sort_keys=True)
+    for name, model in form.get("params", {}).items():
+        text = text.replace(json.dumps(f"={name}"), json.dumps(f"={_nameless(model['spec'])}"))
     return digest_of(text)
 
 
@@ -97,8 +99,8 @@ class DataDigests:
         Raises:
             InputError: a file is outside of the root.
         """
-        name, known, files = self._split(run, split)
-        return digest_of(sorted(files.values()) or [name, known])
+        name, sizes, files = self._split(run, split)
+        return digest_of(sorted(files.values()) or [name, sizes])
 
     def others(self, run: Run) -> list[str]:
         """Return the digests of the checkpoints and tokenizers that a run reads.
@@ -106,14 +108,26 @@ class DataDigests:
         Raises:
             InputError: a tokenizer is outside of the root, or a checkpoint is damaged.
         """
-        held = [one["checkpoint"] for one in run.params.values() if _is_checkpoint(one)]
-        folders = [Path(one) for one in (*held, *([] if run.start is None else [run.start]))]
+        checkpoints = [
+            param["checkpoint"] for param in run.params.values() if _is_checkpoint(param)
+        ]
+        folders = [
+            Path(checkpoint)
+            for checkpoint in (*checkpoints, *([] if run.start is None else [run.start]))
+        ]
         weights = [folder / "weights.safetensors" for folder in folders]
-        found = [
+        digests = [
             self._file(path) if path.is_file() else weights_digest(path.parent) for path in weights
         ]
-        files = [one for one in run.tokenizers.values() if isinstance(one, FileTokenizerSettings)]
-        return [*found, *(self._file(resolve(run.data.root, one.path)) for one in files)]
+        files = [
+            tokenizer
+            for tokenizer in run.tokenizers.values()
+            if isinstance(tokenizer, FileTokenizerSettings)
+        ]
+        return [
+            *digests,
+            *(self._file(resolve(run.data.root, tokenizer.path)) for tokenizer in files),
+        ]
 
     def _split(self, run: Run, split: str) -> tuple[str, dict[str, Any], dict[str, str]]:
         """Return the name and the settings of the reader of a split, and digests of its files."""
@@ -125,8 +139,8 @@ class DataDigests:
     def _file(self, path: Path) -> str:
         """Return the digest of a file, or of the names, sizes and times of a folder."""
         if path.is_dir():
-            each = sorted(one for one in path.rglob("*") if one.is_file())
-            stats = [(str(one.relative_to(path)), *_stat(one)) for one in each]
+            files = sorted(file for file in path.rglob("*") if file.is_file())
+            stats = [(str(file.relative_to(path)), *_stat(file)) for file in files]
             return digest_of(stats)
         key = (str(path), *_stat(path))
         if key not in self._files:
@@ -140,5 +154,5 @@ def _is_checkpoint(value: Any) -> bool:
 
 
 def _stat(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns

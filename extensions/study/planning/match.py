@@ -26,7 +26,7 @@ class Solution:
         return self.size / self.wanted - 1 if self.wanted else float(self.size > 0)
 
 
-def solve(match: Match, wanted: int, size_of: Callable[[int], int]) -> Solution:
+def solve(match: Match, target: int, size_of: Callable[[int], int]) -> Solution:
     """Return the multiple with which a model comes closest to a size.
 
     The size must not decrease with the param.  Each size is computed once; the number of
@@ -34,44 +34,45 @@ def solve(match: Match, wanted: int, size_of: Callable[[int], int]) -> Solution:
 
     Args:
         match: the param, and the multiple that its value must be.
-        wanted: size of the baseline.
+        target: size of the baseline.
         size_of: size of the model by value of the param; it raises an InputError for a value that
             the model does not permit.
 
     Raises:
         InputError: the param does not change the size, or no value comes near.
     """
-    step, known = match.multiple, dict[int, int]()
+    step, sizes = match.multiple, dict[int, int]()
 
     def size(count: int) -> int:
-        if count not in known:
-            known[count] = size_of(count * step)
-        return known[count]
+        if count not in sizes:
+            sizes[count] = size_of(count * step)
+        return sizes[count]
 
     low, high = 1, 2
-    while size(high) < wanted and high * step <= LARGEST:
+    while size(high) < target and high * step <= LARGEST:
         low, high = high, 2 * high
     if size(high) == size(1):
         raise InputError(
             f"'{match.param}' does not change the {_words(match)} of this row",
             help="match another param",
         )
-    if size(low) < wanted:
+    if size(low) < target:
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if size(middle) < wanted else (low, middle)
+            low, high = (middle, high) if size(middle) < target else (low, middle)
     else:
         high = low
-    count = min((low, high), key=lambda one: (abs(size(one) - wanted), one))
-    found = Solution(count * step, size(count), wanted)
-    if abs(found.difference) > match.tolerance:
+    count = min((low, high), key=lambda number: (abs(size(number) - target), number))
+    solution = Solution(count * step, size(count), target)
+    if abs(solution.difference) > match.tolerance:
         raise InputError(
-            f"no '{match.param}' that is a multiple of {step} gives {wanted:,} {_words(match)};"
-            f" the nearest, {found.value:,}, gives {found.size:,} ({found.difference:+.1%})",
+            f"no '{match.param}' that is a multiple of {step} gives {target:,} {_words(match)};"
+            f" the nearest, {solution.value:,}, gives {solution.size:,}"
+            f" ({solution.difference:+.1%})",
             help=("lower 'multiple', " if step > 1 else "")
             + "raise 'tolerance', match another param, or set \"match\": false in the row",
         )
-    return found
+    return solution
 
 
 def _words(match: Match) -> str:

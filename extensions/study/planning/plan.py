@@ -43,7 +43,7 @@ class Plan:
     @property
     def errors(self) -> list[Finding]:
         """Findings because of which nothing is trained."""
-        return [one for one in self.findings if one.level == "error"]
+        return [finding for finding in self.findings if finding.level == "error"]
 
     @property
     def baseline(self) -> Planned:
@@ -52,8 +52,8 @@ class Plan:
 
     def changes(self, planned: Planned) -> list[str]:
         """Return the differences of a row from the baseline, one line each."""
-        found = [str(line) for line in lines_of(difference(self.baseline, planned)[2].changes)]
-        return [*found, *_settings(self.baseline.value, planned.value)]
+        lines = [str(line) for line in lines_of(difference(self.baseline, planned)[2].changes)]
+        return [*lines, *_settings(self.baseline.value, planned.value)]
 
 
 def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, Diff]:
@@ -62,12 +62,12 @@ def difference(old: Planned, new: Planned) -> tuple[Graph, Graph, Diff]:
     They are the deployed models, or the objectives if these differ elsewhere too.  Specs that
     compute the same, of which only names or docs differ, have no changes.
     """
-    whole = diff(old.graph, new.graph)
-    if any(_is_of_objective(change, old.graph) for change in whole.changes):
-        return old.graph, new.graph, whole
+    full_diff = diff(old.graph, new.graph)
+    if any(_is_of_objective(change, old.graph) for change in full_diff.changes):
+        return old.graph, new.graph, full_diff
     models = deployed_graph(old.graph), deployed_graph(new.graph)
-    found = diff(*models)
-    return *models, replace(found, changes=()) if found.equal else found
+    model_diff = diff(*models)
+    return *models, replace(model_diff, changes=()) if model_diff.equal else model_diff
 
 
 def _is_of_objective(change: Change, objective: Graph) -> bool:
@@ -96,8 +96,8 @@ def plan_study(
     """
 
     def failed(findings: list[Finding]) -> Plan:
-        found = tuple(findings)
-        return Plan(study=study, source=source, base=None, rows=(), findings=found)
+        all_findings = tuple(findings)
+        return Plan(study=study, source=source, base=None, rows=(), findings=all_findings)
 
     rows, base, wrong = None, None, list[Finding]()
     try:
@@ -114,22 +114,24 @@ def plan_study(
     baseline = planned_row(study, base, first, None, wrong)
     if baseline is None:
         return failed([*wrong, *_of_other_rows(study, base, rows, first, wrong)])
-    found = []
+    rows_planned = []
     for row in rows:
-        made = baseline if row is first else planned_row(study, base, row, baseline, wrong)
-        found += [made] if made is not None else []
-    wrong += of_study(study, base, found)
-    wrong += of_rows(study, base, found, baseline, flops_per_second)
+        planned = baseline if row is first else planned_row(study, base, row, baseline, wrong)
+        rows_planned += [planned] if planned is not None else []
+    wrong += of_study(study, base, rows_planned)
+    wrong += of_rows(study, base, rows_planned, baseline, flops_per_second)
     digests = DataDigests()
     wrong += _of_space(study, base, baseline, digests)
-    if not [one for one in wrong if one.level == "error"]:
-        found = [with_keys(study, one, digests) for one in found]
-        wrong += copies(found, base.study)
-    return Plan(study=study, source=source, base=base, rows=tuple(found), findings=_once(wrong))
+    if not [finding for finding in wrong if finding.level == "error"]:
+        rows_planned = [with_keys(study, planned, digests) for planned in rows_planned]
+        wrong += copies(rows_planned, base.study)
+    return Plan(
+        study=study, source=source, base=base, rows=tuple(rows_planned), findings=_once(wrong)
+    )
 
 
 def _of_other_rows(
-    study: StudySettings, base: Base, rows: Iterable[Row], first: Row, known: Iterable[Finding]
+    study: StudySettings, base: Base, rows: Iterable[Row], first: Row, findings: Iterable[Finding]
 ) -> list[Finding]:
     """Return what is wrong with the rows besides the mistakes of the baseline.
 
@@ -138,23 +140,23 @@ def _of_other_rows(
         base: its base run.
         rows: all rows.
         first: the baseline, which is wrong.
-        known: its findings.
+        findings: its findings.
     """
     wrong: list[Finding] = []
     for row in rows:
         if row is not first:
             planned_row(study, base, row, None, wrong)
-    told = {(finding.code, finding.problem) for finding in known}
-    return [one for one in _once(wrong) if (one.code, one.problem) not in told]
+    reported = {(finding.code, finding.problem) for finding in findings}
+    return [finding for finding in _once(wrong) if (finding.code, finding.problem) not in reported]
 
 
 def _once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings of which only the rows differ once, as of the levels of a factor."""
-    found: dict[Finding, Finding] = {}
-    for one in findings:
-        evidence = tuple(_IN_ROW.sub("", line) for line in one.evidence)
-        found.setdefault(replace(one, evidence=evidence), one)
-    return tuple(found.values())
+    unique: dict[Finding, Finding] = {}
+    for finding in findings:
+        evidence = tuple(_IN_ROW.sub("", line) for line in finding.evidence)
+        unique.setdefault(replace(finding, evidence=evidence), finding)
+    return tuple(unique.values())
 
 
 def _of_space(
@@ -165,9 +167,9 @@ def _of_space(
     wrong = [*wrong_settings(study, axes, baseline, base.study)]
     for axis in axes:
         probes = [planned_row(study, base, row, baseline, wrong) for row in probes_of(axis)]
-        found = [with_keys(study, one, digests) for one in probes if one is not None]
-        wrong += of_measuring(study, base, found)
-        wrong += without_effect(axis, found, base.study)
+        planned_probes = [with_keys(study, probe, digests) for probe in probes if probe is not None]
+        wrong += of_measuring(study, base, planned_probes)
+        wrong += without_effect(axis, planned_probes, base.study)
     return wrong
 
 
@@ -184,8 +186,8 @@ def with_keys(study: StudySettings, planned: Planned, digests: DataDigests) -> P
 def _findings(error: InputError, source: str) -> list[Finding]:
     if isinstance(error, SpecError):
         return list(error.findings)
-    place, _, at = error.place.partition("#")
-    file = source if place in ("", source) else place  # with its text, to show the line
+    location, _, at = error.place.partition("#")
+    file = source if location in ("", source) else location  # with its text, to show the line
     return [Finding(code="Y01", at=at, problem=error.problem, help=error.help, source=file)]
 
 
@@ -239,11 +241,13 @@ def _finished(study: StudySettings, base: Base, value: dict[str, Any]) -> tuple[
         if not study.budget.counts:
             raise
         by = f"the budget of the study gives the run {value['updates']:,} updates"
-        found = [
-            replace(one, evidence=(*one.evidence, by)) if one.at.startswith("/schedule") else one
-            for one in error.findings
+        findings = [
+            replace(finding, evidence=(*finding.evidence, by))
+            if finding.at.startswith("/schedule")
+            else finding
+            for finding in error.findings
         ]
-        raise SpecError(found) from error
+        raise SpecError(findings) from error
 
 
 def _matched(
@@ -254,25 +258,25 @@ def _matched(
     Raises:
         InputError: no value of the param makes the row as large as the baseline.
     """
-    own = row.change.match
-    match = study.match if own is None else own
+    row_match = row.change.match
+    match = study.match if row_match is None else row_match
     if not match:
         return value, None
-    wanted = quantity(deployed_graph(baseline.graph), match.quantity)
-    if _size(value, base, match) == wanted:
+    target = quantity(deployed_graph(baseline.graph), match.quantity)
+    if _size(value, base, match) == target:
         return value, None
     if match.param in row.change.params:
         raise _y04(base, row, f"the row sets '{match.param}', which is also matched")
-    name, held = held_model(value, base, row)
+    name, model = held_model(value, base, row)
 
     def with_param(number: int) -> dict[str, Any]:
-        params = {**held.get("params", {}), match.param: number}
-        return {**value, "params": {**value.get("params", {}), name: {**held, "params": params}}}
+        params = {**model.get("params", {}), match.param: number}
+        return {**value, "params": {**value.get("params", {}), name: {**model, "params": params}}}
 
     try:
-        solution = solve(match, wanted, lambda number: _size(with_param(number), base, match))
+        solution = solve(match, target, lambda number: _size(with_param(number), base, match))
     except SpecError as error:
-        at = ("" if own is None else row.at) + pointer("match", "param")
+        at = ("" if row_match is None else row.at) + pointer("match", "param")
         raise SpecError(_of_match(error.findings, match, at, base)) from error
     except InputError as error:
         raise _y04(base, row, error.problem, error.help) from error
@@ -288,9 +292,9 @@ def _y04(base: Base, row: Row, problem: str, help_: str = "") -> SpecError:
 
 def _of_match(findings: Iterable[Finding], match: Match, at: str, base: Base) -> Iterator[Finding]:
     """Yield the findings about a value that `match` has tried, at the place of its param."""
-    for one in findings:
-        evidence = (*one.evidence, f"'match' solves for '{match.param}', a whole number")
-        yield replace(one, at=at, source=base.study, evidence=evidence, fix=None, placed=True)
+    for finding in findings:
+        evidence = (*finding.evidence, f"'match' solves for '{match.param}', a whole number")
+        yield replace(finding, at=at, source=base.study, evidence=evidence, fix=None, placed=True)
 
 
 def _size(value: dict[str, Any], base: Base, match: Match) -> int:
@@ -308,11 +312,11 @@ def _budgeted(study: StudySettings, base: Base, value: dict[str, Any]) -> dict[s
         updates = max(1, int(tokens / work.tokens_per_update))
     if updates is None:
         return value
-    found = {**value, "updates": updates}
+    updated = {**value, "updates": updates}
     schedule = value.get("schedule")
     if isinstance(schedule, dict) and "total" in schedule:
-        found["schedule"] = {**schedule, "total": updates}
-    return found
+        updated["schedule"] = {**schedule, "total": updates}
+    return updated
 
 
 def _settings(old: Any, new: Any, path: str = "") -> Iterator[str]:
@@ -320,8 +324,8 @@ def _settings(old: Any, new: Any, path: str = "") -> Iterator[str]:
     for key in sorted(old.keys() | new.keys()):
         if not path and key in ("params", "name", "doc"):
             continue
-        left, right = old.get(key), new.get(key)
-        if isinstance(left, dict) and isinstance(right, dict):
-            yield from _settings(left, right, f"{path}{key}.")
-        elif left != right:
-            yield f"~ run {path}{key}  {left} -> {right}"
+        before, right = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(right, dict):
+            yield from _settings(before, right, f"{path}{key}.")
+        elif before != right:
+            yield f"~ run {path}{key}  {before} -> {right}"

@@ -64,20 +64,20 @@ def axes_of(study: StudySettings) -> list[Axis]:
     """Return the factors of a study's search; those of its grid if the search has none."""
     if study.search is None:
         return []
-    found = []
+    axes = []
     for name, factor in study.search.factors.items():
         at = pointer("search", "factors", name)
         if factor.low is not None:
-            found.append(Axis(name=name, at=at, factor=factor))
+            axes.append(Axis(name=name, at=at, factor=factor))
         else:
-            levels, named = dict(levels_of(factor)), bool(factor.levels)
-            found.append(Axis(name=name, at=at, levels=levels, named=named))
-    if not found and study.grid is not None:
-        for name, one in study.grid.factors.items():
+            levels, is_named = dict(levels_of(factor)), bool(factor.levels)
+            axes.append(Axis(name=name, at=at, levels=levels, named=is_named))
+    if not axes and study.grid is not None:
+        for name, grid_factor in study.grid.factors.items():
             at = pointer("grid", "factors", name)
-            levels, named = dict(levels_of(one)), bool(one.levels)
-            found.append(Axis(name=name, at=at, levels=levels, named=named))
-    return found
+            levels, is_named = dict(levels_of(grid_factor)), bool(grid_factor.levels)
+            axes.append(Axis(name=name, at=at, levels=levels, named=is_named))
+    return axes
 
 
 def row_at(axes: Sequence[Axis], values: Mapping[str, Value], name: str, source: str) -> Row:
@@ -111,7 +111,10 @@ def without_effect(axis: Axis, probes: Sequence[Planned], source: str) -> Iterat
         probes: its planned rows, with the keys of their jobs.
         source: file of the study.
     """
-    if len(probes) == len(axis.probes()) and len({(*one.keys.values(),) for one in probes}) == 1:
+    if (
+        len(probes) == len(axis.probes())
+        and len({(*probe.keys.values(),) for probe in probes}) == 1
+    ):
         yield Finding(
             code="Y08",
             at=axis.at,
@@ -139,9 +142,13 @@ def wrong_settings(
             source=source,
         )
     else:
-        metric = next(one for one in run.metrics() if one.name == (search.metric or run.best))
-        found = losses_of_training(baseline.graph, [(metric, "/search/metric")])
-        yield from (replace(one, source=source) for one in found)
+        metric = next(
+            candidate
+            for candidate in run.metrics()
+            if candidate.name == (search.metric or run.best)
+        )
+        findings = losses_of_training(baseline.graph, [(metric, "/search/metric")])
+        yield from (replace(finding, source=source) for finding in findings)
     if search.seeds > len(study.seeds):
         yield Finding(
             code="Y08",

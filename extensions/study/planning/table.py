@@ -41,14 +41,14 @@ def size(count: float) -> str:
 def cost_rows(plan: Plan, flops_per_second: Speed) -> list[tuple[str, ...]]:
     """Return a table of the costs of the rows, with a header and a total."""
     head = ("row", "parameters", "", "FLOPs", "decoding", "memory", "updates", "one run", "all")
-    found: list[tuple[str, ...]] = [head]
+    rows: list[tuple[str, ...]] = [head]
     base, total = plan.baseline.costs, 0.0
     for row in plan.rows:
         costs = row.costs
         once = costs.seconds(flops_per_second(row.run))
-        whole = seconds_of_row(plan, row, flops_per_second)
-        total += whole or 0.0
-        found.append(
+        seconds = seconds_of_row(plan, row, flops_per_second)
+        total += seconds or 0.0
+        rows.append(
             (
                 row.name,
                 f"{costs.parameters:,}",
@@ -58,11 +58,11 @@ def cost_rows(plan: Plan, flops_per_second: Speed) -> list[tuple[str, ...]]:
                 size(costs.memory),
                 f"{costs.updates:,}",
                 duration(once),
-                "" if whole is None else duration(whole),
+                "" if seconds is None else duration(seconds),
             )
         )
-    found.append(("all", "", "", "", "", "", "", "", duration(total)))
-    return found
+    rows.append(("all", "", "", "", "", "", "", "", duration(total)))
+    return rows
 
 
 def percent(value: int, base: int) -> str:
@@ -78,7 +78,9 @@ def percent(value: int, base: int) -> str:
 
 def copied(plan: Plan, row: Planned) -> str:
     """Return the name of the first row that trains the same as a row; `""` if it is the first."""
-    first = next(one for one in plan.rows if one is row or (row.keys and one.keys == row.keys))
+    first = next(
+        other for other in plan.rows if other is row or (row.keys and other.keys == row.keys)
+    )
     return "" if first is row else first.name
 
 
@@ -108,15 +110,16 @@ def solved(plan: Plan, row: Planned) -> str:
     match = row.row.change.match or plan.study.match
     if row.solution is None or not match:
         return ""
-    one = row.solution
-    return f"{match.param} = {one.value:,} by 'match', {one.difference:+.2%} {match.quantity}"
+    solution = row.solution
+    difference = f"{solution.difference:+.2%} {match.quantity}"
+    return f"{match.param} = {solution.value:,} by 'match', {difference}"
 
 
 def plan_record(plan: Plan, flops_per_second: Speed) -> dict[str, Any]:
     """Return a plan as plain data."""
     return {
         "study": plan.study.name,
-        "findings": [one.as_json() for one in plan.findings],
+        "findings": [finding.as_json() for finding in plan.findings],
         "rows": [
             {
                 "name": row.name,

@@ -31,9 +31,11 @@ def conclude(record: Record) -> Conclusions:
     pairs = ranked(table)
     if not pairs:
         return Conclusions(["There is nothing to compare."], [*_limits(record, table)])
-    said = [(pair["verdict"] in FOUND, _sentence(record, table, pair)) for pair in pairs]
-    can = [sentence for found, sentence in said if found] or ["No difference was found."]
-    cannot = [sentence for found, sentence in said if not found]
+    statements = [(pair["verdict"] in FOUND, _sentence(record, table, pair)) for pair in pairs]
+    can = [sentence for significant, sentence in statements if significant] or [
+        "No difference was found."
+    ]
+    cannot = [sentence for significant, sentence in statements if not significant]
     return Conclusions(can, [*cannot, *_limits(record, table)])
 
 
@@ -47,8 +49,8 @@ def ranked(table: Record) -> list[Record]:
 
 def title_of(record: Record, pair: Record) -> str:
     """Return the name of a comparison: that of its row if all have the same baseline."""
-    both = f"{pair['other']} against {pair['baseline']}"
-    return pair["other"] if record["pairs"] == "baseline" else both
+    title = f"{pair['other']} against {pair['baseline']}"
+    return pair["other"] if record["pairs"] == "baseline" else title
 
 
 def size_of(pair: Record, decimals: int) -> str:
@@ -108,7 +110,7 @@ def _limits(record: Record, table: Record) -> Iterator[str]:
     rows = [row for row in record["rows"] if not row["same_as"]]
     runs, done = (sum(len(row[key]) for row in rows) for key in ("seeds", "trained"))
     if done < runs:
-        missing = [one["name"] for one in rows if len(one["trained"]) < len(one["seeds"])]
+        missing = [row["name"] for row in rows if len(row["trained"]) < len(row["seeds"])]
         yield f"{runs - done} of {runs} runs have no result: {_names(missing)}."
     if table["apart"]:
         yield f"Measured on other examples, and so not compared: {_names(table['apart'])}."

@@ -89,10 +89,10 @@ def latex(record: Record) -> str:
         for number, table in enumerate(tables, 1)
         for line in _table(record["study"], number, *table)
     )
-    found = sorted({c for c in text if not c.isspace() and not _PLAIN.match(c)})
+    unsupported = sorted({c for c in text if not c.isspace() and not _PLAIN.match(c)})
     head = ["% Needs \\usepackage{booktabs}."]
-    if found:
-        head.append(f"% pdfLaTeX cannot set {' '.join(found)}: use LuaLaTeX or XeLaTeX.")
+    if unsupported:
+        head.append(f"% pdfLaTeX cannot set {' '.join(unsupported)}: use LuaLaTeX or XeLaTeX.")
     return "\n".join([*head, text, ""])
 
 
@@ -107,7 +107,7 @@ def _main(record: Record) -> Iterator[_Table]:
     columns: list[list[str]] = [["row"], ["parameters"], [table["metric"] if table else "result"]]
     columns += [["difference"], [f"{record['level']:.0%} interval"], ["p"]]
     bold = False
-    lines = [[tex(one[0]) for one in columns]]
+    lines = [[tex(column[0]) for column in columns]]
     for row in record["rows"]:
         name = trainings_of(row)
         line = [tex(row["name"]), f"{row['costs']['parameters']:,}"]
@@ -115,11 +115,11 @@ def _main(record: Record) -> Iterator[_Table]:
             line[0] += f"$^{{{_letter(notes.setdefault(note, len(notes)))}}}$"
         line.append(tex(mean_of(table, name)))
         pair = comparison_of(record, table, name)
-        found = pair is not None and pair["verdict"] in FOUND
-        bold = bold or found
-        lines.append([*line, *_difference(pair, decimals_of(table), bold=found)])
-    kept = [place for place in range(len(columns)) if any(line[place] for line in lines[1:])]
-    lines = [[line[place] for place in kept] for line in lines]
+        significant = pair is not None and pair["verdict"] in FOUND
+        bold = bold or significant
+        lines.append([*line, *_difference(pair, decimals_of(table), bold=significant)])
+    shown = [index for index in range(len(columns)) if any(line[index] for line in lines[1:])]
+    lines = [[line[index] for index in shown] for line in lines]
     words = [sentence(record["doc"] or record["study"])]
     if table is not None:
         examples = f", {table['examples']:,} examples" if table["examples"] else ""
@@ -154,12 +154,15 @@ def _explained(notes: dict[str, int]) -> Iterator[str]:
 
 def _others(record: Record) -> Iterator[_Table]:
     """Yield tables of the means of the other metrics and splits."""
-    others = [one for one in record["tables"] if one is not primary_table(record)]
+    others = [table for table in record["tables"] if table is not primary_table(record)]
     for start in range(0, len(others), _MEASURES):
         some = others[start : start + _MEASURES]
-        head = [["", *(one["split"] for one in some)], ["row", *(one["metric"] for one in some)]]
+        head = [
+            ["", *(table["split"] for table in some)],
+            ["row", *(table["metric"] for table in some)],
+        ]
         body = [
-            [row["name"], *(mean_of(one, trainings_of(row)) for one in some)]
+            [row["name"], *(mean_of(table, trainings_of(row)) for table in some)]
             for row in record["rows"]
         ]
         words = f"Other measurements of {record['study']}. {method(record, tests=False)}"

@@ -21,7 +21,7 @@ def plain(text: str) -> str:
     >>> plain("a*b_c < 1 in <d>")
     'a\\*b_c < 1 in \\<d>'
     """
-    text = _ANYWHERE.sub(lambda found: f"\\{found[0]}", " ".join(text.split()))
+    text = _ANYWHERE.sub(lambda match: f"\\{match[0]}", " ".join(text.split()))
     return _AT_START.sub(r"\1\\\2", text)
 
 
@@ -38,7 +38,7 @@ def rule(columns: int, words: Sequence[int] = (0,)) -> str:
         columns: number of columns.
         words: places of those that have words and not numbers.
     """
-    return f"| {' | '.join('---' if one in words else '---:' for one in range(columns))} |"
+    return f"| {' | '.join('---' if column in words else '---:' for column in range(columns))} |"
 
 
 def markdown(record: Record, picture: str = "") -> str:
@@ -60,7 +60,7 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
         yield from (f"![{title}]({picture})", "")
     for title, sentences in zip((CAN, CANNOT), conclude(record), strict=True):
         if sentences:
-            yield from (f"## {title}", "", *(f"- {plain(one)}" for one in sentences), "")
+            yield from (f"## {title}", "", *(f"- {plain(sentence)}" for sentence in sentences), "")
     yield from ("## Results", "")
     head, lines = cells(record)
     yield line(head)
@@ -68,7 +68,7 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield from map(line, lines)
     yield from ("", method(record), "")
     if failed := failures(record):
-        yield from ("## Failures", "", *(f"- {plain(one)}" for one in failed), "")
+        yield from ("## Failures", "", *(f"- {plain(failure)}" for failure in failed), "")
     if record["selected"]:
         name = plain(record["selected"]["row"])
         yield f"The validation data selects **{name}** ({selected_of(record)})."

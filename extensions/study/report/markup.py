@@ -46,7 +46,7 @@ def head(titles: Sequence[str], words: str = "") -> str:
         titles: titles of the columns, as HTML.
         words: title of a column of text, which is aligned on the left.
     """
-    cells = (f"<th scope='col'{' class=words' * (one == words)}>{one}</th>" for one in titles)
+    cells = (f"<th scope='col'{' class=words' * (title == words)}>{title}</th>" for title in titles)
     return f"<thead><tr>{''.join(cells)}</tr></thead>"
 
 

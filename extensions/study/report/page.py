@@ -67,7 +67,9 @@ def _body(record: Record, out: Path) -> Iterator[str]:
         yield from _row(row, out)
     yield "<h2>Measurements</h2><ul class='note'>"
     for table in record["tables"]:
-        tests = sorted({one["test"].partition(", ")[0] for one in table["comparisons"]})
+        tests = sorted(
+            {comparison["test"].partition(", ")[0] for comparison in table["comparisons"]}
+        )
         count = f", {table['examples']:,} examples" if table["examples"] else ""
         words = "; ".join([table["signature"], *tests] if table["signature"] else tests)
         what = f"{table['metric']} on {table['split']}{count}: {words}"
@@ -92,24 +94,24 @@ def _main(record: Record) -> Iterator[str]:
 
 def _others(record: Record) -> Iterator[str]:
     """Yield a table of the other metrics and splits, each with its verdicts."""
-    others = [one for one in record["tables"] if one is not primary_table(record)]
+    others = [table for table in record["tables"] if table is not primary_table(record)]
     if not others:
         return
     yield "<h2>Other measurements</h2>"
-    heads = head(["row", *(escaped(f"{one['split']} {one['metric']}") for one in others)])
+    heads = head(["row", *(escaped(f"{table['split']} {table['metric']}") for table in others)])
     lines = ("".join(_means(record, row, others)) for row in record["rows"])
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     yield wide(f"<table>{heads}<tbody>{body}</tbody></table>", "other measurements")
-    if any(pair["verdict"] in FOUND for one in others for pair in one["comparisons"]):
+    if any(pair["verdict"] in FOUND for table in others for pair in table["comparisons"]):
         yield f"<p class='note'>Better, worse: than {escaped(record['baseline'])}, as above.</p>"
 
 
 def _means(record: Record, row: Record, tables: Sequence[Record]) -> Iterator[str]:
     """Yield the name of a row, and its means in some tables with their verdicts."""
     yield cell(escaped(row["name"]))
-    for one in tables:
-        pair = comparison_of(record, one, trainings_of(row))
-        yield _mean(one, trainings_of(row), pair["verdict"] if pair else "")
+    for table in tables:
+        pair = comparison_of(record, table, trainings_of(row))
+        yield _mean(table, trainings_of(row), pair["verdict"] if pair else "")
 
 
 def _cells(record: Record, row: Record, table: Record | None) -> Iterator[str]:
@@ -120,7 +122,11 @@ def _cells(record: Record, row: Record, table: Record | None) -> Iterator[str]:
     yield cell(f"{costs['parameters']:,}", costs["parameters"])
     yield cell(f"{costs['flops']:,}", costs["flops"])
     yield cell(size(costs["memory"]), costs["memory"])
-    times = [one["training"]["seconds"] for one in row["seeds"].values() if "training" in one]
+    times = [
+        seed_run["training"]["seconds"]
+        for seed_run in row["seeds"].values()
+        if "training" in seed_run
+    ]
     mean = sum(times) / len(times) if times else None
     yield cell("" if mean is None else duration(mean), mean)
 
@@ -148,8 +154,10 @@ def _mean(table: Record | None, name: str, verdict: str = "") -> str:
     text = mean_of(table, name)
     if row["low"] is not None:
         text += f" <small>[{row['low']:.{decimals}f}, {row['high']:.{decimals}f}]</small>"
-    found = verdict in FOUND
-    return cell(f"{text} {verdict}" if found else text, row["mean"], verdict if found else "")
+    significant = verdict in FOUND
+    return cell(
+        f"{text} {verdict}" if significant else text, row["mean"], verdict if significant else ""
+    )
 
 
 def _lengths(lengths: Record) -> Iterator[str]:
@@ -169,7 +177,7 @@ def _lengths(lengths: Record) -> Iterator[str]:
 def _row(row: Record, out: Path) -> Iterator[str]:
     """Yield the changes of a row, in words and as a picture."""
     solved = f" {row['solved']}." if row["solved"] else ""
-    jobs = ", ".join(f"seed {seed}: {one['job']}" for seed, one in row["seeds"].items())
+    jobs = ", ".join(f"seed {seed}: {seed_run['job']}" for seed, seed_run in row["seeds"].items())
     changes = row["changes"] or ["the baseline"]
     picture = picture_of(out, row["name"])
     yield from drawn_row(row["name"], row["doc"] + solved, changes, picture, f"jobs: {jobs}")

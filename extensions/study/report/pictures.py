@@ -47,20 +47,20 @@ def pictures(plan: Plan) -> tuple[dict[str, str], list[str]]:
         The name of each row whose graph is another one to its picture as SVG; and why rows that
         have a difference have no picture.
     """
-    found, failed = dict[str, str](), dict[str, list[str]]()
+    drawings, failed = dict[str, str](), dict[str, list[str]]()
     for row in plan.rows:
         picture = _difference(plan, row)
         if picture is not None and (drawn := _drawn(picture, row.name, failed)):
-            found[row.name] = drawn
-    return found, _reasons(failed)
+            drawings[row.name] = drawn
+    return drawings, _reasons(failed)
 
 
 def _difference(plan: Plan, row: Planned) -> Digraph | None:
     """Return the diagram of what a row changes in the graph; None if that is nothing."""
-    old, new, found = difference(plan.baseline, row)
-    if not found.changes:
+    old, new, graph_diff = difference(plan.baseline, row)
+    if not graph_diff.changes:
         return None
-    return diff_picture(old, new, replace(found, names=(plan.baseline.name, row.name)))
+    return diff_picture(old, new, replace(graph_diff, names=(plan.baseline.name, row.name)))
 
 
 def _drawn(picture: Digraph, name: str, failed: dict[str, list[str]]) -> str:

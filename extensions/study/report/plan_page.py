@@ -42,7 +42,7 @@ def _body(plan: Plan, speed: Speed, drawn: Mapping[str, str]) -> Iterator[str]:
     yield f"<p class='note'>{words} The heading of a column sorts by it.</p>"
     yield "<h2>Findings</h2>"
     if plan.findings:
-        yield from (f"<pre>{escaped(one.render())}</pre>" for one in plan.findings)
+        yield from (f"<pre>{escaped(finding.render())}</pre>" for finding in plan.findings)
     else:
         yield "<p class='note'>All rows pass all checks.</p>"
     yield "<h2>What each row changes</h2>"
@@ -90,18 +90,18 @@ def _cells(plan: Plan, row: Planned, speed: Speed, number: int) -> Iterator[str]
     yield cell(size(state) if state else "", state)
     yield cell(size(costs.memory), costs.memory)
     yield cell(f"{costs.updates:,}", costs.updates)
-    once, whole = costs.seconds(speed(row.run)), seconds_of_row(plan, row, speed)
+    once, total = costs.seconds(speed(row.run)), seconds_of_row(plan, row, speed)
     yield cell(duration(once), once)
-    if whole is None:
+    if total is None:
         yield cell(f"same as {escaped(copied(plan, row))}", 0.0)
     else:
-        yield cell(duration(whole), whole)
+        yield cell(duration(total), total)
 
 
 def _row(plan: Plan, row: Planned, picture: str) -> Iterator[str]:
     """Yield the changes of a row, in words and as a picture."""
-    found = solved(plan, row)
-    doc = f"{row.row.change.doc} {found}{'.' * bool(found)}".strip()
+    solution = solved(plan, row)
+    doc = f"{row.row.change.doc} {solution}{'.' * bool(solution)}".strip()
     note = f"same runs as {copied(plan, row)}" if copied(plan, row) else ""
     changes = plan.changes(row) or ["no difference"]
     yield from drawn_row(row.name, doc, changes, picture, note, opened=True)

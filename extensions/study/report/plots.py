@@ -86,11 +86,16 @@ def _bounds(pairs: list[Record]) -> tuple[float, float]:
     reach = [max(abs(low), abs(high)) for low, high in ends]
     far = math.inf
     if len(ends) >= _FEW and any(reach):
-        quartile = np.quantile([one for one in reach if one], 0.75, method="lower")
+        quartile = np.quantile([distance for distance in reach if distance], 0.75, method="lower")
         far = _FAR * float(quartile)
     shown = [
         0.0,
-        *(end for pair, one in zip(ends, reach, strict=True) if one <= far for end in pair),
+        *(
+            end
+            for pair, distance in zip(ends, reach, strict=True)
+            if distance <= far
+            for end in pair
+        ),
     ]
     room = 0.04 * (max(shown) - min(shown)) or 1.0
     return min(shown) - room, max(shown) + room

@@ -46,7 +46,9 @@ def study_record(out: Path) -> Record:
     tables = []
     for split in _splits(done):
         alike = _alike(split, done, settings.baseline, out)
-        tables += [_table(split, one, alike, measured, settings) for one in _metrics(done, out)]
+        tables += [
+            _table(split, metric, alike, measured, settings) for metric in _metrics(done, out)
+        ]
     tests = [table for table in tables if table["split"] != "valid"]
     first = tests or tables
     return {
@@ -77,15 +79,15 @@ def _row(row: Record, out: Path) -> Record:
     for seed, key in row["jobs"].items():
         job = Job(out / "jobs" / key, row["name"], int(seed))
         state = job.state()
-        found: Record = {"state": state, "job": key}
+        seed_run: Record = {"state": state, "job": key}
         if state == "done":
             result = read_json(job.measured / RESULT)
-            found |= {"splits": result["splits"], "training": result["training"]}
+            seed_run |= {"splits": result["splits"], "training": result["training"]}
         elif state == "failed":
-            found["error"] = job.error()
-        found["valid"] = [event for event in events(job) if event.get("type") == "valid"]
-        seeds[seed] = found
-    trained = [seed for seed, one in seeds.items() if one["state"] == "done"]
+            seed_run["error"] = job.error()
+        seed_run["valid"] = [event for event in events(job) if event.get("type") == "valid"]
+        seeds[seed] = seed_run
+    trained = [seed for seed, seed_run in seeds.items() if seed_run["state"] == "done"]
     return {**row, "seeds": seeds, "trained": trained}
 
 
@@ -96,8 +98,10 @@ def _name_copies(rows: Sequence[Record], settings: Compare) -> None:
     variance over seeds, and as further comparisons.
     """
     first: dict[frozenset[str], str] = {}
-    own = [row for row in rows if settings.pairs == "baseline" and row["name"] == settings.baseline]
-    for row in [*own, *rows]:
+    baseline_rows = [
+        row for row in rows if settings.pairs == "baseline" and row["name"] == settings.baseline
+    ]
+    for row in [*baseline_rows, *rows]:
         name = first.setdefault(frozenset(row["jobs"].values()), row["name"])
         row["same_as"] = "" if name == row["name"] else name
 
@@ -108,40 +112,44 @@ def _draw_curves(rows: Sequence[Record]) -> str:
     It is the negative log-likelihood if all rows have it, because losses of different objectives
     cannot be compared.
     """
-    seeds = [one for row in rows for one in row["seeds"].values()]
-    name = "nll" if all("nll" in event for one in seeds for event in one["valid"]) else "loss"
-    for one in seeds:
-        events_ = one.pop("valid")
-        one["curve"] = [[event["update"], event[name]] for event in events_ if name in event]
+    seeds = [seed_run for row in rows for seed_run in row["seeds"].values()]
+    name = (
+        "nll"
+        if all("nll" in event for seed_run in seeds for event in seed_run["valid"])
+        else "loss"
+    )
+    for seed_run in seeds:
+        events_ = seed_run.pop("valid")
+        seed_run["curve"] = [[event["update"], event[name]] for event in events_ if name in event]
     return name
 
 
 def _splits(rows: Sequence[Record]) -> list[str]:
-    found: dict[str, None] = {}
+    splits: dict[str, None] = {}
     for row in rows:
         for seed in row["trained"]:
-            found |= dict.fromkeys(row["seeds"][seed]["splits"])
-    return [*found]
+            splits |= dict.fromkeys(row["seeds"][seed]["splits"])
+    return [*splits]
 
 
 def _metrics(rows: Sequence[Record], out: Path) -> list[Metric]:
     """Return the metrics of the study, in its order."""
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for row in rows:
         key = row["seeds"][row["trained"][0]]["job"]
         task = Job(out / "jobs" / key, row["name"], 0).task
-        for one in task["metrics"]:
-            metric = METRICS.parse(one, "metrics")
-            found.setdefault(metric.name, metric)
-    return [*found.values()]
+        for entry in task["metrics"]:
+            metric = METRICS.parse(entry, "metrics")
+            metrics.setdefault(metric.name, metric)
+    return [*metrics.values()]
 
 
 def _examples(row: Record, split: str, out: Path) -> tuple[Any, Any]:
     """Return what identifies the examples of a row on a split: digest of the files, and number."""
     seed = row["trained"][0]
-    one = row["seeds"][seed]
-    task = Job(out / "jobs" / one["job"], row["name"], int(seed)).task
-    return task.get("examples", {}).get(split), one["splits"][split]["rows"]
+    seed_run = row["seeds"][seed]
+    task = Job(out / "jobs" / seed_run["job"], row["name"], int(seed)).task
+    return task.get("examples", {}).get(split), seed_run["splits"][split]["rows"]
 
 
 _Alike = tuple[list[Record], list[Record]]
@@ -153,9 +161,9 @@ def _alike(split: str, rows: Sequence[Record], baseline: str, out: Path) -> _Ali
     measured = [row for row in rows if split in row["seeds"][row["trained"][0]]["splits"]]
     first = next((row for row in measured if row["name"] == baseline), measured[0])
     examples = {row["name"]: _examples(row, split, out) for row in measured}
-    wanted = examples[first["name"]]
-    same = [row for row in measured if examples[row["name"]] == wanted]
-    return same, [row for row in measured if examples[row["name"]] != wanted]
+    expected = examples[first["name"]]
+    same = [row for row in measured if examples[row["name"]] == expected]
+    return same, [row for row in measured if examples[row["name"]] != expected]
 
 
 _Sums = dict[tuple[str, str, str], dict[str, Statistics]]
@@ -163,47 +171,47 @@ _Sums = dict[tuple[str, str, str], dict[str, Statistics]]
 
 
 def _measured(rows: Sequence[Record], out: Path) -> _Sums:
-    found: _Sums = {}
+    sums: _Sums = {}
     for row in rows:
         for seed in row["trained"]:
-            one = row["seeds"][seed]
-            job = Job(out / "jobs" / one["job"], row["name"], int(seed))
-            for split in one["splits"]:
-                found[row["name"], seed, split] = read_sums(job.measured, split)
-    return found
+            seed_run = row["seeds"][seed]
+            job = Job(out / "jobs" / seed_run["job"], row["name"], int(seed))
+            for split in seed_run["splits"]:
+                sums[row["name"], seed, split] = read_sums(job.measured, split)
+    return sums
 
 
 def _systems(
     split: str, metric: Metric, rows: Sequence[Record], measured: _Sums
 ) -> tuple[list[System], Value | None]:
     """Return the rows that have a metric as systems, and the value of sums if all have sums."""
-    found = []
+    systems = []
     for row in rows:
         scores = {
             seed: row["seeds"][seed]["splits"].get(split, {}).get("scores", {}).get(metric.name)
             for seed in row["trained"]
         }
-        given = {seed: value for seed, value in scores.items() if value is not None}
-        sums = [sums_of(measured[row["name"], seed, split], metric.name) for seed in given]
-        kept = tuple(one for one in sums if one is not None)
-        if given:
-            values = tuple(given.values())
-            own = kept if len(kept) == len(values) else ()
-            found.append(System(name=row["name"], values=values, sums=own))
-    has_sums = isinstance(metric, SumMetric) and all(one.sums for one in found)
-    return found, metric.value_of if has_sums and isinstance(metric, SumMetric) else None
+        defined = {seed: value for seed, value in scores.items() if value is not None}
+        sums = [sums_of(measured[row["name"], seed, split], metric.name) for seed in defined]
+        complete = tuple(array for array in sums if array is not None)
+        if defined:
+            values = tuple(defined.values())
+            system_sums = complete if len(complete) == len(values) else ()
+            systems.append(System(name=row["name"], values=values, sums=system_sums))
+    has_sums = isinstance(metric, SumMetric) and all(system.sums for system in systems)
+    return systems, metric.value_of if has_sums and isinstance(metric, SumMetric) else None
 
 
 def _table(split: str, metric: Metric, alike: _Alike, measured: _Sums, settings: Compare) -> Record:
     """Return means, intervals and comparisons of a metric on a split."""
     rows, apart = alike
     systems, value_of = _systems(split, metric, rows, measured)
-    names = [one.name for one in systems]
+    names = [system.name for system in systems]
     base = settings.baseline
     pairs = [(base, name) for name in names if name != base] if base in names else []
     if settings.pairs == "all":
         pairs = all_pairs(names)
-    found = compare(
+    comparisons = compare(
         systems,
         pairs,
         value_of,
@@ -217,32 +225,34 @@ def _table(split: str, metric: Metric, alike: _Alike, measured: _Sums, settings:
         alone = _systems(split, metric, [row], measured)
         means += summaries(*alone, level=settings.level, samples=settings.samples)
     signatures = {
-        one["splits"][split].get("signatures", {}).get(metric.name)
+        seed_run["splits"][split].get("signatures", {}).get(metric.name)
         for row in (*rows, *apart)
-        for one in row["seeds"].values()
-        if one["state"] == "done" and split in one["splits"]
+        for seed_run in row["seeds"].values()
+        if seed_run["state"] == "done" and split in seed_run["splits"]
     }
     examples = [len(system.sums[0]) for system in systems if system.sums]
     return {
         "split": split,
         "metric": metric.name,
         "higher_is_better": metric.higher_is_better,
-        "signature": " ".join(sorted(one for one in signatures if one)),
+        "signature": " ".join(sorted(signature for signature in signatures if signature)),
         "examples": examples[0] if examples else None,
         "apart": [row["name"] for row in apart],
-        "rows": [asdict(one) for one in means],
-        "comparisons": [one.as_json() for one in found],
+        "rows": [asdict(mean) for mean in means],
+        "comparisons": [comparison.as_json() for comparison in comparisons],
     }
 
 
 def _selected(tables: Sequence[Record]) -> Record | None:
     """Return the row that the validation data of the baseline selects by the first metric."""
-    own = next((one for one in tables if one["split"] == "valid" and one["rows"]), None)
-    if own is None:
+    valid_table = next(
+        (table for table in tables if table["split"] == "valid" and table["rows"]), None
+    )
+    if valid_table is None:
         return None
-    rows = [row for row in own["rows"] if row["name"] not in own["apart"]]
-    best = sorted(rows, key=lambda row: row["mean"], reverse=own["higher_is_better"])[0]
-    return {"metric": own["metric"], "row": best["name"], "mean": best["mean"]}
+    rows = [row for row in valid_table["rows"] if row["name"] not in valid_table["apart"]]
+    best = sorted(rows, key=lambda row: row["mean"], reverse=valid_table["higher_is_better"])[0]
+    return {"metric": valid_table["metric"], "row": best["name"], "mean": best["mean"]}
 
 
 def _lengths(
@@ -252,11 +262,11 @@ def _lengths(
     if not tables or not rows:
         return None
     split, name = tables[0]["split"], tables[0]["metric"]
-    metric = next((one for one in _metrics(rows, out) if one.name == name), None)
+    metric = next((candidate for candidate in _metrics(rows, out) if candidate.name == name), None)
     if not isinstance(metric, SumMetric):
         return None
-    named = {one["name"] for one in tables[0]["rows"]} - {*tables[0]["apart"]}
-    rows = [row for row in rows if row["name"] in named]
+    row_names = {row["name"] for row in tables[0]["rows"]} - {*tables[0]["apart"]}
+    rows = [row for row in rows if row["name"] in row_names]
     if not rows:
         return None
     first = measured[rows[0]["name"], rows[0]["trained"][0], split]
@@ -265,7 +275,7 @@ def _lengths(
         return None
     lengths = first[LENGTHS][:, 0]
     inner = np.quantile(lengths, np.linspace(0, 1, BUCKETS + 1)[1:-1])
-    edges = [0.0, *sorted({float(np.floor(one)) for one in inner}), float(lengths.max())]
+    edges = [0.0, *sorted({float(np.floor(length)) for length in inner}), float(lengths.max())]
     groups = []
     for low, high in itertools.pairwise(edges):
         inside = (lengths > low + MARGIN) & (lengths <= high + MARGIN)
@@ -274,11 +284,11 @@ def _lengths(
             title = f"{least}" if least == most else f"{least} to {most}"
             groups.append((title, inside))
     values = {
-        one.name: [
-            float(np.mean([value_of(sums[inside].sum(0)) for sums in one.sums]))
+        system.name: [
+            float(np.mean([value_of(sums[inside].sum(0)) for sums in system.sums]))
             for _, inside in groups
         ]
-        for one in systems
+        for system in systems
     }
     return {
         "split": split,
@@ -291,9 +301,13 @@ def _lengths(
 
 def primary_table(record: Record) -> Record | None:
     """Return the table of the first metric on the first test set."""
-    wanted = record["primary"]
+    primary = record["primary"]
     return next(
-        (one for one in record["tables"] if wanted and all(one[k] == v for k, v in wanted.items())),
+        (
+            table
+            for table in record["tables"]
+            if primary and all(table[k] == v for k, v in primary.items())
+        ),
         None,
     )
 
@@ -311,7 +325,7 @@ def decimals_for(values: Iterable[float]) -> int:
     >>> decimals_for([31.8, 0.1]), decimals_for([3.42, 3.38]), decimals_for([0.87, -0.9])
     (2, 3, 4)
     """
-    largest = max((abs(one) for one in values if math.isfinite(one)), default=0.0)
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if not largest:
         return _DECIMALS
     return min(_MOST_DECIMALS, max(_DECIMALS, 3 - math.floor(math.log10(largest))))
@@ -319,14 +333,21 @@ def decimals_for(values: Iterable[float]) -> int:
 
 def row_of(table: Record | None, name: str) -> Record | None:
     """Return the mean and spread of a row in a table."""
-    return next((one for one in table["rows"] if one["name"] == name), None) if table else None
+    return next((row for row in table["rows"] if row["name"] == name), None) if table else None
 
 
 def comparison_of(record: Record, table: Record | None, name: str) -> Record | None:
     """Return the comparison of a row with the baseline in a table."""
     pairs = table["comparisons"] if table else []
-    own = (record["baseline"], name) if record["pairs"] == "baseline" else (BASELINE, name)
-    return next((one for one in pairs if (one["baseline"], one["other"]) == own), None)
+    pair = (record["baseline"], name) if record["pairs"] == "baseline" else (BASELINE, name)
+    return next(
+        (
+            comparison
+            for comparison in pairs
+            if (comparison["baseline"], comparison["other"]) == pair
+        ),
+        None,
+    )
 
 
 def trainings_of(row: Record) -> str:
@@ -339,7 +360,9 @@ def note_of(row: Record, table: Record | None) -> str:
 
     That is a row that is equal to another, a missing seed, or other examples.
     """
-    missing = [one["state"] for one in row["seeds"].values() if one["state"] != "done"]
+    missing = [
+        seed_run["state"] for seed_run in row["seeds"].values() if seed_run["state"] != "done"
+    ]
     notes = [f"same as {row['same_as']}"] if row["same_as"] else []
     notes += [f"{missing[0]}: {len(missing)} of {len(row['seeds'])} seeds"] if missing else []
     notes += ["other examples"] if table and trainings_of(row) in table["apart"] else []

@@ -42,13 +42,13 @@ def method(record: Record, *, intervals: bool = False, tests: bool = True) -> st
     words += "; ± is the standard deviation over seeds." if most > 1 else "."
     rows = [row for table in record["tables"] for row in table["rows"]]
     pairs = [pair for table in record["tables"] for pair in table["comparisons"]]
-    known = [
+    parts = [
         *(["means"] if intervals and any(row["low"] is not None for row in rows) else []),
         *(["differences"] if tests and any(pair["low"] is not None for pair in pairs) else []),
     ]
-    if known:
+    if parts:
         over = f"{'seeds and ' if most > 1 else ''}test examples"
-        have = f"{' and '.join(known)} have {record['level']:.0%} intervals over {over}."
+        have = f"{' and '.join(parts)} have {record['level']:.0%} intervals over {over}."
         words += f" {have[0].upper()}{have[1:]}"
     if tests and any(pair["p"] is not None for pair in pairs):
         words += " Differences are tested with Holm's correction for all comparisons of a table."
@@ -67,35 +67,35 @@ def sentence(text: str) -> str:
 def cells(record: Record) -> tuple[list[str], list[list[str]]]:
     """Return the header and the lines of the main table, as text."""
     table = primary_table(record)
-    others = [one for one in record["tables"] if one is not table]
+    others = [other for other in record["tables"] if other is not table]
     metric = f"{table['split']} {table['metric']}" if table else "metric"
     head = ["row", "parameters", metric, "difference", "p", CONCLUSION]
-    head += [f"{one['split']} {one['metric']}" for one in others]
+    head += [f"{other['split']} {other['metric']}" for other in others]
     lines = []
     for row in record["rows"]:
         name = trainings_of(row)
         pair = comparison_of(record, table, name)
         line = [row["name"], f"{row['costs']['parameters']:,}", mean_of(table, name)]
         line += [*_difference(pair, decimals_of(table)), conclusion_of(row, table, pair)]
-        lines.append([*line, *(mean_of(one, name) for one in others)])
+        lines.append([*line, *(mean_of(other, name) for other in others)])
     return head, lines
 
 
 def failures(record: Record) -> list[str]:
     """Return a line for each training that failed, with its job and the reason."""
-    found: dict[str, str] = {}
+    errors: dict[str, str] = {}
     for row in record["rows"]:
-        for seed, one in row["seeds"].items():
-            if one.get("error"):  # equal rows share jobs
-                where = f"{row['name']}, seed {seed}, jobs/{one['job']}"
-                found.setdefault(one["job"], f"{where}: {one['error']}")
-    return list(found.values())
+        for seed, seed_run in row["seeds"].items():
+            if seed_run.get("error"):  # equal rows share jobs
+                where = f"{row['name']}, seed {seed}, jobs/{seed_run['job']}"
+                errors.setdefault(seed_run["job"], f"{where}: {seed_run['error']}")
+    return list(errors.values())
 
 
 def selected_of(record: Record) -> str:
     """Return the metric and the mean of the row that the validation data selects, as text."""
-    one = record["selected"]
-    return f"{one['metric']} {one['mean']:.{decimals_for([one['mean']])}f}"
+    selected = record["selected"]
+    return f"{selected['metric']} {selected['mean']:.{decimals_for([selected['mean']])}f}"
 
 
 def mean_of(table: Record | None, name: str) -> str:
@@ -122,12 +122,12 @@ def table_csv(record: Record) -> str:
     write.writerow(["row", "seed", "state", "split", "metric", "value", "parameters", "updates"])
     for row in record["rows"]:
         costs: dict[str, Any] = row["costs"]
-        for seed, one in row["seeds"].items():
+        for seed, seed_run in row["seeds"].items():
             end = [costs["parameters"], costs["updates"]]
-            if one["state"] != "done":
-                write.writerow([row["name"], seed, one["state"], "", "", "", *end])
-            for split, found in one.get("splits", {}).items():
-                for metric, value in found["scores"].items():
+            if seed_run["state"] != "done":
+                write.writerow([row["name"], seed, seed_run["state"], "", "", "", *end])
+            for split, result in seed_run.get("splits", {}).items():
+                for metric, value in result["scores"].items():
                     line = [row["name"], seed, "done", split, metric, repr(value)]
                     write.writerow([*line, *end])
     return out.getvalue()

@@ -66,7 +66,7 @@ def write_report(
 def _finite(value: Any) -> Any:
     """Return a JSON value with null for each number that is not finite, which JSON cannot write."""
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not isfinite(value) else value

@@ -114,10 +114,10 @@ class Job:
 
     def progress(self) -> dict[str, Any]:
         """Return the newest events of the training: `train` and `valid`, as far as there are."""
-        found: dict[str, Any] = {}
+        latest: dict[str, Any] = {}
         for event in read(self.folder / "train/metrics.jsonl"):
-            found[str(event.get("type"))] = event
-        return found
+            latest[str(event.get("type"))] = event
+        return latest
 
     def error(self) -> str:
         """Return why the last attempt failed; `""` if it did not."""
@@ -183,7 +183,9 @@ def write_jobs(plan: Plan, out: Path, record: dict[str, Any]) -> list[Job]:
                 tests = plan.study.measure.tests
                 splits = ["valid", *(row.run.data.test if tests is None else tests)]
                 metrics = plan.study.measure.metrics or tuple(row.run.metrics())
-                what = Measured(TASK, splits, [one.model_dump(mode="json") for one in metrics])
+                what = Measured(
+                    TASK, splits, [metric.model_dump(mode="json") for metric in metrics]
+                )
                 write_job(plan.study, plan.base, row, seed, out / "jobs" / key, digests, what)
     write_json(out / PLAN, record)
     return jobs_of(record, out)
@@ -191,13 +193,13 @@ def write_jobs(plan: Plan, out: Path, record: dict[str, Any]) -> list[Job]:
 
 def jobs_of(record: dict[str, Any], out: Path) -> list[Job]:
     """Return the jobs of a plan, seed by seed, each once."""
-    found: dict[str, Job] = {}
+    jobs: dict[str, Job] = {}
     seeds = dict.fromkeys(seed for row in record["rows"] for seed in row["jobs"])
     for seed in seeds:
         for row in record["rows"]:
             key = row["jobs"][seed]
-            found.setdefault(key, Job(out / "jobs" / key, row["name"], int(seed)))
-    return list(found.values())
+            jobs.setdefault(key, Job(out / "jobs" / key, row["name"], int(seed)))
+    return list(jobs.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +236,14 @@ def write_job(
     """
     value = copy.deepcopy(row.value)
     params = value.get("params", {})
-    for name, one in params.items():
-        if holds_spec(one):
-            params[name] = inlined(one, base.source)
+    for name, param in params.items():
+        if holds_spec(param):
+            params[name] = inlined(param, base.source)
     path = Path(objective_file(row.run, base.source))
     if not path.is_relative_to(SHIPPED):
         objective = load(path).value()
-        for name, one in objective.get("params", {}).items():
-            objective["params"][name] = inlined(one, str(path))
+        for name, objective_param in objective.get("params", {}).items():
+            objective["params"][name] = inlined(objective_param, str(path))
         write_json(folder / OBJECTIVE, objective)
         value["objective"] = OBJECTIVE
     value |= {"name": f"job-{folder.name}", "seed": seed}
@@ -255,15 +257,17 @@ def write_job(
         "answers": row.run.answers,
     }
     settings = data.model_dump(mode="json", by_alias=True)
-    prepared = {key: each for key, each in settings.items() if key != "test"}
-    tokenizers = {name: one.model_dump(mode="json") for name, one in row.run.tokenizers.items()}
-    own = [digests.of(row.run, (name,)) for name in what.splits]
+    prepared = {key: value for key, value in settings.items() if key != "test"}
+    tokenizers = {
+        name: tokenizer.model_dump(mode="json") for name, tokenizer in row.run.tokenizers.items()
+    }
+    split_digests = [digests.of(row.run, (name,)) for name in what.splits]
     examples = {name: digests.examples(row.run, name) for name in what.splits}
     task = {
         **measured,
         "data": settings,
         "prepared": digest_of([prepared, tokenizers], DIGITS),
-        "measured": digest_of([measured, own], DIGITS),
+        "measured": digest_of([measured, split_digests], DIGITS),
         "examples": examples,
     }
     write_json(folder / what.kind, task)
@@ -281,14 +285,14 @@ def open_plan(out: Path) -> dict[str, Any]:
             place=str(out),
             help="run it with 'weft study run', or give its folder with --out",
         )
-    found = dict(read_json(out / PLAN))
-    if missing := {"document", "folder", "overrides", "rows", "source"} - found.keys():
+    plan = dict(read_json(out / PLAN))
+    if missing := {"document", "folder", "overrides", "rows", "source"} - plan.keys():
         raise InputError(
             f"the plan of the study has no '{min(missing)}'",
             place=str(out / PLAN),
             help="remove the file, and run the study again, which keeps what is trained",
         )
-    return found
+    return plan
 
 
 def events(job: Job) -> Iterator[dict[str, Any]]:

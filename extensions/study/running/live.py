@@ -30,15 +30,15 @@ def status_of(job: Job) -> dict[str, Any]:
     """Return the state of a job, its newest losses and why it failed, as plain data."""
     progress, state = job.progress(), job.state()
     train, valid = progress.get("train", {}), progress.get("valid", {})
-    found: dict[str, Any] = {"state": state, "update": train.get("update", 0)}
+    status: dict[str, Any] = {"state": state, "update": train.get("update", 0)}
     for name, event in (("loss", train), ("valid", valid)):
         if "loss" in event:
-            found[name] = event["loss"]
+            status[name] = event["loss"]
     if "seconds" in train:
-        found["seconds"] = train["seconds"]
+        status["seconds"] = train["seconds"]
     if state == "failed":
-        found["error"] = job.error()
-    return found
+        status["error"] = job.error()
+    return status
 
 
 def status_table(record: dict[str, Any], out: Path, work: Work | None = None) -> Table:
@@ -60,24 +60,24 @@ def status_table(record: dict[str, Any], out: Path, work: Work | None = None) ->
     costs = {key: row["costs"] for row in record["rows"] for key in row["jobs"].values()}
     rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for job in jobs_of(record, out):
-        found, cost = status_of(job), costs[job.key]
+        status, cost = status_of(job), costs[job.key]
         if work is not None and job.key in work.running:
-            found["state"] = "running"
+            status["state"] = "running"
         if work is not None and job.key in work.failed:
-            found |= {"state": "failed", "error": work.failed[job.key]}
-        rows.append((found, cost))
-        state, style = found["state"], _STYLES.get(found["state"], "")
+            status |= {"state": "failed", "error": work.failed[job.key]}
+        rows.append((status, cost))
+        state, style = status["state"], _STYLES.get(status["state"], "")
         table.add_row(
             job.row,
             str(job.seed),
             f"[{style}]{state}[/]" if style else state,
-            f"{found['update']:,}/{cost['updates']:,}",
-            significant(found["loss"]) if "loss" in found else "",
-            significant(found["valid"]) if "valid" in found else "",
-            duration(found["seconds"]) if "seconds" in found else "",
+            f"{status['update']:,}/{cost['updates']:,}",
+            significant(status["loss"]) if "loss" in status else "",
+            significant(status["valid"]) if "valid" in status else "",
+            duration(status["seconds"]) if "seconds" in status else "",
         )
-        if found.get("error"):
-            error = shorten(found["error"], LONGEST, placeholder="…")
+        if status.get("error"):
+            error = shorten(status["error"], LONGEST, placeholder="…")
             table.add_row("", "", Text(error, style="red"))
     table.caption = summary(rows)
     return table
@@ -91,25 +91,25 @@ def summary(rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> str:
     Args:
         rows: the status and the costs of each job, as of `status_of` and of a plan.
     """
-    states = Counter(found["state"] for found, _ in rows)
+    states = Counter(status["state"] for status, _ in rows)
     parts = [f"{states['done']} of {len(rows)} done"]
     parts += [f"{states[name]} {name}" for name in ("running", "failed") if states[name]]
-    trained = left = seconds = 0.0
-    for found, cost in rows:
-        work = cost["training_flops"] * found["update"] / cost["updates"]
-        if "seconds" in found:
-            trained, seconds = trained + work, seconds + found["seconds"]
-        if found["state"] != "done":
-            left += cost["training_flops"] - work
+    trained = remaining = seconds = 0.0
+    for status, cost in rows:
+        work = cost["training_flops"] * status["update"] / cost["updates"]
+        if "seconds" in status:
+            trained, seconds = trained + work, seconds + status["seconds"]
+        if status["state"] != "done":
+            remaining += cost["training_flops"] - work
     line = ", ".join(parts)
-    if not left or not trained:
+    if not remaining or not trained:
         return line
-    rest = left / trained * seconds
+    estimate = remaining / trained * seconds
     running = states["running"]
     return (
-        f"{line}; about {duration(rest / running)} left"
+        f"{line}; about {duration(estimate / running)} left"
         if running
-        else (f"{line}; about {duration(rest)} of training left")
+        else (f"{line}; about {duration(estimate)} of training left")
     )
 
 
@@ -143,15 +143,15 @@ def watched(
 
 def _lines(console: Console, began: float, jobs: Sequence[Job]) -> Callable[[Work], None]:
     """Return a function that prints a line for each job that has ended."""
-    known: set[str] = set()
+    reported: set[str] = set()
     names = {job.key: f"{job.row}, seed {job.seed}" for job in jobs}
 
     def look(work: Work) -> None:
         ended = {job.key: f"{names[job.key]}: done" for job in work.done}
         ended |= {key: f"{names[key]}: failed, {why}" for key, why in work.failed.items()}
-        for key in ended.keys() - known:
+        for key in ended.keys() - reported:
             seconds = time.monotonic() - began
             console.print(f"{duration(seconds):>9}  {ended[key]}", markup=False)
-        known.update(ended)
+        reported.update(ended)
 
     return look

@@ -58,34 +58,34 @@ def measure(job: Job, run: Run) -> None:
     Raises:
         InputError: a test set cannot be read, or a metric does not fit the answers.
     """
-    place = choose(run)
-    with settings_of_process(run, place):
-        _measure(job, run, place)
+    placement = choose(run)
+    with settings_of_process(run, placement):
+        _measure(job, run, placement)
 
 
-def _measure(job: Job, run: Run, place: Place) -> None:
+def _measure(job: Job, run: Run, placement: Place) -> None:
     task = job.task
     folder = job.folder / "train" / str(task["checkpoint"])
     model = open_model(
-        folder, device=str(place.device), precision="bfloat16" if place.half else "float32"
+        folder, device=str(placement.device), precision="bfloat16" if placement.half else "float32"
     )
     columns = model.answering.columns
-    metrics = [METRICS.parse(one, "metrics") for one in task["metrics"]]
-    needed = [one for one in metrics if one.needs == "predictions"]
+    metrics = [METRICS.parse(metric, "metrics") for metric in task["metrics"]]
+    needed = [metric for metric in metrics if metric.needs == "predictions"]
     predictor = None
     if needed:
         predictor = model.predictor(task["predict"] or None, answers=task["answers"])
-    found: dict[str, Scores] = {}
+    scores: dict[str, Scores] = {}
     for split in task["splits"]:
         records = records_of(run.data, split, columns)
         rows = [values_of(columns, record) for record in records]
         losses = losses_of(model, rows)
         answers = predictor.predict(rows) if predictor is not None else []
         values, signatures, sums = _measured(metrics, rows, answers, losses, str(task["answers"]))
-        found[split] = Scores(len(rows), dict(losses), values, signatures)
+        scores[split] = Scores(len(rows), dict(losses), values, signatures)
         _write(job.measured, split, answers, sums)
     trained = Trained(**read_json(job.folder / TRAINED))
-    write_json(job.measured / RESULT, asdict(Measurement(trained, found)))
+    write_json(job.measured / RESULT, asdict(Measurement(trained, scores)))
 
 
 def _measured(
@@ -102,18 +102,18 @@ def _measured(
         if isinstance(metric, LossMetric):
             if not losses:
                 continue
-            one = metric.measure_losses(losses)
+            measurement = metric.measure_losses(losses)
         else:
-            own = metric.column or column
-            references = [row[own] for row in rows]
-            one = metric.measure(answers, references)
+            reference_column = metric.column or column
+            references = [row[reference_column] for row in rows]
+            measurement = metric.measure(answers, references)
             if isinstance(metric, SumMetric):
                 sums[metric.name] = metric.statistics(answers, references)
             if LENGTHS not in sums and all(isinstance(text, str) for text in references):
                 sums[LENGTHS] = np.array([[len(text.split())] for text in references], np.float64)
-        values[metric.name] = one.value
-        if one.signature:
-            signatures[metric.name] = one.signature
+        values[metric.name] = measurement.value
+        if measurement.signature:
+            signatures[metric.name] = measurement.signature
     return values, signatures, sums
 
 
@@ -121,10 +121,10 @@ def _write(
     folder: Path, split: str, answers: Sequence[Any], sums: Mapping[str, NDArray[np.float64]]
 ) -> None:
     """Write the answers of a split as JSON lines, and the sums of its examples."""
-    lines = (json.dumps(as_json(one), ensure_ascii=False) + "\n" for one in answers)
+    lines = (json.dumps(as_json(answer), ensure_ascii=False) + "\n" for answer in answers)
     write_beside(folder / f"{split}.answers.jsonl", "".join(lines).encode(), "file")
     content = io.BytesIO()
-    np.savez_compressed(content, **{_file(name): each for name, each in sums.items()})  # type: ignore[arg-type]
+    np.savez_compressed(content, **{_file(name): array for name, array in sums.items()})  # type: ignore[arg-type]
     write_beside(folder / f"{split}.sums.npz", content.getvalue(), "file")
 
 
@@ -156,7 +156,7 @@ def arrays_in(content: bytes) -> dict[str, NDArray[np.float64]]:
     Raises:
         ValueError: the file is damaged, too large, or has other arrays.
     """
-    found: dict[str, NDArray[np.float64]] = {}
+    arrays: dict[str, NDArray[np.float64]] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
@@ -164,10 +164,10 @@ def arrays_in(content: bytes) -> dict[str, NDArray[np.float64]]:
                 raise ValueError(msg)
             for entry in archive.infolist():
                 with archive.open(entry) as file:
-                    found[entry.filename.removesuffix(".npy")] = _array(file, entry.file_size)
+                    arrays[entry.filename.removesuffix(".npy")] = _array(file, entry.file_size)
     except DAMAGED as error:
         raise ValueError(str(error)) from error
-    return found
+    return arrays
 
 
 def _array(file: IO[bytes], size: int) -> NDArray[np.float64]:
@@ -189,6 +189,6 @@ def _array(file: IO[bytes], size: int) -> NDArray[np.float64]:
     return values.reshape(shape, order="F" if fortran else "C")
 
 
-def sums_of(found: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64] | None:
+def sums_of(arrays: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64] | None:
     """Return the sums of a metric; None if its value is not a function of sums."""
-    return found.get(_file(metric))
+    return arrays.get(_file(metric))

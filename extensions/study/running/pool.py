@@ -48,10 +48,10 @@ class Slot:
 
     def environment(self, gpus: Sequence[str]) -> dict[str, str]:
         """Return the environment of a process in this place; it sees one of the GPUs."""
-        found = {**os.environ, "OMP_NUM_THREADS": str(len(self.cores))}
+        variables = {**os.environ, "OMP_NUM_THREADS": str(len(self.cores))}
         if gpus:
-            found["CUDA_VISIBLE_DEVICES"] = gpus[self.number % len(gpus)]
-        return found
+            variables["CUDA_VISIBLE_DEVICES"] = gpus[self.number % len(gpus)]
+        return variables
 
 
 def cores() -> list[int]:
@@ -69,9 +69,9 @@ def slots(processes: int, available: Sequence[int]) -> list[tuple[int, ...]]:
     >>> slots(3, [0, 1])
     [(0,), (1,), (0,)]
     """
-    each = max(1, len(available) // processes)
-    starts = [(number * each) % (len(available) // each * each) for number in range(processes)]
-    return [tuple(available[start : start + each]) for start in starts]
+    share = max(1, len(available) // processes)
+    starts = [(number * share) % (len(available) // share * share) for number in range(processes)]
+    return [tuple(available[start : start + share]) for start in starts]
 
 
 def run_pool(
@@ -96,7 +96,9 @@ def run_pool(
         What was done.
     """
     work = Work([*jobs])
-    free = [Slot(number, own) for number, own in enumerate(slots(processes, cores()))][::-1]
+    free = [
+        Slot(number, slot_cores) for number, slot_cores in enumerate(slots(processes, cores()))
+    ][::-1]
     active: dict[str, tuple[subprocess.Popen[bytes], Slot]] = {}
     with collected_signals() as received:
         while work.waiting or active:

@@ -14,16 +14,16 @@ MFU = 0.3
 """Share of the peak FLOP/s that a run is assumed to reach before any run has finished."""
 
 
-def flops_per_second(out: Path, given: float | None = None) -> Callable[[Run], float]:
+def flops_per_second(out: Path, speed: float | None = None) -> Callable[[Run], float]:
     """Return the FLOP/s with which a run trains.
 
     Args:
         out: folder of the study; the runs that are finished there tell the speed.
-        given: a speed to use instead.
+        speed: a speed to use instead.
     """
-    known = given or _of_finished(out)
-    if known is not None:
-        return lambda _: known
+    fixed = speed or _of_finished(out)
+    if fixed is not None:
+        return lambda _: fixed
     return _of_peak
 
 
@@ -52,9 +52,9 @@ def _of_peak(run: Run) -> float:
     from ....runtime.compile.roofline import peak_flops  # noqa: PLC0415
     from ....runtime.train.device import choose, settings_of_process  # noqa: PLC0415
 
-    place = choose(run)
-    with settings_of_process(run, place):
-        return MFU * peak_flops(place.device, place.dtype)
+    placement = choose(run)
+    with settings_of_process(run, placement):
+        return MFU * peak_flops(placement.device, placement.dtype)
 
 
 def gpus() -> list[str]:
@@ -63,6 +63,10 @@ def gpus() -> list[str]:
 
     if not torch.cuda.is_available():
         return []
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     visible = [str(number) for number in range(torch.cuda.device_count())]
-    return visible if given is None else [one.strip() for one in given.split(",") if one.strip()]
+    return (
+        visible
+        if devices is None
+        else [device.strip() for device in devices.split(",") if device.strip()]
+    )

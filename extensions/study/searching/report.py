@@ -36,10 +36,10 @@ def search_record(search: Searching, study: str, command: str) -> dict[str, Any]
         command: the command that repeats it.
     """
     up, axes = search.metric.higher_is_better, search.axes
-    found = []
+    best = []
     for trial in best_trials(search):
         row = row_at(axes, trial.values, f"trial-{trial.number}", study)
-        found.append(
+        best.append(
             {
                 "trial": trial.number,
                 "value": trial.value,
@@ -61,7 +61,7 @@ def search_record(search: Searching, study: str, command: str) -> dict[str, Any]
         "of_other_factors": search.others,
         "seconds": sum(trial.seconds for trial in search.trials),
         "importances": importances(axes, search.trials, higher_is_better=up),
-        "best": found,
+        "best": best,
         "command": command,
         "failures": {
             str(trial.number): trial.why
@@ -115,9 +115,11 @@ def markdown(record: dict[str, Any]) -> Iterator[str]:
     if names:
         yield line(["trial", record["metric"], *names, "parameters"])
         yield rule(len(names) + 3, range(len(names) + 3))
-        for one in record["best"]:
-            values = [_text(one["values"][name]) for name in names]
-            yield line([one["trial"], f"{one['value']:.4g}", *values, f"{one['parameters']:,}"])
+        for trial in record["best"]:
+            values = [_text(trial["values"][name]) for name in names]
+            yield line(
+                [trial["trial"], f"{trial['value']:.4g}", *values, f"{trial['parameters']:,}"]
+            )
         yield ""
     yield from ("## Importance of the factors", "")
     if record["importances"]:
@@ -126,7 +128,7 @@ def markdown(record: dict[str, Any]) -> Iterator[str]:
         yield from ("", "PED-ANOVA (Watanabe et al. 2023); the sum is 1.", "")
     else:
         yield from (f"It is computed from {LEAST} complete trials on.", "")
-    rows = {f"trial-{one['trial']}": one["row"] for one in record["best"] if one["row"]}
+    rows = {f"trial-{trial['trial']}": trial["row"] for trial in record["best"] if trial["row"]}
     if rows:
         text = json.dumps({"rows": rows}, indent=2, ensure_ascii=False)
         yield from ("## The best rows, for the study", "", "```json", text, "```", "")

@@ -73,10 +73,12 @@ def next_point(
                 if informed
                 else library.samplers.RandomSampler(seed=seed)
             )
-        known = _known(library, axes, trials, higher_is_better=higher_is_better, sampler=sampler)
-        found = known.ask(space).params
-        if found not in tried:
-            return dict(found)
+        optuna_study = _known(
+            library, axes, trials, higher_is_better=higher_is_better, sampler=sampler
+        )
+        point = optuna_study.ask(space).params
+        if point not in tried:
+            return dict(point)
     return None
 
 
@@ -101,10 +103,10 @@ def is_worse(
         return False
     library = optuna()
     percent = {"median": 50.0, "quartile": 25.0}[search.pruner]
-    others = [one for one in trials if one.state in ("done", "pruned") and one is not trial]
-    known = _known(library, axes, [*others, trial], higher_is_better=higher_is_better)
+    others = [other for other in trials if other.state in ("done", "pruned") and other is not trial]
+    optuna_study = _known(library, axes, [*others, trial], higher_is_better=higher_is_better)
     pruner = library.pruners.PercentilePruner(percent, n_startup_trials=_STARTUP)
-    return bool(pruner.prune(known, known.trials[-1]))
+    return bool(pruner.prune(optuna_study, optuna_study.trials[-1]))
 
 
 def importances(
@@ -120,12 +122,12 @@ def importances(
     if len(done) < LEAST or len({trial.value for trial in done}) == 1:
         return {}
     library = optuna()
-    known = _known(library, axes, done, higher_is_better=higher_is_better)
+    optuna_study = _known(library, axes, done, higher_is_better=higher_is_better)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the evaluator is called experimental
         evaluator = library.importance.PedAnovaImportanceEvaluator()
-        found = library.importance.get_param_importances(known, evaluator=evaluator)
-    return {name: float(value) for name, value in found.items()}
+        scores = library.importance.get_param_importances(optuna_study, evaluator=evaluator)
+    return {name: float(value) for name, value in scores.items()}
 
 
 def _space(library: ModuleType, axes: Sequence[Axis]) -> dict[str, BaseDistribution]:
@@ -133,14 +135,16 @@ def _space(library: ModuleType, axes: Sequence[Axis]) -> dict[str, BaseDistribut
 
 
 def _distribution(library: ModuleType, axis: Axis) -> BaseDistribution:
-    kinds, one = library.distributions, axis.factor
-    if one is None:
-        found: BaseDistribution = kinds.CategoricalDistribution([*axis.levels])
+    kinds, dimension = library.distributions, axis.factor
+    if dimension is None:
+        distribution: BaseDistribution = kinds.CategoricalDistribution([*axis.levels])
     elif axis.whole:
-        found = kinds.IntDistribution(one.low, one.high, log=one.log)
+        distribution = kinds.IntDistribution(dimension.low, dimension.high, log=dimension.log)
     else:
-        found = kinds.FloatDistribution(float(one.low or 0), float(one.high or 0), log=one.log)
-    return found
+        distribution = kinds.FloatDistribution(
+            float(dimension.low or 0), float(dimension.high or 0), log=dimension.log
+        )
+    return distribution
 
 
 def _known(
@@ -161,12 +165,12 @@ def _known(
         "failed": states.FAIL,
         "refused": states.FAIL,
     }
-    found: OptunaStudy = library.create_study(direction=direction, sampler=sampler)
+    optuna_study: OptunaStudy = library.create_study(direction=direction, sampler=sampler)
     space = _space(library, axes)
     for trial in trials:
         done = trial.state == "done"
-        curve = {step: one for step, one in enumerate(trial.curve, 1) if math.isfinite(one)}
-        found.add_trial(
+        curve = {step: value for step, value in enumerate(trial.curve, 1) if math.isfinite(value)}
+        optuna_study.add_trial(
             library.trial.create_trial(
                 state=names[trial.state],
                 params=dict(trial.values),
@@ -175,4 +179,4 @@ def _known(
                 intermediate_values=curve,
             )
         )
-    return found
+    return optuna_study

@@ -90,9 +90,9 @@ class Searching:
         self.metric: Metric = metric_of(plan)
         self._up = self.metric.higher_is_better
         self._context = self._depends_on()
-        known, self.others = read_trials(folder, self.axes)
-        self.trials = [trial for trial in known if self._is_current(trial)]
-        self.others += [trial for trial in known if trial not in self.trials]
+        stored, self.others = read_trials(folder, self.axes)
+        self.trials = [trial for trial in stored if self._is_current(trial)]
+        self.others += [trial for trial in stored if trial not in self.trials]
         self.stopped_by: signal.Signals | None = None
 
     def _depends_on(self) -> str:
@@ -128,15 +128,17 @@ class Searching:
         Args:
             processes: number of trials that train at the same time.
         """
-        free = [Slot(number, own) for number, own in enumerate(slots(processes, cores()))][::-1]
+        free = [
+            Slot(number, slot_cores) for number, slot_cores in enumerate(slots(processes, cores()))
+        ][::-1]
         active: list[_Active] = []
         interrupted = [trial for trial in self.trials if trial.state == "running"]
         with collected_signals() as received:
             while True:
                 if received and self.stopped_by is None:
                     self.stopped_by = received[0]
-                    for one in active:
-                        one.process.send_signal(signal.SIGINT)
+                    for running in active:
+                        running.process.send_signal(signal.SIGINT)
                 while free and self.stopped_by is None:
                     trial = interrupted.pop(0) if interrupted else self._next()
                     if trial is None:
@@ -147,9 +149,9 @@ class Searching:
                         free.pop()
                 if not active:
                     return
-                for one in [one for one in active if not self._trains(one)]:
-                    active.remove(one)
-                    free.append(one.slot)
+                for finished in [running for running in active if not self._trains(running)]:
+                    active.remove(finished)
+                    free.append(finished.slot)
                 time.sleep(POLL)
 
     def _next(self) -> StudyTrial | None:
@@ -190,15 +192,15 @@ class Searching:
             SpecError: its values do not go together.
         """
         planned = self._planned(trial)
-        trial.parameters, trial.context, found = planned.costs.parameters, self._context, []
+        trial.parameters, trial.context, jobs = planned.costs.parameters, self._context, []
         for seed in self._study.seeds[: self.search.seeds]:
             key = planned.keys[seed]
             folder = self._folder / "jobs" / key
             what = Measured(SEARCH_TASK, ["valid"], [self.metric.model_dump(mode="json")])
             write_job(self._study, self._base, planned, seed, folder, self._digests, what)
             trial.jobs[str(seed)] = key
-            found.append(Job(folder, f"trial {trial.number}", seed, SEARCH_TASK))
-        return found
+            jobs.append(Job(folder, f"trial {trial.number}", seed, SEARCH_TASK))
+        return jobs
 
     def _planned(self, trial: StudyTrial) -> Planned:
         row = row_at(self.axes, trial.values, f"trial-{trial.number}", self._source)
@@ -210,47 +212,47 @@ class Searching:
             raise SpecError(wrong)
         return with_keys(self._study, planned, self._digests)
 
-    def _trains(self, one: _Active) -> bool:
+    def _trains(self, running: _Active) -> bool:
         """Look at a trial that trains; return whether it goes on."""
-        trial = one.trial
-        if not one.finished:  # the first seed decides about pruning
-            self._watch(one)
-        code = one.process.poll()
+        trial = running.trial
+        if not running.finished:  # the first seed decides about pruning
+            self._watch(running)
+        code = running.process.poll()
         if code is None:
             return True
-        trial.seconds = sum(_seconds(job) for job in (*one.finished, one.job))
-        if one.pruned:
+        trial.seconds = sum(_seconds(job) for job in (*running.finished, running.job))
+        if running.pruned:
             self._end(trial, "pruned")
-        elif one.job.state() == "done":
-            one.finished.append(one.job)
-            if one.waiting and self.stopped_by is None:
-                one.job = one.waiting.pop(0)
-                one.process = start_job(one.job, one.slot, self._gpus)
+        elif running.job.state() == "done":
+            running.finished.append(running.job)
+            if running.waiting and self.stopped_by is None:
+                running.job = running.waiting.pop(0)
+                running.process = start_job(running.job, running.slot, self._gpus)
                 return True
-            if not one.waiting:
-                self._complete(trial, one.finished)
+            if not running.waiting:
+                self._complete(trial, running.finished)
         elif self.stopped_by is None:
-            self._end(trial, "failed", why_failed(one.job, code))
+            self._end(trial, "failed", why_failed(running.job, code))
         return False
 
-    def _watch(self, one: _Active) -> None:
+    def _watch(self, running: _Active) -> None:
         """Read new validations of a trial, and stop it if they are worse."""
         name = self.metric.name
         curve = [
             float(event[name])
-            for event in events(one.job)
+            for event in events(running.job)
             if event.get("type") == "valid" and name in event
         ]
-        if len(curve) == len(one.trial.curve) or one.pruned:
+        if len(curve) == len(running.trial.curve) or running.pruned:
             return
-        one.trial.curve = curve
+        running.trial.curve = curve
         self._save()
-        trained = (one.job.folder / TRAINED).is_file()
+        trained = (running.job.folder / TRAINED).is_file()
         if not trained and is_worse(
-            self.axes, self.trials, one.trial, self.search, higher_is_better=self._up
+            self.axes, self.trials, running.trial, self.search, higher_is_better=self._up
         ):
-            one.pruned = True
-            one.process.send_signal(signal.SIGINT)
+            running.pruned = True
+            running.process.send_signal(signal.SIGINT)
 
     def _complete(self, trial: StudyTrial, jobs: Sequence[Job]) -> None:
         """Note the value of a trial."""

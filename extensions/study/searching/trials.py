@@ -56,15 +56,15 @@ def read_trials(folder: Path, axes: Sequence[Axis]) -> tuple[list[StudyTrial], l
     if not path.is_file():
         return [], []
     try:
-        found = [StudyTrial(**one) for one in read_json(path)["trials"]]
+        trials = [StudyTrial(**entry) for entry in read_json(path)["trials"]]
     except (TypeError, KeyError) as error:
         raise InputError(
             f"the file does not list trials: {error}",
             place=str(path),
             help="remove it; what is trained stays in 'jobs'",
         ) from error
-    own = [trial for trial in found if _fits(trial.values, axes)]
-    return own, [trial for trial in found if trial not in own]
+    fitting = [trial for trial in trials if _fits(trial.values, axes)]
+    return fitting, [trial for trial in trials if trial not in fitting]
 
 
 def _fits(values: Mapping[str, Any], axes: Sequence[Axis]) -> bool:

@@ -28,14 +28,14 @@ def facts(graph: Graph, sizes: Mapping[str, int]) -> dict[str, dict[str, Any]]:
     """
     table = cost_table(graph, sizes)
     memory = _memory(table)
-    told = {visit.path: visit for visit in visits(graph.root)}
+    by_path = {visit.path: visit for visit in visits(graph.root)}
     at = pointers(graph)
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     texts = _Texts(sizes)
     for line in outline(graph, sizes):
-        visit = told[line.path]
+        visit = by_path[line.path]
         part = visit.part if isinstance(visit.part, Part) else None
-        found[line.path] = {
+        entries[line.path] = {
             "name": line.name,
             "use": line.use,
             "doc": part.block.doc if part else (visit.body.doc if visit.body else ""),
@@ -57,7 +57,7 @@ def facts(graph: Graph, sizes: Mapping[str, int]) -> dict[str, dict[str, Any]]:
             "shares": visit.node.shares or "",
             "slots": [slot.name for slot in part.signature.slots] if part else [],
         }
-    return found
+    return entries
 
 
 def param_help(graph: Graph) -> dict[str, dict[str, dict[str, Any]]]:
@@ -128,23 +128,23 @@ def pointers(graph: Graph) -> dict[str, str]:
 
     The nodes of a model that a param holds are in another file, and have none.
     """
-    found: dict[str, str] = {}
+    locations: dict[str, str] = {}
     inner: dict[str, str] = {}
     for visit in visits(graph.root):
         if in_model(visit):
             continue
         at = _pointer(visit, inner)
-        found[visit.path] = at
+        locations[visit.path] = at
         if visit.body is not None and not holds_model(visit.node):
             inner[visit.path] = pointer("blocks", visit.body.name)
-    return found
+    return locations
 
 
 def _pointer(visit: Visit, inner: Mapping[str, str]) -> str:
     kind, word = visit.pieces[-1]
     parent = visit.parent
     if kind == "slot" and parent is not None:
-        below = [each.pieces[-1][1] for each in _slots(visit)]
+        below = [slot.pieces[-1][1] for slot in _slots(visit)]
         node = visit
         while node.kind == "slot" and node.parent is not None:
             node = node.parent
@@ -168,11 +168,11 @@ def foldable(graph: Graph) -> dict[str, dict[str, Any]]:
 
     Each has `repeat`, its number of copies or None, and `open`, whether it is open at first.
     """
-    found = {}
+    entries = {}
     for visit in visits(graph.root):
         if visit.kind != "name" or isinstance(visit.node, BlockNode):
             continue
         repeat = visit.node.repeat if isinstance(visit.node, RepeatNode) else None
         closed = holds_model(visit.node) or bool(visit.node.shares)
-        found[visit.path] = {"repeat": repeat, "open": not closed}
-    return found
+        entries[visit.path] = {"repeat": repeat, "open": not closed}
+    return entries

@@ -88,9 +88,9 @@ def option_of(field: str) -> str:
 
 def _option(name: str, flag: str, info: FieldInfo, panel: str) -> inspect.Parameter:
     """Return the parameter of a field's option; an option that is not given is None."""
-    plain = _without_none(info.annotation)
-    several = get_origin(plain) is tuple
-    item = get_args(plain)[0] if several else plain
+    inner_type = _without_none(info.annotation)
+    several = get_origin(inner_type) is tuple
+    item = get_args(inner_type)[0] if several else inner_type
     default = info.get_default(call_default_factory=True)
     shown = "" if default in (None, ()) else f" [default: {_plainly(default)}]"
     reading: dict[str, Any] = {}
@@ -185,9 +185,11 @@ def group(panel: str, name: str, text: str, *examples: str) -> typer.Typer:
         text: its description.
         *examples: command lines to show in its help.
     """
-    made = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
-    app.add_typer(made, name=name, help=text, epilog=_epilog(examples), rich_help_panel=panel)
-    return made
+    subcommands = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    app.add_typer(
+        subcommands, name=name, help=text, epilog=_epilog(examples), rich_help_panel=panel
+    )
+    return subcommands
 
 
 def command(
@@ -255,14 +257,14 @@ def _runner(function: Callable[..., int | None], memory: str) -> Callable[..., N
         parameters.append(_parameter(name, bool, option, default=False))
 
     @functools.wraps(function)
-    def run(**given: Any) -> None:
-        terminal.configure(quiet=given.pop("quiet"), verbose=given.pop("verbose"))
+    def run(**arguments: Any) -> None:
+        terminal.configure(quiet=arguments.pop("quiet"), verbose=arguments.pop("verbose"))
         for group, names in groups.items():
-            values = {name: given.pop(option) for name, option in names.items()}
-            given[group] = {
+            values = {name: arguments.pop(option) for name, option in names.items()}
+            arguments[group] = {
                 name: value for name, value in values.items() if value not in (None, [])
             }
-        raise typer.Exit(_guarded(function, given, memory))
+        raise typer.Exit(_guarded(function, arguments, memory))
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -291,7 +293,14 @@ def _with_own_errors(parameter: inspect.Parameter) -> inspect.Parameter:
         return parameter
     [info] = infos
     name = info.metavar or parameter.name.strip("_").upper()
-    flag = next((one for one in (info.default, *(info.param_decls or ())) if _is_flag(one)), name)
+    flag = next(
+        (
+            declaration
+            for declaration in (info.default, *(info.param_decls or ()))
+            if _is_flag(declaration)
+        ),
+        name,
+    )
     bounds = [mark for mark in marks if mark is not info]
     reading = _reading(flag, Annotated[base, *bounds] if bounds else base)
     for key, value in reading.items():
@@ -304,11 +313,11 @@ def _is_flag(name: object) -> bool:
     return isinstance(name, str) and name.startswith("--")
 
 
-def _guarded(function: Callable[..., int | None], given: Mapping[str, Any], memory: str) -> int:
+def _guarded(function: Callable[..., int | None], arguments: Mapping[str, Any], memory: str) -> int:
     """Run a command and return its exit code; print errors of the input as messages."""
     terminal.report_full_disk_once()
     try:
-        return function(**given) or 0
+        return function(**arguments) or 0
     except InputError as error:
         terminal.show_error(error)
         return 1
@@ -325,8 +334,8 @@ def _guarded(function: Callable[..., int | None], given: Mapping[str, Any], memo
         torch = sys.modules.get("torch")  # a command that never imported it has not used it
         if torch is None or not isinstance(error, torch.OutOfMemoryError):
             raise
-        found = InputError("the memory of the device is too small", help=memory)
-        terminal.show_error(found.with_traceback(error.__traceback__))
+        memory_error = InputError("the memory of the device is too small", help=memory)
+        terminal.show_error(memory_error.with_traceback(error.__traceback__))
         return 1
 
 
@@ -338,11 +347,11 @@ def _of_the_system(error: OSError) -> InputError:
     """
     if error.errno is None:
         raise error
-    place = "" if error.filename is None else os.fsdecode(error.filename)
-    problem = f"cannot read or write{' it' if place else ''}: {error.strerror}"
-    help_ = way_out(error, "choose another path" if place else "")
+    path = "" if error.filename is None else os.fsdecode(error.filename)
+    problem = f"cannot read or write{' it' if path else ''}: {error.strerror}"
+    help_ = way_out(error, "choose another path" if path else "")
     help_ += "; weft train continues with --resume" * (error.errno in FULL)
-    return InputError(problem, place=place, help=help_)
+    return InputError(problem, place=path, help=help_)
 
 
 def wrong(flag: str, problem: str) -> typer.BadParameter:

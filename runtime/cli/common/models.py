@@ -111,17 +111,17 @@ OF_THE_RUN = (
 
 def options_of(search: dict[str, Any], sampled: dict[str, Any], *, sample: bool) -> dict[str, Any]:
     """Return the settings of a predictor that the user gave as options."""
-    found = {**search, **sampled, **({"type": "sample"} if sample else {})}
+    settings = {**search, **sampled, **({"type": "sample"} if sample else {})}
     # Widen the beam to return this many outputs, unless the user set its width.
-    if "nbest" in found and "beam" not in found:
-        found["beam"] = max(found["nbest"], found.get("groups", 1))
-    return found
+    if "nbest" in settings and "beam" not in settings:
+        settings["beam"] = max(settings["nbest"], settings.get("groups", 1))
+    return settings
 
 
 def open_checkpoints(
     checkpoint: str,
     options: Mapping[str, Any] | None,
-    place: Mapping[str, Any],
+    placement: Mapping[str, Any],
     *,
     compiled: bool = True,
     work: float = 0.0,
@@ -132,7 +132,7 @@ def open_checkpoints(
     Args:
         checkpoint: a checkpoint folder.
         options: changes of the run's predictor, as `changed_predictor` takes them.
-        place: the fields of `Placement` that the user gave.
+        placement: the fields of `Placement` that the user gave.
         compiled: whether decoding steps may be compiled.
         work: expected decoding time in seconds, as far as it is known.
         once: whether the process ends with the command's work, so that it may keep freed memory.
@@ -147,20 +147,20 @@ def open_checkpoints(
     from ...model.opening import ensemble, open_model
     from ...system.memory import WHILE_DECODING, keep_freed_memory
 
-    given = Placement(**place)
-    device, precision = placed(given.device, given.precision, given.quantize)
-    choice = given.compile if compiled else "off"
+    validated = Placement(**placement)
+    device, precision = placed(validated.device, validated.precision, validated.quantize)
+    choice = validated.compile if compiled else "off"
     first, *others = (
         open_model(
             folder,
             device=device,
             precision=precision,
-            verify=given.verify,
+            verify=validated.verify,
             steps=Steps(choice, work=work, log=terminal.notice),
-            passes=Passes(given.quantize, frozenset(given.without)),
-            shortlist=given.shortlist,
+            passes=Passes(validated.quantize, frozenset(validated.without)),
+            shortlist=validated.shortlist,
         )
-        for folder in (checkpoint, *given.ensemble)
+        for folder in (checkpoint, *validated.ensemble)
     )
     if once:  # after opening, so that memory of the files is not kept
         keep_freed_memory(WHILE_DECODING)
@@ -176,8 +176,8 @@ def changed(model: Model, options: Mapping[str, Any]) -> Model:
     """
     from ...decode.predictors.registry import PREDICTORS, changed_predictor
 
-    own = model.strategy or PREDICTORS.parse("beam", "predict")
-    return replace(model, strategy=changed_predictor(own, options, "predict"))
+    strategy = model.strategy or PREDICTORS.parse("beam", "predict")
+    return replace(model, strategy=changed_predictor(strategy, options, "predict"))
 
 
 def placed(device: str, precision: str, quantize: str = "none") -> tuple[str, str]:

@@ -23,18 +23,18 @@ def _paths(incomplete: str, suffix: str = "") -> list[str]:
     """Return the folders that begin with a text, and the files with a suffix."""
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     try:
-        found = [f"{path}/" if path.is_dir() else str(path) for path in folder.iterdir()]
+        paths = [f"{path}/" if path.is_dir() else str(path) for path in folder.iterdir()]
     except OSError:
         return []
-    return sorted(one for one in found if one.endswith(("/", suffix)) and "/." not in f"/{one}")
+    return sorted(path for path in paths if path.endswith(("/", suffix)) and "/." not in f"/{path}")
 
 
 def _completing(names: Callable[[], Iterable[str]], suffix: str = "") -> Callable[..., list[str]]:
     """Return a function that completes a shipped name or a path."""
 
     def complete(incomplete: str) -> list[str]:
-        known = [name for name in names() if name.startswith(incomplete)]
-        return [*known, *(p for p in _paths(incomplete, suffix) if p.startswith(incomplete))]
+        matching = [name for name in names() if name.startswith(incomplete)]
+        return [*matching, *(p for p in _paths(incomplete, suffix) if p.startswith(incomplete))]
 
     return complete
 
@@ -169,14 +169,14 @@ def to_option(what: str) -> Any:
 
 def _axes(texts: list[str] | None) -> list[str]:
     """Check that each text is a list of `AXIS=SIZE`, and return each separately."""
-    found = [one.strip() for many in texts or () for one in many.split(",")]
-    for text in found:
+    assignments = [assignment.strip() for many in texts or () for assignment in many.split(",")]
+    for text in assignments:
         axis, equals, size = text.partition("=")
         if not axis or not equals:
             raise wrong("--axes", f"'{text}' is not the size of an axis, such as S=40")
         if not (size.isascii() and size.isdigit()) or not 1 <= int(size[:12]) <= LARGEST:
             raise wrong("--axes", f"'{size}' is not a whole number from 1 to {LARGEST:,}")
-    return found
+    return assignments
 
 
 def axes_option(default: str) -> Any:
@@ -208,8 +208,11 @@ def sizes_given(graph: Graph, written: Sequence[str]) -> dict[str, int]:
     for text in written:
         axis, _, size = text.partition("=")
         if axis not in graph.spec.axes:
-            known = graph.spec.axes
-            help_ = did_you_mean(axis, known) or f"the axes of {graph.name}: {', '.join(known)}"
+            axis_names = graph.spec.axes
+            help_ = (
+                did_you_mean(axis, axis_names)
+                or f"the axes of {graph.name}: {', '.join(axis_names)}"
+            )
             raise InputError(f"{graph.name} has no axis '{axis}'", place="--axes", help=help_)
         sizes[axis] = int(size)
     return sizes
@@ -224,21 +227,21 @@ def parse_heads(texts: Iterable[str]) -> dict[str, set[int]]:
     >>> parse_heads(["encoder.0.f:0,3"])
     {'encoder.0.f': {0, 3}}
     """
-    found: dict[str, set[int]] = {}
+    heads_by_path: dict[str, set[int]] = {}
     for text in texts:
         path, colon, numbers = text.partition(":")
         words = [word.strip() for word in numbers.split(",")]
         if not colon or not all(word.isdecimal() and word.isascii() for word in words):
             raise wrong("--heads", f"'{text}' is not a path and heads, such as encoder.0.f:0,3")
-        found.setdefault(path.strip(), set()).update(map(int, words))
-    return found
+        heads_by_path.setdefault(path.strip(), set()).update(map(int, words))
+    return heads_by_path
 
 
-def refuse_test_set(given: str, test: str | None, root: str | None) -> None:
+def refuse_test_set(other_flag: str, test: str | None, root: str | None) -> None:
     """Refuse the options of a test set beside the files of another.
 
     Args:
-        given: the option that names the files.
+        other_flag: the option that names the files.
         test: value of `--test`.
         root: value of `--data-root`.
 
@@ -247,4 +250,4 @@ def refuse_test_set(given: str, test: str | None, root: str | None) -> None:
     """
     for flag, value in (("--test", test), ("--data-root", root)):
         if value is not None:
-            raise wrong(flag, f"it has no effect with {given}")
+            raise wrong(flag, f"it has no effect with {other_flag}")

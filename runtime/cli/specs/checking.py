@@ -88,7 +88,7 @@ def check(
     reports = [_checked(name, changes, fix=fix, quiet=json_) for name in specs]
     if json_:
         print(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
-    levels = {each["level"] for report in reports for each in report["findings"]}
+    levels = {finding["level"] for report in reports for finding in report["findings"]}
     return int("error" in levels or (strict and bool(levels)))
 
 
@@ -100,17 +100,19 @@ def _checked(name: str, overrides: dict[str, Any], *, fix: bool, quiet: bool) ->
         outcome = _outcome(_source(name) if applied else source, overrides)
     except InputError as error:
         applied, outcome = (), CheckedDocument([_as_finding(error, name)])
-    errors = [each for each in outcome.findings if each.level == "error"]
+    errors = [finding for finding in outcome.findings if finding.level == "error"]
     if not quiet:
-        terminal.show_warnings(each for each in outcome.findings if each.level == "warning")
+        terminal.show_warnings(
+            finding for finding in outcome.findings if finding.level == "warning"
+        )
         if errors:
             terminal.show_error(SpecError(errors), name)
         else:
             print(outcome.summary)
-    found = {"spec": name, "findings": [each.as_json() for each in outcome.findings]}
+    report = {"spec": name, "findings": [finding.as_json() for finding in outcome.findings]}
     if applied:
-        found["fixed"] = [each.as_json() for each in applied]
-    return {**found, **({} if errors else {"fingerprint": outcome.fingerprint})}
+        report["fixed"] = [finding.as_json() for finding in applied]
+    return {**report, **({} if errors else {"fingerprint": outcome.fingerprint})}
 
 
 def _source(name: str) -> Source:
@@ -131,8 +133,8 @@ def _outcome(source: Source, overrides: dict[str, Any]) -> CheckedDocument:
     try:
         value = read_json(source.text, source)
         kind = kind_of(value)
-        known = kind if kind in DOCUMENTS.names() else "spec"
-        return document_of(known).check(value, source, overrides)
+        document_kind = kind if kind in DOCUMENTS.names() else "spec"
+        return document_of(document_kind).check(value, source, overrides)
     except SpecError as error:
         return CheckedDocument(list(error.findings))
     except InputError as error:
@@ -161,15 +163,15 @@ def _fix(source: Source, overrides: dict[str, Any], *, quiet: bool) -> tuple[Fin
     def findings_in(text: str) -> list[Finding]:
         return _outcome(Source(source, text), overrides).findings
 
-    made = fixed(source.text, findings_in, source)
-    if made.applied:
-        write_beside(path, made.text.encode(), "file")
-    for each in () if quiet else sorted(made.applied, key=_line_and_column):
-        edits = ", ".join(map(described, each.fix.edits if each.fix else ()))
-        spot = each.spot
-        place = f"{source}:{spot.line}:{spot.column}" if spot else source
-        terminal.notice(f"fixed {place}: {each.problem}; {edits}")
-    return made.applied
+    correction = fixed(source.text, findings_in, source)
+    if correction.applied:
+        write_beside(path, correction.text.encode(), "file")
+    for finding in () if quiet else sorted(correction.applied, key=_line_and_column):
+        edits = ", ".join(map(described, finding.fix.edits if finding.fix else ()))
+        spot = finding.spot
+        location = f"{source}:{spot.line}:{spot.column}" if spot else source
+        terminal.notice(f"fixed {location}: {finding.problem}; {edits}")
+    return correction.applied
 
 
 def _line_and_column(finding: Finding) -> tuple[int, int]:

@@ -63,14 +63,14 @@ def diff(
     from rich.text import Text
 
     old, new = graph_of(spec), graph_of(other)
-    found = diff_graphs(old, new)
+    difference = diff_graphs(old, new)
     if out:
-        draw_diff(old, new, found, Path(out))
+        draw_diff(old, new, difference, Path(out))
     if json_:
-        print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        print(json.dumps(difference.as_json(), indent=2, ensure_ascii=False))
         return
     console = terminal.console(sys.stdout)
-    for line in found.render().splitlines():
+    for line in difference.render().splitlines():
         console.print(Text(line, style=COLORS.get(line[:1], "") if line[1:2] == " " else ""))
     if out:
         console.print(Text(f"drawn      {out}"))
@@ -125,20 +125,20 @@ def swap(
     before = graph_of(old)
     names = extends, name or path.stem
     try:
-        made = swap_blocks(
+        swapped = swap_blocks(
             old, select, use, overridden(overrides), expect=expect, names=names, source=out
         )
     except SpecError:
         print(f"{out} is not written, because the variant is invalid:\n", file=sys.stderr)
         raise
-    write_beside(path, laid_out(json.dumps(made.child, ensure_ascii=False)).encode(), "spec")
-    weights = weight_transfer(before, made.graph)
+    write_beside(path, laid_out(json.dumps(swapped.child, ensure_ascii=False)).encode(), "spec")
+    weights = weight_transfer(before, swapped.graph)
     if json_:
-        print(json.dumps({"spec": made.child, "weights": weights.as_json()}, indent=2))
+        print(json.dumps({"spec": swapped.child, "weights": weights.as_json()}, indent=2))
         return
-    count = len(made.changes)
+    count = len(swapped.changes)
     print(f"wrote {out}: {extends} with {use} in {count} place{'s' * (count != 1)}")
-    print(_swapped(made, weights))
+    print(_swapped(swapped, weights))
 
 
 @command(
@@ -205,15 +205,15 @@ def _extends(spec: str, out: Path) -> str:
     return path.stem
 
 
-def _swapped(made: Swap, weights: WeightTransfer) -> str:
+def _swapped(swapped: Swap, weights: WeightTransfer) -> str:
     """Return the changed nodes and the weights that carry over, as text."""
     lines = []
-    width = max(len(change.path) for change in made.changes)
-    for change in made.changes:
+    width = max(len(change.path) for change in swapped.changes)
+    for change in swapped.changes:
         lost = f", without {', '.join(change.lost)}" if change.lost else ""
         lines.append(f"  {change.path:{width}}  was {change.use}{lost}")
-    if made.unread:
-        lines.append(f"unused params removed: {', '.join(made.unread)}")
+    if swapped.unread:
+        lines.append(f"unused params removed: {', '.join(swapped.unread)}")
     return "\n".join([*lines, "", weights.render().rstrip("\n")])
 
 

@@ -108,8 +108,8 @@ def show(
         json_=json_,
         narrows=bool(after or without),
     )
-    for option, given in (("--quantize", quantize is not None), ("--shortlist", shortlist)):
-        if given and not decode:
+    for option, is_set in (("--quantize", quantize is not None), ("--shortlist", shortlist)):
+        if is_set and not decode:
             problem = f"{option} has no effect here"
             more = "--decode" if passes or code or differs else "--decode --passes"
             raise InputError(problem, place=option, help=f"add {more}")
@@ -238,12 +238,12 @@ def _steps(
     if after in settings.without:
         raise InputError(f"the pass '{after}' is left out", place="--after", help="leave it in")
     names = NAMES[settings.purpose]
-    given = [*(("--after", after) for _ in range(after is not None))]
-    given += [("--without", name) for name in without]
-    for option, name in given:
+    selections = [*(("--after", after) for _ in range(after is not None))]
+    selections += [("--without", name) for name in without]
+    for option, name in selections:
         if name not in names:
             problem = f"'{name}' is not a pass of --{settings.purpose}"
-            others = [f"add --{each}" for each in NAMES if name in NAMES[each]]
+            others = [f"add --{flag}" for flag in NAMES if name in NAMES[flag]]
             help_ = others[0] if settings.purpose == "train" and others else ""
             raise InputError(problem, place=option, help=help_ or did_you_mean(str(name), names))
     return pipeline(graph, settings, after)

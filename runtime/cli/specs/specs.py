@@ -89,13 +89,13 @@ def list_(
 
     All from blocks on include those of installed packages.
     """
-    found = {kind: _lines(kind) for kind in get_args(Listed) if what in (None, kind)}
+    listing = {kind: _lines(kind) for kind in get_args(Listed) if what in (None, kind)}
     if json_:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(listing, indent=2, ensure_ascii=False))
         return
     # Lines are shortened on a terminal only, so that programs read all of them.
     most = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for kind, entries in found.items():
+    for kind, entries in listing.items():
         if what is None:
             print(f"{kind}:")
         width = max(map(len, entries), default=0)
@@ -117,7 +117,7 @@ def _lines(kind: str) -> dict[str, str]:
 
     if kind in _FOLDERS:
         return dict(_files(_FOLDERS[kind]))
-    named: dict[str, Plugins[Any]] = {
+    plugins: dict[str, Plugins[Any]] = {
         "columns": COLUMNS,
         "readers": READERS,
         "metrics": METRICS,
@@ -125,7 +125,7 @@ def _lines(kind: str) -> dict[str, str]:
         "trackers": TRACKERS,
         "exporters": EXPORTERS,
     }
-    return named[kind].lines() if kind in named else dict(_blocks())
+    return plugins[kind].lines() if kind in plugins else dict(_blocks())
 
 
 def _blocks() -> Iterator[tuple[str, str]]:
@@ -177,12 +177,12 @@ def expand(
     if not origins:
         print(json.dumps(canonical(graph), indent=2, ensure_ascii=False))
         return
-    found = provenance(graph, loaded)
+    provenance_entries = provenance(graph, loaded)
     if json_:
-        report = {"spec": canonical(graph), "provenance": found}
+        report = {"spec": canonical(graph), "provenance": provenance_entries}
         print(json.dumps(report, indent=2, ensure_ascii=False))
         return
-    print(render_provenance(found))
+    print(render_provenance(provenance_entries))
 
 
 @command(
@@ -254,8 +254,8 @@ def blocks(
     Raises:
         InputError: no block has that name.
     """
-    known = registry()
-    block = known.get(name) or known.get(known.suggest(name))
+    block_types = registry()
+    block = block_types.get(name) or block_types.get(block_types.suggest(name))
     if block is None or name not in (block.key, block.name):
         near = f"did you mean '{block.key}'?" if block else "see 'weft list blocks'"
         raise InputError(f"unknown block '{name}'", help=near)
@@ -358,10 +358,10 @@ def prove(
     from ...prove.prove import prove as proved
 
     skipped = {*(skip or ()), *(["compiled"] if no_compile else [])}
-    if both := skipped & {*(only or ())}:
-        raise wrong("--only", f"'{min(both)}' is also skipped")
+    if overlap := skipped & {*(only or ())}:
+        raise wrong("--only", f"'{min(overlap)}' is also skipped")
     run, graph = run_named(spec, overridden(overrides)) or (None, graph_to_show(spec, overrides))
-    found = proved(
+    report = proved(
         graph,
         run=run,
         sizes=sizes_given(graph, axes or ()),
@@ -371,5 +371,5 @@ def prove(
         tolerance=tolerance,
         progress=terminal.notice,
     )
-    print(json.dumps(found.as_json(), indent=2) if json_ else found.render())
-    return int(not found.passed)
+    print(json.dumps(report.as_json(), indent=2) if json_ else report.render())
+    return int(not report.passed)

@@ -64,28 +64,28 @@ class AudioColumn(Column):
             InputError: the file cannot be read, is truncated, has another rate or several
                 channels, or has no samples.
         """
-        place = str(value) if isinstance(value, Path) else ""
-        samples, rate = self._samples(value, place)
+        location = str(value) if isinstance(value, Path) else ""
+        samples, rate = self._samples(value, location)
         if rate != self.settings.rate:
             raise InputError(
                 f"the audio has {rate} samples per second, not {self.settings.rate}",
-                place=place,
+                place=location,
                 help="convert it, such as: sox IN -r RATE OUT; or change 'rate' of the column",
             )
         if samples.ndim != 1:
             raise InputError(
                 f"the audio has {samples.shape[-1]} channels, not 1",
-                place=place,
+                place=location,
                 help="mix it to mono, such as: sox IN -c 1 OUT",
             )
         if not len(samples):
-            raise InputError("the audio has no samples", place=place, help="remove its row")
+            raise InputError("the audio has no samples", place=location, help="remove its row")
         if not np.isfinite(samples).all():
-            raise InputError("the audio has samples that are not finite", place=place)
+            raise InputError("the audio has samples that are not finite", place=location)
         scaled = np.clip(np.rint(samples * LOUDEST), -LOUDEST, LOUDEST - 1)
         return {"": scaled.astype(np.int16)}
 
-    def _samples(self, value: Any, place: str) -> tuple[NDArray[Any], int]:
+    def _samples(self, value: Any, location: str) -> tuple[NDArray[Any], int]:
         """Return samples between -1 and 1, and their rate.
 
         Raises:
@@ -108,7 +108,7 @@ class AudioColumn(Column):
                 f"the value of '{self.name}' is {value!r:.60}, not audio",
                 help="name the field of the sound files as 'from' of the column",
             )
-        library = required("soundfile", "audio", place)
+        library = required("soundfile", "audio", location)
         try:
             refuse_truncated(value)
             with library.SoundFile(str(value)) as file:
@@ -116,9 +116,9 @@ class AudioColumn(Column):
                 frames, rate = file.frames, file.samplerate
         except (OSError, RuntimeError) as error:
             problem = f"the audio cannot be read: {error}"
-            raise InputError(problem, place=place, help="copy the file again") from error
+            raise InputError(problem, place=location, help="copy the file again") from error
         if len(samples) != frames:
-            raise _truncated(place, f"{len(samples)} of {frames} samples")
+            raise _truncated(location, f"{len(samples)} of {frames} samples")
         return samples, rate
 
     def lengths(self, arrays: Arrays) -> NDArray[np.int64]:
@@ -129,7 +129,7 @@ class AudioColumn(Column):
         self,
         arrays: Arrays,
         rows: NDArray[np.int64],
-        made: Mapping[str, Tensor],  # noqa: ARG002
+        collated: Mapping[str, Tensor],  # noqa: ARG002
         noise: Noise | None = None,  # noqa: ARG002
     ) -> dict[str, Tensor]:
         """Return samples, float32, and their mask, both B x N."""
@@ -162,13 +162,13 @@ def refuse_truncated(path: Path) -> None:
         while len(chunk := file.read(8)) == 8:  # noqa: PLR2004 - bytes of name and size
             size = int.from_bytes(chunk[4:], "little")
             if chunk[:4] == b"data":
-                left = path.stat().st_size - file.tell()
-                if size != _UNKNOWN and left < size:
-                    raise _truncated(str(path), f"{left} of {size} bytes of samples")
+                remaining = path.stat().st_size - file.tell()
+                if size != _UNKNOWN and remaining < size:
+                    raise _truncated(str(path), f"{remaining} of {size} bytes of samples")
                 return
             file.seek(size + size % 2, 1)
     raise _truncated(str(path), "no samples")
 
 
-def _truncated(place: str, what: str) -> InputError:
-    return InputError(f"the file is truncated: it has {what}", place=place, help="copy it again")
+def _truncated(location: str, what: str) -> InputError:
+    return InputError(f"the file is truncated: it has {what}", place=location, help="copy it again")

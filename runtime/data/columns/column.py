@@ -130,7 +130,7 @@ class Column(ABC):
         self,
         arrays: Arrays,
         rows: NDArray[np.int64],
-        made: Mapping[str, Tensor],
+        collated: Mapping[str, Tensor],
         noise: Noise | None = None,
     ) -> dict[str, Tensor]:
         """Return the inputs of some rows.
@@ -138,7 +138,7 @@ class Column(ABC):
         Args:
             arrays: the stored arrays.
             rows: row numbers; shape (B,), not empty.
-            made: inputs of the columns before this one.
+            collated: inputs of the columns before this one.
             noise: seed and epoch in training; None makes inputs without noise.
         """
 

@@ -71,39 +71,39 @@ class Fitting:
                 names of columns. Other inputs are left as they are.
         """
         dims = tuple(
-            one
+            dim
             for name, type_ in graph.inputs.items()
             if name in columns
-            for one in _dims(name, type_, columns[name], graph.spec.axes)
+            for dim in _dims(name, type_, columns[name], graph.spec.axes)
         )
-        plain = all(one.axis and one.factor == 1 and not one.constant for one in dims)
-        pairs = {(one.axis, one.column) for one in dims}
+        simple = all(dim.axis and dim.factor == 1 and not dim.constant for dim in dims)
+        pairs = {(dim.axis, dim.column) for dim in dims}
         alone = len(pairs) == len({axis for axis, _ in pairs}) == len({col for _, col in pairs})
-        if plain and alone:
+        if simple and alone:
             return cls()
         fills = {"ids": PAD, "label": -1}
-        return cls(dims, {name: fills.get(one.kind, 0) for name, one in graph.inputs.items()})
+        return cls(dims, {name: fills.get(type_.kind, 0) for name, type_ in graph.inputs.items()})
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield inputs whose axes no lengths of their columns fit, each with the reason."""
         for dims in self._connected():
-            *others, last = dict.fromkeys(one.input for one in dims)
-            wrong = [one.input for one in dims if one.axis and not one.grows]
+            *others, last = dict.fromkeys(dim.input for dim in dims)
+            wrong = [dim.input for dim in dims if dim.axis and not dim.grows]
             if wrong:
                 yield wrong[0], "its axis is not of a form such as S, S+1 or 4*S"
                 continue
-            starts = _STARTS if all(one.axis for one in dims) else _STARTS[:1]
-            if any(_searched(dims, {one.column: n for one in dims}) is None for n in starts):
+            starts = _STARTS if all(dim.axis for dim in dims) else _STARTS[:1]
+            if any(_searched(dims, {dim.column: n for dim in dims}) is None for n in starts):
                 beside = f" and those of {', '.join(others)}" if others else ""
                 yield last, f"no length of its column fits its axis{beside}"
 
     def _connected(self) -> list[list[_Dim]]:
         """Return the dimensions in groups that share neither axes nor columns."""
         groups: list[list[_Dim]] = []
-        for one in self.dims:
-            near = [group for group in groups if any(_related(one, other) for other in group)]
+        for dim in self.dims:
+            near = [group for group in groups if any(_related(dim, other) for other in group)]
             groups = [group for group in groups if group not in near]
-            groups.append([*(other for group in near for other in group), one])
+            groups.append([*(other for group in near for other in group), dim])
         return groups
 
     def length(self, column: str, length: int) -> int:
@@ -113,7 +113,7 @@ class Fitting:
             column: a time axis of a column.
             length: the longest row.
         """
-        lengths = {one.column: 1 for one in self.dims} | {column: length}
+        lengths = {dim.column: 1 for dim in self.dims} | {column: length}
         return (_searched(self.dims, lengths) or lengths)[column]
 
     def fit(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -123,26 +123,27 @@ class Fitting:
             InputError: an input is longer than an axis that is a number.
         """
         fitted = dict(inputs)
-        dims = [one for one in self.dims if one.input in inputs]
+        dims = [dim for dim in self.dims if dim.input in inputs]
         lengths: dict[str, int] = {}
-        for one in dims:
-            size = inputs[one.input].size(one.place)
-            lengths[one.column] = max(size, lengths.get(one.column, 1))
+        for dim in dims:
+            size = inputs[dim.input].size(dim.place)
+            lengths[dim.column] = max(size, lengths.get(dim.column, 1))
         lengths = _searched(dims, lengths) or lengths
-        for one in dims:
-            value = fitted[one.input]
-            length = lengths[one.column]
-            if not one.axis and length > one.constant:
+        for axis_dim in dims:
+            value = fitted[axis_dim.input]
+            length = lengths[axis_dim.column]
+            if not axis_dim.axis and length > axis_dim.constant:
                 raise InputError(
-                    f"input '{one.input}' has {length} positions, but its axis has {one.constant}",
+                    f"input '{axis_dim.input}' has {length} positions, but its axis has"
+                    f" {axis_dim.constant}",
                     help="set 'max_length' of its column, or leave out what is longer",
                 )
-            if length > value.size(one.place):
+            if length > value.size(axis_dim.place):
                 shape = list(value.shape)
-                shape[one.place] = length
-                longer = value.new_full(shape, self.fills[one.input])
-                longer.narrow(one.place, 0, value.size(one.place)).copy_(value)
-                fitted[one.input] = longer
+                shape[axis_dim.place] = length
+                longer = value.new_full(shape, self.fills[axis_dim.input])
+                longer.narrow(axis_dim.place, 0, value.size(axis_dim.place)).copy_(value)
+                fitted[axis_dim.input] = longer
         return fitted
 
 
@@ -150,21 +151,21 @@ def _dims(
     name: str, type_: ValueType, column: ValueType, kinds: Mapping[str, str]
 ) -> Iterator[_Dim]:
     """Yield the dimensions of an input that are time axes of its column."""
-    for place, (axis, of_column) in enumerate(zip(type_.axes, column.axes, strict=False)):
+    for index, (axis, of_column) in enumerate(zip(type_.axes, column.axes, strict=False)):
         terms = terms_of(axis)
-        names = [one for one in terms if one]
+        names = [term for term in terms if term]
         if of_column == BATCH or isinstance(of_column, int):
             continue
-        if any(kinds.get(one) == "batch" for one in names):
+        if any(kinds.get(term) == "batch" for term in names):
             continue
         factor = terms[names[0]] if len(names) == 1 else 0
         graph_axis = names[0] if len(names) == 1 else str(axis) if names else ""
-        yield _Dim(name, place, of_column, graph_axis, factor, terms.get("", 0))
+        yield _Dim(name, index, of_column, graph_axis, factor, terms.get("", 0))
 
 
-def _related(one: _Dim, other: _Dim) -> bool:
+def _related(dim: _Dim, other: _Dim) -> bool:
     """Return whether the length of one dimension restricts that of the other."""
-    return one.column == other.column or bool(one.axis and one.axis == other.axis)
+    return dim.column == other.column or bool(dim.axis and dim.axis == other.axis)
 
 
 def _searched(dims: Sequence[_Dim], lengths: Mapping[str, int]) -> dict[str, int] | None:
@@ -177,14 +178,16 @@ def _searched(dims: Sequence[_Dim], lengths: Mapping[str, int]) -> dict[str, int
     lengths = dict(lengths)
     for _ in range(_ROUNDS):
         sizes: dict[str, int] = {}
-        for one in dims:
-            if one.grows:
-                least = one.least(lengths[one.column])
-                sizes[one.axis] = max(least, sizes.get(one.axis, 1))
+        for dim in dims:
+            if dim.grows:
+                least = dim.least(lengths[dim.column])
+                sizes[dim.axis] = max(least, sizes.get(dim.axis, 1))
         longer = dict(lengths)
-        for one in dims:
-            length = one.constant + (one.factor * sizes[one.axis] if one.grows else 0)
-            longer[one.column] = max(length, longer[one.column])
+        for axis_dim in dims:
+            length = axis_dim.constant + (
+                axis_dim.factor * sizes[axis_dim.axis] if axis_dim.grows else 0
+            )
+            longer[axis_dim.column] = max(length, longer[axis_dim.column])
         if longer == lengths:
             return lengths
         lengths = longer

@@ -52,28 +52,28 @@ class ImageColumn(Column):
         Raises:
             InputError: the file cannot be read, or the image has another size or type.
         """
-        place = str(value) if isinstance(value, Path) else ""
-        image = self._array(value, place)
+        location = str(value) if isinstance(value, Path) else ""
+        image = self._array(value, location)
         if image.ndim == AXES - 1:
             image = image[None]
         size = tuple(self.settings.size)
         if image.shape != size:
             raise InputError(
                 f"the image has the size {_written(image.shape)}, not {_written(size)}",
-                place=place,
+                place=location,
                 help="resize the image, or change 'size': channels, height, width",
             )
         if image.dtype != np.dtype(self.settings.dtype):
             raise InputError(
                 f"the image has values of type {image.dtype}, not {self.settings.dtype}",
-                place=place,
+                place=location,
                 help="convert it, or change 'dtype' of the column",
             )
         if image.dtype.kind == "f" and not np.isfinite(image).all():
-            raise InputError("the image has values that are not finite", place=place)
+            raise InputError("the image has values that are not finite", place=location)
         return {"": image}
 
-    def _array(self, value: Any, place: str) -> NDArray[Any]:
+    def _array(self, value: Any, location: str) -> NDArray[Any]:
         """Return the values of an image.
 
         Raises:
@@ -95,15 +95,15 @@ class ImageColumn(Column):
                     return np.asarray(np.load(raw, allow_pickle=False))
             except Exception as error:  # numpy and zipfile raise many types
                 problem = f"the array cannot be read: {error}"
-                raise InputError(problem, place=place, help="copy the file again") from error
+                raise InputError(problem, place=location, help="copy the file again") from error
         if isinstance(value, Path):
-            library = required("PIL.Image", "images", place)
+            library = required("PIL.Image", "images", location)
             try:
                 with library.open(value) as image:
                     return self._pixels(image)
             except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
                 problem = f"the image cannot be read: {error}"
-                raise InputError(problem, place=place, help="copy the file again") from error
+                raise InputError(problem, place=location, help="copy the file again") from error
         if hasattr(value, "convert"):  # an image of Pillow, as the hub reader gives it
             return self._pixels(value)
         raise InputError(
@@ -131,7 +131,7 @@ class ImageColumn(Column):
         self,
         arrays: Arrays,
         rows: NDArray[np.int64],
-        made: Mapping[str, Tensor],  # noqa: ARG002
+        collated: Mapping[str, Tensor],  # noqa: ARG002
         noise: Noise | None = None,  # noqa: ARG002
     ) -> dict[str, Tensor]:
         """Return images, B x C x H x W, float32, normalized."""

@@ -60,7 +60,7 @@ class LabelColumn(Column):
 
     def fit(self, values: Iterable[Any]) -> None:
         """Take the classes from training values, sorted."""
-        self.classes = tuple(sorted({one for value in values for one in self._known(value)}))
+        self.classes = tuple(sorted({label for value in values for label in self._known(value)}))
         vars(self).pop("_numbers", None)
 
     @cached_property
@@ -122,7 +122,7 @@ class ClassColumn(LabelColumn):
         self,
         arrays: Arrays,
         rows: NDArray[np.int64],
-        made: Mapping[str, Tensor],  # noqa: ARG002
+        collated: Mapping[str, Tensor],  # noqa: ARG002
         noise: Noise | None = None,  # noqa: ARG002
     ) -> dict[str, Tensor]:
         """Return labels, B, int64."""
@@ -192,24 +192,24 @@ class TagsColumn(LabelColumn):
         Raises:
             InputError: no piece does, as where pieces are characters: no piece could have a label.
         """
-        found = word_starts(self.text.vocabulary)
-        if not found.any():
+        starts = word_starts(self.text.vocabulary)
+        if not starts.any():
             raise InputError(
                 f"no piece of the tokenizer '{self.text.settings.tokenizer}' begins a word, so"
                 f" none can have a tag of '{self.name}'",
                 help="use a tokenizer of the type 'bpe' or 'unigram'",
             )
-        return found
+        return starts
 
     def collate(
         self,
         arrays: Arrays,
         rows: NDArray[np.int64],
-        made: Mapping[str, Tensor],
+        collated: Mapping[str, Tensor],
         noise: Noise | None = None,  # noqa: ARG002
     ) -> dict[str, Tensor]:
         """Return the tag of each word on its first piece and -1 elsewhere, B x T, int64."""
-        begins = self._starts[made[self.text.name].numpy()]
+        begins = self._starts[collated[self.text.name].numpy()]
         labels = np.full(begins.shape, NONE, dtype=np.int64)
         for number, row in enumerate(rows):
             places = np.flatnonzero(begins[number])
@@ -223,20 +223,22 @@ class TagsColumn(LabelColumn):
 
     def decode(self, prediction: Any) -> str:
         """Return tags, separated by spaces, of the numbers of all words."""
-        return " ".join(self.classes[int(one)] for one in prediction if int(one) != NONE)
+        return " ".join(self.classes[int(number)] for number in prediction if int(number) != NONE)
 
 
-def opened_classes(content: bytes, place: str) -> tuple[str, ...]:
+def opened_classes(content: bytes, location: str) -> tuple[str, ...]:
     """Return the classes in a file.
 
     Raises:
         InputError: the file is damaged.
     """
     try:
-        found = json.loads(content)
-        sound = isinstance(found, list) and all(isinstance(one, str) for one in found)
+        classes = json.loads(content)
+        sound = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
     except ValueError:
         sound = False
     if not sound:
-        raise InputError("file of classes is damaged", place=place, help="prepare the data again")
-    return tuple(found)
+        raise InputError(
+            "file of classes is damaged", place=location, help="prepare the data again"
+        )
+    return tuple(classes)

@@ -42,7 +42,7 @@ class NumberColumn(Column):
         self,
         arrays: Arrays,
         rows: NDArray[np.int64],
-        made: Mapping[str, Tensor],  # noqa: ARG002
+        collated: Mapping[str, Tensor],  # noqa: ARG002
         noise: Noise | None = None,  # noqa: ARG002
     ) -> dict[str, Tensor]:
         """Return numbers, B, float32."""

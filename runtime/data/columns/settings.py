@@ -305,7 +305,7 @@ def missing_text(name: str, key: str, text: str, columns: Columns) -> Iterator[S
         text: value of the setting.
         columns: settings of all columns by name.
     """
-    texts = [other for other, one in columns.items() if isinstance(one, TextSettings)]
+    texts = [other for other, settings in columns.items() if isinstance(settings, TextSettings)]
     if text not in texts:
         help_ = did_you_mean(text, texts) or "add one"
         yield SettingError(f"there is no text column '{text}'", "columns", name, key, help_=help_)

@@ -140,7 +140,7 @@ class TextColumn(Column):
         self,
         arrays: Arrays,
         rows: NDArray[np.int64],
-        made: Mapping[str, Tensor],  # noqa: ARG002
+        collated: Mapping[str, Tensor],  # noqa: ARG002
         noise: Noise | None = None,
     ) -> dict[str, Tensor]:
         """Return ids with special tokens and padding, B x T, int64."""
@@ -157,9 +157,9 @@ class TextColumn(Column):
             table = np.insert(table, 0, self.before[0], axis=1)
         return {self.name: torch.from_numpy(table)}
 
-    def _padded(self, found: Sequence[Sequence[int]]) -> Tensor:
+    def _padded(self, sequences: Sequence[Sequence[int]]) -> Tensor:
         """Return rows with special tokens and padding."""
-        ended = [[*self.before, *ids, *self.after] for ids in found]
+        ended = [[*self.before, *ids, *self.after] for ids in sequences]
         longest = max(map(len, ended))
         pad = self.vocabulary.pad
         return torch.tensor([[*ids, *([pad] * (longest - len(ids)))] for ids in ended])
@@ -170,15 +170,15 @@ class TextColumn(Column):
         if not isinstance(vocabulary, Tokenizer) or sampling is None:
             msg = f"the tokenizer of column '{self.name}' cannot sample"
             raise TypeError(msg)
-        found = []
+        samples = []
         for row in rows.tolist():
             text = arrays[RAW].row(row).tobytes().decode()
             seed = np.random.SeedSequence((noise[0] % (1 << 64), noise[1], row)).generate_state(1)
             content = source_text(text.split()) if self.words else text
             amount = sampling.alpha or sampling.drop or 0.0
             ids = vocabulary.sample(content, amount, int(seed[0]))
-            found.append(ids[: self.most])
-        return found
+            samples.append(ids[: self.most])
+        return samples
 
     def tokens(self, inputs: Mapping[str, Tensor]) -> Mapping[str, int]:
         """Return the number of ids that are not padding."""

@@ -89,14 +89,16 @@ class Preparation:
             reports[split] = self._written(split, columns, texts.get(split))
             self._refuse_empty(split, reports[split])
         used = {name: self._text(name).settings.tokenizer for name in self.names}
-        reports["vocab_size"] = {name: vocabularies[one].vocab_size for name, one in used.items()}
+        reports["vocab_size"] = {
+            name: vocabularies[tokenizer].vocab_size for name, tokenizer in used.items()
+        }
         return reports
 
     @cached_property
     def splits(self) -> dict[str, Reader]:
         """Readers of the splits."""
-        given = {"train": self.data.train, "valid": self.data.valid}
-        return {name: reader_of(split, self.data.root) for name, split in given.items()}
+        by_name = {"train": self.data.train, "valid": self.data.valid}
+        return {name: reader_of(split, self.data.root) for name, split in by_name.items()}
 
     @cached_property
     def columns(self) -> dict[str, Column]:
@@ -125,7 +127,7 @@ class Preparation:
         reader = self.splits[split]
         columns = {name: self.columns[name] for name in self.names}
         note = self.work / f"{split}.lines"
-        counts = [int(each) for each in note.read_text().split()] if note.is_file() else None
+        counts = [int(count) for count in note.read_text().split()] if note.is_file() else None
         paths = reader.lines([column.field for column in columns.values()])
         if paths is not None:
             every = reader.lines([column.field for column in self.columns.values()]) or []
@@ -149,9 +151,9 @@ class Preparation:
         fields = [column.field for column in self.columns.values()]
         with ThreadPoolExecutor(2) as pool:
             for group in paths:
-                found = list(pool.map(count_lines, group))
-                refuse_unequal(group, fields, found)
-                counts.append(found[0])
+                line_counts = list(pool.map(count_lines, group))
+                refuse_unequal(group, fields, line_counts)
+                counts.append(line_counts[0])
                 if split == "train":
                     more = len(counts) < len(paths)
                     self.progress("count", sum(counts), None if more else sum(counts))
@@ -178,7 +180,7 @@ class Preparation:
 
     def _fit(self) -> dict[str, bytes]:
         """Let columns learn from the training values, such as their classes; return their files."""
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         for name, column in self.columns.items():
             if not column.fits:
                 continue
@@ -189,10 +191,10 @@ class Preparation:
                 for file, content in files.items():
                     write_file(self.fresh / file, content)
                 write_file(note, json.dumps(sorted(files)).encode())
-            found |= {
+            contents |= {
                 file: (self.fresh / file).read_bytes() for file in json.loads(note.read_text())
             }
-        return found
+        return contents
 
     def _vocabularies(self, texts: _Texts) -> dict[str, Vocabulary]:
         """Train on the training text and return the tokenizers by name."""
@@ -202,7 +204,7 @@ class Preparation:
         )
         for name in order:
             users = self._users(name)
-            groups = [tuple(each[n] for n in users) for each in texts.paths]
+            groups = [tuple(paths[n] for n in users) for paths in texts.paths]
 
             def text(most: int | None, groups: list[tuple[Path, ...]] = groups) -> Iterator[str]:
                 return sampled(
@@ -220,14 +222,14 @@ class Preparation:
 
     def _users(self, name: str) -> list[int]:
         """Return the numbers of the text columns on which a tokenizer is trained."""
-        used = [self._text(one).settings.tokenizer for one in self.names]
-        own = [number for number, one in enumerate(used) if one == name]
+        used = [self._text(name).settings.tokenizer for name in self.names]
+        users = [number for number, tokenizer in enumerate(used) if tokenizer == name]
         spelled = {
             other
             for other, settings in self.tokenizers.items()
             if isinstance(settings, SymbolSettings) and settings.spelling == name
         }
-        return own or [number for number, one in enumerate(used) if one in spelled]
+        return users or [number for number, tokenizer in enumerate(used) if tokenizer in spelled]
 
     def _written(
         self, split: str, columns: Mapping[str, Column], texts: _Texts | None
@@ -244,14 +246,16 @@ class Preparation:
         self, split: str, columns: Mapping[str, Column], texts: _Texts, folder: Path
     ) -> dict[str, Any]:
         """Tokenize, filter and write the text columns, then the others."""
-        named = {name: columns[name] for name in self.names}
-        own = {name: one for name, one in named.items() if isinstance(one, TextColumn)}
-        others = {name: one for name, one in columns.items() if name not in own}
-        block = next((one.block for one in own.values()), None)
+        selected = {name: columns[name] for name in self.names}
+        text_columns = {
+            name: column for name, column in selected.items() if isinstance(column, TextColumn)
+        }
+        others = {name: column for name, column in columns.items() if name not in text_columns}
+        block = next((column.block for column in text_columns.values()), None)
         unique = split == "train" and self.data.filter.duplicates == "drop"
         recipe = Recipe(
             folder=self.work / f"{split}.shards",
-            sides=tuple(self._side(name, one) for name, one in own.items()),
+            sides=tuple(self._side(name, column) for name, column in text_columns.items()),
             limits=self.data.filter if block is None else None,
             spare=split == "valid",
             hashes=unique,
@@ -262,15 +266,17 @@ class Preparation:
         sizes, total = shards_in(texts.counts), sum(texts.counts)
         self._shards(split, recipe, texts)
         weights = self.data.train.weights if split == "train" else None
-        counts = [len(shards_in([each])) for each in texts.counts]
+        counts = [len(shards_in([count])) for count in texts.counts]
         many = len(sizes) > 1
         gather(
             [recipe.path(number) for number in range(len(sizes))],
             folder,
             Layout(
-                columns=tuple(own),
-                vocab_size=max(one.vocabulary.vocab_size for one in own.values()),
-                tokenizers={name: one.vocabulary.digest for name, one in own.items()},
+                columns=tuple(text_columns),
+                vocab_size=max(column.vocabulary.vocab_size for column in text_columns.values()),
+                tokenizers={
+                    name: column.vocabulary.digest for name, column in text_columns.items()
+                },
                 unique=unique,
                 raws=tuple(array_name(side.name, RAW) for side in recipe.sides if side.raw),
                 block=block,
@@ -278,7 +284,7 @@ class Preparation:
             ),
             files=list(zip(counts, weights, strict=True)) if weights else (),
             tell=lambda rows: self.progress(f"{split} corpus", rows, total) if many else None,
-            others=(lambda writer, kept: self._rest(writer, split, columns, kept))
+            others=(lambda writer, keep_flags: self._rest(writer, split, columns, keep_flags))
             if others
             else None,
         )
@@ -327,7 +333,7 @@ class Preparation:
             self.progress(split, count.read, count.read)
             writer.report = {**count.as_dict(), **unseen_in(columns)}
             if weights:
-                writer.parts = [Part(*each) for each in zip(parts, weights, strict=True)]
+                writer.parts = [Part(*pair) for pair in zip(parts, weights, strict=True)]
         return Corpus.open(folder).report
 
     def _rest(
@@ -335,18 +341,18 @@ class Preparation:
         writer: CorpusWriter,
         split: str,
         columns: Mapping[str, Column],
-        kept: Iterator[bool],
+        keep_flags: Iterator[bool],
     ) -> None:
         """Write the columns that are not text, for the rows that the filter kept."""
-        others = {name: one for name, one in columns.items() if name not in self.names}
+        others = {name: column for name, column in columns.items() if name not in self.names}
         changed = InputError("a file changed while it was being read", place=split)
         for record in self._records(split, columns):
-            keep = next(kept, None)
+            keep = next(keep_flags, None)
             if keep is None:
                 raise changed
             if keep:
                 add_record(writer, others, columns, record)
-        if next(kept, None) is not None:
+        if next(keep_flags, None) is not None:
             raise changed
         writer.report |= unseen_in(others)
 

@@ -123,20 +123,20 @@ def prepare(
             pass
     fingerprint = _fingerprint(data, tokenizers)
     if (folder / MARKER).is_file():
-        found = _read_marker(folder)
-        if found["fingerprint"] == fingerprint:
+        existing = _read_marker(folder)
+        if existing["fingerprint"] == fingerprint:
             remove_leftover(folder)
-            return _open(folder, found, data, tokenizers)
+            return _open(folder, existing, data, tokenizers)
         write_log(f"{folder}: text, settings or the format have changed; preparing the data again")
     with resuming(folder, MARKER, f"{fingerprint} {SHARD}", write_log) as (work, fresh):
         # Another process may have finished it while this one waited.
         if not _is_prepared(folder, fingerprint):
             count = workers or default_workers()
-            made = Preparation(data, tokenizers, work, fresh, progress, count).run()
+            reports = Preparation(data, tokenizers, work, fresh, progress, count).run()
             marker = {
                 "format": FORMAT,
                 "fingerprint": fingerprint,
-                "report": made,
+                "report": reports,
                 "digest": folder_digest(fresh / "train"),
             }
             (fresh / MARKER).write_text(json.dumps(marker, indent=2) + "\n")
@@ -154,10 +154,10 @@ def records_of(data: DataSettings, split: str, columns: Mapping[str, Column]) ->
     Raises:
         InputError: there is no such split, or a file cannot be read.
     """
-    known = {"train": data.train, "valid": data.valid, **data.test}
-    if split not in known:
-        raise InputError(f"there is no split '{split}'", help=did_you_mean(split, known))
-    reader, fields = reader_of(known[split], data.root), fields_of(columns)
+    splits = {"train": data.train, "valid": data.valid, **data.test}
+    if split not in splits:
+        raise InputError(f"there is no split '{split}'", help=did_you_mean(split, splits))
+    reader, fields = reader_of(splits[split], data.root), fields_of(columns)
     for part in range(reader.parts()):
         yield from reader.records(part, fields)
 
@@ -201,9 +201,9 @@ def _open(
     train = Table(Corpus.open(folder / "train"), columns, digest)
     valid = Table(Corpus.open(folder / "valid"), columns)
     used = {
-        name: vocabularies[own.tokenizer].digest
-        for name, own in data.columns.items()
-        if isinstance(own, TextSettings)
+        name: vocabularies[column.tokenizer].digest
+        for name, column in data.columns.items()
+        if isinstance(column, TextSettings)
     }
     for table in (train, valid):
         if table.corpus.header["tokenizers"] != used:
@@ -254,19 +254,21 @@ def _fingerprint(data: DataSettings, tokenizers: Tokenizers) -> str:
         reader = reader_of(split, data.root)
         readers[name] = [split.reader, reader.known, split.weights]
         files |= reader.contents()
-    for one in tokenizers.values():
-        if isinstance(one, FileTokenizerSettings):
-            files[one.path] = resolve(data.root, one.path)
+    for tokenizer in tokenizers.values():
+        if isinstance(tokenizer, FileTokenizerSettings):
+            files[tokenizer.path] = resolve(data.root, tokenizer.path)
     for file, path in files.items():
         if path.is_file():  # its reader reports a missing file and suggests similar names
             stat = path.stat()
             stats[file] = (stat.st_size, stat.st_mtime_ns)
-    known: dict[str, Any] = {
+    contents: dict[str, Any] = {
         "format": FORMAT,
-        "columns": {name: one.model_dump(mode="json") for name, one in data.columns.items()},
-        "tokenizers": {name: one.model_dump(mode="json") for name, one in tokenizers.items()},
+        "columns": {name: column.model_dump(mode="json") for name, column in data.columns.items()},
+        "tokenizers": {
+            name: tokenizer.model_dump(mode="json") for name, tokenizer in tokenizers.items()
+        },
         "readers": readers,
         "filter": data.filter.model_dump(mode="json"),
         "files": stats,
     }
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()

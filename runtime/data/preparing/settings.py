@@ -60,8 +60,12 @@ class DataSettings(Settings):
             if name in self.test:
                 msg = f"'{name}' cannot be the name of a test set"
                 yield SettingError(msg, "test", name, help_="rename the test set")
-        texts = {name: one for name, one in self.columns.items() if isinstance(one, TextSettings)}
-        blocks = [name for name, one in texts.items() if one.block or one.segment]
+        texts = {
+            name: column
+            for name, column in self.columns.items()
+            if isinstance(column, TextSettings)
+        }
+        blocks = [name for name, column in texts.items() if column.block or column.segment]
         if blocks and len(self.columns) > 1:
             cut = "block" if texts[blocks[0]].block else "segment"
             msg = f"a column with '{cut}' cannot be combined with other columns"
@@ -70,9 +74,9 @@ class DataSettings(Settings):
         if self.train.weights is not None and any(texts[name].segment for name in blocks):
             msg = "weights of files would interrupt the segments of documents"
             yield SettingError(msg, "train", "weights", help_="remove 'weights'")
-        readers = {(*at, one.reader): one.settings for at, one in self.splits().items()}
-        for name, one in self.columns.items():
-            yield from one.mistakes(name, self.columns, readers)
+        readers = {(*at, column.reader): column.settings for at, column in self.splits().items()}
+        for name, column in self.columns.items():
+            yield from column.mistakes(name, self.columns, readers)
         yield from self._mistakes_of_filter(texts, blocks)
         for where, split in (("valid", self.valid), *self.test.items()):
             if split.weights is not None:
@@ -97,8 +101,8 @@ class DataSettings(Settings):
 
     def splits(self) -> dict[tuple[str, ...], Split]:
         """Return all splits by their place below `data`."""
-        found: dict[tuple[str, ...], Split] = {("train",): self.train, ("valid",): self.valid}
-        return found | {("test", name): split for name, split in self.test.items()}
+        by_name: dict[tuple[str, ...], Split] = {("train",): self.train, ("valid",): self.valid}
+        return by_name | {("test", name): split for name, split in self.test.items()}
 
 
 Tokenizers = dict[Name, AnyTokenizer]
@@ -117,16 +121,18 @@ def unfit_tokenizers(data: DataSettings, tokenizers: Tokenizers) -> Iterator[Set
             yield from _unfit_sampling(name, column, tokenizers)
             used.add(column.tokenizer)
         yield from column.mistakes_of_tokenizers(name, data.columns, tokenizers)
-    for name, one in tokenizers.items():
-        if isinstance(one, SymbolSettings) and one.spelling is not None:
-            other = tokenizers.get(one.spelling)
+    for name, tokenizer in tokenizers.items():
+        if isinstance(tokenizer, SymbolSettings) and tokenizer.spelling is not None:
+            other = tokenizers.get(tokenizer.spelling)
             unknown = unknown or other is None
             if other is None or isinstance(other, SymbolSettings):
-                msg = f"'{one.spelling}' is not a tokenizer of pieces"
-                pieces = [key for key, each in tokenizers.items() if each.type != "symbols"]
-                help_ = did_you_mean(one.spelling, pieces) or "add one"
+                msg = f"'{tokenizer.spelling}' is not a tokenizer of pieces"
+                pieces = [
+                    key for key, tokenizer in tokenizers.items() if tokenizer.type != "symbols"
+                ]
+                help_ = did_you_mean(tokenizer.spelling, pieces) or "add one"
                 yield SettingError(msg, "tokenizers", name, "spelling", help_=help_)
-            used.add(one.spelling)
+            used.add(tokenizer.spelling)
     for name in () if unknown else [name for name in tokenizers if name not in used]:
         msg = f"no column uses the tokenizer '{name}'"
         yield SettingError(msg, "tokenizers", name, help_="remove it, or name it in a text column")
@@ -146,12 +152,12 @@ def _unfit_sampling(
     if column.sampling is None:
         return
     kinds: dict[str, Any] = {"bpe": "drop", "unigram": "alpha"}
-    wanted = kinds.get(tokenizer.type)
-    if wanted is None and not (tokenizer.type == "file" and tokenizer.path.endswith(".model")):
+    expected = kinds.get(tokenizer.type)
+    if expected is None and not (tokenizer.type == "file" and tokenizer.path.endswith(".model")):
         msg = f"a tokenizer of type '{tokenizer.type}' cannot sample"
         yield SettingError(msg, *at, "sampling", help_="remove 'sampling'")
         return
     key = "drop" if column.sampling.alpha is None else "alpha"
-    if wanted is not None and key != wanted:
+    if expected is not None and key != expected:
         msg = f"'{key}' has no effect on a tokenizer of type '{tokenizer.type}'"
-        yield SettingError(msg, *at, "sampling", key, help_=f"give '{wanted}' instead")
+        yield SettingError(msg, *at, "sampling", key, help_=f"give '{expected}' instead")

@@ -106,33 +106,33 @@ class FilesReader(Reader):
         return resolve(self.root, self.settings.files[part])
 
 
-def refuse_missing(field: str, known: Sequence[str], place: str) -> None:
+def refuse_missing(field: str, names: Sequence[str], location: str) -> None:
     """Check that files have a field, and have it once.
 
     Raises:
         InputError: the field is not among the known ones, or several have its name.
     """
-    if known.count(field) > 1:
+    if names.count(field) > 1:
         raise InputError(
-            f"{known.count(field)} fields have the name '{field}'",
-            place=place,
+            f"{names.count(field)} fields have the name '{field}'",
+            place=location,
             help="rename or remove all but one of them",
         )
-    if field not in known:
+    if field not in names:
         raise InputError(
             f"there is no field '{field}'",
-            place=place,
-            help=did_you_mean(field, known) or "name a field of the file as 'from' of the column",
+            place=location,
+            help=did_you_mean(field, names) or "name a field of the file as 'from' of the column",
         )
 
 
-def required(module: str, extra: str, place: str) -> Any:
+def required(module: str, extra: str, location: str) -> Any:
     """Return a module of an optional package.
 
     Args:
         module: name of the module.
         extra: extra of Weft that installs it.
-        place: what needs it, for the message.
+        location: what needs it, for the message.
 
     Raises:
         InputError: the package is not installed.
@@ -143,6 +143,6 @@ def required(module: str, extra: str, place: str) -> Any:
         package = module.partition(".")[0]
         raise InputError(
             f"this needs the package '{package}', which is not installed",
-            place=place,
+            place=location,
             help=f"pip install 'weft[{extra}]'",
         ) from error

@@ -170,13 +170,13 @@ class Corpus:
         rows, ids = int(header["pairs"]), ArrayField(np.dtype(header["dtype"]).str, ragged=True)
         self.columns: tuple[str, ...] = tuple(header["tokens"])
         """Names of the text columns."""
-        given = [(name, ids, int(items)) for name, items in header["tokens"].items()]
-        given += [
-            (name, ArrayField.of(one), int(one["items"]))
-            for name, one in header.get("arrays", {}).items()
+        entries = [(name, ids, int(items)) for name, items in header["tokens"].items()]
+        entries += [
+            (name, ArrayField.of(entry), int(entry["items"]))
+            for name, entry in header.get("arrays", {}).items()
         ]
         self.arrays: dict[str, Array] = {
-            name: Array.open(folder, name, kind, rows, items) for name, kind, items in given
+            name: Array.open(folder, name, kind, rows, items) for name, kind, items in entries
         }
         """All arrays: the ids of each text column by its name, and the others."""
         self._rows = rows

@@ -70,7 +70,7 @@ class Answer:
 
 def best_of(answers: Sequence[Answer]) -> Answer:
     """Return the first of some answers, best first, with the others whose values differ."""
-    best, *others = different(answers, lambda one: one.value)
+    best, *others = different(answers, lambda answer: answer.value)
     return replace(best, others=tuple(others))
 
 
@@ -123,13 +123,13 @@ class Context:
         """
         from ....graphs.passes.objective import deployed_graph
 
-        made = cls(models=models, columns=columns, answers=answers, half=half)
+        answering = cls(models=models, columns=columns, answers=answers, half=half)
         if graph is None or graph.deploy is None:
-            return made
+            return answering
         # A model that was adapted to another spec may have inputs that its objective does not fill.
-        if models and made.graph.inputs.keys() != deployed_graph(graph).inputs.keys():
-            return made
-        return replace(made, objective=graph)
+        if models and answering.graph.inputs.keys() != deployed_graph(graph).inputs.keys():
+            return answering
+        return replace(answering, objective=graph)
 
     @property
     def graph(self) -> Graph:
@@ -163,13 +163,13 @@ class Context:
         Raises:
             InputError: the column does not exist, or has no vocabulary.
         """
-        found = self.column(column)
-        if not isinstance(found, TextColumn):
+        text_column = self.column(column)
+        if not isinstance(text_column, TextColumn):
             raise InputError(
                 f"the column '{column}' has no vocabulary",
                 help="select a predictor that fits the type of the column",
             )
-        return found.vocabulary
+        return text_column.vocabulary
 
     def one_model(self, predictor: str) -> nn.Module:
         """Return the only model.
@@ -242,8 +242,8 @@ def read_value(row: Row, column: str, number: int, read: Callable[[Any], T]) -> 
     try:
         return read(value)
     except InputError as error:
-        place = error.place or f"row {number + 1}"
-        raise InputError(error.problem, place=place, help=error.help) from error
+        location = error.place or f"row {number + 1}"
+        raise InputError(error.problem, place=location, help=error.help) from error
 
 
 @contextmanager

@@ -41,7 +41,7 @@ SEARCHES = ("beam", "greedy", "sample")
 
 
 def changed_predictor(
-    own: PredictorSettings, changes: Mapping[str, Any], place: str
+    settings: PredictorSettings, changes: Mapping[str, Any], location: str
 ) -> PredictorSettings:
     """Return the settings of a predictor with some of them changed.
 
@@ -49,31 +49,31 @@ def changed_predictor(
     `{"beam": 8}` makes a greedy search a beam search, and `{"top_k": 10}` samples.
 
     Raises:
-        InputError: a setting is wrong, or has no effect; `place` is where the changes are.
+        InputError: a setting is wrong, or has no effect; `location` is where the changes are.
     """
     names = changes.keys() - {"type"}
-    others = [name for name in SEARCHES if own.type in SEARCHES and name != own.type]
-    types = [str(changes["type"])] if "type" in changes else [own.type, *others]
+    others = [name for name in SEARCHES if settings.type in SEARCHES and name != settings.type]
+    types = [str(changes["type"])] if "type" in changes else [settings.type, *others]
     fields = {name: PREDICTORS.find(name).model_fields.keys() for name in types}
     type_ = next((name for name in types if names <= fields[name]), types[0])
     if idle := sorted(names - fields[type_]):
         raise InputError(
             f"the predictor '{type_}' has no setting '{idle[0]}'",
-            place=f"{place}/{idle[0]}",
+            place=f"{location}/{idle[0]}",
             help=did_you_mean(idle[0], fields[type_] - {"type"}),
         )
-    written = own.model_dump(mode="json", exclude_unset=True, include={*fields[type_]})
-    return PREDICTORS.parse({**written, **changes, "type": type_}, place)
+    written = settings.model_dump(mode="json", exclude_unset=True, include={*fields[type_]})
+    return PREDICTORS.parse({**written, **changes, "type": type_}, location)
 
 
 def chosen_predictor(
-    own: PredictorSettings | None, given: str | Mapping[str, Any], place: str
+    settings: PredictorSettings | None, choice: str | Mapping[str, Any], location: str
 ) -> PredictorSettings:
-    """Return another predictor, if its type is given, or changed settings of `own`.
+    """Return another predictor, if its type is given, or changed settings of `settings`.
 
     Raises:
-        InputError: a setting is wrong; `place` is where it is.
+        InputError: a setting is wrong; `location` is where it is.
     """
-    if isinstance(given, str) or "type" in given:
-        return PREDICTORS.parse(given, place)
-    return changed_predictor(own or PREDICTORS.parse("beam", place), given, place)
+    if isinstance(choice, str) or "type" in choice:
+        return PREDICTORS.parse(choice, location)
+    return changed_predictor(settings or PREDICTORS.parse("beam", location), choice, location)

@@ -58,11 +58,11 @@ class TextPredictor:
         lines = [self._request(row, number) for number, row in enumerate(rows)]
         decode = self.translator.target.decode
         with evaluating(self.context.models):
-            found = [
-                [Answer(decode(one.tokens), one.score) for one in hypotheses]
+            candidates = [
+                [Answer(decode(hypothesis.tokens), hypothesis.score) for hypothesis in hypotheses]
                 for hypotheses in self.translator.hypotheses(lines, warn=self.context.warn)
             ]
-        return [best_of(each) if each else Answer("") for each in found]
+        return [best_of(answers) if answers else Answer("") for answers in candidates]
 
     def _request(self, row: Row, number: int) -> TranslationRequest:
         """Return the line of a row, with the values of its further columns."""
@@ -130,8 +130,8 @@ class _Text(PredictorSettings, Writing):
         """Return the predictor."""
         for name in filter(None, (self.prefix, self.include)):
             context.vocabulary(name)
-        made = text_predictor(context, self.search())
-        return replace(made, prefix=self.prefix, include=self.include)
+        predictor = text_predictor(context, self.search())
+        return replace(predictor, prefix=self.prefix, include=self.include)
 
 
 class Beam(_Text, BeamSearch):
@@ -245,7 +245,7 @@ class Continuing:
             name: [read_value(row, name, at, columns[name].encode) for at, row in enumerate(rows)]
             for name in self.feeding.columns
         }
-        found: list[Answer] = [Answer("")] * len(rows)
+        results: list[Answer] = [Answer("")] * len(rows)
         samples = self.settings.samples
         with evaluating(self.context.models):
             while order:
@@ -265,12 +265,12 @@ class Continuing:
                     half=self.context.half,
                 )
                 for number, at in enumerate(places):
-                    own = [
-                        Answer(target.decode(one.tokens), one.log_probability)
-                        for one in written[number * samples : (number + 1) * samples]
+                    candidates = [
+                        Answer(target.decode(continuation.tokens), continuation.log_probability)
+                        for continuation in written[number * samples : (number + 1) * samples]
                     ]
-                    found[at] = best_of(sorted(own, key=lambda one: -one.score))
-        return found
+                    results[at] = best_of(sorted(candidates, key=lambda answer: -answer.score))
+        return results
 
     def _prefixes(self, rows: Sequence[Row]) -> list[list[int]]:
         """Return the ids of the text that each row begins with."""

@@ -94,8 +94,8 @@ class Beams:
         if self.include is not None and written_RL is not None:
             more = self._nearer(log_p_RV, written_RL, self.include)
             log_p_NC, token_NC, parent_NC = (
-                torch.cat(both, 1)
-                for both in zip((log_p_NC, token_NC, parent_NC), more, strict=True)
+                torch.cat(tensors, 1)
+                for tensors in zip((log_p_NC, token_NC, parent_NC), more, strict=True)
             )
             log_p_NC = _without_copies(log_p_NC, parent_NC * log_p_RV.size(1) + token_NC)
             choice_NC = self._shared_out(
@@ -173,11 +173,11 @@ class Beams:
 
     def _of_sentences(self, best_RC: Tensor, token_RC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return value, token and parent of the 2 K best continuations per sentence, best first."""
-        (sentences, beam), each = self.live_NK.shape, best_RC.size(1)
-        total_NKC = self.live_NK[:, :, None] + best_RC.view(sentences, beam, each)
+        (sentences, beam), candidate_count = self.live_NK.shape, best_RC.size(1)
+        total_NKC = self.live_NK[:, :, None] + best_RC.view(sentences, beam, candidate_count)
         value_NC, index_NC = total_NKC.flatten(1).topk(2 * beam)
         token_NC = token_RC.view(sentences, -1).gather(1, index_NC)
-        return value_NC, token_NC, index_NC // each
+        return value_NC, token_NC, index_NC // candidate_count
 
     def _nearer(
         self, log_p_RV: Tensor, written_RL: Tensor, include: Inclusion
@@ -243,8 +243,8 @@ class Beams:
         open_N1 = self.open_N[:, None]
 
         def chosen(old_NK: Tensor, new_NC: Tensor) -> Tensor:
-            both = torch.cat((old_NK, new_NC), 1)
-            return both.gather(1, index_NK).where(open_N1, old_NK)
+            joined = torch.cat((old_NK, new_NC), 1)
+            return joined.gather(1, index_NK).where(open_N1, old_NK)
 
         self.score_NK = best_NK.where(open_N1, self.score_NK)
         self.log_p_NK = chosen(self.log_p_NK, log_p_NC)
@@ -271,17 +271,17 @@ class Beams:
         written = written_RL.unflatten(0, (-1, beam))
         score_NC = score_NC.masked_fill(~possible_NC, -torch.inf)
         texts: list[dict[int, str]] = [{} for _ in self.texts]
-        for sentence, place in possible_NC.nonzero().tolist():
-            text = text_of(written[sentence, parent_NC[sentence, place]].tolist())
+        for sentence, column in possible_NC.nonzero().tolist():
+            text = text_of(written[sentence, parent_NC[sentence, column]].tolist())
             scores = self.score_NK[sentence]
             same = [at for at in range(beam) if self.texts[sentence][at] == text]
             if text in texts[sentence].values() or any(
-                scores[at] >= score_NC[sentence, place] for at in same
+                scores[at] >= score_NC[sentence, column] for at in same
             ):
-                score_NC[sentence, place] = -torch.inf
+                score_NC[sentence, column] = -torch.inf
                 continue
             scores[same] = -torch.inf
-            texts[sentence][beam + place] = text
+            texts[sentence][beam + column] = text
         return score_NC, texts
 
     def results(self) -> list[list[Hypothesis]]:
@@ -307,51 +307,53 @@ class Beams:
             for parts in (ended, live)
         )
         cut_N = (self.live_length_N >= self.limit_N).tolist()
-        found = []
+        nbest_lists = []
         for sentence, (ended_K, live_K) in enumerate(zip(ended_NK, live_NK, strict=True)):
-            finished = [(*one, True) for one in ended_K if one[0] > -math.inf]
-            possible = sorted(one for one in live_K if one[0] > -math.inf)[::-1] or live_K[:1]
-            unfinished = [(*one, False) for one in possible]
+            finished = [(*entry, True) for entry in ended_K if entry[0] > -math.inf]
+            possible = sorted(entry for entry in live_K if entry[0] > -math.inf)[::-1] or live_K[:1]
+            unfinished = [(*entry, False) for entry in possible]
             if self.settings.ends == "best" and cut_N[sentence]:
-                together = sorted((*finished, *unfinished), key=lambda one: -one[0])
+                together = sorted((*finished, *unfinished), key=lambda entry: -entry[0])
             else:
                 together = finished or unfinished
             hypotheses = [
                 Hypothesis(
-                    tokens=_spelled(links, sentence, length, place),
+                    tokens=_spelled(links, sentence, length, beam_index),
                     log_probability=log_p,
                     score=score,
                     finished=ended,
                 )
-                for score, log_p, length, place, ended in together
+                for score, log_p, length, beam_index, ended in together
             ]
-            found.append(of_different_texts(hypotheses, self.text_of)[:beam])
-        return found
+            nbest_lists.append(of_different_texts(hypotheses, self.text_of)[:beam])
+        return nbest_lists
 
 
 def of_different_texts(
     hypotheses: Iterable[Hypothesis], text_of: TextOf | None
 ) -> list[Hypothesis]:
     """Return the first hypothesis of each text; without texts, of each sequence of tokens."""
-    return different(hypotheses, lambda one: text_of(one.tokens) if text_of else one.tokens)
+    return different(
+        hypotheses, lambda hypothesis: text_of(hypothesis.tokens) if text_of else hypothesis.tokens
+    )
 
 
 def _spelled(
-    links: list[list[list[list[int]]]], sentence: int, length: int, place: int
+    links: list[list[list[list[int]]]], sentence: int, length: int, beam_index: int
 ) -> tuple[int, ...]:
-    """Return the first `length` tokens of the hypothesis that is in `place` after that step.
+    """Return the first `length` tokens of the hypothesis that is in `beam_index` after that step.
 
     Args:
         links: tokens and parents, each [L][N][K].
         sentence: index of the sentence.
         length: number of tokens to trace back.
-        place: beam position after `length` steps.
+        beam_index: beam position after `length` steps.
     """
     tokens_LNK, parents_LNK = links
     backwards = []
     for step in reversed(range(length)):
-        backwards.append(tokens_LNK[step][sentence][place])
-        place = parents_LNK[step][sentence][place]
+        backwards.append(tokens_LNK[step][sentence][beam_index])
+        beam_index = parents_LNK[step][sentence][beam_index]
     return tuple(reversed(backwards))
 
 

@@ -114,7 +114,7 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
         text_of: the text of tokens; by default, other tokens are another text.
     """
     limit, samples = _longest(stepper, max_lengths_N), settings.samples
-    found = _written(
+    hypotheses = _written(
         stepper,
         sampler.choose,
         _banned(
@@ -127,8 +127,11 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
         processor=processor,
         cancelled=cancelled,
     )
-    rows = [found[start : start + samples] for start in range(0, len(found), samples)]
-    return [of_different_texts(sorted(row, key=lambda one: -one.score), text_of) for row in rows]
+    rows = [hypotheses[start : start + samples] for start in range(0, len(hypotheses), samples)]
+    return [
+        of_different_texts(sorted(row, key=lambda hypothesis: -hypothesis.score), text_of)
+        for row in rows
+    ]
 
 
 def _written(  # noqa: PLR0913 - all by name but three
@@ -179,10 +182,10 @@ def _written(  # noqa: PLR0913 - all by name but three
         open_NK = (~ended_R & ~stuck_R & (length_R < limits_R)).view(sentences, -1)
         wanted_N = active.wanted(open_NK.any(1))
         open_R = (open_NK & wanted_N[:, None]).flatten()
-        left = int(wanted_N.sum())
-        if not left:
+        remaining = int(wanted_N.sum())
+        if not remaining:
             break
-        active.narrow(wanted_N, left)
+        active.narrow(wanted_N, remaining)
     score_R = log_p_R / penalty_of(length_R.clamp(min=1))
     return [
         Hypothesis(
@@ -253,7 +256,7 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     Vijayakumar et al. 2016, section 3; required phrases: Post & Vilar 2018, section 3.
     """
     if settings.beam == 1:
-        found = greedy(
+        hypotheses = greedy(
             stepper,
             bos=bos,
             eos=eos,
@@ -266,10 +269,10 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
             never=never,
             cancelled=cancelled,
         )
-        return [[hypothesis] for hypothesis in found]
+        return [[hypothesis] for hypothesis in hypotheses]
     limit = _longest(stepper, max_lengths_N)
     sentences, groups = len(max_lengths_N), settings.groups
-    each = settings.beam // groups
+    group_size = settings.beam // groups
     text_of = text_of if settings.nbest > 1 else None
     beams = [
         Beams(max_lengths_N, settings, eos=eos, include=include, text_of=text_of)
@@ -298,21 +301,23 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
                 log_p_RV = now(log_p_RV, written_RL)
             token_NK, place_NK = _extended(beams, log_p_RV, written_RL)
         # Stopped sentences do not move, and after the first step all rows of a sentence are equal.
-        for one in beams:
-            one.open_N = active.wanted(one.open_N)
-        open_NK = torch.stack([one.open_N for one in beams], 1).repeat_interleave(each, 1)
+        for group_beams in beams:
+            group_beams.open_N = active.wanted(group_beams.open_N)
+        open_NK = torch.stack([group_beams.open_N for group_beams in beams], 1).repeat_interleave(
+            group_size, 1
+        )
         row_NK = (place_NK + own_NK[:, :1]).where(open_NK, own_NK)
         open_N = open_NK.any(1)
-        left, any_moved = torch.stack((open_N.sum(), (row_NK != own_NK).sum())).tolist()
-        if not left:
+        remaining, any_moved = torch.stack((open_N.sum(), (row_NK != own_NK).sum())).tolist()
+        if not remaining:
             break
         if any_moved and position > 0:
             active.reorder(row_NK.flatten())
-        active.narrow(open_N, left)
+        active.narrow(open_N, remaining)
         token_R = token_NK.masked_fill(~open_NK, pad).flatten()
         if processor is not None or text_of is not None:
             written_RL = torch.cat((written_RL[row_NK.flatten()], token_R[:, None]), 1)
-    return _merged([one.results() for one in beams], settings, text_of)
+    return _merged([group_beams.results() for group_beams in beams], settings, text_of)
 
 
 def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple[Tensor, Tensor]:
@@ -322,18 +327,18 @@ def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple
     sentences, vocabulary = len(beams[0].limit_N), log_p_RV.size(1)
     log_p_NGKV = log_p_RV.view(sentences, len(beams), -1, vocabulary)
     written_NGKL = written_RL.view(*log_p_NGKV.shape[:3], -1)
-    each = log_p_NGKV.size(2)
+    vocab_size = log_p_NGKV.size(2)
     taken_NV = log_p_RV.new_zeros(sentences, vocabulary)
     tokens, places = [], []
-    for group, one in enumerate(beams):
-        open_N1 = one.open_N[:, None]  # a group that is settled takes nothing more
-        token_NK, place_NK = one.extend(
+    for group, group_beams in enumerate(beams):
+        open_N1 = group_beams.open_N[:, None]  # a group that is settled takes nothing more
+        token_NK, place_NK = group_beams.extend(
             log_p_NGKV[:, group].flatten(0, 1), taken_NV, written_NGKL[:, group].flatten(0, 1)
         )
-        taken_NK = (open_N1 & (one.live_NK > -torch.inf)).to(taken_NV)
+        taken_NK = (open_N1 & (group_beams.live_NK > -torch.inf)).to(taken_NV)
         taken_NV = taken_NV.scatter_add(1, token_NK, taken_NK)
         tokens.append(token_NK)
-        places.append(place_NK + group * each)
+        places.append(place_NK + group * vocab_size)
     return torch.cat(tokens, 1), torch.cat(places, 1)
 
 
@@ -345,15 +350,15 @@ def _merged(
     Only finished hypotheses if there are any, unless truncated ones count as finished.
     """
     apart = settings.ends == "any"
-    found = []
+    merged = []
     for parts in zip(*groups, strict=True):
-        together = [one for part in parts for one in part]
-        together.sort(key=lambda one: (apart and not one.finished, -one.score))
+        together = [hypothesis for part in parts for hypothesis in part]
+        together.sort(key=lambda hypothesis: (apart and not hypothesis.finished, -hypothesis.score))
         once = of_different_texts(together, text_of)
         if apart and once[0].finished:
-            once = [one for one in once if one.finished]
-        found.append(once[: settings.nbest])
-    return found
+            once = [hypothesis for hypothesis in once if hypothesis.finished]
+        merged.append(once[: settings.nbest])
+    return merged
 
 
 def _longest(stepper: Stepper, max_lengths_N: Tensor) -> int:

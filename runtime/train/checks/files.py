@@ -41,12 +41,12 @@ def wrong_files(run: Run) -> Iterator[Finding]:
         except InputError as error:
             yield Finding(code="R02", at=at, problem=error.problem, help=error.help)
             continue
-        found = [
+        findings = [
             finding
             for name, path in files.items()
             for finding in _file(split, run.data.root, name, path, at)
         ]
-        yield from found or _first_records(run, split, at)
+        yield from findings or _first_records(run, split, at)
 
 
 def _first_records(run: Run, split: Split, at: str) -> Iterator[Finding]:
@@ -55,8 +55,8 @@ def _first_records(run: Run, split: Split, at: str) -> Iterator[Finding]:
         return
     reader = reader_of(split, run.data.root)
     fields = [column.from_ or name for name, column in run.data.columns.items()]
-    known = split.settings.fields()
-    fields = [field for field in fields if known is None or field in known]
+    existing = split.settings.fields()
+    fields = [field for field in fields if existing is None or field in existing]
     for part, path in enumerate(reader.files().values()):
         if not path.is_file() or not fields or part >= reader.parts():
             return
@@ -103,9 +103,9 @@ def start_checkpoint(run: Run) -> Iterator[Finding]:
     if run.start is None:
         return
     folder = Path(run.start)
-    wanted = ("spec.json", "state.json")
+    required = ("spec.json", "state.json")
     weights = any((folder / name).exists() for name in ("weights.safetensors", "weights"))
-    if not run.start or not weights or not all((folder / name).is_file() for name in wanted):
+    if not run.start or not weights or not all((folder / name).is_file() for name in required):
         yield Finding(
             code="R02",
             at="/start",
@@ -115,17 +115,17 @@ def start_checkpoint(run: Run) -> Iterator[Finding]:
         return
     trained = _tokenizers_in(folder / "run.json")
     for name, tokenizer in run.tokenizers.items():
-        own, other = tokenizer.model_dump(mode="json"), trained.get(name, {})
-        if own["type"] == "file":
+        settings, other = tokenizer.model_dump(mode="json"), trained.get(name, {})
+        if settings["type"] == "file":
             continue
-        for key in sorted(own.keys() & other.keys()):
-            if own[key] != other[key]:
+        for key in sorted(settings.keys() & other.keys()):
+            if settings[key] != other[key]:
                 yield Finding(
                     code="R04",
                     at="/start",
                     problem=f"the tokenizer '{name}' of '{run.start}' has another '{key}'",
                     evidence=(
-                        f"given  {json.dumps(own[key])}  by tokenizers.{name}.{key}",
+                        f"given  {json.dumps(settings[key])}  by tokenizers.{name}.{key}",
                         f"wanted {json.dumps(other[key])}  by {folder / 'run.json'}",
                     ),
                     help="use the data and the tokenizer settings of that checkpoint",
@@ -136,11 +136,11 @@ def _tokenizers_in(path: Path) -> dict[str, Any]:
     """Return the tokenizer settings of a checkpoint's run; none if they cannot be read."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        found = upgrade_format(value, RUNS)["tokenizers"]
+        tokenizers = upgrade_format(value, RUNS)["tokenizers"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    known = found if isinstance(found, dict) else {}
-    return {name: one for name, one in known.items() if isinstance(one, dict)}
+    by_name = tokenizers if isinstance(tokenizers, dict) else {}
+    return {name: tokenizer for name, tokenizer in by_name.items() if isinstance(tokenizer, dict)}
 
 
 _FLOAT = 4
@@ -162,10 +162,10 @@ def disk_space(run: Run, graph: Graph, folder: Path) -> Iterator[Finding]:
     settings = run.checkpoint
     written = -(-run.updates // settings.every)
     average = 0 if settings.ema is not None else settings.average
-    kept = min(max(settings.keep, average, RESUMABLE), written)
+    retained = min(max(settings.keep, average, RESUMABLE), written)
     moments = (MOMENTS[run.optimizer.type] + (settings.ema is not None)) * min(RESUMABLE, written)
     copies = (
-        kept + moments + 1 + bool(settings.average or settings.ema)
+        retained + moments + 1 + bool(settings.average or settings.ema)
     )  # and `best` and `averaged`
     needed = graph.parameters() * _FLOAT * copies + RESERVE
     existing = next(

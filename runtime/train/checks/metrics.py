@@ -23,12 +23,12 @@ Places = Iterable[tuple[Metric, str]]
 
 def metric_places(run: Run) -> list[tuple[Metric, str]]:
     """Return the metrics of the validations of a run."""
-    found = [
+    places = [
         (metric, pointer("evaluate", "metrics", number))
         for number, metric in enumerate(run.evaluate.metrics)
     ]
     best = run.evaluate.best
-    return found if best in run.evaluate.metrics else [*found, (best, "/evaluate/best")]
+    return places if best in run.evaluate.metrics else [*places, (best, "/evaluate/best")]
 
 
 def wrong_metrics(run: Task, places: Places) -> Iterator[Finding]:

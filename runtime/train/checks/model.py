@@ -151,13 +151,13 @@ def _partition(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding if no block can be partitioned as the run requests."""
     if run.parallel.tensor == 1:
         return
-    made = divided_blocks(graph, run.parallel.tensor)
-    if not made.blocks:
+    partition = divided_blocks(graph, run.parallel.tensor)
+    if not partition.blocks:
         yield Finding(
             code="R04",
             at="/parallel/tensor",
             problem=f"no block of '{graph.name}' can be partitioned over {run.parallel.tensor}",
-            evidence=tuple(f"{path}: {why}" for path, why in list(made.whole.items())[:1]),
+            evidence=tuple(f"{path}: {why}" for path, why in list(partition.whole.items())[:1]),
             help="set it to a number that divides its heads and d_ff, or to 1",
         )
 
@@ -223,8 +223,10 @@ def _left_out(run: Run, graph: Graph) -> Iterator[Finding]:
 
 def _segments(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each setting that does not fit how documents are divided."""
-    texts = {n: one for n, one in run.data.columns.items() if isinstance(one, TextSettings)}
-    cut = {name: one.segment for name, one in texts.items() if one.segment is not None}
+    texts = {
+        n: column for n, column in run.data.columns.items() if isinstance(column, TextSettings)
+    }
+    cut = {name: column.segment for name, column in texts.items() if column.segment is not None}
     if graph.segments is None:
         for name in cut:
             problem = f"'{graph.name}' has no 'segments', so it reads each row on its own"

@@ -252,13 +252,13 @@ FULL = 16_384
 
 def has_time_axis(run: Run) -> bool:
     """Return whether a column has a time axis, so that `batch.tokens` limits a batch."""
-    return not all(isinstance(one, _TIMELESS) for one in run.data.columns.values())
+    return not all(isinstance(column, _TIMELESS) for column in run.data.columns.values())
 
 
 def special_tokens(run: Run) -> int:
     """Return the largest number of special tokens that a text column adds to a text."""
-    texts = [one for one in run.data.columns.values() if isinstance(one, TextSettings)]
-    return max((one.begin + one.end for one in texts), default=0)
+    texts = [column for column in run.data.columns.values() if isinstance(column, TextSettings)]
+    return max((column.begin + column.end for column in texts), default=0)
 
 
 def longest_text(run: Run) -> int | None:
@@ -266,8 +266,10 @@ def longest_text(run: Run) -> int | None:
     longest = run.data.filter.max_length
     if longest is None:
         return None
-    texts = [one for one in run.data.columns.values() if isinstance(one, TextSettings)]
-    cut = min((one.max_length for one in texts if one.max_length is not None), default=None)
+    texts = [column for column in run.data.columns.values() if isinstance(column, TextSettings)]
+    cut = min(
+        (column.max_length for column in texts if column.max_length is not None), default=None
+    )
     longest += special_tokens(run)
     return longest if cut is None else min(longest, cut)
 

@@ -40,19 +40,19 @@ from ...checkpoint.saving import Contents, finish, new_folder
 from .world import World
 
 
-def whole(tensors: Mapping[str, Tensor], *, wanted: bool) -> dict[str, Tensor]:
+def whole(tensors: Mapping[str, Tensor], *, gather: bool) -> dict[str, Tensor]:
     """Gather sharded tensors.
 
     Args:
         tensors: must have the same names in the same order on all processes.
-        wanted: whether to return them on this process; otherwise the result is empty.
+        gather: whether to return them on this process; otherwise the result is empty.
     """
-    found = {}
+    gathered = {}
     for name, tensor in tensors.items():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        if wanted:
-            found[name] = full.detach()
-    return found
+        if gather:
+            gathered[name] = full.detach()
+    return gathered
 
 
 def shards_like(full: Tensor, like: Tensor) -> Tensor:
@@ -104,7 +104,9 @@ def _parts(tensor: Tensor) -> int:
         return 1
     mesh = tensor.device_mesh
     return prod(
-        mesh.size(axis) for axis, place in enumerate(tensor.placements) if not place.is_replicate()
+        mesh.size(axis)
+        for axis, placement in enumerate(tensor.placements)
+        if not placement.is_replicate()
     )
 
 
@@ -113,7 +115,7 @@ def apart(groups: list[dict[str, object]]) -> list[dict[str, object]]:
 
     A fused update handles a complete group and needs all its tensors on one mesh.
     """
-    found: list[dict[str, object]] = []
+    split_groups: list[dict[str, object]] = []
     for group in groups:
         parameters = group["params"]
         if not isinstance(parameters, list):
@@ -122,8 +124,8 @@ def apart(groups: list[dict[str, object]]) -> list[dict[str, object]]:
         for parameter in parameters:
             kind = parameter.device_mesh if isinstance(parameter, DTensor) else None
             kinds.setdefault(kind, []).append(parameter)
-        found += [{**group, "params": members} for members in kinds.values()]
-    return found
+        split_groups += [{**group, "params": members} for members in kinds.values()]
+    return split_groups
 
 
 _APART = 0x85EBCA6B
@@ -242,16 +244,16 @@ def load_sharded(folder: Path, like: Mapping[str, Tensor], world: World) -> dict
     Raises:
         InputError: a tensor is missing, or a file is damaged.
     """
-    found: dict[str, Any] = {
+    tensors: dict[str, Any] = {
         name: torch.empty_like(t.reshape(1) if t.dim() == 0 else t) for name, t in like.items()
     }
     try:
         reader = HuggingFaceStorageReader(str(folder))
-        load(found, storage_reader=reader, no_dist=world.size == 1)
+        load(tensors, storage_reader=reader, no_dist=world.size == 1)
     except (OSError, SafetensorError, ValueError, KeyError, CheckpointException) as error:
         raise DamagedError(
             f"the shards are damaged, cut off or belong to another graph: {error}",
             place=str(folder),
             help="use an older checkpoint of the run",
         ) from error
-    return {name: t.reshape(()) if like[name].dim() == 0 else t for name, t in found.items()}
+    return {name: t.reshape(()) if like[name].dim() == 0 else t for name, t in tensors.items()}

@@ -35,8 +35,8 @@ class History:
         if folder is None:
             return
         self.path = folder / FILE
-        kept = [event for event in read(self.path) if event["update"] <= update]
-        text = "".join(json.dumps(event) + "\n" for event in kept)
+        events = [event for event in read(self.path) if event["update"] <= update]
+        text = "".join(json.dumps(event) + "\n" for event in events)
         partial = self.path.with_suffix(".partial")
         partial.write_text(text)
         partial.replace(self.path)

@@ -32,83 +32,83 @@ def complete(text: str, offset: int, path: str) -> list[Item]:
         offset: characters from its start.
         path: the file.
     """
-    known, here = document(text, path), cursor(text, offset)
-    if known.kind == "other" and not _begun(known):
+    doc, caret = document(text, path), cursor(text, offset)
+    if doc.kind == "other" and not _begun(doc):
         return []
-    inside_list = here.role == "gap" and here.value.kind == "list"
-    if here.role == "key" or (here.role == "gap" and not inside_list):
-        found = _keys(known, here, text)
+    inside_list = caret.role == "gap" and caret.value.kind == "list"
+    if caret.role == "key" or (caret.role == "gap" and not inside_list):
+        candidates = _keys(doc, caret, text)
     else:
-        more = (str(_index(here, offset)),) if inside_list else ()
-        found = _values(known, here, (*here.value.path, *more), text)
+        more = (str(_index(caret, offset)),) if inside_list else ()
+        candidates = _values(doc, caret, (*caret.value.path, *more), text)
     unique: dict[tuple[str, str], Item] = {}
-    for one in found:
-        unique.setdefault((one.label, one.new), one)
-    return sorted(unique.values(), key=lambda one: one.rank)[:MOST]
+    for candidate in candidates:
+        unique.setdefault((candidate.label, candidate.new), candidate)
+    return sorted(unique.values(), key=lambda candidate: candidate.rank)[:MOST]
 
 
-def _begun(known: Document) -> bool:
+def _begun(doc: Document) -> bool:
     """Return whether a text may be the beginning of a spec."""
-    value = known.root.json()
+    value = doc.root.json()
     return value is None or (isinstance(value, dict) and value.keys() <= _FIRST)
 
 
-def _index(here: Cursor, offset: int) -> int:
-    return sum(entry.end <= offset for entry in here.value.entries)
+def _index(caret: Cursor, offset: int) -> int:
+    return sum(entry.end <= offset for entry in caret.value.entries)
 
 
-def _keys(known: Document, here: Cursor, text: str) -> Iterator[Item]:
-    outer = here.value.outer if here.role == "key" else here.value
+def _keys(doc: Document, caret: Cursor, text: str) -> Iterator[Item]:
+    outer = caret.value.outer if caret.role == "key" else caret.value
     if outer is None or outer.kind != "object":
         return
-    taken = {entry.name for entry in outer.entries if entry is not here.value}
-    for made, value in keys_at(known, outer.path):
-        if made.label not in taken:
-            yield as_key(made, here, text, value)
+    taken = {entry.name for entry in outer.entries if entry is not caret.value}
+    for key, value in keys_at(doc, outer.path):
+        if key.label not in taken:
+            yield as_key(key, caret, text, value)
 
 
-def _values(known: Document, here: Cursor, path: tuple[str, ...], text: str) -> Iterator[Item]:
-    if known.kind == "spec":
+def _values(opened: Document, caret: Cursor, path: tuple[str, ...], text: str) -> Iterator[Item]:
+    if opened.kind == "spec":
         at = site(path)
         key = at.rest[0] if at.rest else ""
         if not at.node and key in _TYPES and len(at.rest) == 2:  # noqa: PLR2004 - key and name
-            yield from (as_word(one, here, text) for one in offers(known, path, "type"))
+            yield from (as_word(word, caret, text) for word in offers(opened, path, "type"))
             return
-        found = list(offers(known, path, "value"))
-        if found:
-            yield from (as_string(one, here) for one in found)
+        candidates = list(offers(opened, path, "value"))
+        if candidates:
+            yield from (as_string(candidate, caret) for candidate in candidates)
             return
         if at.rest[:1] == ("require",):
-            yield from (as_word(one, here, text) for one in offers(known, path, "word"))
+            yield from (as_word(word, caret, text) for word in offers(opened, path, "word"))
             return
     else:
-        yield from (as_string(one, here) for one in offers(known, path, "file"))
-    listed = schemas_at(known.kind, known.root.json(), path, blank=True)
-    default = next((one["default"] for one in listed if "default" in one), ...)
+        yield from (as_string(file, caret) for file in offers(opened, path, "file"))
+    listed = schemas_at(opened.kind, opened.root.json(), path, blank=True)
+    default = next((schema["default"] for schema in listed if "default" in schema), ...)
     for value, doc in choices(listed).items():
         detail = "default" if value is default or value == default else ""
-        yield as_json_value(item(json.dumps(value), "value", detail, doc), value, here)
-    if known.kind == "spec":
-        yield from _expressions(known, here, path, text, listed)
+        yield as_json_value(item(json.dumps(value), "value", detail, doc), value, caret)
+    if opened.kind == "spec":
+        yield from _expressions(opened, caret, path, text, listed)
     if default is not ... and not choices(listed):
-        yield as_json_value(item(json.dumps(default), "value", "default", rank=1), default, here)
+        yield as_json_value(item(json.dumps(default), "value", "default", rank=1), default, caret)
 
 
 def _expressions(
-    known: Document, here: Cursor, path: tuple[str, ...], text: str, listed: list[Any]
+    doc: Document, caret: Cursor, path: tuple[str, ...], text: str, listed: list[Any]
 ) -> Iterator[Item]:
     """Yield params of the spec that an expression can read here."""
     at = site(path)
     if "params" not in at.rest and at.rest[:1] not in (("repeat",), ("losses",), ("set",)):
         return
-    begun = here.quoted and here.typed.startswith("=")
-    for one in offers(known, path, "word"):
-        value = known.values.get(one.label)
-        alone = here.typed.lstrip("=").isidentifier() or len(here.typed) <= 1
+    begun = caret.quoted and caret.typed.startswith("=")
+    for word in offers(doc, path, "word"):
+        value = doc.values.get(word.label)
+        alone = caret.typed.lstrip("=").isidentifier() or len(caret.typed) <= 1
         if not begun or alone:
             ok = value is None or fits(listed, value)
-            label = f"={one.label}"
-            made = item(label, "param", one.detail, one.doc, rank=0 if ok else 2)
-            yield as_string(made, here)
+            label = f"={word.label}"
+            expression = item(label, "param", word.detail, word.doc, rank=0 if ok else 2)
+            yield as_string(expression, caret)
         else:
-            yield as_word(one, here, text, "=")
+            yield as_word(word, caret, text, "=")

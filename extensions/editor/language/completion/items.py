@@ -46,56 +46,58 @@ def _line(text: str) -> str:
     return first.rstrip(";")
 
 
-def as_string(made: Item, at: Cursor) -> Item:
+def as_string(candidate: Item, at: Cursor) -> Item:
     """Return an item that replaces the whole string at a cursor, in quotes."""
-    new = made.new if at.quoted else json.dumps(made.new, ensure_ascii=False)
-    return replace(made, new=new, start=at.start, end=at.end)
+    new = candidate.new if at.quoted else json.dumps(candidate.new, ensure_ascii=False)
+    return replace(candidate, new=new, start=at.start, end=at.end)
 
 
-def as_json_value(made: Item, value: Any, at: Cursor) -> Item:
+def as_json_value(candidate: Item, value: Any, at: Cursor) -> Item:
     """Return an item that replaces the value at a cursor by another JSON value."""
     start, end = at.start - at.quoted, at.end + at.quoted
     if at.quoted and isinstance(value, str):
-        return replace(made, new=value, start=at.start, end=at.end)
+        return replace(candidate, new=value, start=at.start, end=at.end)
     written = json.dumps(value, ensure_ascii=False)
-    return replace(made, new=written, start=max(0, start), end=end)
+    return replace(candidate, new=written, start=max(0, start), end=end)
 
 
-def as_word(made: Item, at: Cursor, text: str, prefix: str = "") -> Item:
+def as_word(candidate: Item, at: Cursor, text: str, prefix: str = "") -> Item:
     """Return an item that replaces the word at a cursor, as in an expression or a type.
 
     Args:
-        made: the item.
+        candidate: the item.
         at: the cursor.
         text: the complete text.
         prefix: what precedes the word where no string is begun, such as `=`.
     """
     if not at.quoted:
-        new = json.dumps(prefix + made.new, ensure_ascii=False)
-        return replace(made, new=new, start=at.start, end=at.end)
+        new = json.dumps(prefix + candidate.new, ensure_ascii=False)
+        return replace(candidate, new=new, start=at.start, end=at.end)
     before = re.search(r"\w*\Z", at.typed)
     after = re.match(r"\w*", text[at.start + len(at.typed) : at.end])
     start = at.start + len(at.typed) - len(before[0] if before else "")
     end = at.start + len(at.typed) + len(after[0] if after else "")
     begun = at.typed.startswith(prefix)
-    return replace(made, new=made.new if begun else prefix + made.new, start=start, end=end)
+    return replace(
+        candidate, new=candidate.new if begun else prefix + candidate.new, start=start, end=end
+    )
 
 
-def as_key(made: Item, at: Cursor, text: str, value: str = "") -> Item:
+def as_key(candidate: Item, at: Cursor, text: str, value: str = "") -> Item:
     """Return an item that inserts a key, with the beginning of its value where it has none.
 
     Args:
-        made: the item.
+        candidate: the item.
         at: the cursor.
         text: the complete text.
         value: JSON text of the value.
     """
     if at.role == "key":
-        rest = text[at.end :].lstrip('"').lstrip()
-        if rest.startswith(":"):
-            return replace(made, start=at.start, end=at.end)
+        tail = text[at.end :].lstrip('"').lstrip()
+        if tail.startswith(":"):
+            return replace(candidate, start=at.start, end=at.end)
         closes = text[at.end : at.end + 1] == '"'
-        new = f'{made.new}": {value}'
-        return replace(made, new=new, start=at.start, end=at.end + closes)
-    new = f"{json.dumps(made.new, ensure_ascii=False)}: {value}"
-    return replace(made, new=new, start=at.start, end=at.end)
+        new = f'{candidate.new}": {value}'
+        return replace(candidate, new=new, start=at.start, end=at.end + closes)
+    new = f"{json.dumps(candidate.new, ensure_ascii=False)}: {value}"
+    return replace(candidate, new=new, start=at.start, end=at.end)

@@ -18,82 +18,82 @@ _MOST_SELECTED = 50
 """Number of selected records of a patch whose keys are offered."""
 
 
-def keys_at(known: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
+def keys_at(document: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
     """Yield the keys that the object at a path can have, each with the start of its value."""
-    if known.kind == "spec":
-        yield from _own(known, path)
-    for name, inner in properties(known.kind, known.root.json(), path).items():
+    if document.kind == "spec":
+        yield from _own(document, path)
+    for name, inner in properties(document.kind, document.root.json(), path).items():
         default = f"default {json.dumps(inner['default'])}" if "default" in inner else ""
         detail = default or _type(inner)
         doc, rank = inner.get("description", ""), 2 if name.startswith("$") else 1
         yield Item(name, "key", name, detail=detail, doc=doc, rank=rank), _start(inner)
 
 
-def _own(known: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
+def _own(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
     """Yield the keys that depend on the rest of the spec."""
     at = site(path)
     if at.node and at.rest == ("in",):
-        record = record_at(known, at.use) or known.nodes(at.scope).get(at.node, {})
-        for port in ports_of(known, at.scope, record).values():
+        record = record_at(doc, at.use) or doc.nodes(at.scope).get(at.node, {})
+        for port in ports_of(doc, at.scope, record).values():
             detail = f"{port.type}{'?' if port.optional else ''}"
             rank = int(port.optional)
             yield Item(port.name, "key", port.name, detail=detail, doc=port.doc, rank=rank), '""'
-    elif path == ("params",) and known.root.get("extends"):
-        for name, value in known.merged.get("params", {}).items():
+    elif path == ("params",) and doc.root.get("extends"):
+        for name, value in doc.merged.get("params", {}).items():
             written = json.dumps(value, ensure_ascii=False)
             yield Item(name, "key", name, detail=f"inherited: {written}"), written
     elif path in (("output_types",), ("losses",)):
-        for name in known.written("").get("outputs", {}):
-            type_ = known.graph.outputs.get(name) if known.graph else None
+        for name in doc.written("").get("outputs", {}):
+            type_ = doc.graph.outputs.get(name) if doc.graph else None
             if path == ("output_types",) or type_ is None or type_.kind == "loss":
                 value = f'"{type_}"' if path == ("output_types",) else "1"
                 yield Item(name, "key", name, detail=str(type_ or "")), value
     elif path[:1] == ("patch",) and path[2:] == ("set",):
-        yield from _dotted(known, path)
+        yield from _dotted(doc, path)
 
 
-def _dotted(known: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
+def _dotted(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
     """Yield the keys that a patch can set in what it selects."""
     blocks, wired = dict[str, BlockType](), dict[str, str]()
-    for record in selected(known, record_at(known, path[:2]).get("select")):
-        used = record_at(known, path).get("use", record.get("use"))
-        block = known.registry.get(chosen(known, used)[0])
+    for record in selected(doc, record_at(doc, path[:2]).get("select")):
+        used = record_at(doc, path).get("use", record.get("use"))
+        block = doc.registry.get(chosen(doc, used)[0])
         if block is not None:
             blocks.setdefault(block.key, block)
         wired |= record.get("in", {})
     for block in blocks.values():
         for name, field in block.params.model_fields.items():
             default = "required" if field.is_required() else f"default {field.default!r}"
-            made = Item(
+            candidate = Item(
                 f"params.{name}",
                 "key",
                 f"params.{name}",
                 detail=f"{block.key}, {default}",
                 doc=field.description or "",
             )
-            yield made, ""
+            yield candidate, ""
     if blocks:
         yield Item("use", "key", "use", detail="another block"), '""'
     for port, value in wired.items():
         yield Item(f"in.{port}", "key", f"in.{port}", detail=f"reads {value}", rank=1), '""'
 
 
-def selected(known: Document, select: object) -> list[Mapping[str, Any]]:
+def selected(doc: Document, select: object) -> list[Mapping[str, Any]]:
     """Return the records that a selection selects in the parent of a spec, the first few."""
-    if known.loaded is None or not isinstance(select, str):
+    if doc.loaded is None or not isinstance(select, str):
         return []
     try:
         selection = read_selection(select)
-        walk = Walk(known.merged, [selection])
+        walk = Walk(doc.merged, [selection])
     except (SelectError, TooMuchError, KeyError, TypeError):
         return []
     sites = [*(walk.found[0].paths or walk.found[0].near)][:_MOST_SELECTED]
-    found = (walk.record(scope, place) for scope, place in sites)
-    return [record for record in found if isinstance(record, Mapping)]
+    records = (walk.record(scope, path) for scope, path in sites)
+    return [record for record in records if isinstance(record, Mapping)]
 
 
 def _type(inner: Mapping[str, Any]) -> str:
-    kinds = {one.get("type") for one in (inner, *inner.get("anyOf", ())) if "type" in one}
+    kinds = {schema.get("type") for schema in (inner, *inner.get("anyOf", ())) if "type" in schema}
     return " or ".join(sorted(str(kind) for kind in kinds))
 
 
@@ -103,5 +103,5 @@ def _start(inner: Mapping[str, Any]) -> str:
     if isinstance(default, bool | int | float) or (default and isinstance(default, str)):
         return json.dumps(default)
     starts = {"object": "{}", "array": "[]", "string": '""'}
-    types = [one.get("type") for one in (inner, *inner.get("anyOf", ()))]
-    return next((starts[one] for one in types if one in starts), "") if types[0] else ""
+    types = [schema.get("type") for schema in (inner, *inner.get("anyOf", ()))]
+    return next((starts[type_] for type_ in types if type_ in starts), "") if types[0] else ""

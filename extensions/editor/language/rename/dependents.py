@@ -28,23 +28,23 @@ def dependents(
         texts: resolved path of a file to its text in an editor, if it is open.
         folders: folders to search, besides the folder of the spec.
     """
-    known = dict.fromkeys([path.resolve()])
-    waiting = {file: text for file, text in _texts(path, texts, folders) if file not in known}
-    found: dict[Path, str] = {}
+    files = dict.fromkeys([path.resolve()])
+    waiting = {file: text for file, text in _texts(path, texts, folders) if file not in files}
+    readers: dict[Path, str] = {}
     while True:
-        stems = {file.stem for file in known}
-        more = {file: text for file, text in waiting.items() if _depends(file, text, known, stems)}
+        stems = {file.stem for file in files}
+        more = {file: text for file, text in waiting.items() if _depends(file, text, files, stems)}
         if not more:
-            return found
-        found |= more
-        known |= dict.fromkeys(more)
+            return readers
+        readers |= more
+        files |= dict.fromkeys(more)
         waiting = {file: text for file, text in waiting.items() if file not in more}
 
 
-def _depends(file: Path, text: str, known: Collection[Path], stems: Iterable[str]) -> bool:
+def _depends(file: Path, text: str, files: Collection[Path], stems: Iterable[str]) -> bool:
     if not any(f'"{stem}"' in text or f'"{stem}.json"' in text for stem in stems):
         return False
-    return any(target in known for _, target in targets(text, file))
+    return any(target in files for _, target in targets(text, file))
 
 
 def targets(text: str, file: Path) -> Iterator[tuple[Value, Path]]:

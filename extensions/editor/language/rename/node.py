@@ -25,18 +25,22 @@ def renamed_node(text: str, path: str, scope: str, name: str, new: str) -> str:
         InputError: the file does not define the node, the new name is not a name or is taken, or
             another file uses the old one, which this would not change.
     """
-    found = [one for one in names(document(text, path)) if one.symbol == ("node", scope, name)]
-    place = next((one for one in found if one.defines), None)
-    if place is None:
+    occurrences = [
+        occurrence
+        for occurrence in names(document(text, path))
+        if occurrence.symbol == ("node", scope, name)
+    ]
+    declaration = next((occurrence for occurrence in occurrences if occurrence.defines), None)
+    if declaration is None:
         problem = f"'{name}' is written in another file"
         raise InputError(problem, place=path, help="rename it there")
-    made = rename(text, place.start, new, path)
-    own = Path(path).resolve()
-    others = [file.name for file in made.edits if file.resolve() != own]
+    renaming = rename(text, declaration.start, new, path)
+    resolved = Path(path).resolve()
+    others = [file.name for file in renaming.edits if file.resolve() != resolved]
     if others:
         raise InputError(
             f"'{others[0]}' uses the name '{name}' as well, and only this file can be changed",
             place=path,
             help="rename it in an editor with 'weft lsp', which changes all files",
         )
-    return apply(text, [edit for edits in made.edits.values() for edit in edits])
+    return apply(text, [edit for edits in renaming.edits.values() for edit in edits])

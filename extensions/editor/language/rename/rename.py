@@ -119,55 +119,61 @@ def _renamed(
     home = _home(text, offset, path, texts)
     if home is None:
         raise InputError("there is no name to rename here", place=path, help=_NOT_HERE)
-    name, file, own = home
-    target = _Target(name, Path(file), own, new)
+    name, file, content = home
+    target = _Target(name, Path(file), content, new)
     _allowed(target)
     others = dependents(target.path, texts, folders)
     edits = {target.path: _in_own(target)}
     wrong, notes = [], []
     for other, inner in others.items():
-        known = document(inner, str(other))
-        if known.kind == "spec" and not known.valid:
+        doc = document(inner, str(other))
+        if doc.kind == "spec" and not doc.valid:
             wrong.append(other)
         else:
             edits[other] = list(_in_other(target, other, inner))
-    notes += [f"{each.name} has mistakes and is left as it is" for each in wrong]
-    before = {target.path: own, **{o: t for o, t in others.items() if o not in wrong}}
+    notes += [f"{broken.name} has mistakes and is left as it is" for broken in wrong]
+    before = {target.path: content, **{o: t for o, t in others.items() if o not in wrong}}
     _prove(target, before, edits)
     notes += _left(target, edits, before)
-    return Renaming({file: each for file, each in edits.items() if each}, before, notes)
+    return Renaming(
+        {file: file_edits for file, file_edits in edits.items() if file_edits}, before, notes
+    )
 
 
 def _home(
     text: str, offset: int, path: str, texts: Mapping[Path, str]
 ) -> tuple[Name, str, str] | None:
     """Return the name at an offset with the file that defines it and its text."""
-    known = document(text, path)
-    found = name_at(known, offset)
-    if found is None or found.kind in ("file", "block"):
+    doc = document(text, path)
+    name = name_at(doc, offset)
+    if name is None or name.kind in ("file", "block"):
         return None
-    above = _parent(known, texts)
-    if found.kind == "param" and above and found.name in above[2].merged.get("params", {}):
-        file, own, parent = above
-        home = _from(parent, found.name, str(file), own, texts)
+    above = _parent(doc, texts)
+    if name.kind == "param" and above and name.name in above[2].merged.get("params", {}):
+        file, content, parent = above
+        home = _from(parent, name.name, str(file), content, texts)
         return home if home and _changeable(Path(home[1]), Path(path)) else None
-    own_names = (one for one in names(known) if one.defines and one.symbol == found.symbol)
+    own_names = (
+        occurrence
+        for occurrence in names(doc)
+        if occurrence.defines and occurrence.symbol == name.symbol
+    )
     if next(own_names, None) is not None:
-        return found, path, text
-    place = definition(text, offset, path)
-    if place is None or not _changeable(Path(place.path), Path(path)):
+        return name, path, text
+    origin = definition(text, offset, path)
+    if origin is None or not _changeable(Path(origin.path), Path(path)):
         return None
-    inner = texts.get(Path(place.path).resolve(), place.text)
-    if inner != place.text:  # an editor has another text, in which the place is another one
+    inner = texts.get(Path(origin.path).resolve(), origin.text)
+    if inner != origin.text:  # an editor has another text, in which the place is another one
         return None
-    there = name_at(document(inner, place.path), place.start + 1)
-    return (there, place.path, inner) if there and there.name == found.name else None
+    there = name_at(document(inner, origin.path), origin.start + 1)
+    return (there, origin.path, inner) if there and there.name == name.name else None
 
 
-def _parent(known: Document, texts: Mapping[Path, str]) -> tuple[Path, str, Document] | None:
+def _parent(doc: Document, texts: Mapping[Path, str]) -> tuple[Path, str, Document] | None:
     """Return the file that a spec extends, with its text."""
-    extends = known.root.get("extends")
-    file = parent_of(str(extends.plain), Path(known.path)) if extends else None
+    extends = doc.root.get("extends")
+    file = parent_of(str(extends.plain), Path(doc.path)) if extends else None
     if file is None:
         return None
     text = texts.get(file.resolve()) or _read(file)
@@ -183,15 +189,15 @@ def _read(file: Path) -> str:
 
 
 def _from(
-    known: Document, param: str, path: str, text: str, texts: Mapping[Path, str]
+    doc: Document, param: str, path: str, text: str, texts: Mapping[Path, str]
 ) -> tuple[Name, str, str] | None:
     """Return where a param that a parent has is defined first."""
-    above = _parent(known, texts)
+    above = _parent(doc, texts)
     if above and param in above[2].merged.get("params", {}):
         return _from(above[2], param, str(above[0]), above[1], texts)
-    for one in names(known):
-        if one.defines and one.symbol == ("param", "", param):
-            return one, path, text
+    for occurrence in names(doc):
+        if occurrence.defines and occurrence.symbol == ("param", "", param):
+            return occurrence, path, text
     return None
 
 
@@ -203,80 +209,92 @@ def _changeable(path: Path, beside: Path) -> bool:
 
 def _allowed(target: _Target) -> None:
     """Raise InputError if the new name is not a name, or is taken in the file itself."""
-    place = str(target.path)
+    location = str(target.path)
     try:
         _FORM.validate_python(target.new, strict=True)
     except ValidationError:
         raise InputError(
             f"'{target.new}' is not a name",
-            place=place,
+            place=location,
             help="start with a letter, and use letters, digits and underscores",
         ) from None
     taken = (target.name.kind, target.name.scope, target.new)
     same = target.new == target.name.name
-    if not same and any(one.defines and one.symbol == taken for one in names(target.known)):
+    if not same and any(
+        occurrence.defines and occurrence.symbol == taken for occurrence in names(target.known)
+    ):
         problem = f"the name '{target.new}' is taken"
-        raise InputError(problem, place=place, help="choose another name")
+        raise InputError(problem, place=location, help="choose another name")
 
 
 def _in_own(target: _Target) -> list[TextEdit]:
-    same = [one for one in names(target.known) if one.symbol == target.name.symbol]
-    edits = [TextEdit(one.start, one.end, target.new) for one in same]
+    same = [
+        occurrence for occurrence in names(target.known) if occurrence.symbol == target.name.symbol
+    ]
+    edits = [TextEdit(occurrence.start, occurrence.end, target.new) for occurrence in same]
     return list(dict.fromkeys(edits))
 
 
 def _in_other(target: _Target, path: Path, text: str) -> Iterator[TextEdit]:
     """Yield the edits of a file that depends on the spec."""
-    known, kind, name = document(text, str(path)), target.name.kind, target.name.name
+    doc, kind, name = document(text, str(path)), target.name.kind, target.name.name
     global_ = kind in ("param", "template", "axis")
     renamed = {prefix + name: prefix + target.new for prefix in _prefixes(path, text, target.path)}
     if kind == "axis":  # those of an imported spec have no names
         renamed = {old: new for old, new in renamed.items() if old == name}
-    for place, same in groupby(names(known), key=lambda one: (one.start, one.end)):
-        for one in same:
-            if global_ and (one.kind, one.scope) == (kind, "") and one.name in renamed:
-                yield TextEdit(*place, renamed[one.name])
+    for span, same in groupby(
+        names(doc), key=lambda occurrence: (occurrence.start, occurrence.end)
+    ):
+        for occurrence in same:
+            if (
+                global_
+                and (occurrence.kind, occurrence.scope) == (kind, "")
+                and occurrence.name in renamed
+            ):
+                yield TextEdit(*span, renamed[occurrence.name])
                 break
-            if not global_ and one.name == name and _same_scope(target, known, one):
-                yield TextEdit(*place, target.new)
+            if not global_ and occurrence.name == name and _same_scope(target, doc, occurrence):
+                yield TextEdit(*span, target.new)
                 break
     if kind == "param":
         yield from _in_uses(target, path, text)
 
 
-def _same_scope(target: _Target, known: Document, one: Name) -> bool:
+def _same_scope(target: _Target, doc: Document, name: Name) -> bool:
     """Return whether a name of another file lies in the scope of the target."""
-    kind, wanted = one.kind, target.name.kind
-    if kind not in ("node", "input", "output", "port") or (wanted == "node") != (kind == "node"):
+    kind, target_kind = name.kind, target.name.kind
+    if kind not in ("node", "input", "output", "port") or (target_kind == "node") != (
+        kind == "node"
+    ):
         return False
-    if not one.scope and kind != wanted:
+    if not name.scope and kind != target_kind:
         return False
-    return bool(_origins(target.known, target.name) & _origins(known, one))
+    return bool(_origins(target.known, target.name) & _origins(doc, name))
 
 
-def _origins(known: Document, name: Name) -> set[tuple[Path, str]]:
+def _origins(doc: Document, name: Name) -> set[tuple[Path, str]]:
     """Return where the scope of a name was written, in the spec before and after its patches."""
-    found = set()
-    for loaded in (known.base, known.loaded):
+    origins = set()
+    for loaded in (doc.base, doc.loaded):
         if loaded is not None:
             file, at = loaded.origin_of(name.scope)
-            found.add((Path(file).resolve(), at))
-    return found
+            origins.add((Path(file).resolve(), at))
+    return origins
 
 
 def _prefixes(path: Path, text: str, target: Path) -> list[str]:
     """Return what precedes the names of params and templates of the target in another file."""
     if path.resolve() == target.resolve():
         return [""]
-    found: list[str] = []
+    prefixes: list[str] = []
     for value, file in targets(text, path):
         way = value.path
         if way and not (way[:1] == ("blocks",) and not way[2:]):
             continue  # a param holds the spec, so its names are not those of this file
-        own = f"{way[1]}__" if way else ""
+        prefix = f"{way[1]}__" if way else ""
         inner = _read(file)
-        found += [own + each for each in _prefixes(file, inner, target)]
-    return list(dict.fromkeys(found))
+        prefixes += [prefix + inner_prefix for inner_prefix in _prefixes(file, inner, target)]
+    return list(dict.fromkeys(prefixes))
 
 
 def _in_uses(target: _Target, path: Path, text: str) -> Iterator[TextEdit]:
@@ -304,9 +322,9 @@ def _prove(
             old = document.__wrapped__(text, str(file))
         with with_texts(then):
             new = document.__wrapped__(after[file], str(file))
-        codes = Counter(one.code for one in old.known.findings)
-        more = Counter(one.code for one in new.known.findings) - codes
-        wrong = [one for one in new.known.findings if one.code in more]
+        codes = Counter(finding.code for finding in old.known.findings)
+        more = Counter(finding.code for finding in new.known.findings) - codes
+        wrong = [finding for finding in new.known.findings if finding.code in more]
         if wrong:
             where = "the spec" if file == target.path else f"'{file.name}'"
             problem = f"renamed to '{target.new}', {where} would be wrong: {wrong[0].problem}"
@@ -327,16 +345,16 @@ def _alike(old: Document, new: Document, ignored: Collection[str]) -> bool:
 
 def _help(target: _Target, file: Path, before: Mapping[Path, str], at: str) -> str:
     """Return the way out, with the selection that stands for several names if there is one."""
-    known, patches = document(before[file], str(file)), tree(before[file]).get("patch")
+    doc, patches = document(before[file], str(file)), tree(before[file]).get("patch")
     number = at.split("/")[2] if at.startswith("/patch/") else ""
     for patch in patches.entries if patches is not None else ():
         select = patch.get("select")
         if select is None or (number and patch.name != number):
             continue
         inside = {
-            (one.kind, one.scope)
-            for one in names(known)
-            if select.start <= one.start < select.end and one.name == target.name.name
+            (occurrence.kind, occurrence.scope)
+            for occurrence in names(doc)
+            if select.start <= occurrence.start < select.end and occurrence.name == target.name.name
         }
         if number or len(inside) > 1:
             text = f"patch {patch.name} of '{file.name}' selects '{select.plain}'"

@@ -40,23 +40,27 @@ class Attending:
         """
         text = text.strip() or self._first()
         target, groups = self._groups(text, target)
-        every = [(group, one, self._node(one)) for group in groups for one in group.layers]
-        layers = [each for each in every if _is_in(each[2], node)]
+        every = [
+            (group, attention, self._node(attention))
+            for group in groups
+            for attention in group.layers
+        ]
+        layers = [entry for entry in every if _is_in(entry[2], node)]
         if not layers:
-            known = dict.fromkeys(path.partition("/")[0] for _, _, path in every)
+            nodes = dict.fromkeys(path.partition("/")[0] for _, _, path in every)
             raise InputError(
                 f"'{node}' does not attend from one sentence to another",
                 place=node,
-                help=f"choose one of {', '.join(known)}",
+                help=f"choose one of {', '.join(nodes)}",
             )
         start = layer.replace("/", ".")
-        paths = [one.path for _, one, _ in layers]
+        paths = [attention.path for _, attention, _ in layers]
         shown = next((i for i, path in enumerate(paths) if f"{path}.".startswith(f"{start}.")), 0)
         group, chosen, _ = layers[shown]
         return {
             "source": text,
             "target": target,
-            "layers": [{"path": one.path, "node": path} for _, one, path in layers],
+            "layers": [{"path": attention.path, "node": path} for _, attention, path in layers],
             "shown": shown,
             "title": group.title,
             "reads": list(group.reads),
@@ -74,9 +78,9 @@ class Attending:
 
         if self._last is None or self._last[0] != (text, target):
             model = self._model()
-            given = model.translate([text])[0] if target is None else target
-            [maps] = model.attention([text], [given])
-            self._last = (text, target), given, groups_of(model.graph, maps)
+            translation = model.translate([text])[0] if target is None else target
+            [maps] = model.attention([text], [translation])
+            self._last = (text, target), translation, groups_of(model.graph, maps)
         return self._last[1], self._last[2]
 
     def _model(self) -> Model:

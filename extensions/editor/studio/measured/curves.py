@@ -27,17 +27,17 @@ def curves(checkpoint: Path) -> dict[str, Any]:
     # The package of training needs torch.
     from .....runtime.train.reporting.history import FILE, read  # noqa: PLC0415
 
-    own = read(checkpoint / FILE)
-    whole = own
+    events = read(checkpoint / FILE)
+    run_events = events
     for folder in checkpoint.absolute().parents[:2]:
-        found = read(folder / FILE)
-        if own and found[: len(own)] == own:
-            whole = found  # the run went on after this checkpoint
+        later_events = read(folder / FILE)
+        if events and later_events[: len(events)] == events:
+            run_events = later_events  # the run went on after this checkpoint
             break
     return {
-        "update": own[-1]["update"] if own else 0,
-        "train": series(whole, "train"),
-        "valid": series(whole, "valid"),
+        "update": events[-1]["update"] if events else 0,
+        "train": series(run_events, "train"),
+        "valid": series(run_events, "valid"),
         "best": _best(checkpoint),
     }
 
@@ -49,17 +49,17 @@ def series(events: Sequence[Mapping[str, Any]], kind: str) -> dict[str, list[lis
     not finite are left out.
     """
     newest = {event["update"]: event for event in events if event.get("type") == kind}
-    found: dict[str, list[list[float]]] = {}
+    points: dict[str, list[list[float]]] = {}
     for update, event in sorted(newest.items()):
         for name, value in event.items():
             if name in _OTHERS or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if isfinite(value):
-                updates, values = found.setdefault(name, [[], []])
+                updates, values = points.setdefault(name, [[], []])
                 updates.append(update)
                 values.append(value)
     return {
-        name: [_thinned(updates), _thinned(values)] for name, (updates, values) in found.items()
+        name: [_thinned(updates), _thinned(values)] for name, (updates, values) in points.items()
     }
 
 

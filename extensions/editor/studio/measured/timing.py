@@ -43,13 +43,13 @@ def times(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Any]:
     from .....runtime.analysis.measure import measure_forward  # noqa: PLC0415
 
     profile = measure_forward(graph, lengths, seconds=MOST_SECONDS)
-    found: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = defaultdict(float)
     for path, spent in profile.nodes.items():
         ends = [index for index, sign in enumerate(path) if sign in "./"]
         for end in (*ends, len(path)):
-            found[path[:end]] += spent.forward
+            seconds[path[:end]] += spent.forward
     return {
-        "nodes": dict(found),
+        "nodes": dict(seconds),
         "seconds": profile.seconds,
         "passes": profile.updates,
         "device": profile.device,
@@ -63,8 +63,8 @@ def refuse_large(graph: Graph, sizes: Mapping[str, int]) -> None:
         InputError: they are too large.
     """
     table = cost_table(graph, sizes)
-    held = 4 * graph.parameters() + table.activation_bytes
-    for unit, needed, most in (("GFLOP", table.flops, MOST_FLOPS), ("GB", held, MOST_BYTES)):
+    bytes_ = 4 * graph.parameters() + table.activation_bytes
+    for unit, needed, most in (("GFLOP", table.flops, MOST_FLOPS), ("GB", bytes_, MOST_BYTES)):
         if needed > most:
             raise InputError(
                 f"a forward pass at these sizes takes {needed / 1e9:,.1f} {unit}, and the studio"

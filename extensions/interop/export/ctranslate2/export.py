@@ -98,7 +98,7 @@ def export_ctranslate2(
     _name(spec, stacks, words)
     spec.validate()
     spec.optimize(quantization)
-    plain = Plain(model, checkpoint.graph, source, stacks.decoder.ids)
+    reference = Plain(model, checkpoint.graph, source, stacks.decoder.ids)
     with new_folder(Path(out)) as folder:
         spec.save(str(folder))
         for name, data in words.tokenizers.items():
@@ -106,7 +106,7 @@ def export_ctranslate2(
         (folder / "README.md").write_text(
             ct2_readme(checkpoint.graph, words, decoder_only=source is None)
         )
-        checked = check_ctranslate2(folder, plain, words, quantization, lines)
+        checked = check_ctranslate2(folder, reference, words, quantization, lines)
         write_marker(
             folder,
             checkpoint.graph,
@@ -132,13 +132,13 @@ def _name(spec: Any, stacks: Stacks, words: Words) -> None:
 
 
 def check_ctranslate2(
-    folder: Path, plain: Plain, words: Words, quantization: str, lines: Iterable[str] = ()
+    folder: Path, reference: Plain, words: Words, quantization: str, lines: Iterable[str] = ()
 ) -> Checked:
     """Compare greedy outputs and log probabilities; the model runs one sentence at a time.
 
     Args:
         folder: the written export.
-        plain: the model.
+        reference: the model.
         words: its vocabularies.
         quantization: number format of the weights; sets the tolerance.
         lines: sentences to decode.
@@ -146,47 +146,48 @@ def check_ctranslate2(
     Raises:
         InputError: the differences are too large.
     """
-    decoder_only = plain.source is None
-    sources = _sources(plain, words, lines)
-    most = _longest(plain)
+    decoder_only = reference.source is None
+    sources = _sources(reference, words, lines)
+    most = _longest(reference)
     begins = [source if decoder_only else [words.special_tokens.begin] for source in sources]
     ours = [
-        plain.greedy(source, begin, words.special_tokens, most)
+        reference.greedy(source, begin, words.special_tokens, most)
         for source, begin in zip(sources, begins, strict=True)
     ]
     # Score the model's own outputs; for decoder-only models, prompt and output.
     targets = [
-        [*source, *own] if decoder_only else own for source, own in zip(sources, ours, strict=True)
+        [*source, *output] if decoder_only else output
+        for source, output in zip(sources, ours, strict=True)
     ]
-    wanted: list[float] = []
+    expected: list[float] = []
     for source, target in zip(sources, targets, strict=True):
-        begin, rest = (
+        begin, scored = (
             (target[0], target[1:]) if decoder_only else (words.special_tokens.begin, target)
         )
-        wanted += plain.scores(
-            source, begin, rest if decoder_only else [*rest, words.special_tokens.end]
+        expected += reference.scores(
+            source, begin, scored if decoder_only else [*scored, words.special_tokens.end]
         )
 
     def differences(engine: _Engine) -> list[float]:
         scores = chain.from_iterable(engine.scores(sources, targets))
-        return [abs(a - b) for a, b in zip(wanted, scores, strict=True)]
+        return [abs(a - b) for a, b in zip(expected, scores, strict=True)]
 
     exact = quantization == "float32"
     # Quantized weights are read in float32: a processor without VNNI saturates integer products.
     engine = _Engine(folder, words, "float32", decoder_only=decoder_only)
-    theirs, found = engine.greedy(sources, most), differences(engine)
-    mean = sum(found) / len(found)
-    here = mean
+    theirs, gaps = engine.greedy(sources, most), differences(engine)
+    mean = sum(gaps) / len(gaps)
+    default_mean = mean
     if not exact:
         default = differences(_Engine(folder, words, "default", decoder_only=decoder_only))
-        here = sum(default) / len(default)
+        default_mean = sum(default) / len(default)
     checked = Checked(
         outputs=len(ours),
         same=sum(a == b for a, b in zip(ours, theirs, strict=True)),
-        tokens=len(found),
-        largest=max(found),
+        tokens=len(gaps),
+        largest=max(gaps),
         mean=mean,
-        here=here,
+        here=default_mean,
     )
     far = checked.largest > CLOSE if exact else checked.mean > NEAR
     # Allow one different output: a near tie between two tokens may break either way.
@@ -202,24 +203,24 @@ def check_ctranslate2(
     return checked
 
 
-def _sources(plain: Plain, words: Words, lines: Iterable[str]) -> list[list[int]]:
+def _sources(reference: Plain, words: Words, lines: Iterable[str]) -> list[list[int]]:
     """Return the ids of the lines, or random ids from a fixed seed."""
-    given = [line for line in lines if line.strip()]
-    ends = [words.special_tokens.end] if words.ends_source and plain.source else []
-    if given and words.reads is not None:
-        return [[*ids, *ends] for ids in words.reads.encode_many(given)]
+    nonblank = [line for line in lines if line.strip()]
+    ends = [words.special_tokens.end] if words.ends_source and reference.source else []
+    if nonblank and words.reads is not None:
+        return [[*ids, *ends] for ids in words.reads.encode_many(nonblank)]
     chance = random.Random(1)
     special_tokens = {*words.special_tokens, words.unknown}
     usual = [index for index in range(len(words.source)) if index not in special_tokens]
-    longest = _longest(plain) - 1
+    longest = _longest(reference) - 1
     lengths = [1 + index * (longest - 1) // (SENTENCES - 1) for index in range(SENTENCES)]
     return [[*chance.choices(usual, k=length), *ends] for length in lengths]
 
 
-def _longest(plain: Plain) -> int:
+def _longest(reference: Plain) -> int:
     """Return the maximal sentence length, limited by the shortest learned position table."""
-    tables = position_limits(plain.graph)
-    capacity = min([*tables, 4 * LONGEST]) // (1 if plain.source else 2)
+    tables = position_limits(reference.graph)
+    capacity = min([*tables, 4 * LONGEST]) // (1 if reference.source else 2)
     return max(2, min(LONGEST, capacity - 1))
 
 
@@ -238,8 +239,10 @@ class _Engine:
 
     def _read(self, sources: Sequence[Sequence[int]]) -> list[list[str]]:
         """Return sources as tokens, without the end token that the engine appends."""
-        kept = [s[:-1] if self.words.ends_source and not self.decoder_only else s for s in sources]
-        return [[self.words.source[index] for index in ids] for ids in kept]
+        sources_ = [
+            s[:-1] if self.words.ends_source and not self.decoder_only else s for s in sources
+        ]
+        return [[self.words.source[index] for index in ids] for ids in sources_]
 
     def _written(self, targets: Sequence[Sequence[int]]) -> list[list[str]]:
         return [[self.words.target[index] for index in ids] for ids in targets]
@@ -250,7 +253,7 @@ class _Engine:
         banned = {special_tokens.begin, special_tokens.pad, *special_tokens.never} - {
             special_tokens.end
         }
-        never = [[self.words.target[one]] for one in sorted(banned)]
+        never = [[self.words.target[index]] for index in sorted(banned)]
         settings: dict[str, Any] = {
             "beam_size": 1,
             "sampling_topk": 1,

@@ -57,49 +57,49 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
         refusals: receives the obstacles.
         decoder: whether the stack is the decoder.
     """
-    subs = [place for layer in stack.layers for place in layer.places]
-    attentions = [one for layer in stack.layers for one in layer.places[:-1]]
-    for place in subs:
-        _sublayer(place, refusals)
-    for place in attentions:
-        _attention(place, refusals, decoder=decoder)
-    own = [layer.attention for layer in stack.layers]
+    subs = [site for layer in stack.layers for site in layer.places]
+    attentions = [site for layer in stack.layers for site in layer.places[:-1]]
+    for site in subs:
+        _sublayer(site, refusals)
+    for attention in attentions:
+        _attention(attention, refusals, decoder=decoder)
+    self_attentions = [layer.attention for layer in stack.layers]
     forward = [layer.feed_forward for layer in stack.layers]
 
     def same(places: list[Place], what: str, read: Callable[[Place], Any], slot: str = "") -> Any:
         value = read(places[0])
-        for place in places[1:]:
-            if read(place) != value:
-                difference = f"its {what} is {read(place)}, {value} in '{places[0].path}'"
+        for site in places[1:]:
+            if read(site) != value:
+                difference = f"its {what} is {read(site)}, {value} in '{places[0].path}'"
                 refusals.add(
-                    place.obstacle(
+                    site.obstacle(
                         f"{difference}: all layers of a stack must have the same", slot=slot
                     )
                 )
         return value
 
-    for place in forward:
-        _feed_forward(place, refusals)
+    for feed_forward in forward:
+        _feed_forward(feed_forward, refusals)
     inner = _inner
-    heads = same(attentions, "number of heads", lambda one: inner(one)["heads"], "/f")
-    kv_heads = {inner(one)["kv_heads"] for one in attentions}
-    position = same(own, "position", _position, "/f")
+    heads = same(attentions, "number of heads", lambda site: inner(site)["heads"], "/f")
+    kv_heads = {inner(site)["kv_heads"] for site in attentions}
+    position = same(self_attentions, "position", _position, "/f")
     before = _before(stack, position, refusals)
-    _alibi(own, heads, refusals, decoder=decoder) if position == "alibi" else None
+    _alibi(self_attentions, heads, refusals, decoder=decoder) if position == "alibi" else None
     final, scale = _after(stack, refusals, decoder=decoder)
-    same(subs, "norm", lambda one: one.part.arguments["norm"])
+    same(subs, "norm", lambda site: site.part.arguments["norm"])
     return Features(
         heads=heads,
         kv_heads=kv_heads.pop() if len(kv_heads) == 1 else heads,
-        d_head=same(attentions, "width of a head", lambda one: inner(one)["d_k"], "/f"),
+        d_head=same(attentions, "width of a head", lambda site: inner(site)["d_k"], "/f"),
         d_model=stack.embedding.part.arguments["d_model"],
-        pre_norm=same(subs, "order", lambda one: one.part.arguments["order"]) == "pre",
+        pre_norm=same(subs, "order", lambda site: site.part.arguments["order"]) == "pre",
         rms=subs[0].part.arguments["norm"] == "rms_norm",
-        activation=same(forward, "activation", lambda one: inner(one)["activation"], "/f"),
-        gated=same(forward, "block", lambda one: one.inner.block.role, "/f")
+        activation=same(forward, "activation", lambda site: inner(site)["activation"], "/f"),
+        gated=same(forward, "block", lambda site: site.inner.block.role, "/f")
         == "gated_feed_forward",
         position="table" if position == "none" else position,
-        rotary_base=same(own, "base of rotary positions", _rotary_base, "/f"),
+        rotary_base=same(self_attentions, "base of rotary positions", _rotary_base, "/f"),
         scale_embedding=stack.embedding.part.arguments["scale"] == "sqrt",
         embedding_norm=before["norm"],
         table=before["table"],
@@ -108,54 +108,55 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
     )
 
 
-def _inner(place: Place) -> Any:
-    return place.inner.arguments
+def _inner(site: Place) -> Any:
+    return site.inner.arguments
 
 
-def _position(place: Place) -> str:
+def _position(site: Place) -> str:
     """Return the name of the block of relative positions in an attention, or `none`."""
-    part = place.inner.fill.get("position")
+    part = site.inner.fill.get("position")
     return part.block.name if isinstance(part, Part) else "none"
 
 
-def _rotary_base(place: Place) -> float:
-    part = place.inner.fill.get("position")
+def _rotary_base(site: Place) -> float:
+    part = site.inner.fill.get("position")
     arguments = part.arguments if isinstance(part, Part) else {}
     return float(arguments.get("base", 10_000.0))
 
 
-def _sublayer(place: Place, refusals: Refusals) -> None:
-    order = place.part.arguments["order"]
+def _sublayer(site: Place, refusals: Refusals) -> None:
+    order = site.part.arguments["order"]
     if order == "sandwich":
-        swap = f"{place.part.key} --set order=pre"
+        swap = f"{site.part.key} --set order=pre"
         refusals.add(
-            place.obstacle("a norm before it and another after it are not supported", swap=swap)
+            site.obstacle("a norm before it and another after it are not supported", swap=swap)
         )
-    if place.part.arguments["norm"] == "none":
-        swap = f"{place.part.key} --set norm=layer_norm"
-        refusals.add(place.obstacle("a sub-layer without a norm is not supported", swap=swap))
+    if site.part.arguments["norm"] == "none":
+        swap = f"{site.part.key} --set norm=layer_norm"
+        refusals.add(site.obstacle("a sub-layer without a norm is not supported", swap=swap))
 
 
-def _attention(place: Place, refusals: Refusals, *, decoder: bool) -> None:
-    given = _inner(place)
-    own = "memory" not in place.inner.inputs
-    key = place.inner.key
-    if given["d_k"] != given["d_v"]:
-        problem = (
-            f"keys are {given['d_k']} wide and values {given['d_v']}: the widths must be equal"
-        )
-        swap = f"{key} --set d_v={given['d_k']}"
-        refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
-    if own and bool(given["causal"]) != decoder:
+def _attention(site: Place, refusals: Refusals, *, decoder: bool) -> None:
+    arguments = _inner(site)
+    self_attention = "memory" not in site.inner.inputs
+    key = site.inner.key
+    if arguments["d_k"] != arguments["d_v"]:
+        widths = f"keys are {arguments['d_k']} wide and values {arguments['d_v']}"
+        problem = f"{widths}: the widths must be equal"
+        swap = f"{key} --set d_v={arguments['d_k']}"
+        refusals.add(site.obstacle(problem, swap=swap, slot="/f"))
+    if self_attention and bool(arguments["causal"]) != decoder:
         problem = "it is not causal" if decoder else "it is causal in an encoder"
         swap = f"{key} --set causal={str(decoder).lower()}"
-        refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
+        refusals.add(site.obstacle(problem, swap=swap, slot="/f"))
     # CTranslate2 4.8.5 computes wrong results for prompts longer than its sliding window.
-    for slot, part in place.inner.fill.items():
-        known = isinstance(part, Part) and part.block.name in _EXPRESSED.get(slot, ())
-        if not known or (isinstance(part, Part) and part.block.name == "rotary" and _bent(part)):
+    for slot, part in site.inner.fill.items():
+        supported = isinstance(part, Part) and part.block.name in _EXPRESSED.get(slot, ())
+        if not supported or (
+            isinstance(part, Part) and part.block.name == "rotary" and _bent(part)
+        ):
             problem = f"{part.key} in the slot '{slot}' of its attention is not supported"
-            refusals.add(place.obstacle(problem, slot="/f"))
+            refusals.add(site.obstacle(problem, slot="/f"))
 
 
 _EXPRESSED = {
@@ -172,58 +173,58 @@ def _bent(rotary: Part) -> bool:
     )
 
 
-def _feed_forward(place: Place, refusals: Refusals) -> None:
-    activation = _inner(place)["activation"]
+def _feed_forward(site: Place, refusals: Refusals) -> None:
+    activation = _inner(site)["activation"]
     if activation not in ACTIVATIONS:
-        swap = f"{place.inner.key} --set activation=relu"
+        swap = f"{site.inner.key} --set activation=relu"
         problem = f"the activation '{activation}' is not supported"
-        refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
+        refusals.add(site.obstacle(problem, swap=swap, slot="/f"))
 
 
 def _alibi(places: list[Place], heads: int, refusals: Refusals, *, decoder: bool) -> None:
     """Refuse ALiBi in an encoder, and head counts whose ALiBi slopes differ."""
-    for place in places:
+    for site in places:
         if not decoder:
-            refusals.add(place.obstacle("alibi is not supported in an encoder", slot="/f"))
+            refusals.add(site.obstacle("alibi is not supported in an encoder", slot="/f"))
         elif heads & (heads - 1):
             problem = f"alibi with {heads} heads, which is not a power of two"
-            refusals.add(place.obstacle(problem, slot="/f"))
+            refusals.add(site.obstacle(problem, slot="/f"))
 
 
 def _before(stack: Stack, position: str, refusals: Refusals) -> dict[str, Place | None]:
     """Return the blocks between embedding and layers: a position table, then a norm."""
-    found: dict[str, Place | None] = {"table": None, "norm": None}
-    for place in stack.before:
-        kind = _KINDS.get(place.role, "")
+    parts: dict[str, Place | None] = {"table": None, "norm": None}
+    for site in stack.before:
+        kind = _KINDS.get(site.role, "")
         if kind == "drop":
             continue
-        after_norm = kind == "table" and found["norm"] is not None
-        if not kind or kind == "scale" or found[kind] is not None or after_norm:
+        after_norm = kind == "table" and parts["norm"] is not None
+        if not kind or kind == "scale" or parts[kind] is not None or after_norm:
             refusals.add(
-                place.obstacle(f"{place.part.key} is not supported between embedding and layers")
+                site.obstacle(f"{site.part.key} is not supported between embedding and layers")
             )
             continue
         if kind == "table" and position != "none":
             problem = (
                 f"positions are added, but attention has {position} positions; use only one kind"
             )
-            refusals.add(place.obstacle(problem, swap=f"{key_for('dropout')} --set dropout=0.1"))
-        found[kind] = place
-    return found
+            refusals.add(site.obstacle(problem, swap=f"{key_for('dropout')} --set dropout=0.1"))
+        parts[kind] = site
+    return parts
 
 
 def _after(stack: Stack, refusals: Refusals, *, decoder: bool) -> tuple[Place | None, float]:
     """Return the blocks after the layers: a norm, then in a decoder a constant factor."""
     norm: Place | None = None
     scale = 1.0
-    for place in stack.after:
-        kind = _KINDS.get(place.role, "")
+    for site in stack.after:
+        kind = _KINDS.get(site.role, "")
         if kind == "norm" and norm is None and scale == 1.0:
-            norm = place
+            norm = site
         elif kind == "scale" and decoder:
-            scale *= float(place.part.arguments["by"])
+            scale *= float(site.part.arguments["by"])
         elif kind != "drop":
-            refusals.add(place.obstacle(f"{place.part.key} is not supported after the layers"))
+            refusals.add(site.obstacle(f"{site.part.key} is not supported after the layers"))
     return norm, scale
 
 
@@ -241,18 +242,18 @@ def epsilon_of(stacks: list[tuple[Stack, Features]], refusals: Refusals) -> floa
     first: tuple[Place, float] | None = None
     for stack, features in stacks:
         norms = list(_norms(stack, features))
-        for place, part in norms:
+        for site, part in norms:
             rms = _is_rms(part)
             if rms != features.rms:
-                both = "an RMS norm among layer norms" if rms else "a layer norm among RMS norms"
-                refusals.add(place.obstacle(both))
+                mixture = "an RMS norm among layer norms" if rms else "a layer norm among RMS norms"
+                refusals.add(site.obstacle(mixture))
             eps = float(part.arguments["eps"])
             if first is None:
-                first = place, eps
+                first = site, eps
             elif eps != first[1]:
                 difference = f"its norm's eps is {eps:g}, {first[1]:g} in '{first[0].path}'"
                 refusals.add(
-                    place.obstacle(f"{difference}: all norms of the model must have the same")
+                    site.obstacle(f"{difference}: all norms of the model must have the same")
                 )
     return first[1] if first is not None else 1e-6
 
@@ -262,10 +263,10 @@ def _is_rms(part: Part) -> bool:
 
 
 def _norms(stack: Stack, features: Features) -> Iterator[tuple[Place, Part]]:
-    for place in (features.embedding_norm, features.final_norm):
-        if place is not None:
-            yield place, place.part
+    for site in (features.embedding_norm, features.final_norm):
+        if site is not None:
+            yield site, site.part
     for layer in stack.layers:
-        for place in layer.places:
-            if place.part.arguments["norm"] != "none":
-                yield place, place.part
+        for sublayer in layer.places:
+            if sublayer.part.arguments["norm"] != "none":
+                yield sublayer, sublayer.part

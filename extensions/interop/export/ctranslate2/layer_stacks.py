@@ -88,7 +88,9 @@ class Layer:
     @property
     def places(self) -> list[Place]:
         """All of them, in order."""
-        return [one for one in (self.attention, self.cross, self.feed_forward) if one is not None]
+        return [
+            site for site in (self.attention, self.cross, self.feed_forward) if site is not None
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class Refusals:
         if not self.found:
             return
         obstacles = list(self.found.values())
-        lines = [f"'{one.path}': {one.problem}" for one in obstacles[:MOST_NAMED]]
+        lines = [f"'{obstacle.path}': {obstacle.problem}" for obstacle in obstacles[:MOST_NAMED]]
         more = len(obstacles) - MOST_NAMED
         lines += [f"and {more} more"] if more > 0 else []
         ways = [*_swaps(obstacles), "weft export CKPT --to onnx, or weft eject"]
@@ -154,17 +156,17 @@ class Refusals:
 def _swaps(obstacles: Sequence[Obstacle]) -> list[str]:
     """Return `weft swap` commands that remove the obstacles, one per kind of obstacle."""
     groups: dict[tuple[str, str], list[Obstacle]] = {}
-    for one in obstacles:
-        if one.swap:
-            groups.setdefault((one.use, one.swap), []).append(one)
-    found = []
+    for obstacle in obstacles:
+        if obstacle.swap:
+            groups.setdefault((obstacle.use, obstacle.swap), []).append(obstacle)
+    swaps = []
     for (use, swap), alike in groups.items():
         slot = "/f" if "/f" in alike[0].path else ""
         select = alike[0].path if len(alike) == 1 else f"**{slot}[use={use}]"
-        found.append(
+        swaps.append(
             f"train a variant without it: weft swap SPEC '{select}' --use {swap} -o NEW.json"
         )
-    return found[:3]
+    return swaps[:3]
 
 
 def _select(path: str) -> str:
@@ -206,7 +208,9 @@ def read_stacks(graph: Graph, refusals: Refusals) -> Stacks:
     encoder = None
     if sources:
         if len(sources) > 1 or any(layer.cross is None for layer in decoder.layers):
-            odd = next((one for one in decoder.layers if one.cross is None), decoder.layers[-1])
+            odd = next(
+                (layer for layer in decoder.layers if layer.cross is None), decoder.layers[-1]
+            )
             refusals.add(odd.feed_forward.obstacle("all layers must read the same memory"))
         refusals.check()
         encoder = _stack(flat, _chain(graph, flat, sources.pop(), refusals), refusals)
@@ -241,7 +245,7 @@ def _wired(flat: nx.DiGraph, vertex: str) -> dict[str, str]:
 
 def _chain(graph: Graph, flat: nx.DiGraph, last: str, refusals: Refusals) -> list[Place]:
     """Return the chain of blocks from the ids to `last`; each reads the one before it."""
-    found: list[Place] = []
+    chain: list[Place] = []
     modules = {visit.path: visit.module for visit in visits(graph.root, "each")}
     vertex = last
     while flat.nodes[vertex]["kind"] != "input":
@@ -259,13 +263,13 @@ def _chain(graph: Graph, flat: nx.DiGraph, last: str, refusals: Refusals) -> lis
                 )
             )
             return []
-        place = Place(vertex, modules[vertex], node.at, node.part)
-        found.append(place)
-        if place.role in ("attention", *_FEED_FORWARD):
+        site = Place(vertex, modules[vertex], node.at, node.part)
+        chain.append(site)
+        if site.role in ("attention", *_FEED_FORWARD):
             residual = key_for("residual")
-            refusals.add(place.obstacle(f"{node.part.key} is not inside a {residual}"))
-        vertex = wires["ids" if place.role == "embedding" else "x"]
-    return found[::-1]
+            refusals.add(site.obstacle(f"{node.part.key} is not inside a {residual}"))
+        vertex = wires["ids" if site.role == "embedding" else "x"]
+    return chain[::-1]
 
 
 def _stack(flat: nx.DiGraph, chain: Sequence[Place], refusals: Refusals) -> Stack:
@@ -275,12 +279,12 @@ def _stack(flat: nx.DiGraph, chain: Sequence[Place], refusals: Refusals) -> Stac
         refusals.add(Obstacle(path, at, "the chain does not begin with an embedding of ids"))
         refusals.check()
     middle = list(chain[1:])
-    subs = [i for i, one in enumerate(middle) if one.role == "residual"]
+    subs = [i for i, site in enumerate(middle) if site.role == "residual"]
     if not subs:
         refusals.add(chain[0].obstacle("no sub-layer reads it"))
         refusals.check()
     first, end = subs[0], subs[-1] + 1
-    between = [one for one in middle[first:end] if one.role != "dropout"]
+    between = [site for site in middle[first:end] if site.role != "dropout"]
     layers = tuple(_layers(flat, between, refusals))
     ids = _wired(flat, chain[0].path)["ids"]
     return Stack(ids, chain[0], tuple(middle[:first]), layers, tuple(middle[end:]))
@@ -289,34 +293,34 @@ def _stack(flat: nx.DiGraph, chain: Sequence[Place], refusals: Refusals) -> Stac
 def _layers(flat: nx.DiGraph, places: Sequence[Place], refusals: Refusals) -> Iterator[Layer]:
     """Group sub-layers into layers: self-attention, optional cross-attention, feed-forward."""
     layer: list[Place] = []
-    for place in places:
-        kind = _kind(flat, place, refusals)
-        wanted = [{"self"}, {"cross", "feed_forward"}, {"feed_forward"}][len(layer)]
-        if kind and kind not in wanted:
+    for site in places:
+        kind = _kind(flat, site, refusals)
+        expected = [{"self"}, {"cross", "feed_forward"}, {"feed_forward"}][len(layer)]
+        if kind and kind not in expected:
             refusals.add(
-                place.obstacle(
+                site.obstacle(
                     "a layer must be self-attention, cross-attention, feed-forward, in this order"
                 )
             )
             layer = []
         elif kind == "feed_forward":
-            yield Layer(layer[0], layer[1] if len(layer) > 1 else None, place)
+            yield Layer(layer[0], layer[1] if len(layer) > 1 else None, site)
             layer = []
         elif kind in {"self", "cross"}:
-            layer.append(place)
+            layer.append(site)
     if layer:
         refusals.add(layer[-1].obstacle("no feed-forward follows it in its layer"))
 
 
-def _kind(flat: nx.DiGraph, place: Place, refusals: Refusals) -> str:
+def _kind(flat: nx.DiGraph, site: Place, refusals: Refusals) -> str:
     """Return the kind of a sub-layer: `self`, `cross`, `feed_forward`, or "" if unknown."""
-    inner = place.inner
+    inner = site.inner
     if inner.block.role in _FEED_FORWARD:
         return "feed_forward"
     if inner.block.role == "attention":
-        wires = _wired(flat, place.path)
+        wires = _wired(flat, site.path)
         if "bias" in wires:
-            refusals.add(place.obstacle("a wired attention bias is not supported", slot="/f"))
+            refusals.add(site.obstacle("a wired attention bias is not supported", slot="/f"))
         return "cross" if "memory" in wires else "self"
-    refusals.add(place.obstacle(f"{inner.key} is not supported in a sub-layer", slot="/f"))
+    refusals.add(site.obstacle(f"{inner.key} is not supported in a sub-layer", slot="/f"))
     return ""

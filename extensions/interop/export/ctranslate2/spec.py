@@ -66,22 +66,22 @@ def ct2_spec(plan: Plan, model: nn.Module) -> Any:
     from ctranslate2 import specs  # noqa: PLC0415 - an extra
 
     stacks, decoder = plan.stacks, plan.decoder
-    given = {
+    options = {
         **_given(decoder),
         "alibi": decoder.position == "alibi",
         "with_encoder_attention": stacks.encoder is not None,
     }
-    made = specs.TransformerDecoderSpec(len(stacks.decoder.layers), **given)
-    _fill(made, stacks.decoder, decoder, model)
-    _linear(made.projection, _module(model, stacks.head))
+    inner_spec = specs.TransformerDecoderSpec(len(stacks.decoder.layers), **options)
+    _fill(inner_spec, stacks.decoder, decoder, model)
+    _linear(inner_spec.projection, _module(model, stacks.head))
     if decoder.scale != 1.0:
-        made.scale_outputs = np.float32(decoder.scale)
+        inner_spec.scale_outputs = np.float32(decoder.scale)
     if stacks.encoder is None or plan.encoder is None:
-        spec = specs.TransformerDecoderModelSpec(made)
+        spec = specs.TransformerDecoderModelSpec(inner_spec)
     else:
         source = specs.TransformerEncoderSpec(len(stacks.encoder.layers), **_given(plan.encoder))
         _fill(source, stacks.encoder, plan.encoder, model)
-        spec = specs.TransformerSpec(source, made)
+        spec = specs.TransformerSpec(source, inner_spec)
     spec.config.layer_norm_epsilon = plan.epsilon
     return spec
 
@@ -110,85 +110,95 @@ def _given(features: Features) -> dict[str, Any]:
     }
 
 
-def _module(model: nn.Module, place: Place) -> Any:
-    return model.get_submodule(place.module)
+def _module(model: nn.Module, site: Place) -> Any:
+    return model.get_submodule(site.module)
 
 
-def _fill(made: Any, stack: Stack, features: Features, model: nn.Module) -> None:
+def _fill(spec: Any, stack: Stack, features: Features, model: nn.Module) -> None:
     """Set the weights of a stack."""
     embedding = _module(model, stack.embedding).weight
-    (made.embeddings[0] if isinstance(made.embeddings, list) else made.embeddings).weight = _array(
+    (spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings).weight = _array(
         embedding
     )
-    made.scale_embeddings, made.pre_norm = features.scale_embedding, features.pre_norm
+    spec.scale_embeddings, spec.pre_norm = features.scale_embedding, features.pre_norm
     if features.position == "table":
-        made.position_encodings.encodings = _array(_table(features, model))
+        spec.position_encodings.encodings = _array(_table(features, model))
     if features.embedding_norm is not None:
-        _norm(made.layernorm_embedding, _module(model, features.embedding_norm))
+        _norm(spec.layernorm_embedding, _module(model, features.embedding_norm))
     if features.final_norm is not None:
-        _norm(made.layer_norm, _module(model, features.final_norm))
-    for place, layer in zip(made.layer, stack.layers, strict=True):
-        _layer(place, layer, features, model)
+        _norm(spec.layer_norm, _module(model, features.final_norm))
+    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
+        _layer(layer_spec, layer, features, model)
 
 
 def _table(features: Features, model: nn.Module) -> Tensor:
     """Return the vectors of positions, [positions, D]; zeros if none are added."""
-    place = features.table
-    if place is None:
+    site = features.table
+    if site is None:
         return torch.zeros(POSITIONS, features.d_model)
-    module = _module(model, place)
-    length = place.part.block.max_length(place.part.arguments) or POSITIONS
+    module = _module(model, site)
+    length = site.part.block.max_length(site.part.arguments) or POSITIONS
     zeros = next(model.parameters()).new_zeros(1, length, features.d_model)
     added: Tensor = module.eval()(zeros)  # the block adds its table to its input
     return added[0]
 
 
-def _layer(made: Any, layer: Layer, features: Features, model: nn.Module) -> None:
-    pairs = [(made.self_attention, layer.attention), (made.ffn, layer.feed_forward)]
+def _layer(spec: Any, layer: Layer, features: Features, model: nn.Module) -> None:
+    pairs = [(spec.self_attention, layer.attention), (spec.ffn, layer.feed_forward)]
     if layer.cross is not None:
-        pairs.append((made.attention, layer.cross))
-    for place, ours in pairs:
+        pairs.append((spec.attention, layer.cross))
+    for sublayer_spec, ours in pairs:
         sublayer = _module(model, ours)
-        _norm(place.layer_norm, sublayer.norm)
+        _norm(sublayer_spec.layer_norm, sublayer.norm)
         gain = sublayer.gain
-        if place is made.ffn:
-            _feed_forward(place, sublayer.f, gain)
+        if sublayer_spec is spec.ffn:
+            _feed_forward(sublayer_spec, sublayer.f, gain)
         else:
-            _attention(place, sublayer.f, features, gain, own=place is made.self_attention)
+            _attention(
+                sublayer_spec,
+                sublayer.f,
+                features,
+                gain,
+                self_attention=sublayer_spec is spec.self_attention,
+            )
 
 
-def _feed_forward(made: Any, ours: Any, gain: Tensor | None) -> None:
-    if hasattr(made, "linear_0_noact"):
-        _linear(made.linear_0, ours.gate)
-        _linear(made.linear_0_noact, ours.inner)
+def _feed_forward(spec: Any, ours: Any, gain: Tensor | None) -> None:
+    if hasattr(spec, "linear_0_noact"):
+        _linear(spec.linear_0, ours.gate)
+        _linear(spec.linear_0_noact, ours.inner)
     else:
-        _linear(made.linear_0, ours.inner)
-    _linear(made.linear_1, ours.outer, rows=gain)
+        _linear(spec.linear_0, ours.inner)
+    _linear(spec.linear_1, ours.outer, rows=gain)
 
 
-def _attention(made: Any, ours: Any, features: Features, gain: Tensor | None, *, own: bool) -> None:
+def _attention(
+    spec: Any, ours: Any, features: Features, gain: Tensor | None, *, self_attention: bool
+) -> None:
     """Set an attention; CTranslate2 fuses keys and values, or all three, in one linear map."""
     times = features.heads // ours.kv_heads if ours.kv_heads != features.kv_heads else 1
     query = _parts(ours.query)
-    key, value = (_repeated(_parts(one), ours.kv_heads, times) for one in (ours.key, ours.value))
-    first = [[query, key, value]] if own else [[query], [key, value]]
-    for place, maps in zip(made.linear, first, strict=False):
-        _fused(place, maps)
+    key, value = (
+        _repeated(_parts(linear), ours.kv_heads, times) for linear in (ours.key, ours.value)
+    )
+    first = [[query, key, value]] if self_attention else [[query], [key, value]]
+    for linear_spec, maps in zip(spec.linear, first, strict=False):
+        _fused(linear_spec, maps)
     columns = None
     if ours.output is not None:
         columns = ours.output.weight.repeat_interleave(features.d_head)
-    _linear(made.linear[-1], ours.out, rows=gain, columns=columns)
+    _linear(spec.linear[-1], ours.out, rows=gain, columns=columns)
     if ours.scale is not None:
-        made.queries_scale = float(ours.scale)
+        spec.queries_scale = float(ours.scale)
     position = ours.position
-    if features.position == "relative_bias" and own:
-        made.relative_attention_bias = _array(position.weight)
-        made.relative_attention_max_distance = np.dtype("int32").type(position.longest)
-    if features.position == "relative_keys" and own:
+    if features.position == "relative_bias" and self_attention:
+        spec.relative_attention_bias = _array(position.weight)
+        spec.relative_attention_max_distance = np.dtype("int32").type(position.longest)
+    if features.position == "relative_keys" and self_attention:
         keys = position.weight
         later = keys.new_zeros(position.reach - position.after, keys.size(1))
-        made.relative_position_keys = _array(torch.cat((keys, later)))
-        made.relative_position_values = np.zeros_like(made.relative_position_keys)
+        spec.relative_position_keys = _array(torch.cat((keys, later)))
+        spec.relative_position_values = np.zeros_like(spec.relative_position_keys)
 
 
 _Map = tuple[Tensor, Tensor | None]
@@ -210,16 +220,16 @@ def _repeated(linear: _Map, heads: int, times: int) -> _Map:
     return again, bias
 
 
-def _fused(made: Any, maps: Sequence[_Map]) -> None:
+def _fused(spec: Any, maps: Sequence[_Map]) -> None:
     """Set a linear map to several stacked maps; missing biases become zero if any has one."""
-    made.weight = _array(torch.cat([weight for weight, _ in maps]))
+    spec.weight = _array(torch.cat([weight for weight, _ in maps]))
     if any(bias is not None for _, bias in maps):
         biases = [w.new_zeros(w.size(0)) if bias is None else bias for w, bias in maps]
-        made.bias = _array(torch.cat(biases))
+        spec.bias = _array(torch.cat(biases))
 
 
 def _linear(
-    made: Any, ours: nn.Linear, rows: Tensor | None = None, columns: Tensor | None = None
+    spec: Any, ours: nn.Linear, rows: Tensor | None = None, columns: Tensor | None = None
 ) -> None:
     """Set a linear map, with rows scaled by a gain and columns by head gates."""
     weight, bias = _parts(ours)
@@ -228,15 +238,15 @@ def _linear(
     if rows is not None:
         weight = weight * rows[:, None]
         bias = bias * rows if bias is not None else None
-    made.weight = _array(weight)
+    spec.weight = _array(weight)
     if bias is not None:
-        made.bias = _array(bias)
+        spec.bias = _array(bias)
 
 
-def _norm(made: Any, ours: Any) -> None:
-    made.gamma = _array(ours.weight)
-    if hasattr(made, "beta"):
-        made.beta = _array(torch.zeros_like(ours.weight) if ours.bias is None else ours.bias)
+def _norm(spec: Any, ours: Any) -> None:
+    spec.gamma = _array(ours.weight)
+    if hasattr(spec, "beta"):
+        spec.beta = _array(torch.zeros_like(ours.weight) if ours.bias is None else ours.bias)
 
 
 def _array(tensor: Tensor) -> Any:
@@ -252,9 +262,9 @@ def _tables_alike(
         return
     model, places = build(), [layer.attention for layer in stack.layers]
     first = _module(model, places[0]).f.position.weight
-    for place in places[1:]:
-        other = _module(model, place).f.position.weight
+    for site in places[1:]:
+        other = _module(model, site).f.position.weight
         if other is not first and (other.is_meta or not torch.equal(first, other)):
             path = f"{stack.layers[0].attention.path}".replace(".0.", ".*.")
             problem = f"its learned distances differ from '{places[0].path}'"
-            refusals.add(place.obstacle(f'{problem}: tie ["{path}.f.position.weight"]', slot="/f"))
+            refusals.add(site.obstacle(f'{problem}: tie ["{path}.f.position.weight"]', slot="/f"))

@@ -139,7 +139,7 @@ def eject(
         name=name,
         lines=text.count("\n"),
         weights=weights,
-        tokenizers=tuple(out.with_name(one) for one in text_of),
+        tokenizers=tuple(out.with_name(name) for name in text_of),
         tokens=tokens,
         compared=compared,
     )
@@ -151,8 +151,8 @@ def _ids(tokens: Mapping[str, Any], tokenizers: Sequence[str]) -> str:
     if tokenizers:
         lines.append(f"Its tokenizers are next to it: {', '.join(tokenizers)}.")
     if tokens:
-        named = ", ".join(f"{_ID_NAMES[name]} {value}" for name, value in tokens.items())
-        lines.append(f"Special ids: {named}.")
+        listed = ", ".join(f"{_ID_NAMES[name]} {value}" for name, value in tokens.items())
+        lines.append(f"Special ids: {listed}.")
     return "".join(f"\n{line}" for line in ["", *lines]) if lines else ""
 
 
@@ -200,17 +200,17 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
         if isinstance(visit.part, Part)
     }
     models = _models(program)
-    gatherer = Gatherer({_ROOT, *blocks, *(one.module for one in models)}, _REPLACEMENTS)
+    gatherer = Gatherer({_ROOT, *blocks, *(inner.module for inner in models)}, _REPLACEMENTS)
     stepping = _STEPPING if graph.step_axis is not None else ()
     called = [Symbol(f"{_ROOT}.{module}", name) for module, name in stepping]
     for symbol in called:
         gatherer.want(symbol)
     source = program.source if trained else program.source + _initialize(graph)
-    wanted = [program.root] if trained else [program.root, "initialize"]
+    entry_points = [program.root] if trained else [program.root, "initialize"]
     # Add each text twice: defaults are known only when all classes have been gathered.
-    texts = {**{one.module: one.source for one in models}, _GENERATED: source}
+    texts = {**{inner.module: inner.source for inner in models}, _GENERATED: source}
     for module, text in texts.items():
-        gatherer.add_text(module, text, wanted if module == _GENERATED else ())
+        gatherer.add_text(module, text, entry_points if module == _GENERATED else ())
     defaults = defaults_of(gatherer.classes())
     for module, text in texts.items():
         gatherer.add_text(module, laid_out(text, defaults), ())
@@ -219,30 +219,32 @@ def ejected_text(graph: Graph, *, trained: bool = False, ids: str = "") -> tuple
     name = names[Symbol(_GENERATED, program.root)]
     head = _HEAD.format(
         doc=textwrap.fill(doc, WIDTH - 3),
-        others="".join(f", and of {one}, under its own" for one in sorted(blocks - {_ROOT})),
+        others="".join(
+            f", and of {package}, under its own" for package in sorted(blocks - {_ROOT})
+        ),
         use=_use(graph, name, trained=trained),
         ids=ids,
         params=_params(graph),
     )
-    titles = {one.module: f"The model {one.root}, which it contains." for one in models}
+    titles = {inner.module: f"The model {inner.root}, which it contains." for inner in models}
     titles[_GENERATED] = "The model: one class per template."
     return name, head + gatherer.render(titles)
 
 
 def _models(program: Program) -> list[Program]:
     """Return the programs of the models inside, each after those that it contains."""
-    found: dict[str, Program] = {}
-    for one in program.models:
-        found |= {inner.module: inner for inner in [*_models(one), one]}
-    return list(found.values())
+    programs: dict[str, Program] = {}
+    for model in program.models:
+        programs |= {inner.module: inner for inner in [*_models(model), model]}
+    return list(programs.values())
 
 
 def _initialize(graph: Graph) -> str:
     """Return the function of an ejected file that initializes weights as weft does."""
-    given = ["model", "seed"]
-    given += ["rules=_INIT"] if init_table(graph) else []
-    given += [f"deployed={json.dumps(graph.deploy + '.')}"] if graph.deploy else []
-    return _INITIALIZE.format(root=_ROOT, given=", ".join(given))
+    arguments = ["model", "seed"]
+    arguments += ["rules=_INIT"] if init_table(graph) else []
+    arguments += [f"deployed={json.dumps(graph.deploy + '.')}"] if graph.deploy else []
+    return _INITIALIZE.format(root=_ROOT, given=", ".join(arguments))
 
 
 def _use(graph: Graph, name: str, *, trained: bool) -> str:
@@ -253,9 +255,9 @@ def _use(graph: Graph, name: str, *, trained: bool) -> str:
         lines.append(f'    load_model(model, "{WEIGHTS}")')
     else:
         lines.append("    initialize(model, seed=1)  # the same weights as weft's for this seed")
-    given = ", ".join(f"{port}=..." for port in graph.inputs)
+    arguments = ", ".join(f"{port}=..." for port in graph.inputs)
     output = next(iter(graph.outputs))
-    lines.append(f'    model({given})["{output}"]')
+    lines.append(f'    model({arguments})["{output}"]')
     if graph.step_axis is not None:
         moving = [p for p, t in graph.inputs.items() if graph.step_axis in t.axes]
         fixed = "".join(f", {port}=..." for port in graph.inputs if port not in moving)
@@ -288,23 +290,23 @@ def _run(text: str) -> ModuleType:
     return module
 
 
-def _compare(graph: Graph, checkpoint: Checkpoint | None, made: type[nn.Module]) -> str:
+def _compare(graph: Graph, checkpoint: Checkpoint | None, ejected: type[nn.Module]) -> str:
     """Compare the ejected class with the model, and return what was compared.
 
     Raises:
         InputError: they differ.
     """
     with torch.device("meta"):
-        shapes = {path: tuple(value.shape) for path, value in made().state_dict().items()}
+        shapes = {path: tuple(value.shape) for path, value in ejected().state_dict().items()}
         model = build_empty(graph, device="meta")
-    wanted = {path: tuple(value.shape) for path, value in model.state_dict().items()}
-    if shapes != wanted:
-        odd = sorted(shapes.items() ^ wanted.items())[0][0]
+    expected = {path: tuple(value.shape) for path, value in model.state_dict().items()}
+    if shapes != expected:
+        odd = sorted(shapes.items() ^ expected.items())[0][0]
         raise InputError(f"the file does not have the same weights: '{odd}' differs", help=_FAULT)
     if checkpoint is None and graph.parameters() > LARGEST:
         return "names and shapes"
     model = checkpoint.build() if checkpoint is not None else build(graph).eval()
-    other = made().eval()
+    other = ejected().eval()
     other.load_state_dict(model.state_dict())
     try:
         inputs = example_inputs(graph, sizes_for(graph, batch=2, length=8))

@@ -74,12 +74,12 @@ class Source:
         """
         tree = ast.parse(text)
         doc = (ast.get_docstring(tree) or "").partition("\n")[0]
-        made = cls(module, text.splitlines(), doc)
-        made._statements(tree.body, frozenset(ours))
-        return made
+        source = cls(module, text.splitlines(), doc)
+        source._statements(tree.body, frozenset(ours))
+        return source
 
     def _statements(self, body: list[ast.stmt], ours: frozenset[str]) -> None:
-        for place, statement in enumerate(body):
+        for index, statement in enumerate(body):
             if isinstance(statement, ast.If):
                 self._statements(statement.body, ours)  # `if TYPE_CHECKING`
             elif isinstance(statement, ast.Import):
@@ -89,7 +89,7 @@ class Source:
             elif isinstance(statement, ast.ImportFrom):
                 self._import_from(statement, ours)
             else:
-                after = body[place + 1] if place + 1 < len(body) else None
+                after = body[index + 1] if index + 1 < len(body) else None
                 self._definition(statement, after)
 
     def _import_from(self, statement: ast.ImportFrom, ours: frozenset[str]) -> None:
@@ -108,7 +108,7 @@ class Source:
         line = statement.lineno
         if isinstance(statement, ast.ClassDef | ast.FunctionDef):
             name = statement.name
-            line = min([line, *(one.lineno for one in statement.decorator_list)])
+            line = min([line, *(decorator.lineno for decorator in statement.decorator_list)])
         elif isinstance(statement, ast.Assign) and (targets := _targets(statement)):
             name = targets[0]
             self.same |= dict.fromkeys(targets[1:], name)
@@ -126,13 +126,17 @@ class Source:
         start = line - 1
         while start and self.lines[start - 1].startswith("#"):
             start -= 1
-        left_out = [one for one in getattr(statement, "body", []) if _is_dropped(one)]
-        gone = {id(inner) for one in left_out for inner in ast.walk(one)}
+        left_out = [member for member in getattr(statement, "body", []) if _is_dropped(member)]
+        gone = {id(inner) for member in left_out for inner in ast.walk(member)}
         names = [
-            one for one in ast.walk(statement) if isinstance(one, ast.Name) and id(one) not in gone
+            node
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name) and id(node) not in gone
         ]
         lines = {
-            line for one in left_out for line in range(one.lineno - 2, one.end_lineno or one.lineno)
+            line
+            for member in left_out
+            for line in range(member.lineno - 2, member.end_lineno or member.lineno)
         }
         self.pieces[name] = _Piece(start, end, type(statement), names, lines)
 
@@ -140,8 +144,8 @@ class Source:
 def _targets(statement: ast.Assign) -> list[str]:
     """Return the names that a statement assigns."""
     target = statement.targets[0]
-    each = target.elts if isinstance(target, ast.Tuple) else [target]
-    return [one.id for one in each if isinstance(one, ast.Name)]
+    elements = target.elts if isinstance(target, ast.Tuple) else [target]
+    return [element.id for element in elements if isinstance(element, ast.Name)]
 
 
 def _is_dropped(statement: ast.stmt) -> bool:
@@ -185,11 +189,11 @@ class Gatherer:
         """
         waiting = [symbol]
         while waiting:
-            one = self._origin(waiting.pop())
-            if one in self.wanted:
+            origin = self._origin(waiting.pop())
+            if origin in self.wanted:
                 continue
-            self.wanted.add(one)
-            waiting += self._needs(one)
+            self.wanted.add(origin)
+            waiting += self._needs(origin)
 
     def _origin(self, symbol: Symbol) -> Symbol:
         """Return the defining symbol, following imports between files and replacements."""
@@ -214,7 +218,7 @@ class Gatherer:
 
     def _needs(self, symbol: Symbol) -> Iterator[Symbol]:
         source = self.sources[symbol.module]
-        for name in sorted({one.id for one in source.pieces[symbol.name].names}):
+        for name in sorted({name_node.id for name_node in source.pieces[symbol.name].names}):
             if name in source.pieces or name in source.same:
                 yield self._origin(Symbol(symbol.module, name))
             elif name in source.inside:
@@ -227,7 +231,7 @@ class Gatherer:
             titles: section titles of modules, overriding their first docstring line.
         """
         order, outside, names = self._order(), self._outside(), self.names()
-        parts = [_imports([one for _, one in outside])]
+        parts = [_imports([imported for _, imported in outside])]
         for module in order:
             source = self.sources[module]
             mine = [name for name in source.pieces if Symbol(module, name) in self.wanted]
@@ -236,14 +240,16 @@ class Gatherer:
             previous: type[ast.stmt] | None = None
             for name in mine:
                 piece = source.pieces[name]
-                both = {previous, piece.kind} <= {ast.Assign, ast.AnnAssign}
-                parts.append(("" if both else "\n\n") + self._text(Symbol(module, name), names))
+                are_assignments = {previous, piece.kind} <= {ast.Assign, ast.AnnAssign}
+                parts.append(
+                    ("" if are_assignments else "\n\n") + self._text(Symbol(module, name), names)
+                )
                 previous = piece.kind
         return "\n".join(part for part in parts if part).replace("\n\n\n", "\n\n", 1) + "\n"
 
     def classes(self) -> dict[str, ast.ClassDef]:
         """Return the included classes by their names in their own files."""
-        found: dict[str, ast.ClassDef] = {}
+        definitions: dict[str, ast.ClassDef] = {}
         for symbol in sorted(self.wanted):
             source = self.sources[symbol.module]
             piece = source.pieces[symbol.name]
@@ -251,41 +257,46 @@ class Gatherer:
                 text = "\n".join(source.lines[piece.first : piece.end])
                 definition = ast.parse(text).body[0]
                 if isinstance(definition, ast.ClassDef):
-                    found[symbol.name] = definition
-        return found
+                    definitions[symbol.name] = definition
+        return definitions
 
     def _order(self) -> list[str]:
         """Return the files, each after the files that it needs."""
-        found: list[str] = []
+        order: list[str] = []
 
         def visit(module: str) -> None:
-            for symbol in sorted(one for one in self.wanted if one.module == module):
+            for symbol in sorted(
+                candidate for candidate in self.wanted if candidate.module == module
+            ):
                 for need in sorted(self._needs(symbol)):
-                    if need.module != module and need.module not in seen:
-                        seen.add(need.module)
+                    if need.module != module and need.module not in visited:
+                        visited.add(need.module)
                         visit(need.module)
-            found.append(module)
+            order.append(module)
 
-        seen: set[str] = set()
+        visited: set[str] = set()
         for module in self.sources:
-            if module not in seen and any(one.module == module for one in self.wanted):
-                seen.add(module)
+            if module not in visited and any(
+                candidate.module == module for candidate in self.wanted
+            ):
+                visited.add(module)
                 visit(module)
-        return found
+        return order
 
     def _outside(self) -> list[tuple[str, _Outside]]:
         """Return the kept imports by local name."""
-        found: dict[str, _Outside] = {}
+        imports: dict[str, _Outside] = {}
         for symbol in sorted(self.wanted):
             source = self.sources[symbol.module]
-            for one in source.pieces[symbol.name].names:
-                if one.id in source.outside:
-                    given = source.outside[one.id]
-                    if found.setdefault(one.id, given) != given:
+            for name_node in source.pieces[symbol.name].names:
+                if name_node.id in source.outside:
+                    imported = source.outside[name_node.id]
+                    if imports.setdefault(name_node.id, imported) != imported:
                         raise InputError(
-                            f"'{one.id}' names two different imports, the second in {symbol.module}"
+                            f"'{name_node.id}' names two different imports, the second in"
+                            f" {symbol.module}"
                         )
-        return sorted(found.items())
+        return sorted(imports.items())
 
     def names(self) -> dict[Symbol, str]:
         """Return a unique name in the bundled file for every definition."""
@@ -309,21 +320,23 @@ class Gatherer:
         piece = source.pieces[symbol.name]
         lines = [line.encode() for line in source.lines]
         changes: list[tuple[int, int, str, str]] = []
-        for one in piece.names:
-            known = Symbol(symbol.module, one.id)
-            known = known if one.id in source.pieces else source.inside.get(one.id, known)
+        for name_node in piece.names:
+            target = Symbol(symbol.module, name_node.id)
+            target = (
+                target if name_node.id in source.pieces else source.inside.get(name_node.id, target)
+            )
             new = (
-                names.get(self._origin(known))
-                if known in self.wanted or (one.id in source.inside)
+                names.get(self._origin(target))
+                if target in self.wanted or (name_node.id in source.inside)
                 else None
             )
-            if new is not None and new != one.id:
-                changes.append((one.lineno - 1, one.col_offset, one.id, new))
+            if new is not None and new != name_node.id:
+                changes.append((name_node.lineno - 1, name_node.col_offset, name_node.id, new))
         for row, column, old, new in sorted(changes, reverse=True):
             line = lines[row]
             lines[row] = line[:column] + new.encode() + line[column + len(old.encode()) :]
-        kept = [lines[n] for n in range(piece.first, piece.end) if n not in piece.without]
-        text = b"\n".join(kept).decode()
+        retained = [lines[n] for n in range(piece.first, piece.end) if n not in piece.without]
+        text = b"\n".join(retained).decode()
         text = _NOTE_TO_LINTERS.sub("", text)
         new = names[symbol]
         if new != symbol.name and piece.kind in (ast.ClassDef, ast.FunctionDef):
@@ -332,19 +345,19 @@ class Gatherer:
         return text
 
 
-def _imports(wanted: list[_Outside]) -> str:
+def _imports(imports: list[_Outside]) -> str:
     """Return import statements, standard library first."""
     groups: dict[bool, list[str]] = {True: [], False: []}
-    plain = sorted({(module, as_) for module, name, as_ in wanted if not name})
-    for module, as_ in plain:
+    modules = sorted({(module, as_) for module, name, as_ in imports if not name})
+    for module, as_ in modules:
         standard = module.partition(".")[0] in sys.stdlib_module_names
         groups[standard].append(f"import {module}" + (f" as {as_}" if as_ else ""))
-    for module in sorted({module for module, name, _ in wanted if name}):
+    for module in sorted({module for module, name, _ in imports if name}):
         standard = module.partition(".")[0] in sys.stdlib_module_names
         names = sorted(
             {
                 name + (f" as {as_}" if as_ else "")
-                for m, name, as_ in wanted
+                for m, name, as_ in imports
                 if m == module and name
             }
         )

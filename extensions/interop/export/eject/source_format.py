@@ -30,7 +30,7 @@ def laid_out(source: str, defaults: Defaults) -> str:
         defaults: constructor defaults of the classes in the source.
     """
     lines = source.splitlines()
-    made: dict[int, tuple[int, list[str]]] = {}
+    replacements: dict[int, tuple[int, list[str]]] = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Assign) and _constructs(node.value, defaults):
             target = ast.unparse(node.targets[0])
@@ -38,21 +38,23 @@ def laid_out(source: str, defaults: Defaults) -> str:
             text = (
                 f"{pad}{target} = {_value(node.value, defaults, node.col_offset, len(target) + 3)}"
             )
-            made[node.lineno - 1] = node.end_lineno or node.lineno, text.splitlines()
-    found: list[str] = []
-    place = 0
-    while place < len(lines):
-        end, texts = made.get(place, (place + 1, lines[place : place + 1]))
+            replacements[node.lineno - 1] = node.end_lineno or node.lineno, text.splitlines()
+    formatted: list[str] = []
+    index = 0
+    while index < len(lines):
+        end, texts = replacements.get(index, (index + 1, lines[index : index + 1]))
         for text in texts:
-            found += _broken(text)
-        place = end
-    return _EMPTY.sub("{}", "\n".join(found)) + "\n"
+            formatted += _broken(text)
+        index = end
+    return _EMPTY.sub("{}", "\n".join(formatted)) + "\n"
 
 
 def _constructs(node: ast.expr, defaults: Defaults) -> bool:
     return any(
-        isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id in defaults
-        for one in ast.walk(node)
+        isinstance(child, ast.Call)
+        and isinstance(child.func, ast.Name)
+        and child.func.id in defaults
+        for child in ast.walk(node)
     )
 
 
@@ -70,12 +72,13 @@ def _value(node: ast.expr, defaults: Defaults, indent: int, before: int = 0) -> 
     if not isinstance(node, ast.Call):
         return ast.unparse(node).replace("'", '"')
     name = ast.unparse(node.func)
-    known = defaults.get(name, {})
+    default_values = defaults.get(name, {})
     words = [(word.arg, word.value) for word in node.keywords]
-    kept = [(arg, value) for arg, value in words if not _is_default(arg, value, known)]
-    arguments = [_value(one, defaults, indent + 4) for one in node.args]
+    explicit = [(arg, value) for arg, value in words if not _is_default(arg, value, default_values)]
+    arguments = [_value(argument, defaults, indent + 4) for argument in node.args]
     arguments += [
-        f"{arg}={_value(value, defaults, indent + 4, len(arg or '') + 1)}" for arg, value in kept
+        f"{arg}={_value(value, defaults, indent + 4, len(arg or '') + 1)}"
+        for arg, value in explicit
     ]
     line = f"{name}({', '.join(arguments)})"
     if "\n" not in line and indent + before + len(line) <= WIDTH:
@@ -84,13 +87,15 @@ def _value(node: ast.expr, defaults: Defaults, indent: int, before: int = 0) -> 
     inner = ", ".join(arguments)
     if "\n" not in inner and len(pad) + len(inner) <= WIDTH:
         return f"{name}(\n{pad}{inner}\n{' ' * indent})"
-    return f"{name}(\n" + "".join(f"{pad}{one},\n" for one in arguments) + f"{' ' * indent})"
+    return (
+        f"{name}(\n" + "".join(f"{pad}{argument},\n" for argument in arguments) + f"{' ' * indent})"
+    )
 
 
-def _is_default(name: str | None, value: ast.expr, known: Mapping[str, Any]) -> bool:
-    if name is None or name not in known or not isinstance(value, ast.Constant):
+def _is_default(name: str | None, value: ast.expr, default_values: Mapping[str, Any]) -> bool:
+    if name is None or name not in default_values or not isinstance(value, ast.Constant):
         return False
-    default = known[name]
+    default = default_values[name]
     return type(default) is type(value.value) and bool(default == value.value)
 
 
@@ -103,12 +108,12 @@ def _broken(line: str) -> list[str]:
         if not line.endswith('"""'):
             return [line]
         words = textwrap.wrap(line.strip(), WIDTH - indent, break_long_words=False)
-        return [" " * indent + one for one in words]
+        return [" " * indent + text for text in words]
     opened = _last_bracket(line)
     if opened is None:
-        left, equals, right = line.partition(" = ")
+        target, equals, right = line.partition(" = ")
         return (
-            [f"{left} = (", f"{' ' * (indent + 4)}{right}", f"{' ' * indent})"]
+            [f"{target} = (", f"{' ' * (indent + 4)}{right}", f"{' ' * indent})"]
             if equals
             else [line]
         )
@@ -126,24 +131,24 @@ def _last_bracket(line: str) -> int | None:
     if not end or end[-1] not in ")]}" or len(line) - len(end) > 1:
         return None
     depth = 0
-    for place in range(len(end) - 1, -1, -1):
-        depth += (end[place] in ")]}") - (end[place] in "([{")
+    for index in range(len(end) - 1, -1, -1):
+        depth += (end[index] in ")]}") - (end[index] in "([{")
         if depth == 0:
-            return place
+            return index
     return None
 
 
 def _parts(inner: str, pad: str) -> list[str]:
     """Return arguments one per line, or the two parts of a comprehension."""
-    each, comprehends, rest = inner.partition(" for ")
+    element, comprehends, clause = inner.partition(" for ")
     if comprehends:
-        return [f"{pad}{each}", f"{pad}for {rest}"]
+        return [f"{pad}{element}", f"{pad}for {clause}"]
     parts, depth, start = [], 0, 0
-    for place, letter in enumerate(inner):
+    for index, letter in enumerate(inner):
         depth += (letter in "([{") - (letter in ")]}")
         if letter == "," and depth == 0:
-            parts.append(inner[start:place].strip())
-            start = place + 1
+            parts.append(inner[start:index].strip())
+            start = index + 1
     parts.append(inner[start:].strip())
     return [f"{pad}{part}," for part in parts if part]
 
@@ -154,7 +159,7 @@ def defaults_of(classes: Mapping[str, ast.ClassDef]) -> dict[str, dict[str, Any]
     Args:
         classes: class name to definition, including parent classes.
     """
-    found: dict[str, dict[str, Any]] = {}
+    defaults: dict[str, dict[str, Any]] = {}
 
     def of(name: str) -> dict[str, Any]:
         definition = classes.get(name)
@@ -162,27 +167,34 @@ def defaults_of(classes: Mapping[str, ast.ClassDef]) -> dict[str, dict[str, Any]
             return {}
         start = next(
             (
-                one
-                for one in definition.body
-                if isinstance(one, ast.FunctionDef) and one.name == "__init__"
+                member
+                for member in definition.body
+                if isinstance(member, ast.FunctionDef) and member.name == "__init__"
             ),
             None,
         )
-        parents = [one.id for one in definition.bases if isinstance(one, ast.Name)]
+        parents = [base.id for base in definition.bases if isinstance(base, ast.Name)]
         above = {key: value for parent in parents for key, value in of(parent).items()}
         if start is None:
             return above
-        own = _own_defaults(start.args)
-        return {**above, **own} if start.args.kwarg is not None else own
+        declared = _own_defaults(start.args)
+        return {**above, **declared} if start.args.kwarg is not None else declared
 
     for name in classes:
-        found[name] = of(name)
-    return found
+        defaults[name] = of(name)
+    return defaults
 
 
-def _own_defaults(given: ast.arguments) -> dict[str, Any]:
+def _own_defaults(arguments: ast.arguments) -> dict[str, Any]:
     pairs = [
-        *zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=True),
-        *((arg, value) for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)),
+        *zip(
+            arguments.args[len(arguments.args) - len(arguments.defaults) :],
+            arguments.defaults,
+            strict=True,
+        ),
+        *(
+            (arg, value)
+            for arg, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        ),
     ]
     return {arg.arg: value.value for arg, value in pairs if isinstance(value, ast.Constant)}

@@ -121,28 +121,31 @@ def export_peft(
             place=str(checkpoint.folder),
             help="train a spec of weft lora, or export the whole model with --to huggingface",
         )
-    whole = merged(checkpoint.weights, checkpoint.graph)  # refuses LoRA of tied weights
+    merged_weights = merged(checkpoint.weights, checkpoint.graph)  # refuses LoRA of tied weights
     low = tuple(f"{prefix}{name}" for prefix in factors for name in (A, B))
-    kept = {path: one for path, one in checkpoint.weights.items() if path not in low}
+    base_weights = {path: weight for path, weight in checkpoint.weights.items() if path not in low}
     graph = graph_without_lora(checkpoint.graph)
-    plain = replace(checkpoint, graph=graph, weights=kept)
+    base_checkpoint = replace(checkpoint, graph=graph, weights=base_weights)
     fit = chosen(graph, tokens_of(checkpoint), table, original_config(checkpoint))
     config = fit.configuration()
-    weights = target_weights(plain, fit)
+    weights = target_weights(base_checkpoint, fit)
     notes = _checked_base(base, fit, weights)
     tensors = assembled(fit.table, fit.source, weights, config)
-    pairs = _pairs(checkpoint, plain, fit, tensors)
+    pairs = _pairs(checkpoint, base_checkpoint, fit, tensors)
     after = assembled(
-        fit.table, fit.source, target_weights(replace(plain, weights=whole), fit), config
+        fit.table,
+        fit.source,
+        target_weights(replace(base_checkpoint, weights=merged_weights), fit),
+        config,
     )
     architecture = str((fit.config.get("architectures") or [fit.name])[0])
-    count = sum(one.a.numel() + one.b.numel() for one in pairs.values())
+    count = sum(pair.a.numel() + pair.b.numel() for pair in pairs.values())
     with new_folder(Path(out)) as folder:
         settings = _settings(pairs, architecture, base)
         text = json.dumps(settings, indent=2, sort_keys=True) + "\n"
         (folder / CONFIG).write_text(text, encoding="utf-8")
-        matrices = {f"{PREFIX}{name}.lora_A.weight": one.a for name, one in pairs.items()}
-        matrices |= {f"{PREFIX}{name}.lora_B.weight": one.b for name, one in pairs.items()}
+        matrices = {f"{PREFIX}{name}.lora_A.weight": pair.a for name, pair in pairs.items()}
+        matrices |= {f"{PREFIX}{name}.lora_B.weight": pair.b for name, pair in pairs.items()}
         write_tensors(matrices, folder / FILE, metadata={"format": "pt"})
         difference = _difference(Adapter(folder), tensors, after)
         readme = _README.format(
@@ -180,7 +183,7 @@ def _checked_base(base: str | None, fit: Fit, weights: Mapping[str, Tensor]) -> 
 
 
 def _pairs(
-    checkpoint: Checkpoint, plain: Checkpoint, fit: Fit, tensors: Mapping[str, Tensor]
+    checkpoint: Checkpoint, base_checkpoint: Checkpoint, fit: Fit, tensors: Mapping[str, Tensor]
 ) -> dict[str, _Pair]:
     """Return the matrices of each module of the other library, by its name.
 
@@ -191,9 +194,11 @@ def _pairs(
     factors = {
         f"{prefix}weight": factor for prefix, factor in lora_factors(checkpoint.graph).items()
     }
-    rows, columns = (target_weights(_numbered(plain, factors, axis), fit) for axis in (0, 1))
+    rows, columns = (
+        target_weights(_numbered(base_checkpoint, factors, axis), fit) for axis in (0, 1)
+    )
     plan, _ = assigned(fit.table, fit.source, rows)
-    found: dict[str, _Pair] = {}
+    pairs: dict[str, _Pair] = {}
     for target, path in fit.alignment.weights.items():
         factor = factors.pop(path, None)
         if factor is None:
@@ -219,12 +224,12 @@ def _pairs(
             places.append(at.long())
         prefix = path.removesuffix("weight")
         a, b = (checkpoint.weights[f"{prefix}{name}"].float() for name in (A, B))
-        one = _placed(path, a, b, (places[0], places[1]), factor / times)
+        pair = _placed(path, a, b, (places[0], places[1]), factor / times)
         name = module.removesuffix(".weight")
-        found[name] = _joined(path, found[name], one) if name in found else one
+        pairs[name] = _joined(path, pairs[name], pair) if name in pairs else pair
     if factors:
         raise _without_counterpart(min(factors), "it is not a weight of theirs")
-    return found
+    return pairs
 
 
 def _without_counterpart(path: str, why: str) -> InputError:
@@ -234,15 +239,15 @@ def _without_counterpart(path: str, why: str) -> InputError:
     )
 
 
-def _numbered(plain: Checkpoint, paths: Mapping[str, float], axis: int) -> Checkpoint:
+def _numbered(base_checkpoint: Checkpoint, paths: Mapping[str, float], axis: int) -> Checkpoint:
     """Return a checkpoint whose elements are the numbers of their rows, or columns."""
-    made: dict[str, Tensor] = {}
-    for path, weight in plain.weights.items():
-        made[path] = torch.zeros(weight.shape)
+    numbered: dict[str, Tensor] = {}
+    for path, weight in base_checkpoint.weights.items():
+        numbered[path] = torch.zeros(weight.shape)
         if path in paths:
             number = torch.arange(weight.size(axis), dtype=torch.float32)
-            made[path] += number[:, None] if axis == 0 else number
-    return replace(plain, weights=made)
+            numbered[path] += number[:, None] if axis == 0 else number
+    return replace(base_checkpoint, weights=numbered)
 
 
 def _placed(path: str, a: Tensor, b: Tensor, places: tuple[Tensor, Tensor], factor: float) -> _Pair:
@@ -260,27 +265,27 @@ def _placed(path: str, a: Tensor, b: Tensor, places: tuple[Tensor, Tensor], fact
     """
     is_matrix = places[0].dim() == a.dim()
     for transposed in (False, True) if is_matrix else ():
-        rows, columns = (one.t() if transposed else one for one in places)
+        rows, columns = (positions.t() if transposed else positions for positions in places)
         row, column = rows.amax(1), columns.amax(0)
         inside = (row >= 0)[:, None] & (column >= 0)
-        whole = torch.equal(rows, row[:, None].where(inside, -1))
-        if whole and torch.equal(columns, column.expand_as(columns).where(inside, -1)):
+        rows_match = torch.equal(rows, row[:, None].where(inside, -1))
+        if rows_match and torch.equal(columns, column.expand_as(columns).where(inside, -1)):
             put_b = b[row.clamp(min=0)] * (row >= 0)[:, None]
             put_a = a[:, column.clamp(min=0)] * (column >= 0)
             return _Pair(put_a.contiguous(), put_b.contiguous(), factor, transposed)
     raise _without_counterpart(path, "its tensor is not made of whole rows and columns")
 
 
-def _joined(path: str, one: _Pair, other: _Pair) -> _Pair:
+def _joined(path: str, pair: _Pair, other: _Pair) -> _Pair:
     """Return the sum of two pairs as one of a larger rank.
 
     Raises:
         InputError: their scales differ.
     """
-    if not isclose(one.factor, other.factor) or one.transposed != other.transposed:
+    if not isclose(pair.factor, other.factor) or pair.transposed != other.transposed:
         raise _without_counterpart(path, "weights in the same tensor have another scale")
-    a, b = torch.cat((one.a, other.a)), torch.cat((one.b, other.b), 1)
-    return _Pair(a, b, one.factor, one.transposed)
+    a, b = torch.cat((pair.a, other.a)), torch.cat((pair.b, other.b), 1)
+    return _Pair(a, b, pair.factor, pair.transposed)
 
 
 def _settings(pairs: Mapping[str, _Pair], architecture: str, base: str | None) -> dict[str, Any]:
@@ -289,12 +294,12 @@ def _settings(pairs: Mapping[str, _Pair], architecture: str, base: str | None) -
     Raises:
         InputError: some tensors are stored as [inputs, outputs], and others as [outputs, inputs].
     """
-    if len({one.transposed for one in pairs.values()}) > 1:
+    if len({pair.transposed for pair in pairs.values()}) > 1:
         raise _without_counterpart(min(pairs), "linear maps are stored in two ways")
     first = next(iter(pairs.values()))
     rank, alpha = first.a.size(0), first.a.size(0) * first.factor
-    others = {name: one for name, one in pairs.items() if one.a.size(0) != rank}
-    scales = {name: one.a.size(0) * one.factor for name, one in pairs.items()}
+    others = {name: pair for name, pair in pairs.items() if pair.a.size(0) != rank}
+    scales = {name: pair.a.size(0) * pair.factor for name, pair in pairs.items()}
     kinds = {"ForCausalLM": "CAUSAL_LM", "LMHeadModel": "CAUSAL_LM"}
     kinds |= {"ForConditionalGeneration": "SEQ_2_SEQ_LM", "MTModel": "SEQ_2_SEQ_LM"}
     return {
@@ -304,7 +309,7 @@ def _settings(pairs: Mapping[str, _Pair], architecture: str, base: str | None) -
         "r": rank,
         "lora_alpha": _number(alpha),
         "target_modules": sorted(pairs),
-        "rank_pattern": {name: one.a.size(0) for name, one in others.items()},
+        "rank_pattern": {name: pair.a.size(0) for name, pair in others.items()},
         "alpha_pattern": {n: _number(v) for n, v in scales.items() if not isclose(v, alpha)},
         "fan_in_fan_out": first.transposed,
         "bias": "none",
@@ -327,8 +332,8 @@ def _difference(
     """
     worst = 0.0
     for name, tensor in tensors.items():
-        found, wanted = adapter.added_to(name, tensor), after[name]
-        gap = (found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-30)
+        merged_weight, expected = adapter.added_to(name, tensor), after[name]
+        gap = (merged_weight - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
         worst = max(worst, float(gap))
     adapter.refuse_unread()
     if not worst <= CLOSE:

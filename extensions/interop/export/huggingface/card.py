@@ -106,10 +106,10 @@ def _rows(report: Any, before: str = "") -> Any:
     """Yield name, score and signature of each metric of a report, also of several test sets."""
     if not isinstance(report, Mapping):
         return
-    own = report.get("scores")
-    if isinstance(own, Mapping):
+    scores = report.get("scores")
+    if isinstance(scores, Mapping):
         signs = report.get("signatures") or {}
-        for name, value in own.items():
+        for name, value in scores.items():
             if isinstance(value, int | float):
                 yield (
                     f"{before}{name}",

@@ -68,16 +68,16 @@ class Inverse:
     def _choose(self, by: Any, cases: Mapping[str, Any], value: Any) -> None:
         """Choose a case that is, or can give, a value: a usual one if it fits, or the first."""
         if not isinstance(by, str) or is_expression(by):
-            for each in cases.values():
-                if is_expression(each):
-                    self.equations.append((each[1:], value))
+            for case in cases.values():
+                if is_expression(case):
+                    self.equations.append((case[1:], value))
             return
-        fits = {word: agreement(each, value) for word, each in cases.items()}
-        known = {word: number for word, number in fits.items() if number is not None}
-        if not known:
+        fits = {word: agreement(case, value) for word, case in cases.items()}
+        agreements = {word: number for word, number in fits.items() if number is not None}
+        if not agreements:
             self.problems.append(f"'{by}' has no value for {case_of(value)}")
             return
-        best = [word for word, number in known.items() if number == max(known.values())]
+        best = [word for word, number in agreements.items() if number == max(agreements.values())]
         usual = [case_of(value) for value in self._usual(by)]
         word = next((word for word in usual if word in best), best[0])
         self.values.setdefault(by, _unworded(word))
@@ -102,11 +102,11 @@ class Inverse:
             if condition.key and condition.key not in self.values:
                 self._meet(condition.key, condition.among)
         free = [e for e in self.equations if not set(names_in(e[0])) <= self.values.keys()]
-        known = self.configuration()
+        configuration = self.configuration()
         defaults = {}
         for name in {name for text, _ in free for name in names_in(text)} - self.values.keys():
             try:
-                defaults[name] = known[name]
+                defaults[name] = configuration[name]
             except (KeyError, ExpressionError):
                 continue
         for text, value in free:
@@ -190,8 +190,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _same(one: Any, other: Any) -> bool:
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+def _same(first: Any, other: Any) -> bool:
+    return isinstance(first, bool) == isinstance(other, bool) and bool(first == other)
 
 
 def agreement(written: Any, value: Any) -> int | None:
@@ -209,12 +209,15 @@ def agreement(written: Any, value: Any) -> int | None:
     if isinstance(written, dict):
         if frozenset(written) in FORMS:
             cases = written.get("cases", {})
-            found = [agreement(each, value) for each in cases.values()]
-            return max((one for one in found if one is not None), default=0 if not cases else None)
+            agreements = [agreement(case, value) for case in cases.values()]
+            return max(
+                (count for count in agreements if count is not None),
+                default=0 if not cases else None,
+            )
         if not isinstance(value, dict):
             return None
-        inner = [agreement(each, value.get(key)) for key, each in written.items()]
-        return None if None in inner else sum(one for one in inner if one is not None)
+        inner = [agreement(part, value.get(key)) for key, part in written.items()]
+        return None if None in inner else sum(count for count in inner if count is not None)
     return 1 if _same(written, value) else None
 
 
@@ -237,17 +240,17 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     >>> nested({"size": 4, "rope_parameters__rope_theta": 100.0})
     {'size': 4, 'rope_parameters': {'rope_theta': 100.0}}
     """
-    made: dict[str, Any] = {}
+    root: dict[str, Any] = {}
     for key, value in values.items():
         *outer, last = key.split(JOINT)
-        record = made
+        record = root
         for name in outer:
             if not isinstance(record.get(name), dict):  # null, or missing
                 record[name] = {}
             record = record[name]
         if value is not None or last not in record:
             record[last] = dict(value) if isinstance(value, dict) else value
-    return made
+    return root
 
 
 def configuration_for(

@@ -87,7 +87,9 @@ def export_huggingface(
     fit = chosen(checkpoint.graph, tokens, table, original_config(checkpoint))
     weights = target_weights(checkpoint, fit)
     tensors = assembled(fit.table, fit.source, weights, fit.configuration())
-    sizes = [int(one.size or 0) for one in checkpoint.graph.inputs.values() if one.kind == "ids"]
+    sizes = [
+        int(type_.size or 0) for type_ in checkpoint.graph.inputs.values() if type_.kind == "ids"
+    ]
     files, notes = tokenizer_files(checkpoint, fit.table, max(sizes, default=0))
     settings, more = generation_config(checkpoint, tokens)
     notes = [*fit.notes, *notes, *more]
@@ -139,15 +141,15 @@ def target_weights(checkpoint: Checkpoint, fit: Fit) -> dict[str, Tensor]:
     return weights
 
 
-def _lost(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, int]:
+def _lost(restored: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, int]:
     """Return the number of values of each weight that an import does not give back.
 
     Raises:
         InputError: a weight is another one.
     """
     lost = {}
-    for path, tensor in wanted.items():
-        other = found[path]
+    for path, tensor in expected.items():
+        other = restored[path]
         if torch.equal(other, tensor):
             continue
         if not torch.allclose(other, tensor, rtol=1e-6, atol=1e-6):
@@ -165,13 +167,14 @@ def _compare(checkpoint: Checkpoint, again: Imported, fit: Fit, allowed: float) 
     Raises:
         InputError: it is too large.
     """
-    given = example_inputs(checkpoint.graph)
-    theirs = {name: given[other] for name, other in fit.alignment.inputs.items()}
+    inputs = example_inputs(checkpoint.graph)
+    theirs = {name: inputs[other] for name, other in fit.alignment.inputs.items()}
     with torch.no_grad():
-        wanted, found = checkpoint.build()(**given), again.build()(**theirs)
-    pairs = [(wanted[other], found[name]) for name, other in fit.alignment.outputs.items()]
+        expected, outputs = checkpoint.build()(**inputs), again.build()(**theirs)
+    pairs = [(expected[other], outputs[name]) for name, other in fit.alignment.outputs.items()]
     worst = max(
-        float((one - other).abs().max() / one.abs().max().clamp(min=1e-30)) for one, other in pairs
+        float((ours - other).abs().max() / ours.abs().max().clamp(min=1e-30))
+        for ours, other in pairs
     )
     if not worst <= allowed:
         raise InputError(

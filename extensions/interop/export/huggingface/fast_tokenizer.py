@@ -70,7 +70,7 @@ def tokenizer_json(model: bytes, *, before: str | None, after: str | None) -> st
     decoder: dict[str, Any] = spaces
     if bytes_too:
         decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, spaces]}
-    made = {
+    content = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -81,7 +81,7 @@ def tokenizer_json(model: bytes, *, before: str | None, after: str | None) -> st
         "decoder": decoder,
         "model": _segmentation(read, ids, special[2], bytes_too=bytes_too),
     }
-    return json.dumps(made, ensure_ascii=False)
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _added(piece: str, number: int) -> dict[str, Any]:
@@ -105,11 +105,11 @@ def _template(before: str | None, after: str | None, ids: dict[str, int]) -> dic
 
     def around(*texts: str) -> list[dict[str, Any]]:
         inner = [{"Sequence": {"id": text, "type_id": 0}} for text in texts]
-        one, two = (
+        start, two = (
             [{"SpecialToken": {"id": piece, "type_id": 0}}] if piece else []
             for piece in (before, after)
         )
-        return [*one, *inner, *two]
+        return [*start, *inner, *two]
 
     special = {
         piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]}
@@ -151,55 +151,55 @@ def _segmentation(
 def _merges(read: _Model) -> list[list[str]]:
     """Return the merges of a BPE model: all splits of each piece into two, best pieces first."""
     normal = {piece for piece, _, kind in read.pieces if kind == _NORMAL}
-    found = [
-        (-score, place, [piece[:place], piece[place:]])
+    splits = [
+        (-score, cut, [piece[:cut], piece[cut:]])
         for piece, score, kind in read.pieces
         if kind == _NORMAL
-        for place in range(1, len(piece))
-        if piece[:place] in normal and piece[place:] in normal
+        for cut in range(1, len(piece))
+        if piece[:cut] in normal and piece[cut:] in normal
     ]
-    return [pair for _, _, pair in sorted(found, key=lambda one: one[:2])]
+    return [pair for _, _, pair in sorted(splits, key=lambda split: split[:2])]
 
 
 def _read(data: bytes) -> _Model:
     """Read the fields of a SentencePiece model that define the segmentation."""
-    made = _Model()
+    model = _Model()
     for number, value in _fields(data):
         if number == _PIECES:
-            one = {1: b"", 2: struct.pack("<f", 0.0), 3: _NORMAL, **dict(_fields(value))}
-            made.pieces.append((one[1].decode(), struct.unpack("<f", one[2])[0], one[3]))
+            fields = {1: b"", 2: struct.pack("<f", 0.0), 3: _NORMAL, **dict(_fields(value))}
+            model.pieces.append((fields[1].decode(), struct.unpack("<f", fields[2])[0], fields[3]))
         elif number == _TRAINING:
-            made.kind = dict(_fields(value)).get(3, _UNIGRAM)
+            model.kind = dict(_fields(value)).get(3, _UNIGRAM)
         elif number == _RULES:
             rules = dict(_fields(value))
-            made.characters = rules.get(2, b"")
-            made.prefixed, made.trimmed = bool(rules.get(3, 1)), bool(rules.get(4, 1))
-    return made
+            model.characters = rules.get(2, b"")
+            model.prefixed, model.trimmed = bool(rules.get(3, 1)), bool(rules.get(4, 1))
+    return model
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the number and the value of each field of a protocol buffer."""
-    place = 0
-    while place < len(data):
-        key, place = _varint(data, place)
+    offset = 0
+    while offset < len(data):
+        key, offset = _varint(data, offset)
         kind = key & 7
         value: Any
         if kind == _VARINT:
-            value, place = _varint(data, place)
+            value, offset = _varint(data, offset)
         else:
             size = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
             if kind == _BYTES:
-                size, place = _varint(data, place)
-            value, place = data[place : place + size], place + size
+                size, offset = _varint(data, offset)
+            value, offset = data[offset : offset + size], offset + size
         yield key >> 3, value
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[place]
-        place += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & ~_MORE) << shift
         shift += 7
         if not byte & _MORE:
-            return value, place
+            return value, offset

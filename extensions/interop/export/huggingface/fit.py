@@ -55,17 +55,17 @@ class Fit:
     @property
     def notes(self) -> list[str]:
         """What an export changes."""
-        found = []
+        lines = []
         if self.alignment.lacking:
             count, some = len(self.alignment.lacking), ", ".join(self.alignment.lacking[:2])
-            found.append(f"biases are added, and are zero: {some} ({count} in all)")
+            lines.append(f"biases are added, and are zero: {some} ({count} in all)")
         if self.alignment.positions:
             mine, theirs = self.alignment.positions[0]
-            found.append(f"features are reordered: sinusoidal positions are {mine}, not {theirs}")
+            lines.append(f"features are reordered: sinusoidal positions are {mine}, not {theirs}")
         if self.alignment.small:
             count = len(self.alignment.small)
-            found.append(f"outputs differ a little: {self.alignment.small[0]} ({count} places)")
-        return found
+            lines.append(f"outputs differ a little: {self.alignment.small[0]} ({count} places)")
+        return lines
 
     def lines(self, most: int = 12) -> list[str]:
         """Return the table, the params, and what differs or changes, as lines of text.
@@ -82,7 +82,7 @@ class Fit:
         count = len(self.obstacles)
         head = f"{self.name}  {count} difference{'s' * (count != 1)} from {self.spec}"
         more = [f"  and {count - most} more"] if count > most else []
-        return [head, *(f"  {one}" for one in self.obstacles[:most]), *more]
+        return [head, *(f"  {obstacle}" for obstacle in self.obstacles[:most]), *more]
 
     def as_json(self) -> dict[str, Any]:
         """Return the fit as plain data."""
@@ -140,23 +140,23 @@ def _fit(
     original: Mapping[str, Any],
 ) -> Fit:
     file = spec_of(spec, source)
-    made = graph_of(load(file))
-    params = params_for(made, graph, align(made, graph))
+    source_graph = graph_of(load(file))
+    params = params_for(source_graph, graph, align(source_graph, graph))
     config: dict[str, Any] = {}
     problems: tuple[str, ...] = ()
     try:
-        made = graph_of(load(file, params))
+        source_graph = graph_of(load(file, params))
         config, missing = configuration_for(
-            table, spec, made, {**made.params, **params}, tokens, original
+            table, spec, source_graph, {**source_graph.params, **params}, tokens, original
         )
         problems = tuple(missing)
         read = settle(table, source, Configuration(config, table.defaults, "config.json"))
-        made = graph_from(read, source)
+        source_graph = graph_from(read, source)
         params = read["params"]
     except SpecError as error:
-        found = dict.fromkeys(finding.problem for finding in error.findings)
-        problems = problems or tuple(found)
-    alignment = align(made, graph)
+        unique = dict.fromkeys(finding.problem for finding in error.findings)
+        problems = problems or tuple(unique)
+    alignment = align(source_graph, graph)
     if len(set(alignment.positions)) > 1 or (
         alignment.positions and len(alignment.positions) != _tables(alignment)
     ):
@@ -167,7 +167,7 @@ def _fit(
         spec=spec,
         params=params,
         config=config,
-        graph=made,
+        graph=source_graph,
         alignment=alignment,
         obstacles=(*problems, *folded(alignment.differences)),
     )
@@ -191,8 +191,8 @@ def _tables(alignment: Alignment) -> int:
 def specs_of(written: Any) -> Iterator[str]:
     """Yield the specs that a table may name."""
     if isinstance(written, Mapping):
-        for each in written.get("cases", {}).values():
-            yield from specs_of(each)
+        for case in written.get("cases", {}).values():
+            yield from specs_of(case)
     elif isinstance(written, str):
         yield written
 
@@ -218,10 +218,15 @@ def fits(
     """
     graph = graph_of(model)
     ids = dict.fromkeys(("begin", "end", "pad"), 0) if tokens is None else tokens
-    made = [fit(*load_table(name), graph, ids, original) for name in shipped_names(FOLDER)]
+    candidates = [fit(*load_table(name), graph, ids, original) for name in shipped_names(FOLDER)]
     return sorted(
-        made,
-        key=lambda one: (bool(one.obstacles), -one.covered(graph), len(one.obstacles), one.name),
+        candidates,
+        key=lambda candidate: (
+            bool(candidate.obstacles),
+            -candidate.covered(graph),
+            len(candidate.obstacles),
+            candidate.name,
+        ),
     )
 
 

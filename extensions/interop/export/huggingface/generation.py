@@ -29,18 +29,18 @@ def generation_config(
     if graph.step_axis is None:
         return {}, []
     imported = checkpoint.state.get("imported", {})
-    known = dict(tokens)
+    special_ids = dict(tokens)
     if not imported:
         # These ids are never written by Weft's search.
         try:
             special = special_tokens_of(checkpoint)
-            known["never"] = {special.begin, special.pad, *special.never} - {special.end}
+            special_ids["never"] = {special.begin, special.pad, *special.never} - {special.end}
         except InputError:
             pass
-    ids = [one for one in graph.inputs.values() if one.kind == "ids"]
+    ids = [type_ for type_ in graph.inputs.values() if type_.kind == "ids"]
     predict = checkpoint.run.get("predict") or {"type": "beam", **imported.get("search", {})}
     return written_generation(
-        known,
+        special_ids,
         search_of(PREDICTORS.parse(predict, str(checkpoint.folder))),
         imported.get("generate", {}),
         decodes=len(ids) > 1 or len(graph.inputs) > 1,

@@ -58,11 +58,11 @@ def reordered(
     """
     axes, width = _stream_axes(spec, graph)
     order = order_of(*forms, width)
-    made = dict(weights)
+    reordered_weights = dict(weights)
     for path, which in axes.items():
         for axis in which:
-            made[path] = made[path].index_select(axis, order)
-    return made
+            reordered_weights[path] = reordered_weights[path].index_select(axis, order)
+    return reordered_weights
 
 
 def _stream_axes(spec: str, graph: Graph) -> tuple[dict[str, tuple[int, ...]], int]:
@@ -93,12 +93,12 @@ def _stream_axes(spec: str, graph: Graph) -> tuple[dict[str, tuple[int, ...]], i
         raise InputError("the features of the residual stream cannot be reordered")
     [width] = of_width
     heads = _head_axes(graph)
-    others = [found for name, found in changed.items() if name != width]
+    others = [changes for name, changes in changed.items() if name != width]
     axes = {
         path: tuple(
             axis
             for axis in sorted(which - heads.get(path, set()))
-            if not any(axis in found.get(path, ()) for found in others)
+            if not any(axis in changes.get(path, ()) for changes in others)
         )
         for path, which in changed[width].items()
     }
@@ -107,8 +107,8 @@ def _stream_axes(spec: str, graph: Graph) -> tuple[dict[str, tuple[int, ...]], i
 
 def _given(graph: Graph) -> dict[str, Any]:
     """Return the params of a graph that are plain values."""
-    plain = int | float | str
-    return {name: value for name, value in graph.params.items() if isinstance(value, plain)}
+    scalar = int | float | str
+    return {name: value for name, value in graph.params.items() if isinstance(value, scalar)}
 
 
 def _width(graph: Graph) -> int:
@@ -122,12 +122,12 @@ def _width(graph: Graph) -> int:
 
 def _head_axes(graph: Graph) -> dict[str, set[int]]:
     """Return the axes of weights that consist of heads."""
-    found: dict[str, set[int]] = {}
+    axes: dict[str, set[int]] = {}
     for path, _, part in owned_parts(graph.root):
         prunable = part.block.prunable
         for name in prunable.rows if prunable is not None else ():
-            found[f"{path}.{name}.weight"] = {0}
-            found[f"{path}.{name}.bias"] = {0}
+            axes[f"{path}.{name}.weight"] = {0}
+            axes[f"{path}.{name}.bias"] = {0}
         for name in prunable.columns if prunable is not None else ():
-            found[f"{path}.{name}"] = {1}
-    return found
+            axes[f"{path}.{name}"] = {1}
+    return axes

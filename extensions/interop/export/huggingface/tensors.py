@@ -54,13 +54,13 @@ def assembled(
     for path, origin in plan.items():
         try:
             for name, layout, piece in _pieces(path, origin, weights[path], config):
-                one = sources.setdefault(name, _Source())
-                one.pieces.append((path, layout, piece))
+                entry = sources.setdefault(name, _Source())
+                entry.pieces.append((path, layout, piece))
                 if origin.weight.unread is not None:
-                    one.unread = origin.weight.unread
+                    entry.unread = origin.weight.unread
         except ExpressionError as error:
             raise InputError(f"'{path}' cannot be exported: {error}", place=source) from error
-    return {full_name(name, table): _tensor(name, one) for name, one in sources.items()}
+    return {full_name(name, table): _tensor(name, entry) for name, entry in sources.items()}
 
 
 def full_name(name: str, table: Table) -> str:
@@ -107,25 +107,25 @@ def _tensor(name: str, source: _Source) -> Tensor:
     """
     try:
         shape = _shape(source)
-        made = torch.full(shape, source.unread or 0.0)
+        tensor = torch.full(shape, source.unread or 0.0)
         written = torch.zeros(shape, dtype=torch.bool)
         for path, layout, piece in source.pieces:
-            target = layout.view(made)
-            seen = layout.view(written)
+            target = layout.view(tensor)
+            filled = layout.view(written)
             values = piece.reshape(target.shape)
-            if bool(((target != values) & seen).any()):
+            if bool(((target != values) & filled).any()):
                 raise InputError(
                     f"'{path}' and another weight are one tensor of theirs, '{name}', but differ",
                     help="tie them in the spec, or export as another architecture",
                 )
             target.copy_(values)
-            seen.fill_(value=True)
+            filled.fill_(value=True)
     except (ValueError, RuntimeError) as error:
         raise InputError(f"the tensor '{name}' cannot be written: {error}") from error
     if source.unread is None and not bool(written.all()):
         count = int((~written).sum())
         raise InputError(f"{count} elements of the tensor '{name}' have no counterpart")
-    return made
+    return tensor
 
 
 def _shape(source: _Source) -> list[int]:
@@ -140,8 +140,8 @@ def _shape(source: _Source) -> list[int]:
         raise ValueError(msg)
     shape = []
     for axis in zip(*every, strict=True):
-        exact = {one.size for one in axis if one.exact}
-        least = max(one.size for one in axis)
+        exact = {extent.size for extent in axis if extent.exact}
+        least = max(extent.size for extent in axis)
         if len(exact) > 1 or (exact and least > max(exact)):
             msg = f"the lines of the table give an axis the sizes {sorted(exact | {least})}"
             raise ValueError(msg)

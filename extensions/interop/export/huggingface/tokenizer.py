@@ -37,8 +37,8 @@ def tokenizer_files(
     model = _trained_here(files)
     if model and _MARIAN in table.model_type:
         return _marian(model, vocab), []
-    if model and (made := _fast(checkpoint, model)):
-        return made, []
+    if model and (fast := _fast(checkpoint, model)):
+        return fast, []
     if table.tokenizers and len(pieces) == 1:
         return {table.tokenizers[0]: files[pieces[0]]}, []
     why = "their library has no tokenizer of this kind for the architecture"
@@ -92,7 +92,7 @@ def _fast(checkpoint: Checkpoint, model: bytes) -> dict[str, bytes]:
     tokenizer = Tokenizer.from_bytes(model)
     special = (tokenizer.bos, tokenizer.eos, tokenizer.pad, tokenizer.unk)
     begin, end, pad, unknown = tokenizer.pieces(special)
-    prompts = sum(one.kind == "ids" for one in graph.inputs.values()) == 1
+    prompts = sum(type_.kind == "ids" for type_ in graph.inputs.values()) == 1
     text = tokenizer_json(model, before=begin if prompts else None, after=None if prompts else end)
     if text is None:
         return {}
@@ -111,10 +111,10 @@ def _special(data: bytes) -> dict[str, Any]:
     """Return the special tokens that a tokenizer.json names."""
     try:
         added = json.loads(data).get("added_tokens", [])
-        words = {str(one["content"]) for one in added}
+        words = {str(token["content"]) for token in added}
     except (ValueError, AttributeError, TypeError, KeyError):
         return {}
-    known = {
+    roles = {
         "bos_token": ("<s>", "<|begin_of_text|>", "<bos>", "<|endoftext|>"),
         "eos_token": ("</s>", "<|end_of_text|>", "<eos>", "<|endoftext|>"),
         "unk_token": ("<unk>",),
@@ -122,7 +122,7 @@ def _special(data: bytes) -> dict[str, Any]:
     }
     return {
         name: next(word for word in options if word in words)
-        for name, options in known.items()
+        for name, options in roles.items()
         if words & set(options)
     }
 

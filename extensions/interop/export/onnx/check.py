@@ -37,24 +37,24 @@ def compare_steps(step: Step, states: list[Named], folder: Path, graph: Graph) -
     """
     session, far = Session(folder / "step.onnx", graph), 0.0
     windows = {int(part.arguments.get("window") or 0) for _, _, part in owned_parts(graph.root)}
-    pasts = {0, 1, 2, 17}.union(*({one, one + 1, one + 9} for one in windows))
+    pasts = {0, 1, 2, 17}.union(*({window, window + 1, window + 9} for window in windows))
     tables = position_limits(graph)
     generator = torch.Generator().manual_seed(4)
-    for past in sorted(one for one in pasts if one < min(tables, default=one + 1)):
+    for past in sorted(count for count in pasts if count < min(tables, default=count + 1)):
         free = {ROWS: 2, PAST: past, CAPACITY: past + 6}
         values = {}
-        for one in states:
-            shape = [free.get(a, 6) if isinstance(a, str) else a for a in one.axes]
-            values[one.name] = (
-                torch.randn(shape, generator=generator).to(one.example.dtype)
-                if one.example.is_floating_point()
-                else torch.ones(shape, dtype=one.example.dtype)
+        for state in states:
+            shape = [free.get(a, 6) if isinstance(a, str) else a for a in state.axes]
+            values[state.name] = (
+                torch.randn(shape, generator=generator).to(state.example.dtype)
+                if state.example.is_floating_point()
+                else torch.ones(shape, dtype=state.example.dtype)
             )
         tokens = torch.ones(2, 1, dtype=torch.long)
         with torch.no_grad():
             expected = step(tokens, *values.values())
-        found = session({step.loop.tokens: tokens, **values})
-        pairs = zip(expected, found.values(), strict=True)
+        outputs = session({step.loop.tokens: tokens, **values})
+        pairs = zip(expected, outputs.values(), strict=True)
         far = max(far, *(difference(ours, theirs) for ours, theirs in pairs))
     return far
 
@@ -79,9 +79,12 @@ def compare_decoding(graph: Graph, model: nn.Module, loop: Loop, folder: Path) -
     description = json.loads((folder / "model.json").read_text())
     same, far = 0, 0.0
     for batch, length in SHAPES:
-        given = {one.name: one.example for one in named_inputs(graph, batch=batch, length=length)}
-        fixed = {name: given[name] for name in loop.fixed}
-        tokens_RT = given[loop.tokens][:, : min(STEPS, given[loop.tokens].size(1))]
+        examples = {
+            example.name: example.example
+            for example in named_inputs(graph, batch=batch, length=length)
+        }
+        fixed = {name: examples[name] for name in loop.fixed}
+        tokens_RT = examples[loop.tokens][:, : min(STEPS, examples[loop.tokens].size(1))]
         state = _start(description, begin, fixed, tokens_RT.size(0))
         run = _Run(step, loop, state)
         logits = [run(tokens_RT[:, t : t + 1]) for t in range(tokens_RT.size(1))]
@@ -101,10 +104,10 @@ def _start(
         return begin(fixed)
     sizes = {ROWS: rows, PAST: 0, CAPACITY: 0}
     return {
-        one["name"]: torch.zeros(
-            [sizes.get(axis, axis) for axis in one["shape"]], dtype=getattr(torch, one["type"])
+        state["name"]: torch.zeros(
+            [sizes.get(axis, axis) for axis in state["shape"]], dtype=getattr(torch, state["type"])
         )
-        for one in description["graphs"]["step"]["inputs"][1:]
+        for state in description["graphs"]["step"]["inputs"][1:]
     }
 
 
@@ -117,19 +120,19 @@ class _Run:
 
     def __call__(self, tokens_R1: Tensor) -> Tensor:
         past = torch.zeros(self.written, dtype=torch.long)
-        found = self.step({self.loop.tokens: tokens_R1, **self.state, PAST: past})
+        outputs = self.step({self.loop.tokens: tokens_R1, **self.state, PAST: past})
         self.written += 1
-        logits = found.pop(self.loop.output)
-        self.state |= {name.removeprefix("next."): value for name, value in found.items()}
+        logits = outputs.pop(self.loop.output)
+        self.state |= {name.removeprefix("next."): value for name, value in outputs.items()}
         return logits
 
 
 def _greedy(run: _Run, tokens_R1: Tensor) -> Tensor:
-    found = []
+    generated = []
     for _ in range(STEPS):
         tokens_R1 = run(tokens_R1).argmax(-1, keepdim=True)
-        found.append(tokens_R1)
-    return torch.cat(found, 1)
+        generated.append(tokens_R1)
+    return torch.cat(generated, 1)
 
 
 @torch.no_grad()
@@ -149,19 +152,19 @@ def _plain_greedy(
     return written_RT[:, 1:]
 
 
-def difference(expected: Tensor, found: Tensor) -> float:
+def difference(expected: Tensor, actual: Tensor) -> float:
     """Return the largest difference, relative to the largest number where that is above 1.
 
     Infinities of one sign are equal, and so are two NaN; a NaN and a number differ infinitely.
     """
-    if expected.shape != found.shape:
+    if expected.shape != actual.shape:
         return float("inf")
     if not expected.is_floating_point():
-        return 0.0 if torch.equal(expected, found) else float("inf")
+        return 0.0 if torch.equal(expected, actual) else float("inf")
     finite = expected[expected.isfinite()]
     scale = max(1.0, finite.abs().max().item()) if finite.numel() else 1.0
-    same = (expected == found) | (expected.isnan() & found.isnan())
-    far = torch.where(same, 0.0, (expected - found).abs() / scale).nan_to_num(
+    same = (expected == actual) | (expected.isnan() & actual.isnan())
+    far = torch.where(same, 0.0, (expected - actual).abs() / scale).nan_to_num(
         nan=torch.inf, posinf=torch.inf
     )
     return far.max().item() if far.numel() else 0.0

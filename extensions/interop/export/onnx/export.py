@@ -144,8 +144,8 @@ class _Forward(nn.Module):
         self.names, self.outputs = list(graph.inputs), _given(graph)
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
-        found = self.model(**dict(zip(self.names, values, strict=True)))
-        return tuple(found[name] for name in self.outputs)
+        outputs = self.model(**dict(zip(self.names, values, strict=True)))
+        return tuple(outputs[name] for name in self.outputs)
 
 
 def _given(graph: Graph) -> list[str]:
@@ -154,28 +154,31 @@ def _given(graph: Graph) -> list[str]:
 
 def _forward(graph: Graph, model: nn.Module, formed: nn.Module, folder: Path) -> CheckedOnnx:
     """Write a spec that does not decode as one graph, and compare its outputs with the model's."""
-    given = named_inputs(graph, batch=3, length=7)
+    examples = named_inputs(graph, batch=3, length=7)
     outputs = _given(graph)
     # An output may have the same name as an input.
     names = [f"{name}.y" if name in graph.inputs else name for name in outputs]
-    write_onnx(_Forward(formed, graph), given, names, folder / "model.onnx", graph)
+    write_onnx(_Forward(formed, graph), examples, names, folder / "model.onnx", graph)
     session, far = Session(folder / "model.onnx", graph), []
     for batch, length in SHAPES:
-        inputs = {one.name: one.example for one in named_inputs(graph, batch=batch, length=length)}
+        inputs = {
+            input_.name: input_.example
+            for input_ in named_inputs(graph, batch=batch, length=length)
+        }
         with torch.no_grad():
             expected = model(**inputs)
-        found = session(inputs)
+        results = session(inputs)
         far += [
-            difference(expected[ours], found[theirs])
+            difference(expected[ours], results[theirs])
             for ours, theirs in zip(outputs, names, strict=True)
         ]
     shapes = [
         {"name": theirs, "shape": list(axes_of(graph.outputs[ours], graph))}
         for ours, theirs in zip(outputs, names, strict=True)
     ]
-    graphs = {"model": {"inputs": [one.as_json() for one in given], "outputs": shapes}}
+    graphs = {"model": {"inputs": [input_.as_json() for input_ in examples], "outputs": shapes}}
     _write_json(folder, graph, {"graphs": graphs})
-    near = sum(one <= CLOSE for one in far)
+    near = sum(gap <= CLOSE for gap in far)
     return CheckedOnnx(("model.onnx",), len(far), near, max(far))
 
 
@@ -196,19 +199,19 @@ def _stepping(
     lengths = _lengths(graph)
     states = [
         # Clone, since two inputs that share a tensor would be traced as one input.
-        Named(one.name, _state_axes(one, other, lengths, grown), one.value.clone())
-        for one, other in zip(leaves(like), leaves(begun[1][0]), strict=True)
+        Named(leaf.name, _state_axes(leaf, other, lengths, grown), leaf.value.clone())
+        for leaf, other in zip(leaves(like), leaves(begun[1][0]), strict=True)
     ]
-    kinds = {one.name: GROWN if one.name in grown else one.kind for one in leaves(like)}
+    kinds = {leaf.name: GROWN if leaf.name in grown else leaf.kind for leaf in leaves(like)}
     counted = "appended" not in kinds.values() and _counts(model, loop, begun[0])
     if loop.fixed:
-        names = [one.name for one in states]
+        names = [state.name for state in states]
         write_onnx(Begin(formed, loop, like), fixed, names, folder / "begin.onnx", graph)
-    elif any(one.value.any() for one in leaves(_fresh(model, fixed))):
+    elif any(leaf.value.any() for leaf in leaves(_fresh(model, fixed))):
         raise InputError("the initial decoding state is not all zeros", place=graph.source)
     tokens = Named(loop.tokens, (ROWS, 1), torch.zeros(3, 1, dtype=torch.long))
     count = [Named(PAST, (PAST,), torch.zeros(2, dtype=torch.long))] if counted else []
-    changed = [f"next.{one.name}" for one in states if kinds[one.name] != "fixed"]
+    changed = [f"next.{state.name}" for state in states if kinds[state.name] != "fixed"]
     write_onnx(
         Step(formed, loop, like, counted=counted, grown=grown),
         [tokens, *count, *states],
@@ -219,11 +222,11 @@ def _stepping(
     graphs: dict[str, Any] = {}
     if loop.fixed:
         graphs["begin"] = {
-            "inputs": [one.as_json() for one in fixed],
-            "outputs": [one.as_json() for one in states],
+            "inputs": [input_.as_json() for input_ in fixed],
+            "outputs": [state.as_json() for state in states],
         }
     graphs["step"] = {
-        "inputs": [one.as_json() for one in [tokens, *count, *states]],
+        "inputs": [input_.as_json() for input_ in [tokens, *count, *states]],
         "outputs": [
             {"name": loop.output, "type": "float32", "shape": [ROWS, graph.outputs["logits"].size]},
             *({"name": name, "becomes": name.removeprefix("next.")} for name in changed),
@@ -244,8 +247,8 @@ def _fresh(model: nn.Module, fixed: list[Named], capacity: int = 3) -> Any:
     parameter = next(model.parameters())
     begin: Any = model.begin
     with torch.no_grad():
-        place = Capacity(rows, 1, capacity, parameter.dtype, parameter.device)
-        return begin(place, **{one.name: one.example for one in fixed})
+        sizes = Capacity(rows, 1, capacity, parameter.dtype, parameter.device)
+        return begin(sizes, **{input_.name: input_.example for input_ in fixed})
 
 
 def _begun(
@@ -253,8 +256,8 @@ def _begun(
 ) -> tuple[Any, list[Named]]:
     """Return a state after one step, which has every tensor, and the fixed inputs."""
     batch, length = example
-    given = {one.name: one for one in named_inputs(graph, batch=batch, length=length)}
-    fixed = [given[name] for name in loop.fixed]
+    inputs = {input_.name: input_ for input_ in named_inputs(graph, batch=batch, length=length)}
+    fixed = [inputs[name] for name in loop.fixed]
     state = _fresh(model, fixed, capacity)
     rows = fixed[0].example.size(0) if fixed else 3
     tokens = torch.zeros(rows, 1, dtype=torch.long)
@@ -268,27 +271,27 @@ def _begun(
 def _lengths(graph: Graph) -> dict[tuple[int, int], str]:
     """Return axis names by their lengths in the two examples."""
     first, second = (sizes_for(graph, batch=b, length=n) for b, n in EXAMPLES)
-    named = {(first[axis], second[axis]): axis for axis in first}
-    return {**named, (EXAMPLES[0][0], EXAMPLES[1][0]): ROWS}
+    axes = {(first[axis], second[axis]): axis for axis in first}
+    return {**axes, (EXAMPLES[0][0], EXAMPLES[1][0]): ROWS}
 
 
 def _state_axes(
-    one: Leaf, other: Leaf, lengths: Mapping[tuple[int, int], str], grown: Mapping[str, int]
+    leaf: Leaf, other: Leaf, lengths: Mapping[tuple[int, int], str], grown: Mapping[str, int]
 ) -> Axes:
     """Return the shape of a state tensor; sizes that differ between examples become names."""
-    found: list[str | int] = []
-    for place, pair in enumerate(zip(one.value.shape, other.value.shape, strict=True)):
-        if place == 0:
-            found.append(ROWS)
-        elif one.kind == "appended" and place == one.value.dim() - 2:
-            found.append(PAST)
-        elif place == grown.get(one.name):
-            found.append(CAPACITY)
+    axes: list[str | int] = []
+    for index, pair in enumerate(zip(leaf.value.shape, other.value.shape, strict=True)):
+        if index == 0:
+            axes.append(ROWS)
+        elif leaf.kind == "appended" and index == leaf.value.dim() - 2:
+            axes.append(PAST)
+        elif index == grown.get(leaf.name):
+            axes.append(CAPACITY)
         elif pair[0] != pair[1]:
-            found.append(lengths.get(pair, f"{one.name}.{place}"))
+            axes.append(lengths.get(pair, f"{leaf.name}.{index}"))
         else:
-            found.append(pair[0])
-    return tuple(found)
+            axes.append(pair[0])
+    return tuple(axes)
 
 
 def _counts(model: nn.Module, loop: Loop, begun: tuple[Any, list[Named]]) -> bool:
@@ -307,7 +310,7 @@ def _counts(model: nn.Module, loop: Loop, begun: tuple[Any, list[Named]]) -> boo
 
 def _special_tokens(checkpoint: Checkpoint) -> dict[str, Any] | None:
     try:
-        found = special_tokens_of(checkpoint)
+        special = special_tokens_of(checkpoint)
     except InputError:
         return None
-    return {**found._asdict(), "never": sorted(found.never)}
+    return {**special._asdict(), "never": sorted(special.never)}

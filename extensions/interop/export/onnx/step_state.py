@@ -50,8 +50,8 @@ def leaves(state: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
             else:
                 yield from leaves(inner, (*path, name))
     elif isinstance(state, Sequence):
-        for place, inner in enumerate(state):
-            yield from leaves(inner, (*path, str(place)))
+        for index, inner in enumerate(state):
+            yield from leaves(inner, (*path, str(index)))
 
 
 def rebuilt(like: Any, values: Iterator[Tensor]) -> Any:
@@ -75,10 +75,10 @@ def grown_of(short: Any, long: Any) -> dict[str, int]:
         long: the same state with a larger capacity; appended buffers are ignored.
     """
     return {
-        one.name: place
-        for one, other in zip(leaves(short), leaves(long), strict=True)
-        if one.kind != "appended"
-        for place, (a, b) in enumerate(zip(one.value.shape, other.value.shape, strict=True))
+        leaf.name: axis
+        for leaf, other in zip(leaves(short), leaves(long), strict=True)
+        if leaf.kind != "appended"
+        for axis, (a, b) in enumerate(zip(leaf.value.shape, other.value.shape, strict=True))
         if a != b
     }
 
@@ -184,11 +184,11 @@ class Step(nn.Module):
             tokens: [R, 1], the last token of each row.
             *values: the state's tensors, in the order of `leaves`.
         """
-        position, given = 0, list(values)
+        position, states = 0, list(values)
         if self.counted:
-            position = given.pop(0).size(0)
+            position = states.pop(0).size(0)
         tensors = []
-        for leaf, value in zip(leaves(self.like), given, strict=True):
+        for leaf, value in zip(leaves(self.like), states, strict=True):
             if leaf.kind == "appended":
                 position = value.size(-2)
                 tensors.append(_longer(value, value.dim() - 2))
@@ -207,8 +207,8 @@ class Step(nn.Module):
         return (logits, *changed)
 
 
-def _longer(value: Tensor, place: int) -> Tensor:
+def _longer(value: Tensor, axis: int) -> Tensor:
     """Return a tensor with one more position of zeros along a dimension."""
     shape = list(value.shape)
-    shape[place] = 1
-    return torch.cat([value, value.new_zeros(shape)], place)
+    shape[axis] = 1
+    return torch.cat([value, value.new_zeros(shape)], axis)

@@ -100,8 +100,8 @@ def write_onnx(
         InputError: the exporter cannot express the module; the node is named if it is known.
     """
     shapes = [
-        {place: axis for place, axis in enumerate(one.axes) if isinstance(axis, str)}
-        for one in inputs
+        {index: axis for index, axis in enumerate(input_.axes) if isinstance(axis, str)}
+        for input_ in inputs
     ]
     size = sum(p.numel() * p.element_size() for p in module.parameters())
     wide = _Wide(module).eval()
@@ -113,9 +113,9 @@ def write_onnx(
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(
                 wide,
-                tuple(one.example for one in inputs),
+                tuple(input_.example for input_ in inputs),
                 dynamo=True,
-                input_names=[one.name for one in inputs],
+                input_names=[input_.name for input_ in inputs],
                 output_names=list(outputs),
                 dynamic_shapes=(tuple(shapes),),
                 custom_translation_table=_translations(),
@@ -164,17 +164,17 @@ def _refusal(error: Exception, module: nn.Module, graph: Graph) -> InputError:
     """Return an error that names the innermost node running when the exporter failed."""
     paths = {id(inner): path for path, inner in module.named_modules()}
     node, last = "", error
-    one: BaseException | None = error
-    while one is not None:
-        for frame in _frames(one.__traceback__):
+    cause: BaseException | None = error
+    while cause is not None:
+        for frame in _frames(cause.__traceback__):
             path = paths.get(id(frame.f_locals.get("self")), "") or _traced(frame)
             node = path.removeprefix("model.") if path not in ("", "model") else node
-        last = one if isinstance(one, Exception) else last
-        one = one.__cause__ or one.__context__
+        last = cause if isinstance(cause, Exception) else last
+        cause = cause.__cause__ or cause.__context__
     words = [line.strip(" -") for line in str(last).splitlines() if line.strip(" -")]
-    kept = next((line for line in reversed(words) if "inferred" in line), (words or [""])[0])
+    message = next((line for line in reversed(words) if "inferred" in line), (words or [""])[0])
     where = f"node '{node}'" if node else "this spec"
-    return refused(graph, f"torch's exporter to ONNX cannot express {where}: {kept[:200]}")
+    return refused(graph, f"torch's exporter to ONNX cannot express {where}: {message[:200]}")
 
 
 def refused(graph: Graph, problem: str) -> InputError:
@@ -189,12 +189,12 @@ def refused(graph: Graph, problem: str) -> InputError:
 
 def looping(graph: Graph) -> list[str]:
     """Return the nodes whose forward the exporter unrolls for the example's lengths."""
-    found = dict.fromkeys(
+    names = dict.fromkeys(
         f"'{re.sub(r'[.][0-9]+(?=[.]|$)', '.*', path)}' ({part.key})"
         for path, _, part in owned_parts(graph.root)
         if part.block.loops
     )
-    return list(found)
+    return list(names)
 
 
 def _traced(frame: types.FrameType) -> str:
@@ -206,11 +206,11 @@ def _traced(frame: types.FrameType) -> str:
 
 
 def _frames(trace: types.TracebackType | None) -> list[types.FrameType]:
-    found = []
+    frames = []
     while trace is not None:
-        found.append(trace.tb_frame)
+        frames.append(trace.tb_frame)
         trace = trace.tb_next
-    return found
+    return frames
 
 
 class Session:
@@ -241,20 +241,20 @@ class Session:
             reason = " ".join(str(error).split())[:200]
             problem = f"onnxruntime cannot open the written graph: {reason}"
             raise refused(graph, problem) from error
-        self._takes = {one.name for one in self._session.get_inputs()}
-        self._gives = [one.name for one in self._session.get_outputs()]
+        self._takes = {port.name for port in self._session.get_inputs()}
+        self._gives = [port.name for port in self._session.get_outputs()]
 
-    def __call__(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return outputs by name; inputs that the graph does not use are ignored.
 
         Raises:
             InputError: the graph does not run for these lengths.
         """
-        feed = {name: v.contiguous().numpy() for name, v in given.items() if name in self._takes}
+        feed = {name: v.contiguous().numpy() for name, v in inputs.items() if name in self._takes}
         try:
             values = self._session.run(self._gives, feed)
         except Exception as error:
-            lengths = ", ".join(f"{name} {list(v.shape)}" for name, v in given.items())
+            lengths = ", ".join(f"{name} {list(v.shape)}" for name, v in inputs.items())
             problem = f"the written graph does not run for these lengths: {lengths[:200]}"
             raise refused(self._graph, problem) from error
         return {n: torch.from_numpy(v) for n, v in zip(self._gives, values, strict=True)}

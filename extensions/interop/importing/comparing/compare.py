@@ -76,7 +76,7 @@ def refuse_without_library() -> None:
 
 
 def save_if_equal(
-    made: Imported, folder: Path | str, table: Path | str | None, out: Path | str
+    imported: Imported, folder: Path | str, table: Path | str | None, out: Path | str
 ) -> Comparison:
     """Write an imported model as a checkpoint, if the checkpoint computes what its source does.
 
@@ -84,7 +84,7 @@ def save_if_equal(
     only by an equal one.
 
     Args:
-        made: the imported model.
+        imported: the imported model.
         folder: the folder that it was imported from.
         table: the table that it was imported by, as for `import_hf`.
         out: the folder of the checkpoint.
@@ -97,7 +97,7 @@ def save_if_equal(
     new = out.with_name(f".{out.name}.compared")
     shutil.rmtree(new, ignore_errors=True)
     try:
-        comparison = compare(open_checkpoint(made.save(new)), folder, table)
+        comparison = compare(open_checkpoint(imported.save(new)), folder, table)
         if comparison.equal:
             replace_folder(new, out)
     finally:
@@ -106,12 +106,12 @@ def save_if_equal(
 
 
 def compare(
-    made: Imported | Checkpoint, folder: Path | str, table: Path | str | None = None
+    checkpoint: Imported | Checkpoint, folder: Path | str, table: Path | str | None = None
 ) -> Comparison:
     """Compare the outputs of an imported model with those of its source.
 
     Args:
-        made: the imported model, or a checkpoint of it.
+        checkpoint: the imported model, or a checkpoint of it.
         folder: the folder that it was imported from.
         table: the table that it was imported by, as for `import_hf`.
 
@@ -123,13 +123,13 @@ def compare(
     folder = Path(folder)
     chosen, _ = load_table(table if table is not None else table_for(folder))
     theirs, notes = _load(folder, chosen.architectures)
-    ours = made.build()
+    ours = checkpoint.build()
     differ, compared = "", list[Compared]()
-    for batch in _batches(made.graph, theirs):
-        with watched(made.graph, ours, theirs) as layers, torch.no_grad():
+    for batch in _batches(checkpoint.graph, theirs):
+        with watched(checkpoint.graph, ours, theirs) as layers, torch.no_grad():
             parallel = ours(**batch.ours)
             expected = theirs(**batch.theirs)
-        stepped = outputs_by_steps(made.graph, ours, batch.ours)
+        stepped = outputs_by_steps(checkpoint.graph, ours, batch.ours)
         by_steps = {f"{name} by steps": (name, value) for name, value in stepped.items()}
         for title, (name, value) in ({n: (n, v) for n, v in parallel.items()} | by_steps).items():
             other = _field(expected, name)
@@ -140,12 +140,13 @@ def compare(
                     differ = layers.first(batch.real)
     if not compared:
         raise InputError(
-            f"{type(theirs).__name__} has none of the outputs {', '.join(made.graph.outputs)}",
+            f"{type(theirs).__name__} has none of the outputs"
+            f" {', '.join(checkpoint.graph.outputs)}",
             place="--compare",
             help="name the outputs of the spec as that class does, such as 'logits'",
         )
     outputs = {result.output for result in compared}
-    skipped = [name for name in made.graph.outputs if name not in outputs]
+    skipped = [name for name in checkpoint.graph.outputs if name not in outputs]
     if skipped:
         notes.append(
             f"not compared, because {type(theirs).__name__} lacks it: {', '.join(skipped)}"
@@ -157,8 +158,8 @@ def compare(
 
 def _field(outputs: Any, name: str) -> Tensor | None:
     """Return an output of the other model, or None."""
-    for known in OUTPUTS.get(name, (name,)):
-        value = getattr(outputs, known, None)
+    for attribute in OUTPUTS.get(name, (name,)):
+        value = getattr(outputs, attribute, None)
         if isinstance(value, Tensor):
             return value
     return None
@@ -259,13 +260,13 @@ def _batches(graph: Graph, theirs: nn.Module) -> Iterator[Batch]:
     limits = [getattr(config, key, None) for key in LIMITS]
     most = min([*position_limits(graph), *filter(None, limits), LENGTHS[-1]])
     lengths = list(dict.fromkeys(min(length, most) for length in LENGTHS)) if axes else [1]
-    for place, _ in enumerate(lengths):
+    for index, _ in enumerate(lengths):
         # Axes get different lengths, such as 7 and 33 for source and target.
-        sizes = {axis: lengths[(place + number) % len(lengths)] for number, axis in enumerate(axes)}
+        sizes = {axis: lengths[(index + number) % len(lengths)] for number, axis in enumerate(axes)}
         if "features" in graph.inputs and "S" in sizes:  # a fixed number of frames
             sizes["S"] = int(config.max_source_positions)
         batch = {axis: ROWS for axis, kind in graph.spec.axes.items() if kind == "batch"}
-        yield _batch(graph, batch | sizes, config, frozenset(names), seed=place)
+        yield _batch(graph, batch | sizes, config, frozenset(names), seed=index)
 
 
 def _batch(
@@ -288,24 +289,24 @@ def _batch(
                 if count > 1 and pad is not None:  # the padding id has a meaning of its own
                     value = torch.where(value == pad, (value + 1) % count, value)
                 if type_.axes in masked or causal:
-                    kept = _kept(shape)
-                    real[shape[-1]] = kept
-                    value = value if end is None else _ended(value, kept, end, count)
-                    value = torch.where(kept, value, pad if pad is not None else 0)
+                    valid = _kept(shape)
+                    real[shape[-1]] = valid
+                    value = value if end is None else _ended(value, valid, end, count)
+                    value = torch.where(valid, value, pad if pad is not None else 0)
             ours[name] = value if port in names else torch.zeros_like(value)
         elif type_.kind == "mask":
             ours[name] = _kept(shape)
         else:
             ours[name] = torch.randn(shape, generator=generator)
         if port in names:
-            given = ours[name].long() if type_.kind == "mask" else ours[name]
-            theirs[port] = given.transpose(1, 2) if port == "input_features" else given
+            tensor = ours[name].long() if type_.kind == "mask" else ours[name]
+            theirs[port] = tensor.transpose(1, 2) if port == "input_features" else tensor
     if causal:
         theirs["attention_mask"] = real[ours["tokens"].size(1)].long()
     return Batch(sizes, ours, theirs, real)
 
 
-def _ended(ids: Tensor, kept: Tensor, end: int, count: int) -> Tensor:
+def _ended(ids: Tensor, valid: Tensor, end: int, count: int) -> Tensor:
     """Return texts that have an end token at their last position, and nowhere else.
 
     CLIP reads the vector of the end token.  Older configurations have the end token 2 by mistake;
@@ -313,11 +314,11 @@ def _ended(ids: Tensor, kept: Tensor, end: int, count: int) -> Tensor:
 
     Args:
         ids: random ids [B, T].
-        kept: positions without padding.
+        valid: positions without padding.
         end: id of the end token.
         count: number of ids.
     """
-    last = kept.sum(1, keepdim=True) - 1
+    last = valid.sum(1, keepdim=True) - 1
     end = count - 1 if end == LEGACY_END else end
     ids = torch.where(ids == end, (ids + 1) % max(1, count - 1), ids)
     return ids.scatter(1, last, end)
@@ -330,26 +331,26 @@ def _kept(shape: list[int]) -> Tensor:
     return torch.arange(length) < lengths[:, None]
 
 
-def _compared(output: str, found: Tensor, wanted: Tensor, batch: Batch) -> Compared:
+def _compared(output: str, actual: Tensor, expected: Tensor, batch: Batch) -> Compared:
     """Compare an output, without positions of padding."""
     sizes = batch.sizes
-    if found.shape == (*wanted.shape, 1):  # one class: ELECTRA has no axis for it
-        wanted = wanted.unsqueeze(-1)
-    if found.shape != wanted.shape:
+    if actual.shape == (*expected.shape, 1):  # one class: ELECTRA has no axis for it
+        expected = expected.unsqueeze(-1)
+    if actual.shape != expected.shape:
         raise InputError(
-            f"the output '{output}' has the shape {list(found.shape)}, and theirs has "
-            f"{list(wanted.shape)}",
+            f"the output '{output}' has the shape {list(actual.shape)}, and theirs has "
+            f"{list(expected.shape)}",
             place="--compare",
             help="correct the params of the table",
         )
     decodes = any(PORTS[name] == "decoder_input_ids" for name in batch.ours)
     if not decodes:
-        found, wanted = (without_padding(values, batch.real) for values in (found, wanted))
-    difference, relative = distance(found, wanted)
+        actual, expected = (without_padding(values, batch.real) for values in (actual, expected))
+    difference, relative = distance(actual, expected)
     return Compared(
         output=output,
         sizes=sizes,
-        values=wanted.numel(),
+        values=expected.numel(),
         difference=difference,
         relative=relative,
     )

@@ -54,21 +54,21 @@ class Comparison:
     @property
     def equal(self) -> bool:
         """Whether all outputs are equal within `TOLERANCE`."""
-        return all(one.equal for one in self.compared)
+        return all(entry.equal for entry in self.compared)
 
     @property
     def worst(self) -> Compared:
         """The comparison with the largest relative difference."""
-        return max(self.compared, key=lambda one: one.relative)
+        return max(self.compared, key=lambda entry: entry.relative)
 
     def __str__(self) -> str:
         """Return the class, the largest difference and, if they differ, where."""
-        values = sum(one.values for one in self.compared)
+        values = sum(entry.values for entry in self.compared)
         batches = len({tuple(result.sizes.items()) for result in self.compared})
         head = f"compared {values:,} values in {batches} batches with {self.name}"
         lines = [head, f"  {self.worst}, tolerance {TOLERANCE:.0e}"]
         if not self.equal:
-            lines += [f"  differs: {one}" for one in self.compared if not one.equal]
+            lines += [f"  differs: {entry}" for entry in self.compared if not entry.equal]
             lines += [f"  first difference: {self.first}"] if self.first else []
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
@@ -80,13 +80,13 @@ class Comparison:
             "class": self.name,
             "compared": [
                 {
-                    "output": one.output,
-                    "sizes": dict(one.sizes),
-                    "values": one.values,
-                    "difference": _finite(one.difference),
-                    "relative": _finite(one.relative),
+                    "output": entry.output,
+                    "sizes": dict(entry.sizes),
+                    "values": entry.values,
+                    "difference": _finite(entry.difference),
+                    "relative": _finite(entry.relative),
                 }
-                for one in self.compared
+                for entry in self.compared
             ],
             "first": self.first or None,
             "notes": list(self.notes),
@@ -104,15 +104,15 @@ def without_padding(values: Tensor, real: Mapping[int, Tensor]) -> Tensor:
         values: [B, T, D], or values without such axes, which are returned as they are.
         real: length of a time axis to the mask [B, length] of positions without padding.
     """
-    kept = real.get(values.size(1)) if values.dim() > 2 else None  # noqa: PLR2004 - [B, T, D]
-    return values if kept is None or kept.shape != values.shape[:2] else values[kept]
+    valid = real.get(values.size(1)) if values.dim() > 2 else None  # noqa: PLR2004 - [B, T, D]
+    return values if valid is None or valid.shape != values.shape[:2] else values[valid]
 
 
-def distance(found: Tensor, wanted: Tensor) -> tuple[float, float]:
+def distance(actual: Tensor, expected: Tensor) -> tuple[float, float]:
     """Return the largest absolute and relative difference; infinite if a value is not finite."""
-    found, wanted = found.double(), wanted.double()
-    if not (found.isfinite().all() and wanted.isfinite().all()):
+    actual, expected = actual.double(), expected.double()
+    if not (actual.isfinite().all() and expected.isfinite().all()):
         return float("inf"), float("inf")
-    difference = float((found - wanted).abs().max())
-    scale = float(wanted.abs().max())
+    difference = float((actual - expected).abs().max())
+    scale = float(expected.abs().max())
     return difference, difference / scale if scale else float(difference > 0)

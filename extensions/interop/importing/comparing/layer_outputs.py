@@ -32,7 +32,9 @@ class LayerOutputs:
             mine, their = self.ours.get(name), self.theirs.get(other)
             if mine is None or their is None or mine.shape != their.shape:
                 continue
-            difference, relative = distance(*(without_padding(one, real) for one in (mine, their)))
+            difference, relative = distance(
+                *(without_padding(output, real) for output in (mine, their))
+            )
             if relative > TOLERANCE:
                 what = f"{name}, theirs {other}"
                 return f"{what}: largest difference {difference:.1e}, relative {relative:.1e}"
@@ -47,20 +49,20 @@ def watched(graph: Graph, ours: nn.Module, theirs: nn.Module) -> Iterator[LayerO
         for (node, mine), (other, their) in _stacks(graph, ours, theirs):
             name, port = node.name, node.carry[0] if node.carry else ""
             pairs = zip(mine, their, strict=True)
-            for place, (one, two) in enumerate(pairs):
-                for module, path, seen in (
-                    (one, f"{name}.{place}", layers.ours),
-                    (two, f"{other}.{place}", layers.theirs),
+            for index, (our_layer, two) in enumerate(pairs):
+                for module, path, recorded in (
+                    (our_layer, f"{name}.{index}", layers.ours),
+                    (two, f"{other}.{index}", layers.theirs),
                 ):
-                    hooks.callback(module.register_forward_hook(_output_to(seen, path)).remove)
-                    if place == 0:
+                    hooks.callback(module.register_forward_hook(_output_to(recorded, path)).remove)
+                    if index == 0:
                         entry = module.register_forward_pre_hook(
-                            _input_to(seen, f"the input of {path}", port), with_kwargs=True
+                            _input_to(recorded, f"the input of {path}", port), with_kwargs=True
                         )
                         hooks.callback(entry.remove)
-                if place == 0:
+                if index == 0:
                     layers.names[f"the input of {name}.0"] = f"the input of {other}.0"
-                layers.names[f"{name}.{place}"] = f"{other}.{place}"
+                layers.names[f"{name}.{index}"] = f"{other}.{index}"
         yield layers
 
 
@@ -74,32 +76,32 @@ def _stacks(
         if isinstance(node, RepeatNode)
         and isinstance(stack := getattr(ours, node.module), nn.ModuleList)
     ]
-    found: list[tuple[str, nn.ModuleList]] = []
+    stacks: list[tuple[str, nn.ModuleList]] = []
     for name, module in theirs.named_modules():
-        inside = any(name.startswith(f"{outer}.") for outer, _ in found)
+        inside = any(name.startswith(f"{outer}.") for outer, _ in stacks)
         if isinstance(module, nn.ModuleList) and not inside:
-            found.append((name, module))
+            stacks.append((name, module))
     lengths = [len(stack) for _, stack in mine]
-    if [len(stack) for _, stack in found] != lengths:
+    if [len(stack) for _, stack in stacks] != lengths:
         return []
-    return list(zip(mine, found, strict=True))
+    return list(zip(mine, stacks, strict=True))
 
 
-def _output_to(seen: dict[str, Tensor], path: str) -> Any:
-    def keep(_module: nn.Module, _inputs: Any, made: Any) -> None:
-        value = made[0] if isinstance(made, tuple) and made else made
+def _output_to(recorded: dict[str, Tensor], path: str) -> Any:
+    def keep(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        value = output[0] if isinstance(output, tuple) and output else output
         if isinstance(value, Tensor):
-            seen.setdefault(path, value)
+            recorded.setdefault(path, value)
 
     return keep
 
 
-def _input_to(seen: dict[str, Tensor], path: str, port: str) -> Any:
+def _input_to(recorded: dict[str, Tensor], path: str, port: str) -> Any:
     """Return a hook that keeps the first input of a layer; in ours, that is a carried port."""
 
-    def keep(_module: nn.Module, args: Any, given: Mapping[str, Any]) -> None:
-        value = given.get(port, args[0] if args else next(iter(given.values()), None))
+    def keep(_module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
+        value = kwargs.get(port, args[0] if args else next(iter(kwargs.values()), None))
         if isinstance(value, Tensor):
-            seen.setdefault(path, value)
+            recorded.setdefault(path, value)
 
     return keep

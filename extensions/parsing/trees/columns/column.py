@@ -146,7 +146,7 @@ class TreeColumn:
         source: Any,
         target: Vocabulary | None = None,
         *,
-        place: str = "",
+        location: str = "",
     ) -> TreeColumn:
         """Return a column that was saved with `as_json`.
 
@@ -154,26 +154,30 @@ class TreeColumn:
             value: the saved value.
             source: tokenizer of the words.
             target: tokenizer of linearized trees, where they are written in pieces.
-            place: origin of the value, for messages.
+            location: origin of the value, for messages.
 
         Raises:
             InputError: the value is damaged.
         """
         help_ = "prepare the data again"
         try:
-            known, symbols, spelled = value["format"] == FORMAT, value["symbols"], value["spelled"]
+            is_current, symbols, spelled = (
+                value["format"] == FORMAT,
+                value["symbols"],
+                value["spelled"],
+            )
             settings = ParsingSettings.model_validate(value["parsing"])
         except (KeyError, TypeError, ValidationError) as error:
-            raise InputError("tree column is damaged", place=place, help=help_) from error
+            raise InputError("tree column is damaged", place=location, help=help_) from error
         sound = symbols is None or (
-            isinstance(symbols, list) and all(isinstance(one, str) for one in symbols)
+            isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols)
         )
-        if not (known and sound and isinstance(spelled, bool)):
+        if not (is_current and sound and isinstance(spelled, bool)):
             msg = "tree column is damaged or has another version"
-            raise InputError(msg, place=place, help=help_)
+            raise InputError(msg, place=location, help=help_)
         if symbols is not None:
             return cls(source, Symbols(symbols, source if spelled else None), settings)
         if target is None:
             msg = "tree column has no symbols, and no tokenizer of linearized trees was given"
-            raise InputError(msg, place=place, help=help_)
+            raise InputError(msg, place=location, help=help_)
         return cls(source, target, settings)

@@ -82,9 +82,9 @@ class _WordEncoding:
         """Return the arrays of the words, and the tokens of both sides with their end tokens."""
         words = self._words.parts(ids)
         arrays: Arrays = {}
-        for place, name in enumerate(("pieces", "characters")):
-            arrays[name] = _integers(one for word in words for one in word[place])
-            arrays[f"{name}_counts"] = _integers(len(word[place]) for word in words)
+        for index, name in enumerate(("pieces", "characters")):
+            arrays[name] = _integers(value for word in words for value in word[index])
+            arrays[f"{name}_counts"] = _integers(len(word[index]) for word in words)
         return {
             **arrays,
             "tokens": _integers([len(ids) + 1]),
@@ -94,15 +94,15 @@ class _WordEncoding:
     def collate_words(self, rows: Sequence[Mapping[str, Array]]) -> dict[str, Tensor]:
         """Return the tensors of the words of a batch."""
         counts: list[Any] = [row["pieces_counts"] for row in rows]
-        counts_B = np.array([len(each) for each in counts])
-        found = {"mask": torch.from_numpy(mask_of(counts_B, max(1, int(counts_B.max()))))}
+        counts_B = np.array([len(row_counts) for row_counts in counts])
+        tensors = {"mask": torch.from_numpy(mask_of(counts_B, max(1, int(counts_B.max()))))}
         for name in ("pieces", "characters"):
             counts = [row[f"{name}_counts"] for row in rows]
             values = padded_groups([row[name] for row in rows], counts)
-            found[name], found[f"{name}_mask"] = values
+            tensors[name], tensors[f"{name}_mask"] = values
         symbols_B = np.concatenate([row["symbols"] for row in rows])
-        found["symbols"] = torch.from_numpy(symbols_B).long()
-        return found
+        tensors["symbols"] = torch.from_numpy(symbols_B).long()
+        return tensors
 
     def lengths(self, row: Mapping[str, Array]) -> dict[str, int]:
         """Return the number of tokens of both sides, with their end tokens."""
@@ -141,28 +141,28 @@ class _ChartEncoding(_WordEncoding):
         except ValueError:
             chart = None
         words = len(arrays["pieces_counts"])
-        known = chart is not None and len(chart.tags) == words and self.labels.know(chart)
-        if chart is not None and known:
+        is_known = chart is not None and len(chart.tags) == words and self.labels.know(chart)
+        if chart is not None and is_known:
             number = self.labels.chain_number
             spans = [(*span, number[chain]) for span, chain in chart.spans.items()]
             tags = [self.labels.tag_number[tag] for tag in chart.tags]
             binary = chart.binary
-        for place, name in enumerate(SPANS):
-            arrays[name] = _integers(span[place] for span in spans)
+        for index, name in enumerate(SPANS):
+            arrays[name] = _integers(span[index] for span in spans)
         arrays["tags"] = _integers(tags)
         arrays["binary"] = np.array([binary], np.float32)
-        arrays["known"] = np.array([known])
+        arrays["known"] = np.array([is_known])
         return arrays
 
     def collate(self, rows: Sequence[Mapping[str, Array]]) -> dict[str, Tensor]:
         """Return the padded tensors of a batch."""
-        found = self.collate_words(rows)
+        tensors = self.collate_words(rows)
         for name in SPANS:
-            found[name] = padded([row[name] for row in rows], -1)
-        found["tags"] = padded([row["tags"] for row in rows], -1, longest=found["mask"].size(1))
+            tensors[name] = padded([row[name] for row in rows], -1)
+        tensors["tags"] = padded([row["tags"] for row in rows], -1, longest=tensors["mask"].size(1))
         for name in ("binary", "known"):
-            found[name] = torch.from_numpy(np.concatenate([row[name] for row in rows]))
-        return found
+            tensors[name] = torch.from_numpy(np.concatenate([row[name] for row in rows]))
+        return tensors
 
     def decode(self, prediction: Prediction, leaves: Sequence[Leaf]) -> Tree:
         """Return the tree of labeled spans, which must not cross.
@@ -170,8 +170,8 @@ class _ChartEncoding(_WordEncoding):
         Raises:
             ValueError: a number is not that of a label or tag.
         """
-        kept = [place for place, label in enumerate(prediction["label"]) if label >= 0]
-        first, last, label = ([prediction[name][at] for at in kept] for name in SPANS)
+        labeled = [index for index, label in enumerate(prediction["label"]) if label >= 0]
+        first, last, label = ([prediction[name][at] for at in labeled] for name in SPANS)
         chains = _chosen(self.labels.chains, label)
         spans = {(int(i), int(j)): chain for i, j, chain in zip(first, last, chains, strict=True)}
         tags = _chosen(self.labels.tags, prediction["tags"][: len(leaves)])
@@ -189,7 +189,7 @@ class _TagEncoding(_WordEncoding):
         sets = TagSets.among(self.texts)
         self.sets = (sets.pos, sets.leaves, sets.nodes)
         """Symbols of each kind, in the order of `TAGS`."""
-        places = {symbol: place for kind in self.sets for place, symbol in enumerate(kind)}
+        places = {symbol: index for kind in self.sets for index, symbol in enumerate(kind)}
         self.numbers = np.array([places.get(text, -1) for text in self.texts])
 
     @property
@@ -202,9 +202,9 @@ class _TagEncoding(_WordEncoding):
         """Return the arrays of a tree; the last word has no node."""
         arrays = self.words(ids, target)
         numbers = np.full(3 * len(arrays["pieces_counts"]), -1, np.int32)
-        known = self.numbers[np.array(target, np.int64)][: len(numbers)]
-        numbers[: len(known)] = known
-        return {**arrays, **{name: numbers[place::3] for place, name in enumerate(TAGS)}}
+        encoded = self.numbers[np.array(target, np.int64)][: len(numbers)]
+        numbers[: len(encoded)] = encoded
+        return {**arrays, **{name: numbers[index::3] for index, name in enumerate(TAGS)}}
 
     def collate(self, rows: Sequence[Mapping[str, Array]]) -> dict[str, Tensor]:
         """Return the padded tensors of a batch."""
@@ -224,7 +224,7 @@ class _TagEncoding(_WordEncoding):
             _chosen(symbols, prediction[name][:count])
             for name, symbols, count in zip(TAGS, self.sets, counts, strict=True)
         )
-        tags = [one.removeprefix(POS) for one in pos]
+        tags = [tag.removeprefix(POS) for tag in pos]
         if len(leaf) < len(leaves) or len(node) < len(leaves) - 1:
             raise ValueError("there are fewer tags than words")
         return tree_of(spans_of(leaf, node), _tagged(leaves, tags))
@@ -245,8 +245,8 @@ class _SequenceEncoding:
         """Ids of both sides; `vocab` serves both if targets may contain the source's pieces."""
         source, target = self._source.vocab_size, self._target.vocab_size
         spelled = isinstance(self._target, Symbols) and self._target.spelling is not None
-        both = max(source, target) if spelled else source
-        return {"vocab": both, "source_vocab": source, "target_vocab": target}
+        shared = max(source, target) if spelled else source
+        return {"vocab": shared, "source_vocab": source, "target_vocab": target}
 
     def encode(self, ids: Sequence[int], target: Sequence[int]) -> Arrays:
         """Return the ids of both sides, without end tokens."""
@@ -254,11 +254,11 @@ class _SequenceEncoding:
 
     def collate(self, rows: Sequence[Mapping[str, Array]]) -> dict[str, Tensor]:
         """Return the padded ids of both sides, with end tokens."""
-        found = {}
+        tensors = {}
         for name, vocabulary in (("source", self._source), ("target", self._target)):
             ended = [np.append(row[name], vocabulary.eos) for row in rows]
-            found[name] = padded(ended, vocabulary.pad)
-        return found
+            tensors[name] = padded(ended, vocabulary.pad)
+        return tensors
 
     def lengths(self, row: Mapping[str, Array]) -> dict[str, int]:
         """Return the number of tokens of both sides, with their end tokens."""
@@ -270,7 +270,7 @@ class _SequenceEncoding:
         Raises:
             ValueError: the symbols do not form a tree.
         """
-        symbols = symbols_of(self._target, [int(one) for one in prediction["target"]])
+        symbols = symbols_of(self._target, [int(number) for number in prediction["target"]])
         tree = self._form.read(symbols, leaves)
         if self._form.tag is None:
             return tree
@@ -316,11 +316,11 @@ def _chosen(symbols: Sequence[str], numbers: Sequence[int]) -> list[str]:
     Raises:
         ValueError: a number is not that of a symbol.
     """
-    wrong = [one for one in numbers if not 0 <= one < len(symbols)]
+    wrong = [number for number in numbers if not 0 <= number < len(symbols)]
     if wrong:
         msg = f"{wrong[0]} is not the number of one of {len(symbols)} symbols"
         raise ValueError(msg)
-    return [symbols[one] for one in numbers]
+    return [symbols[number] for number in numbers]
 
 
 def _tagged(leaves: Sequence[Leaf], tags: Sequence[str]) -> list[Leaf]:

@@ -48,8 +48,8 @@ def types_of(decoder: str, sizes: Mapping[str, int] | None = None) -> dict[str, 
         sizes: numbers of pieces, labels and tags; None leaves them out.
     """
     unknown = dict.fromkeys(_SIZES, _UNKNOWN) if sizes is None else sizes
-    found = {name: parse_type(text, unknown, _AXES)[0] for name, text in _OF[decoder].items()}
+    types = {name: parse_type(text, unknown, _AXES)[0] for name, text in _OF[decoder].items()}
     return {
-        name: replace(one, size=None) if one.size == _UNKNOWN else one
-        for name, one in found.items()
+        name: replace(type_, size=None) if type_.size == _UNKNOWN else type_
+        for name, type_ in types.items()
     }

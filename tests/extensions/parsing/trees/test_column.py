@@ -234,7 +234,7 @@ def test_a_damaged_column_is_refused(change: dict[str, Any]) -> None:
     made = column({"decoder": "chart"})
 
     with pytest.raises(InputError, match="tree column") as caught:
-        TreeColumn.from_json({**made.as_json(), **change}, made.source, place="tree.json")
+        TreeColumn.from_json({**made.as_json(), **change}, made.source, location="tree.json")
 
     assert "prepare the data again" in str(caught.value)
 
