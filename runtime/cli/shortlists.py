@@ -135,7 +135,7 @@ def shortlist(
         raise InputError("there are no lines to measure BLEU on", help="give --valid-source")
     counting = _lines(model, (source, target), "train", data_root)
     built_shortlist = _made(
-        model, counting, (table, lex), {"frequent": frequent, "each": per_token}, pairs
+        model, counting, (table, lex), {"frequent": frequent, "per_token": per_token}, pairs
     )
     if measuring is None:
         built_shortlist = _unchecked(built_shortlist)

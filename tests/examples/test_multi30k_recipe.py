@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from weft.examples import multi30k_recipe as recipe
 from weft.runtime.cli.common.parameters import overridden
+from weft.runtime.data.readers.settings import LinesSettings
 from weft.runtime.train.plan import load_run
 from weft.runtime.train.run import Run
 
@@ -24,7 +25,7 @@ def run_of(step: recipe.Step) -> Run:
 def lines_of(run: Run) -> list[dict[str, tuple[str, ...]]]:
     """Return the files of each part of a run's data, by column."""
     parts = (run.data.train, run.data.valid, *run.data.test.values())
-    return [part.lines for part in parts if part.lines is not None]
+    return [part.settings.groups for part in parts if isinstance(part.settings, LinesSettings)]
 
 
 def test_each_step_reads_what_an_earlier_one_writes(tmp_path: Path) -> None:

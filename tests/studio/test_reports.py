@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.extensions.study.report.effects import effects
 from weft.extensions.study.report.page import page as report_page
+from weft.extensions.study.report.plots import effects
 
 MEANS = {"baseline": 30.0, "heads-2": 31.5, "heads-16": 9.25, "failed": None}
 """Mean of each row; the last one has none."""

@@ -237,6 +237,8 @@ def others(block: BlockType, name: str, params: dict[str, Any]) -> list[Any]:
         known += [1, 2, 3, 4, 5, 8]
     if "number" in kinds:
         known += [0.25, 0.5, 1.5]
+    if name == "lora":
+        known += [{"rank": 2}, {"rank": 4}, {"rank": 2, "alpha": 4.0}]
     known += VALUES.get((block.name, name), [])
     now = getattr(block.params.model_validate(params), name)
     return [value for value in known if value != now]

@@ -136,7 +136,7 @@ def test_another_graph_is_refused_with_the_differences() -> None:
     base, near, far = (
         small(**params)[1].graph for params in ({}, {"d_ff": 24}, {"d_ff": 24, "dropout": 0.5})
     )
-    message = {"problem": "not this one", "place": "there", "help_": "take another"}
+    message = {"problem": "not this one", "location": "there", "help_": "take another"}
 
     refuse_other_graph(base, base, **message)
     with pytest.raises(InputError) as caught:

@@ -28,7 +28,7 @@ MEASURED = Measurement(
 
 def made(**sizes: int) -> Shortlist:
     """Return a shortlist of the weights above."""
-    given = {"frequent": 1, "each": 2, **sizes}
+    given = {"frequent": 1, "per_token": 2, **sizes}
     frequencies = {DER: 7, HUND: 5, KATZE: 5}
     return make_shortlist(WEIGHTS, frequencies, (SOURCE, TARGET), origin={"from": "test"}, **given)
 
@@ -47,9 +47,9 @@ def test_candidates_are_the_best_of_each_source_token() -> None:
     assert found.starts.tolist() == [0, 0, 0, 0, 0, 2, 4, 5]
     assert found.candidates.tolist() == [HUND, DER, DER, KATZE, ANNA_TOO]
     assert found.frequent.tolist() == [DER]
-    assert made(frequent=2, each=1).frequent.tolist() == [DER, HUND]
-    assert made(frequent=5, each=1).frequent.tolist() == [DER, HUND, KATZE, 0, 1]
-    assert made(frequent=99, each=1).candidates.tolist() == [HUND, DER, ANNA_TOO]
+    assert made(frequent=2, per_token=1).frequent.tolist() == [DER, HUND]
+    assert made(frequent=5, per_token=1).frequent.tolist() == [DER, HUND, KATZE, 0, 1]
+    assert made(frequent=99, per_token=1).candidates.tolist() == [HUND, DER, ANNA_TOO]
     assert sorted(made(frequent=99).frequent.tolist()) == [*range(9)]
     assert found.about.made == {"from": "test", "frequent": 1, "each": 2}
 
