@@ -139,6 +139,7 @@ lint: $(READY) ## run ruff and mypy, check the import contracts and refuse repla
 	@$(BIN)/mypy --no-error-summary $(UNTYPED:%=--disable-error-code=%) $(RARELY_RUN)
 	@report=$$($(BIN)/lint-imports --no-logo 2>&1) || { echo "$$report"; exit 1; }
 	@$(BIN)/python tools/check_words.py
+	@$(BIN)/python tools/house.py --names
 	@echo "lint: no errors"
 
 check: test ## alias of test

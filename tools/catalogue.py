@@ -77,15 +77,15 @@ class System:
 @functools.cache
 def systems() -> tuple[System, ...]:
     """Return every shipped spec, by name: models, variants, then those of pretrained models."""
-    found = []
+    shipped = []
     for folder in TITLES:
         for path in sorted((SHIPPED / folder).glob("*.json")):
             text = path.read_text(encoding="utf-8")
             parent = read_json(text, str(path)).get("extends", "")
             count, graph = len(text.splitlines()), graph_of(path.stem)
             dot = diagram(graph).source
-            found.append(System(path.stem, folder, graph, count, parent, dot))
-    return tuple(found)
+            shipped.append(System(path.stem, folder, graph, count, parent, dot))
+    return tuple(shipped)
 
 
 def figures() -> dict[str, graphviz.Digraph]:

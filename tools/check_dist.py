@@ -191,10 +191,10 @@ def use(installed: Installed, *, demo: bool) -> None:
     installed.run("weft", "demo", "--out", "demo", "--quiet", *few)
     checkpoint = Path("demo/averaged")
     lines = ["three hundred and seven", "forty-two"]
-    found = installed.run("weft", "translate", checkpoint, stdin="\n".join(lines) + "\n")
+    output = installed.run("weft", "translate", checkpoint, stdin="\n".join(lines) + "\n")
     right = ["dreihundertsieben", "zweiundvierzig"]
-    if len(found.splitlines()) != len(lines) or (demo and found.splitlines() != right):
-        sys.exit(f"{lines} were translated to {found!r}")
+    if len(output.splitlines()) != len(lines) or (demo and output.splitlines() != right):
+        sys.exit(f"{lines} were translated to {output!r}")
     _serve(installed, checkpoint)
 
 

@@ -29,6 +29,8 @@ FILLERS = frozenset(
     )
 )
 """Names that say nothing of what they hold; the words of the field do."""
+ALLOWED = frozenset((("blocks/losses/tree_crf_module.py", "known"), ("specs/findings.py", "place")))
+"""File and name: a port of a shipped block, and the parameter of `InputError`."""
 
 
 @dataclass(slots=True)
@@ -114,12 +116,27 @@ def bindings(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def fillers(root: Path = ROOT) -> Iterator[str]:
-    """Yield `file:line: name` of each binding of a filler in a checkout, also in tools/."""
+    """Yield `file:line: name` of each variable or parameter of a filler's name, also in tools/.
+
+    Fields, functions and `ALLOWED` names are counted by `measured`, but not refused yet.
+    """
     for folder in (*FLOORS, EXTENSIONS, "tools"):
         for path in sorted((root / folder).rglob("*.py")):
-            for name, line in bindings(ast.parse(path.read_text(encoding="utf-8"))):
-                if name in FILLERS:
-                    yield f"{path.relative_to(root)}:{line}: {name}"
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            defined = [node for node in ast.walk(tree) if isinstance(node, definitions)]
+            fields = {
+                statement.target.lineno
+                for node in defined
+                if isinstance(node, ast.ClassDef)
+                for statement in node.body
+                if isinstance(statement, ast.AnnAssign)
+            }
+            skipped = fields | {node.lineno for node in defined if node.name in FILLERS}
+            file = path.relative_to(root).as_posix()
+            for name, line in bindings(tree):
+                if name in FILLERS and line not in skipped and (file, name) not in ALLOWED:
+                    yield f"{file}:{line}: {name}"
 
 
 def main() -> None:

@@ -127,10 +127,10 @@ def studio(folder: Path) -> None:
     headers = {"authorization": f"Bearer {token}", "host": f"127.0.0.1:{port}"}
     client = TestClient(make_app(Session(opened(str(path))), token, port), headers=headers)
     text = client.get("/api/start").json()["file"]["text"]
-    place = {"text": text, "path": "head", "port": "x"}
-    client.post("/api/menu", json=place)
-    client.post("/api/ports", json=place)
-    inserted = {**place, "what": "insert", "use": "layer_norm@1"}
+    wire = {"text": text, "path": "head", "port": "x"}
+    client.post("/api/menu", json=wire)
+    client.post("/api/ports", json=wire)
+    inserted = {**wire, "what": "insert", "use": "layer_norm@1"}
     text = client.post("/api/edit", json=inserted).json()["text"]
     saved = client.post("/api/variant", json={"text": text, "name": "variant", "write": True})
     if saved.status_code != OK or not (folder / "variant.json").is_file():

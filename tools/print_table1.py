@@ -84,18 +84,18 @@ def parser() -> argparse.ArgumentParser:
 def as_text(rows: Sequence[Row], lengths: Sequence[int], sizes: Sizes) -> str:
     """Return the table, and measured path lengths at every number of positions."""
     last = lengths[-1]
-    found = [("layer", "operations", "printed", "sequential", "printed", "path", "printed")]
+    table = [("layer", "operations", "printed", "sequential", "printed", "path", "printed")]
     for row in rows:
         sequential, path = f"{row.sequential[last]:,}", f"{row.path[last]:,}"
         printed = [f"O({text})" for text in row.paper]
-        found.append(
+        table.append(
             (row.name, row.operations_text(), printed[0], sequential, printed[1], path, printed[2])
         )
     grown = [("n", *(f"{n:,}" for n in lengths))]
     grown += [(row.name, *(f"{count:,}" for count in row.path.values())) for row in rows]
     return "\n".join(
         [
-            *columns(found, 3),
+            *columns(table, 3),
             f"\nmeasured path length, k = {sizes.k}, r = {sizes.r}\n",
             *columns(grown, 1),
             f"\nsequential and path: at n = {last:,}, and as printed in the paper",

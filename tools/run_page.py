@@ -104,8 +104,8 @@ class _Page:
         """Return the record above whose settings, of more than a few, the record repeats."""
         fields = record["properties"]
         for name in self._written:
-            own = self._own(name)
-            if len(own) > FEW and all(fields.get(key) == field for key, field in own.items()):
+            written = self._own(name)
+            if len(written) > FEW and all(fields.get(key) == field for key, field in written.items()):
                 return name
         return None
 

@@ -168,10 +168,10 @@ class _Formulas:
 
     def weights(self, arguments: Mapping[str, Any]) -> Mapping[str, tuple[int, ...]]:
         """Return the weights; refuse those that are not shapes by name."""
-        made = self._formula("weights", arguments)
-        if not isinstance(made, Mapping):
-            raise self.wrong("weights", f"it returns {made!r:.60}, not a dict", _FORMS["weights"])
-        for name, shape in made.items():
+        result = self._formula("weights", arguments)
+        if not isinstance(result, Mapping):
+            raise self.wrong("weights", f"it returns {result!r:.60}, not a dict", _FORMS["weights"])
+        for name, shape in result.items():
             parts = name.split(".") if isinstance(name, str) else [""]
             if not all(part.isidentifier() or part.isdigit() for part in parts):
                 problem = f"it returns the name {name!r:.60}, which is not the path of a parameter"
@@ -181,7 +181,7 @@ class _Formulas:
                     f"the shape of '{name}' is {shape!r:.60}, not a tuple of positive integers"
                 )
                 raise self.wrong("weights", problem, _FORMS["weights"])
-        shapes: Mapping[str, tuple[int, ...]] = made
+        shapes: Mapping[str, tuple[int, ...]] = result
         return shapes
 
     def cost(self, member: str, arguments: Mapping[str, Any], lengths: Mapping[str, int]) -> None:
