@@ -105,7 +105,9 @@ class _Page:
         fields = record["properties"]
         for name in self._written:
             written = self._own(name)
-            if len(written) > FEW and all(fields.get(key) == field for key, field in written.items()):
+            if len(written) > FEW and all(
+                fields.get(key) == field for key, field in written.items()
+            ):
                 return name
         return None
 
