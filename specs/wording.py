@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationInfo
 from pydantic_core import ErrorDetails
@@ -157,6 +157,9 @@ class Forms:
 
 class Keyed:
     """Record some of whose keys only installed packages tell."""
+
+    unwritten: ClassVar[frozenset[str]] = frozenset()
+    """Fields that hold such a key and its value, and are no keys themselves."""
 
     @classmethod
     def keyed(cls) -> Mapping[str, Any]:
@@ -424,7 +427,10 @@ def _keys(form: type[BaseModel]) -> dict[str, Any]:
         field.alias or name: Annotated[field.annotation, field, *field.metadata]
         for name, field in form.model_fields.items()
     }
-    return {**keys, **(form.keyed() if issubclass(form, Keyed) else {})}
+    if issubclass(form, Keyed):
+        keys = {key: value for key, value in keys.items() if key not in form.unwritten}
+        keys |= form.keyed()
+    return keys
 
 
 def _inside(annotation: Any, part: int | str) -> list[Any]:

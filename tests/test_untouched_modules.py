@@ -42,6 +42,7 @@ ALLOWED = {
     "runtime/codegen/build.py: copy": "tries a plug-in's module without changing it",
     "extensions/study/planning/base.py: copy": "JSON",
     "runtime/train/plan.py: copy": "JSON",
+    "runtime/cli/common/command.py: copy": "the description of a field, for its option",
     "extensions/study/running/jobs.py: copy": "JSON",
     # Settings and tables of the process.
     "blocks/kernels/decoding/prepacked.py: table": "finds a matrix by the number in a graph",

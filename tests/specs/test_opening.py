@@ -39,8 +39,8 @@ print(json.dumps(results))
 """
 """Opens the files of one list, then observes opening those of another; prints the events."""
 
-QUIET = ("builtins.id", "os.listdir", "os.scandir", "glob.", "pathlib.Path.glob")
-"""Harmless events: object identities and directory listings."""
+QUIET = ("builtins.id", "os.listdir", "os.scandir", "glob.", "pathlib.Path.glob", "sys._getframe")
+"""Harmless events: object identities, directory listings, and frames, which name modules."""
 
 Seen = tuple[list[str], set[str], list[str]]
 """Finding codes or the fingerprint, the opened files, and all other events."""

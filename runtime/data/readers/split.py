@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     Field,
@@ -28,6 +28,8 @@ from .settings import ReaderSettings
 
 class Split(Settings, Keyed):
     """Records of one split: exactly one reader, named by its key."""
+
+    unwritten: ClassVar[frozenset[str]] = frozenset({"reader", "settings"})
 
     reader: str
     """Name of the reader, which is a key of the split."""

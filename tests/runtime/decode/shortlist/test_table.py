@@ -108,7 +108,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 
     assert found == one
     assert found.about == one.about
-    assert (found != made(each=1), found != made(frequent=2)) == (True, True)
+    assert (found != made(per_token=1), found != made(frequent=2)) == (True, True)
     assert hash(found) == hash(one)
 
 

@@ -53,7 +53,7 @@ def test_a_classifier_from_the_run_to_its_answers(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"[1]\n")))
     assert main(["predict", str(out / "best")]) == 1
     assert "--> standard input:1" in capsys.readouterr().err
-    assert main(["evaluate", str(out / "best"), "--beam", "2"]) == 2
-    assert "'--beam': it has no effect on the predictor 'argmax'" in capsys.readouterr().err
+    assert main(["evaluate", str(out / "best"), "--beam", "2"]) == 1
+    assert "the predictor 'argmax' has no setting 'beam'" in capsys.readouterr().err
     assert main(["show", str(out / "best")]) == 0
     assert "classifier" in capsys.readouterr().out
