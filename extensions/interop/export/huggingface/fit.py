@@ -149,7 +149,14 @@ def _fit(
         config, missing = configuration_for(
             table, spec, source_graph, {**source_graph.params, **params}, tokens, original
         )
-        problems = tuple(missing)
+        problems = (
+            *missing,
+            *(
+                f"'{key}' would be {value}, which is no token"
+                for key, value in config.items()
+                if key.endswith("_token_id") and isinstance(value, int) and value < 0
+            ),
+        )
         read = settle(table, source, Configuration(config, table.defaults, "config.json"))
         source_graph = graph_from(read, source)
         params = read["params"]
