@@ -127,7 +127,7 @@ def evaluate(
             raise wrong("--metric", "a parser is measured by EVALB")
         files = {"trees": trees, "prm": prm, "test": test, "root": data_root, "out": out}
         reports = []
-        for figures, text in evaluation(model, each=per_sentence, **files):
+        for figures, text in evaluation(model, per_sentence=per_sentence, **files):
             reports.append(figures)
             if not json_:
                 print(text)
