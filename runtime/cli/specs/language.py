@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import Field
@@ -76,6 +77,12 @@ def diff(
         console.print(Text(f"drawn      {out}"))
 
 
+_VariantName = Annotated[
+    str | None,
+    option("--name", "Name of the variant. [default: the file name without its suffix]"),
+]
+
+
 @command(
     SPECS,
     "weft swap transformer-base '**/f[use=attention@1]' --use attention@1 "
@@ -107,10 +114,7 @@ def swap(
         Field(ge=1),
         option("--expect", "Number of nodes that must match. [default: at least 1]"),
     ] = None,
-    name: Annotated[
-        str | None,
-        option("--name", "Name of the variant. [default: the file name without its suffix]"),
-    ] = None,
+    name: _VariantName = None,
     json_: Json = False,
 ) -> None:
     """Write a variant with some blocks replaced, and report which weights carry over.
@@ -131,7 +135,7 @@ def swap(
     except SpecError:
         print(f"{out} is not written, because the variant is invalid:\n", file=sys.stderr)
         raise
-    write_beside(path, laid_out(json.dumps(swapped.child, ensure_ascii=False)).encode(), "spec")
+    _write(path, swapped.child)
     weights = weight_transfer(before, swapped.graph)
     if json_:
         print(json.dumps({"spec": swapped.child, "weights": weights.as_json()}, indent=2))
@@ -162,10 +166,7 @@ def lora(
         str | None,
         option("--maps", "Linear maps of these blocks, such as query,value. [default: all]"),
     ] = None,
-    name: Annotated[
-        str | None,
-        option("--name", "Name of the variant. [default: the file name without its suffix]"),
-    ] = None,
+    name: _VariantName = None,
     json_: Json = False,
 ) -> None:
     """Write a variant with low-rank matrices in linear maps, to train them alone (LoRA).
@@ -178,7 +179,7 @@ def lora(
     extends = _extends(spec, path)
     names, chosen = (extends, name or path.stem), maps.split(",") if maps is not None else []
     variant = with_lora(load(spec), select, rank, alpha, chosen, names=names, source=out)
-    write_beside(path, laid_out(json.dumps(variant.child, ensure_ascii=False)).encode(), "spec")
+    _write(path, variant.child)
     count = len(variant.matrices) // 2
     if json_:
         print(json.dumps({"spec": variant.child, "maps": count, "parameters": variant.added}))
@@ -186,6 +187,11 @@ def lora(
     print(f"wrote {out}: {extends} with LoRA of {count} linear map{'s' * (count != 1)}")
     print(f"{variant.added:,} of {variant.graph.parameters():,} parameters are LoRA")
     print('to train them alone, a run sets "freeze": ["model"], "train": ["*.lora.*"]')
+
+
+def _write(path: Path, variant: Mapping[str, Any]) -> None:
+    """Write a variant, laid out for reading."""
+    write_beside(path, laid_out(json.dumps(variant, ensure_ascii=False)).encode(), "spec")
 
 
 def _extends(spec: str, out: Path) -> str:
