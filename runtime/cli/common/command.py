@@ -258,13 +258,15 @@ def _runner(function: Callable[..., int | None], memory: str) -> Callable[..., N
 
     @functools.wraps(function)
     def run(**arguments: Any) -> None:
-        terminal.configure(quiet=arguments.pop("quiet"), verbose=arguments.pop("verbose"))
+        quiet, verbose = arguments.pop("quiet"), arguments.pop("verbose")
         for group, names in groups.items():
             values = {name: arguments.pop(option) for name, option in names.items()}
             arguments[group] = {
                 name: value for name, value in values.items() if value not in (None, [])
             }
-        raise typer.Exit(_guarded(function, arguments, memory))
+        with terminal.configured(quiet=quiet, verbose=verbose):
+            code = _guarded(function, arguments, memory)
+        raise typer.Exit(code)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -51,11 +51,17 @@ class _Wishes:
 _WISHES = _Wishes()
 
 
-def configure(*, quiet: bool, verbose: bool) -> None:
-    """Set how much commands print on stderr."""
+@contextmanager
+def configured(*, quiet: bool, verbose: bool) -> Iterator[None]:
+    """Set how much one command prints on stderr."""
+    before = _WISHES.quiet, _WISHES.verbose
     _WISHES.quiet, _WISHES.verbose = quiet, verbose
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    try:
+        yield
+    finally:
+        _WISHES.quiet, _WISHES.verbose = before
 
 
 def console(stream: TextIO | None = None) -> Console:

@@ -17,6 +17,7 @@ import pytest
 import weft
 from typer.main import get_command
 from weft.blocks.entry_points import points_of
+from weft.runtime.cli.common import terminal
 from weft.runtime.cli.common.parameters import complete_specs
 from weft.runtime.cli.main import COMMANDS, app, load_commands, main
 from weft.runtime.train.run import Run
@@ -225,6 +226,14 @@ def test_quiet_prints_no_notices(quiet: bool, tmp_path: Path, capsys: Capture) -
     assert main(["check", str(path), "--fix", *["-q"] * quiet]) == 0
 
     assert ("fixed" in capsys.readouterr().err) == (not quiet)
+
+
+def test_quiet_holds_for_one_command(capsys: Capture) -> None:
+    """A command after another in the same process, as in a notebook, prints its notices."""
+    assert main(["check", "transformer-tiny", "--quiet"]) == 0
+    terminal.notice("prepared")
+
+    assert capsys.readouterr().err == "prepared\n"
 
 
 def test_check_says_that_a_shipped_spec_is_sound(capsys: Capture) -> None:

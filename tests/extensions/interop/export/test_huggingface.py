@@ -54,17 +54,21 @@ SMALL: dict[str, Any] = {
 }
 """Sizes of every kind; a spec gets those that it has as numbers."""
 IDS = {"begin": 3, "end": 2, "pad": 1}
+POSITION = {"form": "concatenated", "first": IDS["pad"] + 1}
+NEEDED: dict[str, dict[str, Any]] = {
+    "distilbert": {"types": 1},
+    "m2m-100": {"position": {"use": "sinusoidal_position@1", "params": POSITION}},
+}
+"""Table to params without which a spec cannot be one of its models."""
 TABLES = [name.removeprefix("hf-") for name in shipped_names(FOLDER)]
 
 
-def small(name: str, *, distil: bool = False, **more: Any) -> Graph:
+def small(name: str, **more: Any) -> Graph:
     """Return the graph of a shipped spec at a small size, as a checkpoint has it: no params."""
     known = load(name).form.params
     sizes = {key: value for key, value in SMALL.items() if key in known}
     if name.startswith("transformer"):
         del sizes["d_k"]
-    if distil:
-        sizes["types"] = 1
     return graph_of(loaded(canonical(graph_of(load(name, {**sizes, **more})))))
 
 
@@ -89,7 +93,7 @@ def test_importing_an_export_gives_the_same_weights(name: str, spec: str, tmp_pa
     """To the bit, for every shipped table, with all params solved from the graph alone."""
     table, source = load_table(name)
     # Some tables fix params of their spec, such as an activation.
-    nearest = fit(table, source, small(spec, distil=name == "distilbert"), IDS).graph
+    nearest = fit(table, source, small(spec, **NEEDED.get(name, {})), IDS).graph
     graph = graph_of(loaded(canonical(nearest)))
     weights = dict(checkpoint(graph).weights)
     plan, _ = assigned(table, source, weights)
@@ -175,7 +179,7 @@ def test_what_has_no_counterpart_is_named(
 
 def test_a_weight_without_counterpart_is_named() -> None:
     """DistilBERT has no token types, so their vectors must be zero."""
-    made = checkpoint(small("bert", distil=True))
+    made = checkpoint(small("bert", **NEEDED["distilbert"]))
     table, source = load_table("distilbert")
     found = fit(table, source, made.graph, IDS)
 
