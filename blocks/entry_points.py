@@ -60,10 +60,10 @@ def imported(
     except Exception as error:
         text = str(error).partition("\n")[0]
         problem = f"'{name}' cannot be imported: {type(error).__name__}: {text:.200}"
-        raise InputError(problem, place=location, help=help_) from error
+        raise InputError(problem, location=location, help=help_) from error
     if base is not None and not (isinstance(value, type) and issubclass(value, base)):
         problem = f"'{name}' is not a subclass of {base.__module__}.{base.__name__}"
-        raise InputError(problem, place=location, help=f"derive it from {base.__name__}")
+        raise InputError(problem, location=location, help=f"derive it from {base.__name__}")
     return value
 
 

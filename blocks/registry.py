@@ -180,7 +180,7 @@ def installed() -> Registry:
         if block.key in origins:
             raise InputError(
                 f"a block with the key '{block.key}' already exists, from {origins[block.key]}",
-                place=origin,
+                location=origin,
                 help="give the block another name or major; "
                 f"or run 'pip uninstall {package_of(point)}'",
             )
@@ -204,7 +204,7 @@ def registry(blocks: Iterable[BlockType] = ()) -> Registry:
         if base.get(block.key) is not None or any(block.key == other.key for other in added):
             raise InputError(
                 f"a block with the key '{block.key}' already exists",
-                place="blocks",
+                location="blocks",
                 help="give your block another name, or a higher 'major'",
             )
         added.append(block)
@@ -224,7 +224,7 @@ def _refuse_unusable(block: object, origin: str) -> None:
         what = f"the class {block.__name__}" if isinstance(block, type) else f"{block!r:.60}"
         raise InputError(
             f"{what} is not a BlockType",
-            place=origin,
+            location=origin,
             help="pass the weft.BlockType that declares the block; its 'module' is the class",
         )
     if _VALID.get(id(block)) is block:
@@ -236,7 +236,7 @@ def _refuse_unusable(block: object, origin: str) -> None:
     if not name.isidentifier() or not _exists(path, name, block.module):
         raise InputError(
             f"the module '{path}:{name}' of block '{block.key}' cannot be imported",
-            place=origin,
+            location=origin,
             help="write 'package.file:Class', or pass a class that is defined at the top level",
         )
     _VALID[id(block)] = block

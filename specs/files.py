@@ -61,4 +61,4 @@ def write_beside(out: Path, content: bytes, what: str) -> None:
     except OSError as error:
         problem = f"cannot write the {what}: {error.strerror}"
         help_ = way_out(error, "choose another path")
-        raise InputError(problem, place=str(out), help=help_) from error
+        raise InputError(problem, location=str(out), help=help_) from error

@@ -70,7 +70,7 @@ class Finding:
         return spot(self.source.text, self.at, self.offset, key=self.code in _ABOUT_KEYS)
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The file, with line and column if its text is known, and the pointer."""
         spot = self.spot
         if spot is None:
@@ -78,7 +78,7 @@ class Finding:
         return f"{self.source}:{spot.line}:{spot.column}" + (f"  #{self.at}" if self.at else "")
 
     def __repr__(self) -> str:
-        """Return code, place and problem on one line."""
+        """Return code, location and problem on one line."""
         return f"<Finding {self.code} at {_shown(self.at) or '/'}: {_shown(self.problem)}>"
 
     def render(self) -> str:
@@ -86,7 +86,7 @@ class Finding:
         spot = self.spot
         code = f"[{self.code}]" if self.code else ""
         lines = [f"{self.level}{code}: {_shown(self.problem)}"]
-        lines.append(f"  --> {_shown(self.place)}")
+        lines.append(f"  --> {_shown(self.location)}")
         lines += spot.quoted() if spot else []
         lines += [f"      {_shown(line)}" for line in self.evidence]
         if self.help:
@@ -130,22 +130,22 @@ class WeftError(Exception):
 class InputError(WeftError):
     """An input is wrong: a file, a line, a value, or the argument of a function.
 
-    The message names the place, and `help` says how to fix it.  Commands print both and
+    The message names the location, and `help` says how to fix it.  Commands print both and
     exit with code 1.
     """
 
-    def __init__(self, problem: str, *, place: str = "", help: str = "") -> None:  # noqa: A002 - as Finding.help
+    def __init__(self, problem: str, *, location: str = "", help: str = "") -> None:  # noqa: A002 - as Finding.help
         """Store the three parts and join them for `str()`.
 
         Args:
             problem: one lower-case clause without a full stop.
-            place: file, line or pointer.
+            location: file, line or pointer.
             help: an edit or a command that would fix the problem.
         """
-        self.problem, self.place, self.help = problem, place, help
+        self.problem, self.location, self.help = problem, location, help
         lines = [problem]
-        if place:
-            lines.append(f"  --> {place}")
+        if location:
+            lines.append(f"  --> {location}")
         if help:
             lines.append(f"  help: {help}")
         super().__init__("\n".join(lines))

@@ -189,7 +189,7 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise InputError(
-                f"'{text}' is not path=value", place="--set", help="write --set layers=4"
+                f"'{text}' is not path=value", location="--set", help="write --set layers=4"
             )
         try:
             overrides[name.strip()] = read_json(value, f"--set {name.strip()}")

@@ -173,10 +173,12 @@ def find(name: str, *folders: str) -> Path:
         if "models" in folders and (path / CHECKPOINT_SPEC).is_file():
             return path / CHECKPOINT_SPEC
         if path.is_dir() and name not in shipped:
-            raise InputError("this is a folder", place=name, help="give the path of a file in it")
+            raise InputError(
+                "this is a folder", location=name, help="give the path of a file in it"
+            )
         siblings = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []
     except (OSError, ValueError) as error:
-        raise InputError("this is not a valid file name", place=name[:80]) from error
+        raise InputError("this is not a valid file name", location=name[:80]) from error
     if name in shipped:
         return shipped[name]
     matches = [file for file in siblings if Path(file) == Path(f"{name}.json")]
@@ -185,7 +187,7 @@ def find(name: str, *folders: str) -> Path:
     if "/" in name or name.endswith(".json") or not folders:
         others = ", or a name that 'weft list' prints" if folders else ""
         help_ = help_ or did_you_mean(name, siblings) or f"give the path of a file{others}"
-        raise InputError("no such file", place=name, help=help_)
+        raise InputError("no such file", location=name, help=help_)
     problem = f"'{name}' is neither a file nor shipped with weft"
     kind = folders[-1] if len(folders) == 1 else "specs"
     raise InputError(problem, help=help_ or nearest_shipped(name, shipped, kind))
@@ -222,7 +224,7 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
         with path.open("rb") as file:
             data = file.read(largest + 1)
     except OSError as error:
-        raise InputError(f"cannot read the file: {error.strerror}", place=str(path)) from error
+        raise InputError(f"cannot read the file: {error.strerror}", location=str(path)) from error
     return text_of(data, str(path), largest)
 
 
@@ -238,12 +240,12 @@ def text_of(data: bytes, name: str, largest: int = LARGEST) -> str:
         InputError: there are too many bytes, or they are not UTF-8.
     """
     if len(data) > largest:
-        raise InputError(f"larger than {largest} bytes", place=name)
+        raise InputError(f"larger than {largest} bytes", location=name)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
-            "the file is not UTF-8", place=f"{name}, byte {error.start}", help="save it as UTF-8"
+            "the file is not UTF-8", location=f"{name}, byte {error.start}", help="save it as UTF-8"
         ) from error
 
 

@@ -29,8 +29,8 @@ FILLERS = frozenset(
     )
 )
 """Names that say nothing of what they hold; the words of the field do."""
-ALLOWED = frozenset((("blocks/losses/tree_crf_module.py", "known"), ("specs/findings.py", "place")))
-"""File and name: a port of a shipped block, and the parameter of `InputError`."""
+ALLOWED = frozenset((("blocks/losses/tree_crf_module.py", "known"),))
+"""File and name: a port of a shipped block."""
 
 
 @dataclass(slots=True)

@@ -132,7 +132,7 @@ def _text(name: str, key: str, column: str, context: ColumnContext) -> TextColum
     text_column = context.columns.get(column)
     if not isinstance(text_column, TextColumn):
         msg = f"column '{column}' is not a text"
-        raise InputError(msg, place=f"column {name}", help=f"name a text column as '{key}'")
+        raise InputError(msg, location=f"column {name}", help=f"name a text column as '{key}'")
     return text_column
 
 

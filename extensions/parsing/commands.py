@@ -107,7 +107,7 @@ def parse(
     if model.predictor_settings().command != "parse":
         raise InputError(
             "the checkpoint does not parse: its predictor does not answer with trees",
-            place=checkpoint,
+            location=checkpoint,
             help="train a run such as parsing-craft",
         )
     predictor: Any = model.predictor()
@@ -263,7 +263,7 @@ def _draw(trees_: list[Tree], draw: str) -> None:
         InputError: there is no tree, or a file cannot be written.
     """
     if not trees_:
-        raise InputError("there is no tree to draw", place="--draw")
+        raise InputError("there is no tree to draw", location="--draw")
     pictures = _Pictures(draw)
     for number, tree in enumerate(trees_, 1):
         pictures.draw(number, tree)
@@ -324,13 +324,13 @@ def score_trees(
         except ValueError as error:
             raise InputError(
                 f"gold is malformed: {error}",
-                place=f"{gold}:{number}",
+                location=f"{gold}:{number}",
                 help="put one tree on each line: weft trees FILE --form line -o LINES",
             ) from None
     if len(trees) != len(parses):
         raise InputError(
             f"{len(parses):,} parses for {len(trees):,} gold trees",
-            place=test,
+            location=test,
             help="write one line for each gold tree; leave it empty where there is no parse",
         )
     scores = score_parses(trees, parses, settings)

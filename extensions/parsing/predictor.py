@@ -157,7 +157,7 @@ def _refuse_others(context: Context, others: Sequence[str], trees: Trees, predic
         raise InputError(
             f"the predictor '{predictor}' feeds a model with words, but '{context.graph.name}' also"
             f" reads '{others[0]}'",
-            place=context.graph.source,
+            location=context.graph.source,
             help=f"wire its inputs to the words of '{trees.name}' alone",
         )
 

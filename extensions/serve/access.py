@@ -45,12 +45,14 @@ def read_token(file: str | None) -> str | None:
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             problem = f"cannot read the token: {reason}"
-            raise InputError(problem, place=location, help="name a file with the token") from None
+            raise InputError(
+                problem, location=location, help="name a file with the token"
+            ) from None
     token = token.strip()
     if not token or not all("!" <= character <= "~" for character in token):
         raise InputError(
             "the token is empty, or has characters other than printable ASCII",
-            place=location,
+            location=location,
             help="make one with: openssl rand -hex 32",
         )
     return token

@@ -220,7 +220,7 @@ class Service:
             return merged(self.own, ask.search, self.limits)
         except InputError as error:
             help_ = error.help or "see SearchOptions in /openapi.json"
-            problem = Problem(place=str(error.place), problem=error.problem, help=help_)
+            problem = Problem(place=str(error.location), problem=error.problem, help=help_)
             raise RefusedError(422, [problem]) from None
 
     def _too_long(self, ask: Ask) -> tuple[list[Problem], int]:

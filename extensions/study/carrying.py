@@ -172,7 +172,7 @@ def _packed(job: Job) -> bytes:
         contents[_HISTORY] = _thinned(job.folder / _HISTORY)
     except OSError as error:
         problem = f"cannot read a file of run {job.key}: {error.strerror}"
-        raise InputError(problem, place=str(job.folder)) from error
+        raise InputError(problem, location=str(job.folder)) from error
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, content in sorted(contents.items()):
@@ -228,12 +228,12 @@ def unpack(sources: Sequence[Path], study: Path) -> tuple[list[str], list[str]]:
     paths: list[Path] = []
     for source in sources:
         if not source.exists():
-            raise InputError("the file does not exist", place=str(source), help=_HELP)
+            raise InputError("the file does not exist", location=str(source), help=_HELP)
         if source.name != PLAN:
             paths += sorted(source.glob("*.zip")) if source.is_dir() else [source]
     if not paths:
         location = ", ".join(map(str, sources))
-        raise InputError("no results of runs found", place=location, help=_HELP)
+        raise InputError("no results of runs found", location=location, help=_HELP)
     for path in paths:
         _contents(path)  # all of them before anything is written; one at a time is in memory
     added: list[str] = []
@@ -265,16 +265,16 @@ def packed_plan(sources: Sequence[Path]) -> dict[str, Any] | None:
     if not paths:
         return None
     if len(paths) > 1:
-        raise InputError("this is a second plan of a study", place=str(paths[1]), help=_HELP)
+        raise InputError("this is a second plan of a study", location=str(paths[1]), help=_HELP)
     [path] = paths
     if path.stat().st_size > LARGEST:
-        raise InputError("not the plan of a study: it is too large", place=str(path), help=_HELP)
+        raise InputError("not the plan of a study: it is too large", location=str(path), help=_HELP)
     plan = read_json(path)
     try:
         _check_kind(_Plan, json_text(plan))
     except ValueError as error:
         problem = f"not the plan of a study: {error}"
-        raise InputError(problem, place=str(path), help=_HELP) from error
+        raise InputError(problem, location=str(path), help=_HELP) from error
     return dict(plan)
 
 
@@ -287,7 +287,7 @@ def _contents(path: Path) -> dict[str, bytes]:
 
     def wrong(problem: str) -> InputError:
         how = "get it again, or write it again with weft study pack"
-        return InputError(f"not the file of a run: {problem}", place=str(path), help=how)
+        return InputError(f"not the file of a run: {problem}", location=str(path), help=how)
 
     if not _KEY.fullmatch(path.stem):
         raise wrong("its name is not the key of a run")
@@ -364,4 +364,4 @@ def _place(folder: Path, contents: dict[str, bytes]) -> None:
     except OSError as error:
         problem = f"cannot write the run: {error.strerror}"
         help_ = way_out(error, "choose another folder")
-        raise InputError(problem, place=str(folder), help=help_) from error
+        raise InputError(problem, location=str(folder), help=help_) from error

@@ -156,7 +156,7 @@ def _opened(teachers: Sequence[Path], run: Run, placement: Place) -> Model:
     if missing := run.data.columns.keys() - first.answering.columns.keys():
         raise InputError(
             f"the teacher has no column '{min(missing)}'",
-            place=str(teachers[0]),
+            location=str(teachers[0]),
             help="give a checkpoint of a run with the same columns",
         )
     return combined(first, others) if others else first
@@ -204,7 +204,7 @@ def _refuse_one_answer(model: Model, changes: Mapping[str, Any]) -> None:
     if several == 1:
         raise InputError(
             "there is one answer for each row, so there is no closest one",
-            place="--closest",
+            location="--closest",
             help="add --predict nbest=5, or another number up to that of the beam",
         )
 
@@ -234,7 +234,7 @@ def _below(out: Path, root: Path) -> Path:
     except ValueError as error:
         raise InputError(
             f"the folder is not below the root of the data, '{root}'",
-            place=str(out),
+            location=str(out),
             help=f"give a folder such as {root / 'distilled'}",
         ) from error
 
@@ -249,13 +249,13 @@ def _columns_are_texts(run: Run) -> str:
         if column.type != "text":
             raise InputError(
                 f"the column '{name}' is not a text, so it cannot be written as lines",
-                place=f"{run.name}#/data/columns/{name}",
+                location=f"{run.name}#/data/columns/{name}",
                 help="distill a run of texts alone",
             )
     if run.answers is None:
         raise InputError(
             "the run does not name the column that is predicted",
-            place=f"{run.name}#/answers",
+            location=f"{run.name}#/answers",
             help="add 'answers' to the run",
         )
     return run.answers
@@ -272,7 +272,7 @@ def _refuse_others(out: Path, provenance: Mapping[str, Any]) -> None:
         if files := [file.name for file in out.iterdir() if not file.name.startswith(".")]:
             raise InputError(
                 f"the folder contains other files, such as '{min(files)}'",
-                place=str(out),
+                location=str(out),
                 help="give a new folder with --out",
             )
         return
@@ -280,13 +280,13 @@ def _refuse_others(out: Path, provenance: Mapping[str, Any]) -> None:
         before = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(
-            "the file is damaged", place=str(path), help="remove the folder"
+            "the file is damaged", location=str(path), help="remove the folder"
         ) from error
     for name, value in provenance.items():
         if before.get(name) != value and name != "teachers":
             raise InputError(
                 f"the folder has answers with another '{name}'",
-                place=str(path),
+                location=str(path),
                 help="give a new folder with --out, or remove this one",
             )
 
@@ -325,6 +325,6 @@ def _sha256(path: Path) -> str:
     except OSError as error:
         raise InputError(
             f"cannot read the file: {error.strerror}",
-            place=str(path),
+            location=str(path),
             help="give the folder of a checkpoint, such as outputs/NAME/averaged",
         ) from error

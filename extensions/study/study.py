@@ -220,7 +220,7 @@ class Study:
         if self.settings.search is None:
             raise InputError(
                 "the study has no search",
-                place=self.source,
+                location=self.source,
                 help="add 'search' with its 'factors'; see docs/studies.md",
             )
         optuna()
@@ -305,7 +305,7 @@ def begun(study: Study, plan: StudyPlan, rows: Iterable[str] = ()) -> Iterator[B
     for name in chosen:
         if name not in row_names:
             problem = f"the study has no row '{name}'"
-            raise InputError(problem, place=study.source, help=did_you_mean(name, row_names))
+            raise InputError(problem, location=study.source, help=did_you_mean(name, row_names))
     with locked(study.folder):
         record = plan.as_json()
         record["document"] = _document(study.settings)

@@ -67,7 +67,7 @@ def refuse_wrong_contract(block: BlockType, origin: str) -> None:
 
     def wrong(member: str, problem: str, help_: str, cause: Exception | None = None) -> InputError:
         location = f"{origin}: block '{block.name}@{block.major}', member '{member}'"
-        error = InputError(problem, place=location, help=help_)
+        error = InputError(problem, location=location, help=help_)
         error.__cause__ = cause
         return error
 

@@ -54,7 +54,7 @@ def find(graph: Graph, path: str) -> Graph | Scope | Part:
     if visit is None:
         raise InputError(
             f"no node '{path}' in {graph.name}",
-            place=graph.source,
+            location=graph.source,
             help=did_you_mean(path, by_path) or f"'weft show {graph.name}' lists all paths",
         )
     inside = _inside(visit)
@@ -68,7 +68,7 @@ def find(graph: Graph, path: str) -> Graph | Scope | Part:
         more = ", ..." if len(others) > _LISTED else ""
         raise InputError(
             f"the inside of '{path}' ({label}) has no drawing",
-            place=graph.source,
+            location=graph.source,
             help=f"these nodes have one: {', '.join(others[:_LISTED])}{more}"
             if others
             else "draw the whole spec, without --node",
@@ -239,13 +239,13 @@ class View:
         if self.style == "paper" and self.form != "folded":
             raise InputError(
                 f"the style 'paper' has no form '{self.form}'",
-                place="form",
+                location="form",
                 help="use the form 'folded', or the style 'plain'",
             )
         if self.style == "paper" and self.residuals:
             raise InputError(
                 "residuals has no effect, because the style 'paper' always draws residual arrows",
-                place="residuals",
+                location="residuals",
                 help="leave it out, or use the style 'plain'",
             )
 
@@ -341,14 +341,14 @@ def _of_page(graph: Graph, view: View) -> Graph:
         if idle:
             raise InputError(
                 f"{setting} has no effect on a page, which folds and shows types by itself",
-                place=setting,
+                location=setting,
                 help="leave it out, or write a .svg file",
             )
     inside = find(graph, view.node) if view.node else graph
     if not isinstance(inside, Graph):
         raise InputError(
             f"a page draws a complete model, and '{view.node}' is none",
-            place="node",
+            location="node",
             help="leave it out and unfold the node in the page, or write a .svg file",
         )
     return inside
@@ -398,7 +398,7 @@ def _block(graph: Graph, part: Part, view: View) -> graphviz.Digraph:
         if enabled:
             raise InputError(
                 f"{setting} has no effect on the inside of '{view.node}', a block",
-                place=setting,
+                location=setting,
                 help="leave it out",
             )
     picture, name = lay_out_block(part, view.node), f"{graph.name} {view.node}"
@@ -431,14 +431,14 @@ def _check_scope(scope: Scope, view: View, graph: Graph) -> None:
     if view.residuals and not _has_residuals(scope):
         raise InputError(
             f"residuals has no effect, because no block of {graph.name} has a residual path",
-            place=graph.source,
+            location=graph.source,
             help="leave it out",
         )
     count = sum(runs for _, _, runs, _ in placed(scope))
     if view.form == "expanded" and count > MOST_BOXES:
         raise InputError(
             f"the expanded picture would have {count:,} boxes, more than {MOST_BOXES:,}",
-            place=graph.source,
+            location=graph.source,
             help="draw the folded or typed form, or fewer copies, as with --set layers=4",
         )
 

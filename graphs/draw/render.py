@@ -31,7 +31,7 @@ def check_suffix(out: Path, suffixes: Sequence[str] = SUFFIXES) -> str:
     if suffix not in suffixes:
         choices = ", ".join(f".{name}" for name in suffixes)
         problem = f"cannot draw to a file with the suffix '{out.suffix}'"
-        raise InputError(problem, place=str(out), help=f"use one of {choices}")
+        raise InputError(problem, location=str(out), help=f"use one of {choices}")
     return suffix
 
 
@@ -68,7 +68,7 @@ def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
     except FileNotFoundError as error:
         raise InputError(
             f"the program '{picture.engine}' is not installed",
-            place=str(out),
+            location=str(out),
             help="install graphviz (Debian: apt-get install graphviz), or write a .dot file,"
             " which does not need it",
         ) from error
@@ -104,4 +104,4 @@ def graphviz_output(command: Sequence[str], text: str, location: str, *, seconds
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         wrong = next((line for line in lines if line.startswith("Error")), lines[-1])
         problem = f"'{command[0]}' failed: {wrong}"
-    raise InputError(problem, place=location, help="draw less, or write a .dot file instead")
+    raise InputError(problem, location=location, help="draw less, or write a .dot file instead")

@@ -49,11 +49,11 @@ def chosen_in(scope: Scope, text: str, *, location: str = "") -> tuple[str, ...]
     try:
         selection = read_selection(text)
     except SelectError as error:
-        raise InputError(f"{error}: '{text}'", place=location, help=error.help) from error
+        raise InputError(f"{error}: '{text}'", location=location, help=error.help) from error
     if selection.target == "spec":
         raise InputError(
             "'/' selects the complete model",
-            place=location,
+            location=location,
             help="select parts, such as 'encoder.*'",
         )
     places = list(_places(scope))
@@ -69,7 +69,7 @@ def chosen_in(scope: Scope, text: str, *, location: str = "") -> tuple[str, ...]
         problem = f"'{text}' selects nothing in '{scope.name}'"
         if matches:
             problem += f": '{bare}' exists, but does not match the brackets"
-        raise InputError(problem, place=location, help=did_you_mean(bare, texts))
+        raise InputError(problem, location=location, help=did_you_mean(bare, texts))
     paths = {path for site in selected for path in site.modules}
     return tuple(path for path in sorted(paths) if paths.isdisjoint(_around(path)))
 

@@ -144,6 +144,6 @@ def _refused(objective: Graph, port: str, node: Node, why: str) -> InputError:
     model = deployed_graph(objective).name
     return InputError(
         f"prediction cannot feed the input '{port}' of '{model}': '{node.name}' {why}",
-        place=f"{objective.source}#{pointer('nodes', node.name)}",
+        location=f"{objective.source}#{pointer('nodes', node.name)}",
         help=f"fill '{port}' from a column alone, or make '{node.name}' a part of the model",
     )

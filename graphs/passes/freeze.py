@@ -49,7 +49,7 @@ def frozen_weights(graph: Graph, freeze: Iterable[str], train: Iterable[str] = (
         if not trainable:
             raise InputError(
                 f"the pattern '{pattern}' names no frozen weight",
-                place=f"/train/{number}",
+                location=f"/train/{number}",
                 help=did_you_mean(pattern, frozen) or "write a pattern such as '*.lora.*'",
             )
         frozen.difference_update(*(tied.get(name, (name,)) for name in trainable))

@@ -30,7 +30,7 @@ def fuse(graph: Graph) -> Graph:
     if not groups:
         raise InputError(
             f"'{graph.name}' has no loss over a linear map that only losses read",
-            place=graph.source,
+            location=graph.source,
             help="a cross_entropy@1 that reads a linear map or the logits of a model can be fused",
         )
     calls = [node.module for node in graph.root.nodes]
@@ -75,7 +75,7 @@ def leave_projection(graph: Graph, output: str = "logits") -> Graph:
     head = head_of(graph, output)
     if head is None:
         problem = f"no linear map that nothing else reads computes the output '{output}'"
-        raise InputError(problem, place=graph.source)
+        raise InputError(problem, location=graph.source)
     deferred = (*graph.execution.left, head)
     return replace(graph, execution=replace(graph.execution, left=deferred))
 

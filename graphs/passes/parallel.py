@@ -35,7 +35,7 @@ def parallelize(
     if data == "ddp" and tensor > 1:
         raise InputError(
             "ddp needs all weights on every process, but 'tensor' partitions them",
-            place="/parallel/data",
+            location="/parallel/data",
             help="set 'parallel.data' to 'fsdp', or leave it out",
         )
     blocks = _blocks(graph, tensor) if tensor > 1 else {}
@@ -130,6 +130,6 @@ def _blocks(graph: Graph, processes: int) -> dict[str, Division]:
     reason = f": {why[0]}: {why[1]}" if why else ""
     raise InputError(
         f"no block of '{graph.name}' can be partitioned over {processes} processes{reason}",
-        place="/parallel/tensor",
+        location="/parallel/tensor",
         help="set 'parallel.tensor' to a number that divides its heads and d_ff, or to 1",
     )

@@ -58,7 +58,7 @@ def unpad(graph: Graph, *, pad: int = 0, strict: bool = True) -> Graph:
         return graph
     raise InputError(
         f"'{graph.name}' cannot be unpadded: {plan.why}",
-        place="/padding",
+        location="/padding",
         help="set 'padding' to 'auto', or remove it from the run",
     )
 

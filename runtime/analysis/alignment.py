@@ -73,7 +73,7 @@ def aligned(
         if not runs:
             raise InputError(
                 f"no attention '{path}' was run",
-                place=graph.source,
+                location=graph.source,
                 help="run 'weft show' for a list of blocks",
             )
         mean_BTS = maps[runs[-1]].float().mean(1)
@@ -98,7 +98,7 @@ def reading_source(graph: Graph, model: nn.Module) -> str:
     if not paths:
         raise InputError(
             "alignment needs an attention that reads the source, and the model has none",
-            place=graph.source,
+            location=graph.source,
             help="run 'weft show' for a list of its blocks",
         )
     return paths[-1]
@@ -114,6 +114,6 @@ def check_inputs(graph: Graph) -> None:
     if more or not {"source", "target"} <= graph.inputs.keys():
         raise InputError(
             "attention weights need a model whose inputs are 'source' and 'target'",
-            place=f"{graph.source}#/inputs",
+            location=f"{graph.source}#/inputs",
             help=f"its inputs are {', '.join(graph.inputs)}",
         )

@@ -82,7 +82,7 @@ def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
     if not layers_by_pair:
         raise InputError(
             "the model has no attention over complete sentences",
-            place=graph.source,
+            location=graph.source,
             help="run 'weft show' for a list of its blocks",
         )
     return [
@@ -155,7 +155,7 @@ def picture(groups: list[Group], title: str, location: str) -> Figure:
     if len(rows) * columns > _MOST_PANELS:
         raise InputError(
             f"{len(rows)} x {columns} maps are too many for one picture",
-            place=location,
+            location=location,
             help="select some with --only, or write a page, to a file that ends in .html",
         )
     height = max(1.1, 0.09 * max(len(group.reads) for group in groups))

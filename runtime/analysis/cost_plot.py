@@ -29,7 +29,7 @@ def check_png(out: Path) -> None:
     """
     if out.suffix.lower() != ".png":
         problem = f"cannot plot into a file that ends in '{out.suffix}'"
-        raise InputError(problem, place=str(out), help="use a name that ends in .png")
+        raise InputError(problem, location=str(out), help="use a name that ends in .png")
 
 
 def plot_costs(table: CostTable, cache: Mapping[str, int], out: Path) -> None:

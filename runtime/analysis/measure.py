@@ -117,7 +117,7 @@ def _stopping(model: nn.Module, seconds: float | None) -> Iterator[None]:
         if time.perf_counter() > end:
             raise InputError(
                 f"a forward pass takes longer than {seconds:g} seconds",
-                place="sizes",
+                location="sizes",
                 help="choose smaller sizes, or run 'weft cost SPEC --measure'",
             )
 

@@ -118,7 +118,7 @@ class Checkpoint:
         if not self.can_resume:
             raise InputError(
                 "the checkpoint has no optimizer state",
-                place=str(self.folder),
+                location=str(self.folder),
                 help="resume from the newest checkpoint of the run",
             )
         self.verify_optimizer()
@@ -151,13 +151,13 @@ def open_checkpoint(
     if not folder.is_dir():
         near = nearest(folder.name, [p.name for p in folder.parent.glob("*") if p.is_dir()])
         help_ = f"did you mean '{folder.parent / near}'?" if near else "give a checkpoint folder"
-        raise InputError("no such checkpoint folder", place=str(folder), help=help_)
+        raise InputError("no such checkpoint folder", location=str(folder), help=help_)
     tensors = "weights" if is_sharded(folder) else "weights.safetensors"
     for name in (tensors, "spec.json", "state.json"):
         if not (folder / name).exists():
             raise DamagedError(
                 f"not a complete checkpoint: '{name}' is missing",
-                place=str(folder),
+                location=str(folder),
                 help="give a folder such as RUN/checkpoints/001000, RUN/best or RUN/averaged",
             )
     try:
@@ -196,7 +196,7 @@ def _state(folder: Path) -> dict[str, Any]:
     if state.get("format") != FORMAT:
         raise InputError(
             f"checkpoint format {state.get('format')} is not supported, only {FORMAT}",
-            place=str(folder / "state.json"),
+            location=str(folder / "state.json"),
             help="open it with the version of weft that wrote it",
         )
     origin = state.get("imported", {})
@@ -204,7 +204,7 @@ def _state(folder: Path) -> dict[str, Any]:
     if not all(isinstance(part, dict) for part in (origin, *inner)):
         raise DamagedError(
             "the origin of the imported model is damaged",
-            place=str(folder / "state.json"),
+            location=str(folder / "state.json"),
             help="import the model again",
         )
     return state
@@ -229,7 +229,7 @@ def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) 
         raise InputError(
             "spec.json is not the spec that the weights were trained with"
             + changed_nodes(state, graph),
-            place=str(spec_file),
+            location=str(spec_file),
             help="restore the original spec.json",
         )
     return graph
@@ -279,7 +279,7 @@ def _column_files(folder: Path, run: Mapping[str, Any]) -> list[Path]:
 def _json(path: Path) -> dict[str, Any]:
     value, source = read_file(path)
     if not isinstance(value, dict):
-        raise InputError("the file is not a JSON object", place=source)
+        raise InputError("the file is not a JSON object", location=source)
     return value
 
 
@@ -312,7 +312,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except (SafetensorError, OSError, ValueError) as error:
         raise DamagedError(
             f"the file is damaged or cut off: {error}",
-            place=str(path),
+            location=str(path),
             help="use an older checkpoint of the run",
         ) from error
     return tensors
@@ -340,7 +340,7 @@ def set_weights(
         )
         raise InputError(
             f"the weights belong to another graph: {shown}",
-            place=location,
+            location=location,
             help="open them with the spec they were trained with",
         )
     model.load_state_dict(dict(weights), strict=False, assign=False)

@@ -47,7 +47,7 @@ def refuse_other_graph(
     from ...graphs.diff.text import rows
 
     lines = [str(row) for row in rows(diff(old, expected).changes)]
-    raise InputError(problem + _listed(lines), place=location, help=help_)
+    raise InputError(problem + _listed(lines), location=location, help=help_)
 
 
 def _listed(lines: list[str]) -> str:

@@ -32,7 +32,7 @@ def new_folder(out: Path) -> Iterator[Path]:
     if out.exists() and not _ours(out):
         raise InputError(
             "the folder exists and is not an export",
-            place=str(out),
+            location=str(out),
             help="choose a new folder, or empty this one",
         )
     try:
@@ -41,7 +41,7 @@ def new_folder(out: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(
             f"cannot write the export: {error.strerror or error}",
-            place=str(out),
+            location=str(out),
             help="choose a writable folder on a disk with free space",
         ) from error
 

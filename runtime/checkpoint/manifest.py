@@ -118,5 +118,5 @@ def _wanted(folder: Path) -> Mapping[str, Mapping[str, Any]]:
 
 def _damaged(path: Path, problem: str) -> DamagedError:
     return DamagedError(
-        problem, place=str(path), help="restore the checkpoint, or use another one of the run"
+        problem, location=str(path), help="restore the checkpoint, or use another one of the run"
     )

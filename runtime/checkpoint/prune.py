@@ -138,7 +138,7 @@ def _place(by_path: Mapping[str, Place], path: str, removed: set[int], source: s
         )
         help_ = did_you_mean(path, by_path) or paths
         raise InputError(
-            f"'{path}' is not an attention whose heads can be pruned", place=source, help=help_
+            f"'{path}' is not an attention whose heads can be pruned", location=source, help=help_
         )
     attention = by_path[path]
     arguments = attention.part.arguments
@@ -147,7 +147,7 @@ def _place(by_path: Mapping[str, Place], path: str, removed: set[int], source: s
     if unknown:
         raise InputError(
             f"'{path}' has no head {unknown[0]}",
-            place=source,
+            location=source,
             help=f"its heads are 0 to {count - 1}",
         )
     remaining = replace(
@@ -155,15 +155,15 @@ def _place(by_path: Mapping[str, Place], path: str, removed: set[int], source: s
     )
     if not remaining.kept:
         help_ = "keep one head, or adapt the checkpoint to a spec without this attention"
-        raise InputError(f"no head of '{path}' would remain", place=source, help=help_)
+        raise InputError(f"no head of '{path}' would remain", location=source, help=help_)
     if attention.part.lora is not None:
         help_ = "merge it into the weights first, with 'weft merge'"
-        raise InputError(f"'{path}' has LoRA", place=source, help=help_)
+        raise InputError(f"'{path}' has LoRA", location=source, help=help_)
     for slot, filling in attention.part.fill.items():
         if not _shrinks(filling):
             raise InputError(
                 f"{filling.key} in '{path}/{slot}' depends on the number of its heads",
-                place=source,
+                location=source,
                 help="do not remove heads of this attention",
             )
     if len(remaining.kept) * groups != len(remaining.kept_groups) * count:
@@ -171,7 +171,7 @@ def _place(by_path: Mapping[str, Place], path: str, removed: set[int], source: s
         raise InputError(
             f"heads of '{path}' share keys in groups of {group_size}, which can only be removed"
             " together",
-            place=source,
+            location=source,
             help=f"remove a complete group, such as heads {', '.join(map(str, range(group_size)))}",
         )
     return remaining

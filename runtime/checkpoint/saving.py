@@ -109,7 +109,7 @@ def save(folder: Path, contents: Contents) -> Path:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise InputError(
             f"cannot write the checkpoint: {reason}",
-            place=str(folder),
+            location=str(folder),
             help="free disk space and use --resume; earlier checkpoints are complete",
         ) from error
     return folder

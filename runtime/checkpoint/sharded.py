@@ -71,6 +71,6 @@ def _joined(folder: Path, name: str, parts: list[tuple[tuple[int, ...], Tensor]]
 def _damaged(path: Path, why: str) -> DamagedError:
     return DamagedError(
         f"the shards are damaged or cut off: {why}",
-        place=str(path),
+        location=str(path),
         help="use an older checkpoint of the run",
     )

@@ -52,7 +52,7 @@ def special_tokens_of(checkpoint: Checkpoint) -> SpecialTokens:
     if "imported" in checkpoint.state:
         raise InputError(
             "the checkpoint does not define the begin, end and padding ids of outputs",
-            place=str(checkpoint.folder),
+            location=str(checkpoint.folder),
             help="give them: decode(sources, SpecialTokens(begin, end, pad))",
         )
     return SpecialTokens.of(tokenizers_of(checkpoint)[1])
@@ -77,7 +77,7 @@ def tokenizers_of(checkpoint: Checkpoint) -> tuple[Vocabulary, Vocabulary]:
         return tuple(Tokenizer.from_bytes(files[f"{side}.model"]) for side in ("source", "target"))  # type: ignore[return-value]
     raise InputError(
         "the checkpoint has no tokenizer",
-        place=str(checkpoint.folder),
+        location=str(checkpoint.folder),
         help="restore tokenizer.model",
     )
 
@@ -95,7 +95,7 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
     if not checkpoint.tokenizers:
         raise InputError(
             "the checkpoint has no tokenizer",
-            place=str(checkpoint.folder),
+            location=str(checkpoint.folder),
             help="give token ids: weft generate --ids, or generate() in Python",
         )
     name, data = sorted(checkpoint.tokenizers.items())[-1]
@@ -123,7 +123,7 @@ def _refuse_larger(checkpoint: Checkpoint, pieces: int, location: str) -> None:
     if pieces > size:
         raise InputError(
             f"the tokenizer has {pieces} pieces, but the model has {size}",
-            place=location,
+            location=location,
             help="use the tokenizer of the model, or give token ids: weft generate --ids",
         )
 
@@ -237,6 +237,6 @@ def written_by(checkpoint: Checkpoint) -> Vocabulary:
         return vocabulary
     raise InputError(
         "no column of text fills the input of the model",
-        place=str(checkpoint.folder),
+        location=str(checkpoint.folder),
         help="give token ids: weft generate --ids, or generate() in Python",
     )

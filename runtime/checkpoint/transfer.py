@@ -153,21 +153,21 @@ def graph_with_sizes(checkpoint: Checkpoint, spec: LoadedSpec | str | Path) -> G
         if name not in graph.inputs or graph.inputs[name].kind != type_.kind:
             raise InputError(
                 f"'{graph.name}' has no input '{name}' of kind {type_.kind}, which the data fills",
-                place=f"{graph.source}#/inputs",
+                location=f"{graph.source}#/inputs",
                 help="name a spec with the inputs of the checkpoint's model",
             )
         if graph.inputs[name].size != type_.size:
             raise InputError(
                 f"'{name}' of the spec has size {graph.inputs[name].size}, but the tokenizer has"
                 f" {type_.size}",
-                place=graph.source,
+                location=graph.source,
                 help="remove the sizes of the vocabulary from the spec's params",
             )
     for name in old.outputs:
         if name not in graph.outputs:
             raise InputError(
                 f"'{graph.name}' has no output '{name}', which answers are read from",
-                place=f"{graph.source}#/outputs",
+                location=f"{graph.source}#/outputs",
                 help="name a spec with the outputs of the checkpoint's model",
             )
     return graph

@@ -131,7 +131,7 @@ def merge(
     if not maps:
         raise InputError(
             "the model has no LoRA to merge",
-            place=str(opened.folder),
+            location=str(opened.folder),
             help="merge a checkpoint of a spec that 'weft lora' wrote",
         )
     result = merged_checkpoint(opened)

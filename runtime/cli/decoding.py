@@ -252,7 +252,7 @@ def _next(
         return line
     raise InputError(
         f"there is no line {number}",
-        place=location,
+        location=location,
         help="write one line for each line to translate; leave it empty for no constraint",
     )
 
@@ -267,7 +267,7 @@ def two_sides(source: str, target: str) -> tuple[list[str], list[str]]:
     if len(sources) != len(targets):
         raise InputError(
             f"{len(sources)} source lines for {len(targets)} target lines",
-            place=f"{source}, {target}",
+            location=f"{source}, {target}",
             help="line n of one file must belong to line n of the other",
         )
     return sources, targets
@@ -374,7 +374,7 @@ def generate(
     def refuse(index: int, error: InputError) -> None:
         number = rows[index][0]
         where = f"{source if source not in (None, '-') else STDIN}:{number}"
-        mistakes.add(number, InputError(error.problem, place=where, help=error.help))
+        mistakes.add(number, InputError(error.problem, location=where, help=error.help))
 
     with terminal.writing(out) as file:
         while rows := take(arriving, batch):

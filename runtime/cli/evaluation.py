@@ -135,7 +135,7 @@ def evaluate(
         if trees or prm or per_sentence:
             raise InputError(
                 "--trees, --prm and --each are for parsers, and this is not one",
-                place=checkpoint,
+                location=checkpoint,
                 help="give --source and --target, or --test",
             )
         pair = (str(source), str(target)) if source else None
@@ -198,7 +198,7 @@ def attend(
         if not chosen:
             raise InputError(
                 f"no attention is called '{only}'",
-                place="--only",
+                location="--only",
                 help=f"choose among: {', '.join(group.title for group in groups)}",
             )
         groups = chosen

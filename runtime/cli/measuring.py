@@ -45,16 +45,16 @@ def chosen_metrics(model: Model, names: Sequence[str]) -> Sequence[Metric]:
         if run is None:
             if metric.column or "text" not in (metric.takes or ("text",)):
                 problem = f"'{metric.name}' does not measure translations"
-                raise InputError(problem, place="--metric", help="give bleu, chrf or ter")
+                raise InputError(problem, location="--metric", help="give bleu, chrf or ter")
         elif model.strategy is None:
             problem = f"'{metric.name}' needs predictions, and the run does not say how"
-            raise InputError(problem, place="--metric", help="give --predictor")
+            raise InputError(problem, location="--metric", help="give --predictor")
         elif (metric.column or run.answers) is None:
             problem = f"'{metric.name}' has no column to compare with: the run has no 'answers'"
-            raise InputError(problem, place="--metric", help=f"give {metric.type}:COLUMN")
+            raise InputError(problem, location="--metric", help=f"give {metric.type}:COLUMN")
     if run is not None:
         for finding in wrong_metrics(run, [(metric, "") for metric in chosen]):
-            raise InputError(finding.problem, place="--metric", help=finding.help)
+            raise InputError(finding.problem, location="--metric", help=finding.help)
     return chosen
 
 

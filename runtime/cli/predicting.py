@@ -113,7 +113,7 @@ def predict(
     truncated: set[str] = set()
 
     def warn(row: int, problem: str) -> None:
-        where = asked[row - 1].place
+        where = asked[row - 1].location
         if where not in truncated:  # rows of a batch that is divided are read again
             truncated.add(where)
             terminal.warn(where, problem)
@@ -186,7 +186,7 @@ class _Row(NamedTuple):
     """A line of a file of JSON lines."""
 
     line: str
-    place: str
+    location: str
     """File and line."""
     error: InputError | None
     """Why the line is not text."""
@@ -199,13 +199,13 @@ class _Row(NamedTuple):
         """
         if self.error is not None:
             raise self.error
-        return json_object(self.line, self.place)
+        return json_object(self.line, self.location)
 
     def placed(self, error: InputError) -> InputError:
         """Return an error of this row with file and line."""
-        inside = error.place and not error.place.startswith(("row ", self.place))
-        problem = f"{error.problem}: {error.place}" if inside else error.problem
-        return InputError(problem, place=self.place, help=error.help)
+        inside = error.location and not error.location.startswith(("row ", self.location))
+        problem = f"{error.problem}: {error.location}" if inside else error.problem
+        return InputError(problem, location=self.location, help=error.help)
 
 
 def _rows(source: str | None) -> Iterator[_Row]:
@@ -255,7 +255,7 @@ def one_file(out: str | None, tests: Collection[str]) -> None:
     if out and len(tests) > 1:
         raise InputError(
             f"cannot write the outputs of {len(tests)} test sets into one file",
-            place=out,
+            location=out,
             help=f"choose one with --test: {', '.join(tests)}",
         )
 
@@ -272,5 +272,5 @@ def _chosen(test: str | None, names: Collection[str]) -> list[str]:
         )
     if test is not None and test not in (*names, "valid"):
         help_ = did_you_mean(test, [*names, "valid"])
-        raise InputError(f"no test set '{test}'", place="--test", help=help_)
+        raise InputError(f"no test set '{test}'", location="--test", help=help_)
     return [*names] if test is None else [test]

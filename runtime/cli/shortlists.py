@@ -181,7 +181,7 @@ def _lines(
         prefix = "valid-" if name == "valid" else ""
         raise InputError(
             "the checkpoint names no data",
-            place=str(model.checkpoint.folder),
+            location=str(model.checkpoint.folder),
             help=f"give --{prefix}source and --{prefix}target",
         )
     rows = model.answering.rows(name, root)
@@ -242,7 +242,7 @@ def _refuse_worse(shortlist: Shortlist, out: str, frequent: int, per_token: int)
         raise InputError(
             f"nothing was written: BLEU is {measurement.bleu_shortlist:.2f} with the shortlist and"
             f" {measurement.bleu:.2f} without it, worse by more than {WORST}",
-            place=out,
+            location=out,
             help=f"raise --each (now {per_token}), --frequent (now {frequent}) or the number of"
             " pairs that are counted",
         )

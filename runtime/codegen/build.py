@@ -81,7 +81,7 @@ def device_named(device: torch.device | str) -> torch.device:
         reason, _, _ = str(error).partition("\n")
         raise InputError(
             f"the device '{device}' cannot be used: {reason:.80}",
-            place="device",
+            location="device",
             help="use 'cpu'; 'cuda' needs a GPU and a torch that is built for it",
         ) from error
     return torch_device

@@ -63,9 +63,11 @@ def example_inputs(
     for axis, size in dict[str, Any](sizes or {}).items():
         if axis not in graph.spec.axes:
             help_ = did_you_mean(axis, graph.spec.axes)
-            raise InputError(f"{graph.name} has no axis '{axis}'", place="sizes", help=help_)
+            raise InputError(f"{graph.name} has no axis '{axis}'", location="sizes", help=help_)
         if not isinstance(size, int) or size < 1:
-            raise InputError(f"the size of axis '{axis}' is {size!r}, not 1 or more", place="sizes")
+            raise InputError(
+                f"the size of axis '{axis}' is {size!r}, not 1 or more", location="sizes"
+            )
     axis_sizes = sizes_for(graph) | dict(sizes or {})
     generator = torch.Generator().manual_seed(seed)
     examples = {

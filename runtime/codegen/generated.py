@@ -80,7 +80,7 @@ def generated_module(program: Program) -> ModuleType:
     except ImportError as error:
         raise InputError(
             f"the module of a block cannot be imported: {error}",
-            place=program.graph.source,
+            location=program.graph.source,
             help="install the package of the block, or correct the 'module' of its BlockType",
         ) from error
     for kind in vars(module).values():
@@ -212,7 +212,7 @@ def generated_class(recipe: Recipe, name: str) -> Any:
     if generated is None:
         raise InputError(
             f"the model was pickled by a version of weft that generated a class '{name}'",
-            place="<pickle>",
+            location="<pickle>",
             help="use that version, and store models as checkpoints",
         )
     return generated
@@ -301,7 +301,7 @@ def _word(value: Tensor) -> str:
 
 
 def _refuse(name: str, types: Mapping[str, ValueType], problem: str, help_: str) -> NoReturn:
-    raise InputError(f"input '{name}' {problem}", place=f"{name}: {types[name]}", help=help_)
+    raise InputError(f"input '{name}' {problem}", location=f"{name}: {types[name]}", help=help_)
 
 
 def _refuse_names(
@@ -313,17 +313,17 @@ def _refuse_names(
         example = ", ".join(f"{name}=..." for name in names)
         raise InputError(
             f"{len(args)} of the inputs {'has' if len(args) == 1 else 'have'} no name",
-            place=signature,
+            location=signature,
             help=f"inputs have no order: pass them by name, as in model({example})",
         )
     for name in kwargs:
         if name not in names:
             help_ = did_you_mean(name, names) or "remove it"
-            raise InputError(f"unknown input '{name}'", place=signature, help=help_)
+            raise InputError(f"unknown input '{name}'", location=signature, help=help_)
     missing = [name for name in names if name not in kwargs]
     raise InputError(
         f"input '{missing[0]}' is missing",
-        place=signature,
+        location=signature,
         help="weft.example_inputs(model) shows an example of every input",
     )
 
@@ -341,7 +341,7 @@ def _refuse_size(
     shown = ", ".join(f"{label} = {size}" for label, size in sizes.items())
     raise InputError(
         f"axis {axis} has different sizes: {shown}",
-        place=f"{name}: {types[name]}",
+        location=f"{name}: {types[name]}",
         help=f"inputs that share the axis {axis} must agree",
     )
 
@@ -380,7 +380,7 @@ def _refuse_device(
     if weight.is_meta:
         raise InputError(
             "the model's weights are on the device 'meta', which has no values",
-            place=f"{name}: {types[name]}",
+            location=f"{name}: {types[name]}",
             help="call model.to_empty(device=...) and then model.load_state_dict(...)",
         )
     help_ = f"pass {name}.to('{weight.device}'), or move the model"

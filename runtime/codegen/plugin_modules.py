@@ -53,7 +53,7 @@ def wrong(block: BlockType, method: str, problem: str, help_: str) -> InputError
     """
     where = f", method '{method}'" if method else ""
     location = f"block '{block.key}', class {module_path(block)}{where}"
-    return InputError(problem, place=location, help=help_)
+    return InputError(problem, location=location, help=help_)
 
 
 def refuse_wrong_modules(program: Program) -> None:

@@ -101,13 +101,13 @@ def choose_kernels(
         if kernel != "auto" and kernel not in options[name]:
             raise InputError(
                 f"no kernel '{kernel}' for {name}",
-                place=_place(name),
+                location=_place(name),
                 help=did_you_mean(kernel, ["auto", *options[name]]),
             )
     if requested["product"] == "onednn" and not product.has_onednn():
         raise InputError(
             "this torch has no kernel 'onednn'",
-            place=_place("product"),
+            location=_place("product"),
             help="set it to 'auto' or 'torch'",
         )
     loss = _loss_kernel(requested["loss"], device)
@@ -150,7 +150,7 @@ def _loss_kernel(requested: str, device: torch.device) -> losses.LossKernel:
         raise InputError(
             f"the kernel 'triton' needs CUDA and the package triton, but not both are there for"
             f" {device}",
-            place=_place("loss"),
+            location=_place("loss"),
             help="set it to 'auto' or 'torch'",
         )
     return "triton" if available and requested != "torch" else "torch"

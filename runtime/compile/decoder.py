@@ -173,7 +173,7 @@ def use_passes(model: nn.Module, passes: Passes) -> None:
         option = "quantize" if passes.quantize != "none" else "without"
         raise InputError(
             "the passes of decoding are for models on the CPU",
-            place=option if passes.shortlist is None else "shortlist",
+            location=option if passes.shortlist is None else "shortlist",
             help="leave the setting out, or choose the device cpu",
         )
     if passes.shortlist is not None:
@@ -216,7 +216,7 @@ def no_int8(why: str, advice: str = "") -> InputError:
     leave = "leave 'quantize' out, or set 'none'"
     return InputError(
         f"no products in int8: {why}",
-        place="quantize",
+        location="quantize",
         help=f"{advice}; or {leave}" if advice else leave,
     )
 
@@ -231,7 +231,7 @@ def _inexact_int8() -> InputError:
 
 def no_shortlist(why: str, help_: str = "leave 'shortlist' out") -> InputError:
     """Return the error that a shortlist is not possible."""
-    return InputError(f"no shortlist: {why}", place="shortlist", help=help_)
+    return InputError(f"no shortlist: {why}", location="shortlist", help=help_)
 
 
 def decoding_module(model: nn.Module, passes: DecodePasses) -> nn.Module | None:

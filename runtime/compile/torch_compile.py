@@ -86,7 +86,7 @@ def compile_model(
     """
     if mode not in get_args(Mode):
         help_ = did_you_mean(str(mode), get_args(Mode))
-        raise InputError(f"no mode '{mode}'", place="mode", help=help_)
+        raise InputError(f"no mode '{mode}'", location="mode", help=help_)
     program = program_of(model)
     layers = [m for m in model.modules() if type(m).__name__ in program.all_templates]
     weight = next(model.parameters(), None)

@@ -64,7 +64,7 @@ def fetched(
         if expected is not None and expected != note["sha256"]:
             raise InputError(
                 f"corpus '{name}' does not have the digest given in the run, but {note['sha256']}",
-                place=str(folder),
+                location=str(folder),
                 help="delete the folder to fetch it again; if the digest still differs, the text"
                 " has changed at its origin: remove the digest from the run, or use your own files",
             )
@@ -89,7 +89,7 @@ def _kept(folder: Path) -> dict[str, Any] | None:
     if not is_intact:
         raise InputError(
             "a fetched corpus is damaged",
-            place=str(folder),
+            location=str(folder),
             help="delete the folder to fetch the corpus again",
         )
     return note

@@ -143,7 +143,7 @@ def _free(folder: Path, marker: str) -> Path:
             msg = f"'{folder.name}' exists and does not contain {marker}"
             raise InputError(
                 msg,
-                place=str(folder),
+                location=str(folder),
                 help="choose another folder, or move this one away",
             )
         folder.rmdir()

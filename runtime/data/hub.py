@@ -53,7 +53,7 @@ class HubTokenizer:
         except ModuleNotFoundError as error:
             raise InputError(
                 "this tokenizer needs the package 'tokenizers'",
-                place=location,
+                location=location,
                 help="install the extra: pip install 'weft[tokenizers]'; or give ids:"
                 " weft generate --ids",
             ) from error
@@ -62,7 +62,7 @@ class HubTokenizer:
         except Exception as error:  # the library raises no more specific type
             raise InputError(
                 f"not a tokenizer: {str(error).partition(chr(10))[0]}",
-                place=location,
+                location=location,
                 help="copy it again from the model's folder",
             ) from error
         self._model.no_padding()

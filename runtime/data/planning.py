@@ -137,7 +137,7 @@ def refuse_no_limit(lengths: Sequence[Any], settings: BatchSettings) -> None:
     if settings.max_sentences is None:
         raise InputError(
             "no column has a time axis, so 'batch.tokens' does not limit a batch",
-            place="/batch",
+            location="/batch",
             help="set batch.max_sentences to the number of rows of a batch",
         )
 
@@ -167,13 +167,13 @@ def stream_plans(
     if len(data) == 0:
         raise InputError(
             "no pairs to train on",
-            place=str(data.folder),
+            location=str(data.folder),
             help="check the filter's report; relax the filter or use other files",
         )
     if data.parts and sum(part.pairs * part.weight for part in data.parts) < 1:
         raise InputError(
             "the weights of the files give an epoch less than one row",
-            place=str(data.folder),
+            location=str(data.folder),
             help="increase 'weights' of the training data",
         )
     lengths = list(data.axes.values())
@@ -186,7 +186,7 @@ def stream_plans(
         if position > len(plan):
             raise InputError(
                 f"cannot resume at batch {position}: epoch {epoch} has {len(plan)} batches",
-                place=str(data.folder),
+                location=str(data.folder),
                 help="resume with the data and batch settings of the original run",
             )
         while position < len(plan):

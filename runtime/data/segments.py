@@ -47,7 +47,7 @@ def plan_segments(
     if longest > settings.tokens:
         raise InputError(
             f"a segment has {longest} tokens, more than the batch limit of {settings.tokens}",
-            place="/batch/tokens",
+            location="/batch/tokens",
             help=f"set batch tokens to at least {longest}, or make the segments shorter",
         )
     capacity = settings.tokens // longest

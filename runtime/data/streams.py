@@ -294,7 +294,7 @@ def _refuse(head: bytes, path: str | Path) -> None:
     if refusal is not None:
         problem, help_ = refusal
         raise InputError(
-            f"the file {problem}", place=str(path), help=help_.replace("{}", _last(path))
+            f"the file {problem}", location=str(path), help=help_.replace("{}", _last(path))
         )
 
 

@@ -156,13 +156,13 @@ class Symbols:
             sound = isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols)
         except (ValueError, KeyError, TypeError) as error:
             msg = "symbol file is damaged"
-            raise InputError(msg, place=location, help="prepare the data again") from error
+            raise InputError(msg, location=location, help="prepare the data again") from error
         if not (is_known and sound and isinstance(spelled, bool)):
             msg = "symbol file is damaged or has another version"
-            raise InputError(msg, place=location, help="prepare the data again")
+            raise InputError(msg, location=location, help="prepare the data again")
         if spelled and source is None:
             msg = "symbol file needs the tokenizer that spells other tokens"
-            raise InputError(msg, place=location, help="name it as 'spelling'")
+            raise InputError(msg, location=location, help="name it as 'spelling'")
         return cls(symbols, source if spelled else None)
 
     def encode(self, text: str) -> list[int]:
@@ -251,5 +251,5 @@ def open_symbols(path: Path, source: Tokenizer | None) -> Symbols:
         data = path.read_bytes()
     except OSError as error:
         msg = f"cannot read symbols '{path.name}': {error.strerror}"
-        raise InputError(msg, place=str(path), help="prepare the data again") from error
+        raise InputError(msg, location=str(path), help="prepare the data again") from error
     return Symbols.from_bytes(data, source, str(path))

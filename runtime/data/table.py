@@ -289,9 +289,9 @@ def encode_row(
             column.check(row[name], row)
             encoded[name] = column.encode(row[name])
     except InputError as error:
-        if error.place:
+        if error.location:
             raise
-        raise InputError(error.problem, place=location, help=error.help) from error
+        raise InputError(error.problem, location=location, help=error.help) from error
     return encoded
 
 
@@ -312,7 +312,7 @@ def _arrays_of(corpus: Corpus, column: Column) -> dict[str, Array]:
         if name not in corpus.arrays:
             raise InputError(
                 f"the corpus has no array '{name}'",
-                place=str(corpus.folder),
+                location=str(corpus.folder),
                 help="delete the folder and prepare the data again",
             )
         arrays[key] = corpus.arrays[name]

@@ -42,12 +42,12 @@ def resolve(root: str | Path, name: str | Path) -> Path:
         path = (inside / name).resolve()
     except (OSError, RuntimeError, ValueError) as error:
         problem = f"path {str(name)!r} cannot be resolved: {error}"
-        raise InputError(problem, place=str(root)) from error
+        raise InputError(problem, location=str(root)) from error
     if not path.is_relative_to(inside):
         msg = f"path '{name}' is outside the data root"
         raise InputError(
             msg,
-            place=str(inside),
+            location=str(inside),
             help="put the file itself, not a link to it, below the root, or set 'root' to a"
             " folder above it",
         )
@@ -82,10 +82,10 @@ def raw_lines(path: str | Path | None) -> Iterator[bytes]:
                     _refuse_old_line_ends(raw, name)
                 yield raw
     except DamagedError as error:
-        raise InputError(error.problem, place=f"{name}:{number + 1}", help=error.help) from error
+        raise InputError(error.problem, location=f"{name}:{number + 1}", help=error.help) from error
     except OSError as error:
         problem = f"cannot read the file: {error.strerror or error}"
-        raise InputError(problem, place=name) from error
+        raise InputError(problem, location=name) from error
 
 
 def count_lines(path: str | Path) -> int:
@@ -138,7 +138,7 @@ def _refuse_old_line_ends(line: bytes, path: str) -> None:
         count = line.rstrip(b"\r").count(b"\r") + 1
         raise InputError(
             f"the {count} lines of the file end with carriage returns alone",
-            place=path,
+            location=path,
             help=f"end them with line feeds, such as: tr '\\r' '\\n'{_input(path, ' <')}",
         )
 
@@ -158,13 +158,13 @@ def refuse_missing_file(path: Path) -> None:
         return
     if path.is_dir():
         msg = "path is a folder, not a file"
-        raise InputError(msg, place=str(path), help="give a file in it")
+        raise InputError(msg, location=str(path), help="give a file in it")
     if not path.parent.is_dir():
         msg = f"no folder '{path.parent}'"
-        raise InputError(msg, place=str(path))
+        raise InputError(msg, location=str(path))
     names = [child.name for child in path.parent.iterdir() if child.is_file()]
     msg = f"no file '{path.name}'"
-    raise InputError(msg, place=str(path), help=did_you_mean(path.name, names))
+    raise InputError(msg, location=str(path), help=did_you_mean(path.name, names))
 
 
 def decode(raw: bytes, path: str | Path, number: int, *, keep_end: bool = False) -> str:
@@ -192,7 +192,7 @@ def decode(raw: bytes, path: str | Path, number: int, *, keep_end: bool = False)
     kind = "UTF-8" if text[at] else "text"
     raise InputError(
         f"byte 0x{text[at]:02x} at offset {at} of the line is not {kind}",
-        place=f"{path}:{number}",
+        location=f"{path}:{number}",
         help=_way_out(raw, str(path), number),
     )
 

@@ -68,14 +68,14 @@ class Tokenizer:
         # SentencePiece would load an empty model and then print an error at each use.
         if not model:
             msg = "tokenizer file is empty"
-            raise InputError(msg, place=location)
+            raise InputError(msg, location=location)
         try:
             self._model = SentencePieceProcessor(model_proto=model)
         except (RuntimeError, OSError) as error:
             msg = "tokenizer file is damaged or not a SentencePiece model"
             raise InputError(
                 msg,
-                place=location,
+                location=location,
                 help="copy it again, or prepare the data again",
             ) from error
         self.bytes = model
@@ -94,7 +94,7 @@ class Tokenizer:
             )
             raise InputError(
                 msg,
-                place=location,
+                location=location,
                 help="train with --pad_id=0 --eos_id=1 --unk_id=2 --bos_id=3",
             )
 
@@ -112,7 +112,7 @@ class Tokenizer:
             names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
             problem = f"cannot read tokenizer '{path.name}': {error.strerror}"
             raise InputError(
-                problem, place=str(path), help=did_you_mean(path.name, names)
+                problem, location=str(path), help=did_you_mean(path.name, names)
             ) from error
         return cls(model, location=str(path))
 
@@ -154,7 +154,7 @@ class Tokenizer:
             msg = f"text is not Unicode: {error.reason}"
             raise InputError(
                 msg,
-                place=ascii(error.object)[:60],
+                location=ascii(error.object)[:60],
                 help="read the text as UTF-8",
             ) from error
         ids = self._model.encode(encoded, out_type=int, num_threads=threads or -1)

@@ -50,14 +50,14 @@ class HubVocabulary:
             if number is None:
                 raise InputError(
                     f"the tokenizer has no token '{token}'",
-                    place=location,
+                    location=location,
                     help="give its padding, end, unknown and beginning token as 'special'",
                 )
         self.pad, self.eos, self.unk, self.bos = (int(number or 0) for number in ids)
         if self.pad != 0:
             raise InputError(
                 f"the padding token '{special[0]}' has the id {self.pad}, not 0",
-                place=location,
+                location=location,
                 help="use a tokenizer whose padding id is 0, such as those of BERT and T5",
             )
         self.bytes = data
@@ -133,7 +133,7 @@ def vocabularies_of(
         if file.path.name not in files:
             raise InputError(
                 f"there is no tokenizer '{file.path.name}'",
-                place=folder,
+                location=folder,
                 help="restore the file, or prepare the data again",
             )
         data, tokenizer = files[file.path.name], settings[name]
@@ -220,4 +220,4 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         problem = f"cannot read tokenizer '{path.name}': {error.strerror}"
-        raise InputError(problem, place=str(path), help="correct its path") from error
+        raise InputError(problem, location=str(path), help="correct its path") from error

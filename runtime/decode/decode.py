@@ -77,7 +77,7 @@ class Request:
     """Encoded values of further columns, by name, that inputs of the models are made of."""
     other_length: int = 0
     """Tokens of the longest text among them; outputs may be as long as for such a source."""
-    place: str = ""
+    location: str = ""
     """What to call the request in errors; `""` for its number in the batch."""
 
 
@@ -280,7 +280,7 @@ def _limits(
                     raise InputError(
                         f"the {what} has {tokens} tokens, end token included, but the model has"
                         f" {positions} positions",
-                        place=request.place or f"source {number}",
+                        location=request.location or f"source {number}",
                         help="shorten it, or leave it out",
                     )
     return limits_N.maximum(torch.tensor(needed, device=limits_N.device))
@@ -329,7 +329,7 @@ def check_ids(graph: Graph, sources: Sequence[Sequence[int]]) -> None:
     if kinds != expected or graph.step_axis is None or "logits" not in graph.outputs:
         raise InputError(
             "decoding sources needs an encoder-decoder over ids with a step axis",
-            place=f"{graph.source}#/inputs",
+            location=f"{graph.source}#/inputs",
             help=f"declare the inputs {', '.join(expected)}, and set 'step' to the axis of"
             " 'target'",
         )

@@ -185,7 +185,7 @@ def generate_with(
     if positions is not None and longest > positions:
         raise InputError(
             f"the prompt has {longest} tokens, but the model has {positions} positions",
-            place="prompt",
+            location="prompt",
             help="shorten it",
         )
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
@@ -219,7 +219,7 @@ def check_generates(graph: Graph, fixed: Collection[str] = ()) -> str:
     if graph.step_axis is None or len(ids) != 1 or "logits" not in graph.outputs:
         raise InputError(
             "generation needs a spec with a step axis, whose only input is ids, and 'logits'",
-            place=graph.source,
+            location=graph.source,
             help='declare one input of ids, such as "tokens": "ids:vocab[B T]", and set \'step\'',
         )
     others = [n for n, kind in moving.items() if kind not in {"ids", "mask"}]
@@ -228,7 +228,7 @@ def check_generates(graph: Graph, fixed: Collection[str] = ()) -> str:
         raise InputError(
             f"generation needs a spec whose only input is ids, but '{graph.name}' also reads"
             f" {', '.join(map(repr, others))}",
-            place=graph.source,
+            location=graph.source,
             help="use 'weft predict' with rows that have the columns of these inputs",
         )
     return ids[0]

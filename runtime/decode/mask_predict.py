@@ -205,6 +205,6 @@ class MaskPredictor(Translator):
         if wrong := [name for name, is_requested in requested.items() if is_requested]:
             raise InputError(
                 f"mask-predict does not support {', '.join(wrong)}: all words are written at once",
-                place="search",
+                location="search",
                 help="remove the option, or translate with a model that decodes step by step",
             )

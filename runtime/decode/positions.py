@@ -79,6 +79,6 @@ def refuse_long(
                 raise InputError(
                     f"the {side} has {len(ids) + 1} tokens, end token included, but the model has"
                     f" {most} positions",
-                    place=f"pair {number}",
+                    location=f"pair {number}",
                     help="shorten it, or leave the pair out",
                 )

@@ -163,7 +163,7 @@ class Translator:
                 ids,
                 begin,
                 [phrase for phrase in include if phrase],
-                place=f"line {number}",
+                location=f"line {number}",
                 others=line.others,
                 other_length=line.other_length,
             )

@@ -69,7 +69,7 @@ class Answering:
             if type_.kind == "ids" and size is not None and size > int(type_.size or 0):
                 raise InputError(
                     f"'{port}' of the spec has size {type_.size}, but the tokenizer has {size}",
-                    place=str(self.checkpoint.folder),
+                    location=str(self.checkpoint.folder),
                     help="restore the tokenizer with which the model was trained",
                 )
 
@@ -124,7 +124,7 @@ class Answering:
         if sources is None or sources.source is None or written not in columns:
             raise InputError(
                 f"the checkpoint cannot translate text: {why}",
-                place=location,
+                location=location,
                 help=help_,
             )
         sources.refuse_further("lines of text")

@@ -59,7 +59,7 @@ class Model:
         if self.strategy is not None and self.strategy.command == "parse":
             raise InputError(
                 "the checkpoint is a parser, not a translation model",
-                place=str(self.checkpoint.folder),
+                location=str(self.checkpoint.folder),
                 help="use 'weft parse', or its parse() from Python",
             )
         for name in ("prefix", "include"):
@@ -67,7 +67,7 @@ class Model:
                 raise InputError(
                     f"'{name}' of the predictor reads the column '{column}', but lines of text have"
                     " one text each",
-                    place=str(self.checkpoint.folder),
+                    location=str(self.checkpoint.folder),
                     help="use 'weft predict', or predict() in Python",
                 )
         return self._reader()
@@ -95,7 +95,7 @@ class Model:
             raise InputError(
                 "the checkpoint cannot translate text: its tokenizer, 'source' or 'target' is "
                 "missing",
-                place=str(self.checkpoint.folder),
+                location=str(self.checkpoint.folder),
                 help="add tokenizer.model to it, or call its module with ids",
             )
         from ..checkpoint.tokenizers import tokenizers_of
@@ -110,7 +110,7 @@ class Model:
         if self.trained is None:
             raise InputError(
                 "the checkpoint has no run, so it has no columns and no predictor",
-                place=str(self.checkpoint.folder),
+                location=str(self.checkpoint.folder),
                 help="use translate(), generate() or decode(), or call its module with ids",
             )
         return self.trained
@@ -191,7 +191,7 @@ class Model:
         if self.predictor_settings(predict).command != "parse":
             raise InputError(
                 "the checkpoint does not parse: its predictor does not answer with trees",
-                place=str(self.checkpoint.folder),
+                location=str(self.checkpoint.folder),
                 help="train a run such as parsing-craft",
             )
         predictor: Any = self.predictor(predict)

@@ -75,7 +75,7 @@ def open_folder(  # noqa: PLR0913 - all by name but one
     ):
         if value not in choices:
             raise InputError(
-                f"no {name} '{value}'", place=name, help=did_you_mean(str(value), choices)
+                f"no {name} '{value}'", location=name, help=did_you_mean(str(value), choices)
             )
     return open_model(
         folder,
@@ -128,7 +128,7 @@ def open_model(  # noqa: PLR0913 - all by name but one
     if steps is not None and steps.choice == "graphs" and torch.device(device).type != "cuda":
         raise InputError(
             f"CUDA graphs need a CUDA device, not {device}",
-            place="compile",
+            location="compile",
             help="choose 'auto', 'on' or 'off', or another device",
         )
     checkpoint = open_deployed(folder, blocks, verify=verify)
@@ -172,19 +172,19 @@ def ensemble(first: Model, others: Sequence[Model]) -> Model:
             differ = ", ".join(f"'{name}'" for name, _ in sorted(reads ^ expected))
             raise InputError(
                 f"the inputs differ from those of the ensemble's first model: {differ}",
-                place=str(other.checkpoint.folder),
+                location=str(other.checkpoint.folder),
                 help="average models with the same inputs, or use one of the two",
             )
         if other.checkpoint.tokenizers != first.checkpoint.tokenizers:
             raise InputError(
                 "the tokenizer differs from that of the ensemble's first model",
-                place=str(other.checkpoint.folder),
+                location=str(other.checkpoint.folder),
                 help="train the models on data prepared with one tokenizer",
             )
         if classes_by_column(other.checkpoint) != classes_by_column(first.checkpoint):
             raise InputError(
                 "the classes have other numbers than in the ensemble's first model",
-                place=str(other.checkpoint.folder),
+                location=str(other.checkpoint.folder),
                 help="train the models with the same 'classes' of the column",
             )
     return replace(first, others=tuple(other.module for other in others))

@@ -77,7 +77,7 @@ def prove(  # noqa: PLR0913 - all by name but one
     """
     names = _chosen(_listed(only), _listed(skip))
     if not tolerance > 0:
-        raise InputError(f"the tolerance is {tolerance}, not above 0", place="tolerance")
+        raise InputError(f"the tolerance is {tolerance}, not above 0", location="tolerance")
     run_and_graph = run_named(spec) if run is None else None
     run, graph = (run, graph_of(spec, blocks)) if run_and_graph is None else run_and_graph
     axis_sizes = sizes_for(graph, batch=BATCH, length=LENGTH) | dict(sizes or {})
@@ -125,12 +125,12 @@ def _chosen(only: list[str], skip: list[str]) -> list[Name]:
         for name in selected:
             if name not in PROPERTIES:
                 help_ = did_you_mean(name, PROPERTIES)
-                raise InputError(f"no property '{name}'", place=option, help=help_)
+                raise InputError(f"no property '{name}'", location=option, help=help_)
     names: list[Name] = [
         name for name in get_args(Name) if (not only or name in only) and name not in skip
     ]
     if not names:
-        raise InputError("no property is left to test", place="skip", help="remove a name")
+        raise InputError("no property is left to test", location="skip", help="remove a name")
     return names
 
 
@@ -155,7 +155,7 @@ def _refuse_failing(subject: Subject) -> None:
     except BlockError as error:
         raise InputError(
             str(error),
-            place=subject.graph.source,
+            location=subject.graph.source,
             help="if these sizes are too small or too large for the model, set others with --axes"
             " (in Python: sizes=)",
         ) from error
@@ -163,6 +163,6 @@ def _refuse_failing(subject: Subject) -> None:
         if value.numel() and not value.isfinite().any():
             raise InputError(
                 f"output {port} of {subject.graph.name} has no finite value with random weights",
-                place=subject.graph.source,
+                location=subject.graph.source,
                 help="initialize the weights of each block in its method 'initialize'",
             )

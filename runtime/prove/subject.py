@@ -199,7 +199,7 @@ def refuse_large(graph: Graph, sizes: Mapping[str, int]) -> None:
         raise InputError(
             f"a proof of {graph.name} with {graph.parameters():,} parameters in float64 needs about"
             f" {needed / 2**30:,.1f} GiB of memory; {free / 2**30:,.1f} GiB are free",
-            place=graph.source,
+            location=graph.source,
             help="make the model smaller, such as --set layers=2, or the inputs, with --axes;"
             " the properties do not depend on sizes",
         )

@@ -115,7 +115,7 @@ def with_blocks(spec: Source, blocks: Iterable[BlockType] = ()) -> LoadedSpec:
     else:
         raise InputError(
             f"an object of type {type(spec).__name__} is not a spec",
-            place="spec",
+            location="spec",
             help="pass the result of weft.load, the path of a spec file, or a shipped name",
         )
     added = listed(blocks)
@@ -133,6 +133,6 @@ def listed(blocks: Iterable[BlockType]) -> tuple[BlockType, ...]:
     except TypeError as error:
         raise InputError(
             f"'blocks' is of type {type(blocks).__name__}, not a list of block types",
-            place="blocks",
+            location="blocks",
             help="pass a list, such as blocks=[MY_BLOCK]",
         ) from error

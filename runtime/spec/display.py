@@ -45,7 +45,7 @@ def findings_html(findings: Iterable[Finding]) -> str:
 def _lines(finding: Finding) -> list[str]:
     """Return a finding as lines of HTML: problem, place, evidence and help."""
     lines = [f"<b>{finding.level}[{escaped(finding.code)}]</b>: {escaped(finding.problem)}"]
-    lines.append(f"<code>{escaped(finding.place)}</code>")
+    lines.append(f"<code>{escaped(finding.location)}</code>")
     lines += [f"<code>{escaped(line)}</code>" for line in finding.evidence]
     if finding.help:
         lines.append(f"help: {escaped(finding.help)}")

@@ -22,7 +22,7 @@ def explanation(code: str) -> str:
     if paragraph is None:
         raise InputError(
             f"no finding has the code '{code}'",
-            place="--explain",
+            location="--explain",
             help=did_you_mean(code.upper(), paragraphs),
         )
     return f"{code.upper()}\n{paragraph.rstrip()}"

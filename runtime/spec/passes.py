@@ -69,7 +69,7 @@ def cast_weights(spec: Source | Graph, dtype: LowPrecision) -> Graph:
     """
     if dtype not in get_args(LowPrecision):
         help_ = did_you_mean(str(dtype), get_args(LowPrecision)) or "use 'bfloat16'"
-        raise InputError(f"weights cannot be cast to '{dtype}'", place="dtype", help=help_)
+        raise InputError(f"weights cannot be cast to '{dtype}'", location="dtype", help=help_)
     return pipeline.cast_weights(graph_of(spec), dtype)
 
 

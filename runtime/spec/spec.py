@@ -129,7 +129,7 @@ def load(name: str | Path, /, *, blocks: Iterable[BlockType] = (), **params: Any
     if not isinstance(name, str | Path):
         raise InputError(
             f"an object of type {type(name).__name__} is not the name of a spec",
-            place="name",
+            location="name",
             help="pass the path of a spec file, or a shipped name such as 'transformer-base'",
         )
     added = listed(blocks)

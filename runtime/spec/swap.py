@@ -140,7 +140,7 @@ def _patches(
     try:
         selection = read_selection(select)
     except SelectError as error:
-        raise InputError(str(error), place=f"'{select}'", help=error.help) from error
+        raise InputError(str(error), location=f"'{select}'", help=error.help) from error
     value = spec.value()
     changes = _changes(value, selection, use, params, registry(spec.blocks), idle)
     keys = {"use": use, **{f"params.{name}": value for name, value in params.items()}}

@@ -119,7 +119,7 @@ def draw(
     for name, choice, choices in (("form", form, _FORMS), ("style", style, _STYLES)):
         if choice not in choices:
             help_ = did_you_mean(str(choice), choices)
-            raise InputError(f"no {name} '{choice}'", place=name, help=help_)
+            raise InputError(f"no {name} '{choice}'", location=name, help=help_)
     graph = graph_of(spec, blocks)
     if out is None:
         page = draw_page(graph, form, style=style, residuals=residuals, node=node)

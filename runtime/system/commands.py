@@ -26,7 +26,7 @@ def added_commands(names: Collection[str]) -> dict[str, EntryPoint]:
         if point.name in names or point.name in points:
             raise InputError(
                 f"a command with the name '{point.name}' already exists",
-                place=origin_of(point),
+                location=origin_of(point),
                 help=f"rename the entry point; or run 'pip uninstall {package_of(point)}'",
             )
         points[point.name] = point

@@ -30,7 +30,7 @@ def bound(host: str, port: int) -> socket.socket:
     if not 0 <= port <= _LAST_PORT:
         raise InputError(
             f"port {port} is out of range",
-            place=location,
+            location=location,
             help=f"use a port from 0 to {_LAST_PORT}",
         )
     try:
@@ -41,7 +41,7 @@ def bound(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError, UnicodeError) as error:
         problem = f"cannot resolve the address: {error}"
         raise InputError(
-            problem, place=location, help="use an address such as 127.0.0.1"
+            problem, location=location, help="use an address such as 127.0.0.1"
         ) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -52,7 +52,7 @@ def bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise InputError(
             f"cannot serve at this address: {error.strerror or error}",
-            place=location,
+            location=location,
             help="set another with --host and --port; --port 0 takes any free port",
         ) from error
     return listener

@@ -39,7 +39,7 @@ def locked(folder: Path) -> Iterator[None]:
     except Timeout:
         raise InputError(
             f"another process uses the folder: {_described(owner)}",
-            place=str(folder),
+            location=str(folder),
             help="wait until it ends, stop it, or give another folder with --out",
         ) from None
     try:
@@ -50,7 +50,7 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise InputError(
                 f"cannot lock the folder: {error.strerror}",
-                place=str(folder),
+                location=str(folder),
                 help=way_out(error, "give another folder with --out"),
             ) from error
         yield

@@ -90,7 +90,7 @@ class Plugins(Generic[T]):
             if other:
                 raise InputError(
                     f"a {self.what} with the name '{point.name}' already exists, from {other}",
-                    place=origin_of(point),
+                    location=origin_of(point),
                     help=f"rename the entry point; or run 'pip uninstall {package_of(point)}'",
                 )
             points[point.name] = point
@@ -123,7 +123,7 @@ class Plugins(Generic[T]):
         if field and (*get_args(field.annotation), field.default) != (point.name, point.name):
             raise InputError(
                 f"the type of '{point.value}' is not '{point.name}'",
-                place=origin_of(point),
+                location=origin_of(point),
                 help=f'declare \'type: Literal["{point.name}"] = "{point.name}"\'',
             )
         return plugin_class
@@ -142,7 +142,7 @@ class Plugins(Generic[T]):
             return self.validate(value)
         except SettingError as error:
             at = pointer(*error.at)
-            raise InputError(str(error), place=f"{location}{at}", help=error.help) from None
+            raise InputError(str(error), location=f"{location}{at}", help=error.help) from None
         except Invalid as invalid:
             form = self.find(value if isinstance(value, str) else value["type"])  # type: ignore[index]
             [finding, *_] = (
@@ -151,7 +151,7 @@ class Plugins(Generic[T]):
                 for finding in form_findings(error, form, value, "")
             )
             at = f"{location}{finding.at}"
-            raise InputError(finding.problem, place=at, help=finding.help) from None
+            raise InputError(finding.problem, location=at, help=finding.help) from None
 
     def validate(self, value: object) -> T:
         """Return the implementation that a JSON value selects, as a validator of pydantic.

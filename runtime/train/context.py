@@ -263,7 +263,7 @@ def refuse_long_rows(graph: Graph, prepared: Prepared) -> None:
                 raise InputError(
                     f"the longest {split} text of the column '{name}' has {longest} tokens, special"
                     f" tokens included, but '{graph.name}' has {most} positions",
-                    place=f"#{pointer('data', 'columns', name, 'max_length')}",
+                    location=f"#{pointer('data', 'columns', name, 'max_length')}",
                     help=f"set 'max_length' of the column to at most {most}, or give the model more"
                     " positions",
                 )
@@ -292,7 +292,7 @@ def training_context(
     if graph.segments is not None and world.size > 1:
         raise InputError(
             f"'{graph.name}' carries state between batches, so its training runs in one process",
-            place="/parallel",
+            location="/parallel",
             help="start it without torchrun",
         )
     losses = ObjectiveLosses(graph, run.auxiliary)

@@ -76,7 +76,7 @@ def choose(run: Run) -> Place:
     if run.device == "cuda" and not has_cuda:
         raise InputError(
             "no CUDA device is available",
-            place="/device",
+            location="/device",
             help="set device to 'cpu' or 'auto'",
         )
     device = torch.device("cuda" if has_cuda and run.device != "cpu" else "cpu")
@@ -159,7 +159,7 @@ def deterministic(device: torch.device, *, enabled: bool) -> Iterator[None]:
             raise
         raise InputError(
             f"an operator has no deterministic algorithm: {str(error).partition('.')[0]}",
-            place="/deterministic",
+            location="/deterministic",
             help="set it to false, or replace the block that uses this operator",
         ) from error
     finally:
@@ -178,7 +178,7 @@ def _give_workspace(device: torch.device) -> None:
     if torch.cuda.is_initialized():
         raise InputError(
             f"CUDA was in use before {CUBLAS} was set, so its products may not be deterministic",
-            place="/deterministic",
+            location="/deterministic",
             help=f"start the process with {CUBLAS}={WORKSPACE}, or set it to false",
         )
     os.environ[CUBLAS] = WORKSPACE

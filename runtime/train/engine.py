@@ -185,7 +185,7 @@ class Engine:
         if not isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
             raise InputError(
                 f"{type(optimizer).__name__} needs unsharded weights, but this run shards them",
-                place="/optimizer/type",
+                location="/optimizer/type",
                 help="use 'adam' or 'adamw', or set 'parallel.data' to 'ddp' and"
                 " 'parallel.tensor' to 1",
             )

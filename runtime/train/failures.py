@@ -35,7 +35,7 @@ def not_finite(context: TrainingContext, update: int) -> InputError:
     last = f"; the last good checkpoint is {newest}" if newest else ""
     return InputError(
         f"the loss or its gradient is not finite {when} update {update + 1}{last}",
-        place=str(context.folder),
+        location=str(context.folder),
         help="lower the learning rate, raise the warmup, or set 'optimizer.clip'",
     )
 
@@ -82,7 +82,7 @@ def too_large(
     ways = [*([smaller] if smaller else []), *(more or ["train a smaller model"])]
     return InputError(
         f"the memory of {context.place.device} is too small for {failed}{again}",
-        place="/batch/tokens" if has_time_axis(run) else "/batch/max_sentences",
+        location="/batch/tokens" if has_time_axis(run) else "/batch/max_sentences",
         help=", or ".join(ways),
     )
 

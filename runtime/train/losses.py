@@ -308,7 +308,7 @@ class Memory:
         if batch.first is None:
             raise InputError(
                 "the objective has 'segments', but no column cuts its texts into segments",
-                place="/data/columns",
+                location="/data/columns",
                 help="set 'segment' of the text column to the number of tokens of a row",
             )
         rows, first = batch.rows.tolist(), batch.first.tolist()

@@ -72,7 +72,7 @@ def _refuse_long(
                 raise InputError(
                     f"'{name}' has {tokens[name]} tokens, special tokens included, but the"
                     f" model has {most} positions",
-                    place=f"row {number}",
+                    location=f"row {number}",
                     help="shorten it, or leave the row out",
                 )
 

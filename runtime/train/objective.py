@@ -128,7 +128,7 @@ def objective_file(run: Run, source: str) -> str:
         near = nearest_shipped(run.objective, known_objectives(run, source), OBJECTIVES)
         raise InputError(
             f"no objective '{run.objective}'",
-            place=f"{source}#/objective",
+            location=f"{source}#/objective",
             help=near if near.startswith("did") else f"name a file in the run's folder; {near}",
         )
     return str(path)
@@ -187,14 +187,14 @@ def _opened_params(run: Run, source: str) -> tuple[dict[str, Any], dict[str, Pat
         location = f"#{pointer('params', name, CHECKPOINT)}"
         if value.keys() != {CHECKPOINT}:
             raise InputError(
-                "a param with 'checkpoint' has no other keys", place=location, help="remove them"
+                "a param with 'checkpoint' has no other keys", location=location, help="remove them"
             )
         try:
             spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"'{folder}' is not a checkpoint: {error}",
-                place=location,
+                location=location,
                 help="name a folder such as outputs/RUN/averaged",
             ) from error
         params[name], folders[name] = {"spec": spec}, folder

@@ -161,7 +161,7 @@ def _muon(
     if not hidden:
         raise InputError(
             "'muon' needs a matrix other than embedding tables, but the model has none",
-            place="/optimizer/type",
+            location="/optimizer/type",
             help="set 'optimizer.type' to 'adamw'",
         )
     hidden_ids = {id(p) for p in hidden}
@@ -379,6 +379,6 @@ class LossScaling:
             raise InputError(
                 "gradients overflow float16 at every scale of the loss;"
                 f" {int(self._skipped)} updates were skipped",
-                place="/precision",
+                location="/precision",
                 help="set 'precision' to 'float32', or to 'bfloat16' if the device has it",
             )

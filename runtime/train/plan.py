@@ -272,7 +272,7 @@ def plan_run(
             placed = [replace(finding, source=source) for finding in findings]
             return RunPlan(run=run, source=source, findings=[*placed, *others])
         except InputError as error:
-            at = error.place.partition("#")[2] or "/objective"
+            at = error.location.partition("#")[2] or "/objective"
             findings.append(Finding(code="R02", at=at, problem=error.problem, help=error.help))
             findings += _with_similar_objective(run, source, blocks, lost)
         else:

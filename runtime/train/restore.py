@@ -42,20 +42,20 @@ def refuse_taken(folder: Path, updates: int, *, resume: bool) -> None:
     if begun and not resume:
         raise InputError(
             "the folder already holds a run",
-            place=str(folder),
+            location=str(folder),
             help="continue it with --resume, or give another folder with --out",
         )
     if resume and not begun:
         raise InputError(
             "there is nothing to resume: the folder holds no checkpoint",
-            place=str(folder),
+            location=str(folder),
             help="leave out --resume to start the run, or give its folder with --out",
         )
     done = max((int(path.name) for path in checkpoints(folder)), default=0)
     if done > updates:
         raise InputError(
             f"the run ends at update {updates}, but its newest checkpoint is of update {done}",
-            place=str(folder),
+            location=str(folder),
             help=f"set 'updates' to more than {done}, or give another folder with --out",
         )
 
@@ -130,7 +130,7 @@ def _newest_sound(context: TrainingContext) -> Checkpoint:
                 continue
             checkpoint.verify_optimizer()
         except DamagedError as error:
-            problems.append(f"{error.place}: {error.problem}")
+            problems.append(f"{error.location}: {error.problem}")
             path.rename(path.with_name(path.name + DAMAGED))
             context.listener.log(f"warning: {problems[-1]}; trying the checkpoint before it")
             continue
@@ -138,7 +138,7 @@ def _newest_sound(context: TrainingContext) -> Checkpoint:
     raise DamagedError(
         "no checkpoint of the run can be resumed"
         + "".join(f"\n      {problem}" for problem in problems),
-        place=str(context.folder / "checkpoints"),
+        location=str(context.folder / "checkpoints"),
         help="start a new run with --out; set 'start' in it to reuse weights of this one",
     )
 
@@ -165,7 +165,7 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
     if before != now["optimizer"]["type"]:
         raise InputError(
             f"the run was started with the optimizer '{before}'; another one cannot use its state",
-            place="/optimizer/type",
+            location="/optimizer/type",
             help=f"set 'optimizer.type' to '{before}', or start a new run with --out; set 'start'"
             " in the new run to reuse the weights",
         )
@@ -196,7 +196,7 @@ def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
     if any(file not in checkpoint.tokenizers.values() for file in vocabularies.values()):
         raise InputError(
             "the checkpoint to start from has another tokenizer",
-            place=str(folder),
+            location=str(folder),
             help="give the run the data and tokenizer settings of that checkpoint, or its"
             ' tokenizer as {"type": "file", "path": ...}',
         )
@@ -236,7 +236,7 @@ def _renumbering(
             raise InputError(
                 f"the classes of '{name}' differ from those of the checkpoint, and the run fixes"
                 " their number in the model",
-                place=str(folder),
+                location=str(folder),
                 help="leave out the number of classes in 'params': it follows the column",
             )
         numbers = {label: number for number, label in enumerate(before)}
@@ -270,9 +270,9 @@ def refuse_other_tokenizers(
         InputError: they are not those of the context.
     """
     if checkpoint.tokenizers != dict(context.tokenizers):
-        raise InputError(problem, place=str(checkpoint.folder), help=help_)
+        raise InputError(problem, location=str(checkpoint.folder), help=help_)
     for name, classes in classes_by_column(checkpoint).items():
         column = context.columns.get(name)
         if isinstance(column, LabelColumn) and column.classes != classes:
             problem = f"the classes of '{name}' have other numbers than in the checkpoint"
-            raise InputError(problem, place=str(checkpoint.folder), help=help_)
+            raise InputError(problem, location=str(checkpoint.folder), help=help_)

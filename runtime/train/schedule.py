@@ -111,7 +111,7 @@ def learning_rate(update: int, settings: Schedule, d_model: int | None) -> float
             if d_model is None:
                 problem = "schedule 'noam' needs the param 'd_model', which the spec does not have"
                 help_ = "use 'inverse_sqrt' with a 'peak', or add a param 'd_model' to the spec"
-                raise InputError(problem, place="/schedule", help=help_)
+                raise InputError(problem, location="/schedule", help=help_)
             return float(scale * d_model**-0.5 * min(update**-0.5, update * warmup**-1.5))
         case InverseSqrt(peak=peak, warmup=warmup):
             return peak * min(update / warmup, math.sqrt(warmup / update))

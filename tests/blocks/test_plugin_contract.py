@@ -123,7 +123,7 @@ def test_a_wrong_package_is_named(
     with pytest.raises(InputError) as caught:
         weft.check("transformer-tiny")
 
-    assert caught.value.place == place
+    assert caught.value.location == place
     assert problem in caught.value.problem
     assert help_ in caught.value.help
 

@@ -347,7 +347,7 @@ def read(file: File, folder: Path) -> tuple[list[Row] | None, str]:
     refused: InputError | None = None
     try:
         for record in reader.records(0, fields):
-            assert file.name in record.place
+            assert file.name in record.location
             values = tuple(record.values[field] for field in fields)
             if file.kind == "trees":
                 found += [(leaf.tag, leaf.word) for leaf in values[0].leaves()]
@@ -358,7 +358,7 @@ def read(file: File, folder: Path) -> tuple[list[Row] | None, str]:
         refused = error
     if refused is None:
         return found, ""
-    assert file.name in str(refused.place), f"{refused} does not name the file"
+    assert file.name in str(refused.location), f"{refused} does not name the file"
     return None, refused.problem
 
 
@@ -403,8 +403,8 @@ def _check_answered(file: File, path: Path) -> Counter[str]:
     counts = Counter[str]()
     try:
         for row in _rows(str(path)):
-            number = row.place.removeprefix(f"{path}:")
-            assert number.isdigit(), row.place
+            number = row.location.removeprefix(f"{path}:")
+            assert number.isdigit(), row.location
             counts["rows"] += 1
             try:
                 assert json.dumps(row.value()) == json.dumps(json.loads(row.line))

@@ -98,10 +98,10 @@ def test_an_error_shows_all_findings() -> None:
 
 def test_an_input_error_names_place_and_help() -> None:
     """The three parts are on separate lines, and also separate attributes."""
-    error = InputError("no such file", place="a.json", help="did you mean 'b.json'?")
+    error = InputError("no such file", location="a.json", help="did you mean 'b.json'?")
 
     assert str(error) == "no such file\n  --> a.json\n  help: did you mean 'b.json'?"
-    assert (error.problem, error.place, error.help) == (
+    assert (error.problem, error.location, error.help) == (
         "no such file",
         "a.json",
         "did you mean 'b.json'?",

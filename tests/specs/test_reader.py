@@ -220,7 +220,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not UTF-8") as error:
         read_text(path)
 
-    assert error.value.place == f"{path}, byte 9"
+    assert error.value.location == f"{path}, byte 9"
 
 
 def test_bytes_are_bounded(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def _explored(value: Any, source: Source) -> tuple[LoadedSpec | None, Explored]:
 
 def as_finding(error: InputError, source: str) -> Finding:
     """Return an error that has no place in the text as a finding about the file."""
-    problem = f"{error.problem} ({error.place})" if error.place else error.problem
+    problem = f"{error.problem} ({error.location})" if error.location else error.problem
     return Finding(code="", at="", problem=problem, help=error.help, source=source)
 
 

@@ -75,7 +75,7 @@ def _problem(doc: Document, finding: Finding) -> Problem:
     local = str(finding.source) in (doc.path, "")
     start, end = _range(doc, finding) if local else _parent(doc)
     if not local:
-        lines.append(f"in {finding.place}")
+        lines.append(f"in {finding.location}")
     fixes = _fixes(doc.text, finding) if local else ()
     return Problem(start, end, finding.level, finding.code, "\n".join(lines), fixes, finding)
 

@@ -138,18 +138,24 @@ async def _body(request: Request) -> dict[str, Any]:
     async for part in request.stream():
         content += part
         if len(content) > MOST_BODY:
-            raise InputError("the request is too large", place="body", help="send a smaller text")
+            raise InputError(
+                "the request is too large", location="body", help="send a smaller text"
+            )
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise InputError("the request is no JSON object", place="body", help="send an object")
+        raise InputError("the request is no JSON object", location="body", help="send an object")
     return value
 
 
 def _refusal(error: InputError, status: int) -> Response:
-    details: dict[str, Any] = {"problem": error.problem, "help": error.help, "place": error.place}
+    details: dict[str, Any] = {
+        "problem": error.problem,
+        "help": error.help,
+        "place": error.location,
+    }
     if isinstance(error, SpecError):
         details["findings"] = [finding.as_json() for finding in error.findings]
     return JSONResponse({"error": details}, status_code=status)

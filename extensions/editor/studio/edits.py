@@ -43,7 +43,7 @@ class Editor:
         if reading.loaded is None or reading.editable is None:
             raise InputError(
                 "this text cannot be edited by clicks",
-                place=reading.source,
+                location=reading.source,
                 help="correct its errors first; for a run, open the spec of its model",
             )
         self.one, self.loaded, self.graph = reading, reading.loaded, reading.editable
@@ -58,7 +58,9 @@ class Editor:
         """
         visit = pointers(self.graph).get(path)
         if not visit:
-            raise InputError(f"no node '{path}' in this spec", place=path, help="see 'weft show'")
+            raise InputError(
+                f"no node '{path}' in this spec", location=path, help="see 'weft show'"
+            )
         return visit
 
     def set(self, path: str, keys: Mapping[str, Any], gone: Iterable[str] = ()) -> str:
@@ -183,7 +185,7 @@ class Editor:
         """Add to the patch of this file that selects a path, or add one."""
         if not self._has("/extends"):
             raise InputError(
-                f"'{path}' is written in another file", place=path, help="edit that file"
+                f"'{path}' is written in another file", location=path, help="edit that file"
             )
         existing = {
             key: value for key, value in keys.items() if path == "/" and key.startswith("params.")
@@ -224,14 +226,14 @@ class Editor:
             self.text = edited(self.text, [edit])
         except EditError as error:
             problem = f"the text cannot be edited: {error}"
-            raise InputError(problem, place=self.one.source, help="edit it by hand") from error
+            raise InputError(problem, location=self.one.source, help="edit it by hand") from error
 
     def swap(self, path: str, use: str, params: Mapping[str, Any]) -> str:
         """Return the text with another block; params that both have are kept."""
         judged = judge(self.graph, self.loaded, path, use, params)
         if judged.record is None:
             raise InputError(
-                f"'{use}' does not fit: {judged.reason}", place=path, help="choose another block"
+                f"'{use}' does not fit: {judged.reason}", location=path, help="choose another block"
             )
         if self._in_merged(self.at_or_slot(path)):
             old = value_at(self.loaded.value(), self.at(path))
@@ -285,7 +287,7 @@ class Editor:
         if isinstance(node.node, BlockNode):
             raise InputError(
                 f"'{path}' is a block, and templates are repeated",
-                place=path,
+                location=path,
                 help="write a template with this node in it",
             )
         if isinstance(node.node, TemplateNode):
@@ -317,7 +319,7 @@ class Editor:
         scope_at = self.at(path).rpartition("/nodes/")[0]
         scope = value_at(self.loaded.value(), scope_at)
         if not wires:
-            raise InputError(f"'{path}' reads nothing", place=path, help="remove it in the text")
+            raise InputError(f"'{path}' reads nothing", location=path, help="remove it in the text")
         for other, record in scope.get("nodes", {}).items():
             for port, value in record.get("in", {}).items():
                 if value.partition(".")[0] == name:
@@ -343,7 +345,7 @@ class Editor:
         parent = self._parent()
         if parent is not None and not is_in(parent, scope_at):
             problem = f"'{scope_at.removeprefix('/blocks/')}' is not a template of the parent"
-            raise InputError(problem, place=scope_at, help="edit the text by hand")
+            raise InputError(problem, location=scope_at, help="edit the text by hand")
         self._patch(scope_at or "/", keys, gone)
 
     def insert(self, use: str, path: str, port: str, params: Mapping[str, Any]) -> str:
@@ -359,7 +361,9 @@ class Editor:
         block = registry(self.loaded.blocks).get(use)
         if block is None or port not in visit.node.wires:
             raise InputError(
-                f"no block '{use}', or no port '{port}'", place=path, help="see 'weft list blocks'"
+                f"no block '{use}', or no port '{port}'",
+                location=path,
+                help="see 'weft list blocks'",
             )
         signature = block.signature(
             block.params.model_validate({**block.example}), frozenset(block.example_inputs)
@@ -392,5 +396,5 @@ class Editor:
         """
         visit = self.told.get(path)
         if visit is None or visit.kind != "name":
-            raise InputError(f"'{path}' is not a node", place=path, help="see 'weft show'")
+            raise InputError(f"'{path}' is not a node", location=path, help="see 'weft show'")
         return visit

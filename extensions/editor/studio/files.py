@@ -66,16 +66,16 @@ class Opened:
         if not self.writable:
             raise InputError(
                 "this file belongs to weft or to a checkpoint",
-                place=str(self.path),
+                location=str(self.path),
                 help="save a variant",
             )
         if len(text.encode()) > LARGEST:
-            raise InputError("the text is too long", place=str(self.path), help="shorten it")
+            raise InputError("the text is too long", location=str(self.path), help="shorten it")
         old = read_text(self.path) if self.path.exists() else None
         if old is not None and digest(_with_line_feeds(old)) != expected:
             raise ChangedError(
                 "the file changed on disk",
-                place=str(self.path),
+                location=str(self.path),
                 help="take the text on disk, or save over it",
             )
         written = text.replace("\n", _CRLF) if old is not None and _CRLF in old else text
@@ -91,7 +91,7 @@ class Opened:
         if not NAME.fullmatch(name):
             raise InputError(
                 f"'{name}' is not a name for a variant",
-                place="name",
+                location="name",
                 help="use letters, digits, dots, hyphens and underscores",
             )
         path = self.folder / f"{name}.json"
@@ -101,10 +101,12 @@ class Opened:
                 pass
         except FileExistsError as error:
             help_ = "choose another name"
-            raise InputError("there is such a file already", place=str(path), help=help_) from error
+            raise InputError(
+                "there is such a file already", location=str(path), help=help_
+            ) from error
         except OSError as error:
             problem = f"cannot write the variant: {error.strerror}"
-            raise InputError(problem, place=str(path), help="choose another folder") from error
+            raise InputError(problem, location=str(path), help="choose another folder") from error
         try:
             write_beside(path, text.encode(), "variant")
         except InputError:
@@ -133,7 +135,7 @@ def opened(name: str) -> Opened:
         if not spec.is_file():
             raise InputError(
                 "this folder is no checkpoint: it has no spec.json",
-                place=name,
+                location=name,
                 help="name a checkpoint, such as outputs/demo/averaged, or a spec",
             )
         return Opened(

@@ -115,7 +115,7 @@ class _Place:
         node, _, slots = path.partition("/") if path not in by_path else _split(by_path[path])
         visit = by_path.get(node)
         if visit is None or not isinstance(visit.node, BlockNode) or visit.node.shares:
-            raise InputError(f"'{path}' is not a block", place=path, help="see 'weft show'")
+            raise InputError(f"'{path}' is not a block", location=path, help="see 'weft show'")
         self.visit, self.slots = visit, slots.split("/") if slots else []
         self.record = value_at(self.value, pointers(graph)[node])
         scope = visit.parent.body if visit.parent is not None and visit.parent.body else graph.root

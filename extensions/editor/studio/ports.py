@@ -62,7 +62,7 @@ def fitting_blocks(graph: Graph, spec: LoadedSpec, path: str, port: str) -> list
     visit, scope = _found(graph, path)
     if port not in visit.node.wires:
         ports = ", ".join(visit.node.wires)
-        raise InputError(f"no wire leads to '{port}'", place=path, help=f"the ports are {ports}")
+        raise InputError(f"no wire leads to '{port}'", location=path, help=f"the ports are {ports}")
     type_ = str(scope.type_of(visit.node.wires[port]))
     words = set(type_.replace("[", " ").replace("]", " ").split())
     axes = {axis: kind for axis, kind in graph.spec.axes.items() if axis in words}
@@ -126,7 +126,7 @@ def fitting_ports(graph: Graph, spec: LoadedSpec, path: str) -> list[dict[str, A
     if kind == "input":
         if name not in graph.inputs:
             help_ = f"the inputs are {', '.join(graph.inputs)}"
-            raise InputError(f"no input '{name}'", place=path, help=help_)
+            raise InputError(f"no input '{name}'", location=path, help=help_)
         outer, scope, types = "", graph.root, {name: graph.inputs[name]}
         before = {""}
     else:
@@ -188,4 +188,4 @@ def _found(graph: Graph, path: str) -> tuple[Visit, Any]:
         if visit.path == path and visit.kind == "name":
             inside = visit.parent.body if visit.parent is not None else None
             return visit, inside or graph.root
-    raise InputError(f"'{path}' is not a node", place=path, help="see 'weft show'")
+    raise InputError(f"'{path}' is not a node", location=path, help="see 'weft show'")

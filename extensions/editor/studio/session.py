@@ -103,7 +103,7 @@ class Session:
         reading = self._read(asked)
         last = asked.get("pass") or None
         if last is not None and last not in get_args(PassName):
-            raise InputError(f"no pass '{last}'", place="pass", help="see 'weft show --passes'")
+            raise InputError(f"no pass '{last}'", location="pass", help="see 'weft show --passes'")
         key, sizes = _text(asked, "key", ""), _sizes(asked)
         asks = (reading.text, key, *sizes.items(), last)
         return _kept(self._looks, asks, lambda: look(reading, key, sizes, last))
@@ -133,7 +133,7 @@ class Session:
         editor, path = Editor(reading), _text(asked, "path", "")
         params = asked.get("params") or {}
         if not isinstance(params, dict):
-            raise InputError("params are an object", place="params", help="send an object")
+            raise InputError("params are an object", location="params", help="send an object")
         match what:
             case "swap":
                 text = editor.swap(path, _text(asked, "use"), params)
@@ -155,7 +155,7 @@ class Session:
             case "wire":
                 text = editor.wire(path, _text(asked, "port"), _text(asked, "value"))
             case _:
-                raise InputError(f"no edit '{what}'", place="what", help="update the page")
+                raise InputError(f"no edit '{what}'", location="what", help="update the page")
         return {"text": text}
 
     def complete(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class Session:
         other = self._other(_text(asked, "other", ""))
         if new.graph is None or other.graph is None:
             raise InputError(
-                "one of the specs has errors", place=other.source, help="correct them first"
+                "one of the specs has errors", location=other.source, help="correct them first"
             )
         difference = graph_diff(other.graph, new.graph)
         key = _text(asked, "key", "")
@@ -212,7 +212,7 @@ class Session:
         if not (path.is_relative_to(SHIPPED) or beside):
             raise InputError(
                 "only shipped specs and files beside this one can be compared",
-                place=name,
+                location=name,
                 help="copy it there, or use 'weft diff'",
             )
         return read(read_text(path), str(path))
@@ -221,7 +221,9 @@ class Session:
         """Return the Python that computes the model."""
         reading = self._read(asked)
         if reading.graph is None:
-            raise InputError("the spec has errors", place=reading.source, help="correct them first")
+            raise InputError(
+                "the spec has errors", location=reading.source, help="correct them first"
+            )
         # The generated code names modules, which need torch.
         from ....runtime.codegen.module import lower  # noqa: PLC0415
 
@@ -250,7 +252,7 @@ class Session:
         if self._attending is None:
             raise InputError(
                 "this is not a checkpoint",
-                place=str(self.opened.path),
+                location=str(self.opened.path),
                 help="open one, such as 'weft studio outputs/demo/averaged'",
             )
         return self._attending
@@ -260,7 +262,9 @@ class Session:
         with self.lock:
             reading = self._read(asked)
         if reading.graph is None:
-            raise InputError("the spec has errors", place=reading.source, help="correct them first")
+            raise InputError(
+                "the spec has errors", location=reading.source, help="correct them first"
+            )
         return times(reading.graph, _sizes(asked))
 
     def _editable(self, asked: Mapping[str, Any], what: str) -> tuple[Graph, LoadedSpec]:
@@ -273,7 +277,7 @@ class Session:
         reading = self._read(asked)
         if reading.editable is None or reading.loaded is None:
             problem = f"{what} a spec without errors"
-            raise InputError(problem, place=reading.source, help="correct them first")
+            raise InputError(problem, location=reading.source, help="correct them first")
         return reading.editable, reading.loaded
 
     def _read(self, asked: Mapping[str, Any]) -> Read:
@@ -308,7 +312,7 @@ def _text(asked: Mapping[str, Any], name: str, default: str | None = None) -> st
     """
     value = asked.get(name, default)
     if not isinstance(value, str):
-        raise InputError(f"'{name}' is missing, or no text", place=name, help="send a text")
+        raise InputError(f"'{name}' is missing, or no text", location=name, help="send a text")
     return value
 
 
@@ -317,14 +321,18 @@ def _sizes(asked: Mapping[str, Any]) -> dict[str, int]:
     if not isinstance(sizes, dict) or not all(
         isinstance(size, int) and 0 < size <= 10**9 for size in sizes.values()
     ):
-        raise InputError("sizes are whole numbers", place="sizes", help='such as {"B": 1, "T": 32}')
+        raise InputError(
+            "sizes are whole numbers", location="sizes", help='such as {"B": 1, "T": 32}'
+        )
     return sizes
 
 
 def _offset(asked: Mapping[str, Any], text: str) -> int:
     value = asked.get("offset")
     if not isinstance(value, int) or not 0 <= value <= len(text):
-        raise InputError("the offset is outside of the text", place="offset", help="send another")
+        raise InputError(
+            "the offset is outside of the text", location="offset", help="send another"
+        )
     return value
 
 
@@ -332,12 +340,12 @@ def _count(asked: Mapping[str, Any]) -> int:
     value = asked.get("count")
     if not isinstance(value, int) or not 0 < value <= MOST_COPIES:
         problem = f"a repeat has 1 to {MOST_COPIES:,} copies"
-        raise InputError(problem, place="count", help="give another number")
+        raise InputError(problem, location="count", help="give another number")
     return value
 
 
 def _words(asked: Mapping[str, Any], name: str) -> list[str]:
     value = asked.get(name)
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
-        raise InputError(f"'{name}' is not a list of texts", place=name, help="send a list")
+        raise InputError(f"'{name}' is not a list of texts", location=name, help="send a list")
     return value

@@ -38,7 +38,9 @@ def variant(old: Read, new: Read, extends: str, name: str) -> tuple[str, dict[st
     if parent is None or child is None or old.graph is None or new.graph is None:
         wrong = new if new.graph is None else old
         raise InputError(
-            "a variant needs two specs without errors", place=wrong.source, help="correct it first"
+            "a variant needs two specs without errors",
+            location=wrong.source,
+            help="correct it first",
         )
     expected = _form(new.graph)
     head = {"format": FORMAT, "extends": extends, "name": name}
@@ -54,7 +56,7 @@ def variant(old: Read, new: Read, extends: str, name: str) -> tuple[str, dict[st
             return _text(spec), spec
     raise InputError(
         "the difference cannot be written as a patch",
-        place=new.source,
+        location=new.source,
         help="save the complete spec under another name",
     )
 

@@ -87,7 +87,7 @@ def _special_tokens(checkpoint: Checkpoint, *, decoder_only: bool) -> SpecialTok
     if not ends:
         raise InputError(
             "the checkpoint does not define the id that ends an output",
-            place=str(checkpoint.folder),
+            location=str(checkpoint.folder),
             help="add its tokenizer.model to the folder",
         )
     end = min(ends)
@@ -102,7 +102,7 @@ def _words(tokenizer: Vocabulary | None, graph: Graph, name: str) -> tuple[str, 
     if len(pieces) > size:
         raise InputError(
             f"the tokenizer has {len(pieces)} pieces, but '{name}' has {size} ids",
-            place=graph.source,
+            location=graph.source,
             help="use the tokenizer that the model was trained with",
         )
     return apart([*pieces, *(f"<unused_{index}>" for index in range(len(pieces), size))])

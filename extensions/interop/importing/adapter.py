@@ -63,7 +63,7 @@ class Adapter:
             if value not in values:
                 raise InputError(
                     f"'{key}' is {value!r}, and only plain LoRA can be imported",
-                    place=f"{folder / CONFIG}#/{key}",
+                    location=f"{folder / CONFIG}#/{key}",
                     help="merge it with merge_and_unload of peft, and save the merged model",
                 )
         try:
@@ -72,7 +72,7 @@ class Adapter:
             problem = f"the matrices are missing or damaged: {error}"
             raise InputError(
                 problem,
-                place=str(folder / FILE),
+                location=str(folder / FILE),
                 help="give the folder of an adapter that peft saved as safetensors",
             ) from error
         modules = dict.fromkeys(name.partition(".lora_")[0] for name in tensors)
@@ -80,7 +80,7 @@ class Adapter:
         if odd := sorted(expected ^ set(tensors)):
             raise InputError(
                 f"'{odd[0]}' is {'missing' if odd[0] in expected else 'not a part of LoRA'}",
-                place=str(folder / FILE),
+                location=str(folder / FILE),
                 help="adapters with other parts than lora_A and lora_B of linear maps have no "
                 "counterpart; merge it with merge_and_unload of peft",
             )
@@ -90,7 +90,7 @@ class Adapter:
             if (a.dim(), b.dim()) != (2, 2) or a.size(0) != b.size(1):
                 raise InputError(
                     f"'{module}' has matrices of shapes {list(a.shape)} and {list(b.shape)}",
-                    place=str(folder / FILE),
+                    location=str(folder / FILE),
                     help="lora_A is [r, inputs] and lora_B [outputs, r]",
                 )
             name = module.removeprefix(PREFIX)
@@ -113,7 +113,7 @@ class Adapter:
             if not _NAME.fullmatch(key):
                 raise InputError(
                     f"'{key}' is a regular expression, and only names are supported",
-                    place=f"{self.folder / CONFIG}#/alpha_pattern",
+                    location=f"{self.folder / CONFIG}#/alpha_pattern",
                     help="list the names of the modules",
                 )
             if module == key or module.endswith(f".{key}"):
@@ -122,7 +122,7 @@ class Adapter:
         if isinstance(alpha, bool) or not isinstance(alpha, int | float):
             raise InputError(
                 f"the scale of '{module}' is {alpha!r}, not a number",
-                place=f"{self.folder / CONFIG}#/lora_alpha",
+                location=f"{self.folder / CONFIG}#/lora_alpha",
                 help="write a number",
             )
         return float(alpha)
@@ -144,7 +144,7 @@ class Adapter:
             raise InputError(
                 f"the adapter of '{name}' has shape {list(product.shape)}, and the tensor "
                 f"{list(tensor.shape)}",
-                place=str(self.folder),
+                location=str(self.folder),
                 help="give the base model for which the adapter was trained",
             )
         total: Tensor = tensor.double() + product
@@ -159,6 +159,6 @@ class Adapter:
         if self._unread:
             raise InputError(
                 f"the base model has no '{min(self._unread)}', which the adapter changes",
-                place=str(self.folder),
+                location=str(self.folder),
                 help="give the base model for which the adapter was trained",
             )

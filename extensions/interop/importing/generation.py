@@ -86,7 +86,7 @@ def read_generation(folder: Path, *, decodes: bool) -> Generation:
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"a setting of the generation has a wrong value: {reason:.200}",
-            place=str(folder / FILE),
+            location=str(folder / FILE),
             help="correct it, or remove the file: then Weft's defaults apply",
         ) from error
 

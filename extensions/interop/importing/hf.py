@@ -88,7 +88,7 @@ def refuse_another_folder(out: Path) -> None:
     if out.exists() and not is_checkpoint and not (out.is_dir() and not any(out.iterdir())):
         raise InputError(
             "the output path exists and is not a checkpoint; it would be overwritten",
-            place=str(out),
+            location=str(out),
             help="choose another path with --out",
         )
 
@@ -115,7 +115,7 @@ def import_hf(
     if not (folder / "config.json").is_file():
         raise InputError(
             "the folder does not exist or has no 'config.json'",
-            place=str(folder),
+            location=str(folder),
             help="give the folder of a model that was saved with save_pretrained",
         )
     loaded, source = load_table(table if table is not None else table_for(folder))
@@ -183,7 +183,9 @@ def table_for(folder: Path) -> str:
     if chosen:
         problem = f"several tables support models of type '{kind}'"
     raise InputError(
-        problem, place=f"{path}#/model_type", help=f"choose a table with --as: {', '.join(names)}"
+        problem,
+        location=f"{path}#/model_type",
+        help=f"choose a table with --as: {', '.join(names)}",
     )
 
 
@@ -230,14 +232,14 @@ def spec_of(name: Any, source: str) -> str:
             return str(shipped[text])
         raise InputError(
             f"spec '{text}' is not shipped with weft",
-            place=f"{source}#/spec",
+            location=f"{source}#/spec",
             help=did_you_mean(text, shipped),
         )
     path = Path(source).parent / text
     if Path(text).name != text or not path.is_file():
         raise InputError(
             f"no spec '{text}' next to the table",
-            place=f"{source}#/spec",
+            location=f"{source}#/spec",
             help="put the spec there, or use a shipped one",
         )
     return str(path)

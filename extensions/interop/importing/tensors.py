@@ -63,7 +63,7 @@ class Tensors:
         except (SafetensorError, OSError, ValueError) as error:
             self._open.close()
             problem = f"the weights are missing, damaged or truncated: {error}"
-            raise InputError(problem, place=str(folder), help="copy the folder again") from error
+            raise InputError(problem, location=str(folder), help="copy the folder again") from error
 
     def _add(self, name: str, opened: Any, theirs: str) -> None:
         """Record the file and original name of a tensor.
@@ -124,19 +124,19 @@ def files_of(folder: Path) -> list[str]:
         if pickled:
             problem += f"; '{pickled[0]}' is a pickle, which could run code and is not opened"
             help_ = "if you trust the model, load it and save it with save_pretrained(FOLDER)"
-        raise InputError(problem, place=str(folder), help=help_)
+        raise InputError(problem, location=str(folder), help=help_)
     places = read_object(index, LARGEST_INDEX).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(v, str) for v in places.values()):
-        raise InputError("the index has no 'weight_map' of file names", place=str(index))
+        raise InputError("the index has no 'weight_map' of file names", location=str(index))
     files = sorted(set(places.values()))
     for file in files:
         if Path(file).name != file or not file.endswith(".safetensors"):
             problem = f"the index names '{file}', which is not a safetensors file in its folder"
-            raise InputError(problem, place=f"{index}#/weight_map")
+            raise InputError(problem, location=f"{index}#/weight_map")
         if not (folder / file).is_file():
             raise InputError(
                 f"'{file}' is in the index but missing from the folder",
-                place=str(folder),
+                location=str(folder),
                 help="copy the complete folder",
             )
     return files

@@ -93,7 +93,7 @@ class SequenceParser:
             Request(
                 [*ids, self.source.eos],
                 capacity=least + 3,
-                place=" ".join(leaf.word for leaf in sentence[:6]),
+                location=" ".join(leaf.word for leaf in sentence[:6]),
             )
             for sentence, (_, ids), least in zip(sentences, rows, needed, strict=True)
         ]

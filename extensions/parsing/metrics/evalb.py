@@ -84,13 +84,13 @@ def read_settings(text: str, location: str) -> EvalbSettings:
             _want(1, key, values, at)
             if not values[0].isdecimal():
                 msg = f"'{values[0]}' is not a valid value of {key}"
-                raise InputError(msg, place=at, help="give a non-negative integer")
+                raise InputError(msg, location=at, help="give a non-negative integer")
             numbers[key] = int(values[0])
         elif key not in _IGNORED:
             suggestion = nearest(key, [*_SETS, *_PAIRS, *_NUMBERS, *_IGNORED])
             raise InputError(
                 f"unknown setting '{key}'",
-                place=at,
+                location=at,
                 help=f"did you mean {suggestion or 'DELETE_LABEL'}?",
             )
     return EvalbSettings(
@@ -108,7 +108,7 @@ def _want(count: int, key: str, values: Sequence[str], at: str) -> None:
     if len(values) != count:
         raise InputError(
             f"{key} takes {count} {'value' if count == 1 else 'values'}, not {len(values)}",
-            place=at,
+            location=at,
             help="write one setting per line",
         )
 

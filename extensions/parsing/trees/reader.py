@@ -60,7 +60,7 @@ def read_bank(files: Iterable[str], root: str, settings: ParsingSettings) -> Ite
             else:
                 raise InputError(
                     f"malformed tree: {tree.problem}",
-                    place=f"{path}:{tree.line}:{tree.column}",
+                    location=f"{path}:{tree.line}:{tree.column}",
                     help='fix it, or skip malformed trees: "trees": {"malformed": "skip", ...}',
                 )
 

@@ -233,7 +233,7 @@ def read_trees(text: str, location: str) -> list[Tree]:
             f"{len(bad)} of {len(trees)} trees are malformed: "
             + "; ".join(str(tree) for tree in bad[:_REPORTED])
             + more,
-            place=location,
+            location=location,
             help="fix or remove these lines",
         )
     return [tree for tree in trees if isinstance(tree, Tree)]

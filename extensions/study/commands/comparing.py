@@ -67,12 +67,14 @@ def compare(
     for path in paths:
         if not path.exists():
             help_ = "give files of outputs, or checkpoints"
-            raise InputError("the file or checkpoint does not exist", place=str(path), help=help_)
+            raise InputError(
+                "the file or checkpoint does not exist", location=str(path), help=help_
+            )
     files = {path.is_file() for path in paths}
     if len(files) > 1:
         raise InputError(
             "one system is a checkpoint, and the other a file",
-            place=second,
+            location=second,
             help="give two checkpoints, or translate with both and give the files of outputs",
         )
     chosen = [METRICS.parse(metric, "--metric") for metric in metrics or ()]
@@ -142,7 +144,7 @@ def _predicted(
             test_sets = [*reading.run.data.test]
             if test is None and len(test_sets) != 1:
                 listed = ", ".join([*test_sets, "valid"])
-                raise InputError("name a test set", place="--test", help=f"known: {listed}")
+                raise InputError("name a test set", location="--test", help=f"known: {listed}")
             name = test or test_sets[0]
             rows = reading.rows(name, root)
             terminal.notice(f"{path}: predicting {len(rows):,} rows of {name}")
@@ -153,7 +155,7 @@ def _predicted(
             }
             references[None] = references[str(reading.run.answers)]
             if columns and references != columns:
-                raise InputError("the checkpoints have different test sets", place=str(path))
+                raise InputError("the checkpoints have different test sets", location=str(path))
             columns = references
     if not metrics:
         raise InputError("the run has no metric that can be compared", help="give --metric bleu")
@@ -184,7 +186,7 @@ def _compared(
     from ..comparing.pooling import System
 
     if metric.needs != "predictions" or metric.column not in columns:
-        raise InputError(f"'{metric.name}' cannot be computed from outputs", place="--metric")
+        raise InputError(f"'{metric.name}' cannot be computed from outputs", location="--metric")
     references = columns[metric.column]
     systems: list[System] = []
     for name, runs in zip(names, answers, strict=True):

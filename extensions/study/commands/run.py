@@ -244,7 +244,9 @@ def job(
 
     if not (Path(folder) / task).is_file():
         raise InputError(
-            "this is not the folder of a job", place=folder, help="see weft study run --print-jobs"
+            "this is not the folder of a job",
+            location=folder,
+            help="see weft study run --print-jobs",
         )
     keep_freed_memory()
     outcome = run_job(Path(folder), parent=parent, kind=task)

@@ -71,7 +71,7 @@ def base_of(study: StudySettings, source: str) -> Base:
             beside = [file.name for file in Path(source).parent.glob("*.json")]
             raise InputError(
                 f"there is no run '{study.run}'",
-                place=f"{source}#/run",
+                location=f"{source}#/run",
                 help=did_you_mean(study.run, [*shipped_names(RUN_FOLDER), *beside])
                 or "name a shipped run, or a file in the folder of the study",
             )

@@ -186,7 +186,7 @@ def with_keys(study: StudySettings, planned: Planned, digests: DataDigests) -> P
 def _findings(error: InputError, source: str) -> list[Finding]:
     if isinstance(error, SpecError):
         return list(error.findings)
-    location, _, at = error.place.partition("#")
+    location, _, at = error.location.partition("#")
     file = source if location in ("", source) else location  # with its text, to show the line
     return [Finding(code="Y01", at=at, problem=error.problem, help=error.help, source=file)]
 

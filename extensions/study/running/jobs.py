@@ -137,7 +137,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"cannot read the file: {error}", place=str(path), help="run the study again"
+            f"cannot read the file: {error}", location=str(path), help="run the study again"
         ) from error
 
 
@@ -282,14 +282,14 @@ def open_plan(out: Path) -> dict[str, Any]:
     if not (out / PLAN).is_file():
         raise InputError(
             "there is no study in this folder",
-            place=str(out),
+            location=str(out),
             help="run it with 'weft study run', or give its folder with --out",
         )
     plan = dict(read_json(out / PLAN))
     if missing := {"document", "folder", "overrides", "rows", "source"} - plan.keys():
         raise InputError(
             f"the plan of the study has no '{min(missing)}'",
-            place=str(out / PLAN),
+            location=str(out / PLAN),
             help="remove the file, and run the study again, which keeps what is trained",
         )
     return plan

@@ -144,7 +144,7 @@ def read_sums(folder: Path, split: str) -> dict[str, NDArray[np.float64]]:
         return arrays_in(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(
-            f"cannot read the file: {error}", place=str(path), help="run the study again"
+            f"cannot read the file: {error}", location=str(path), help="run the study again"
         ) from error
 
 

@@ -60,7 +60,7 @@ def read_trials(folder: Path, axes: Sequence[Axis]) -> tuple[list[StudyTrial], l
     except (TypeError, KeyError) as error:
         raise InputError(
             f"the file does not list trials: {error}",
-            place=str(path),
+            location=str(path),
             help="remove it; what is trained stays in 'jobs'",
         ) from error
     fitting = [trial for trial in trials if _fits(trial.values, axes)]

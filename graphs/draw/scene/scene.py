@@ -53,7 +53,7 @@ def scene(
     lengths = default_sizes(graph)
     if unknown := sorted({*(sizes or {})} - {*lengths}):
         help_ = f"the axes are {', '.join(lengths)}"
-        raise InputError(f"no axis '{unknown[0]}'", place="sizes", help=help_)
+        raise InputError(f"no axis '{unknown[0]}'", location="sizes", help=help_)
     lengths |= sizes or {}
     facts_by_path = facts(graph, lengths)
     unique_states = [*dict.fromkeys(states or [Folds()])]
@@ -164,7 +164,7 @@ def _check(graph: Graph, folds: Folds) -> None:
     if (count := _count(graph, folds)) > MOST_BOXES:
         raise InputError(
             f"the drawing would have {count:,} boxes, more than {MOST_BOXES:,}",
-            place=graph.source,
+            location=graph.source,
             help="open fewer repeats",
         )
 

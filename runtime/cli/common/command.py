@@ -353,7 +353,7 @@ def _of_the_system(error: OSError) -> InputError:
     problem = f"cannot read or write{' it' if path else ''}: {error.strerror}"
     help_ = way_out(error, "choose another path" if path else "")
     help_ += "; weft train continues with --resume" * (error.errno in FULL)
-    return InputError(problem, place=path, help=help_)
+    return InputError(problem, location=path, help=help_)
 
 
 def wrong(flag: str, problem: str) -> typer.BadParameter:

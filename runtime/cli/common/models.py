@@ -198,7 +198,9 @@ def placed(device: str, precision: str, quantize: str = "none") -> tuple[str, st
 
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if chosen == "cuda" and not torch.cuda.is_available():
-        raise InputError("no CUDA device is available", place="--device", help="use --device cpu")
+        raise InputError(
+            "no CUDA device is available", location="--device", help="use --device cpu"
+        )
     if precision == "auto":
         half = prefers_bfloat16(torch.device(chosen))
         half = half and not (quantize == "int8" and suits_float32())

@@ -213,7 +213,7 @@ def sizes_given(graph: Graph, written: Sequence[str]) -> dict[str, int]:
                 did_you_mean(axis, axis_names)
                 or f"the axes of {graph.name}: {', '.join(axis_names)}"
             )
-            raise InputError(f"{graph.name} has no axis '{axis}'", place="--axes", help=help_)
+            raise InputError(f"{graph.name} has no axis '{axis}'", location="--axes", help=help_)
         sizes[axis] = int(size)
     return sizes
 

@@ -39,7 +39,9 @@ class Mistakes:
             error: what is wrong with it.
         """
         self._count += 1
-        self._problems[number] = f"{error.place}: {error.problem}" if error.place else error.problem
+        self._problems[number] = (
+            f"{error.location}: {error.problem}" if error.location else error.problem
+        )
         if self._count <= SHOWN:
             terminal.show_error(error)
 

@@ -143,7 +143,7 @@ def _outcome(source: Source, overrides: dict[str, Any]) -> CheckedDocument:
 
 def _as_finding(error: InputError, name: str) -> Finding:
     """Return an error as a finding, so that programs always get the same JSON."""
-    source = error.place or name
+    source = error.location or name
     return Finding(code="", at="", problem=error.problem, help=error.help, source=source)
 
 
@@ -157,7 +157,7 @@ def _fix(source: Source, overrides: dict[str, Any], *, quiet: bool) -> tuple[Fin
     if not path.is_file() or path.is_relative_to(SHIPPED):
         what = "the standard input" if source == STDIN else "a file that weft ships"
         raise InputError(
-            f"{what} cannot be fixed", place=source, help="copy it to a file, and fix that"
+            f"{what} cannot be fixed", location=source, help="copy it to a file, and fix that"
         )
 
     def findings_in(text: str) -> list[Finding]:

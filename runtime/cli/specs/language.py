@@ -200,14 +200,14 @@ def _extends(spec: str, out: Path) -> str:
     if out.exists() and out.resolve() == path.resolve():
         help_ = "write the variant to another file"
         raise InputError(
-            "the variant would overwrite the spec that it extends", place=str(out), help=help_
+            "the variant would overwrite the spec that it extends", location=str(out), help=help_
         )
     parent = parent_of(path.stem, out)
     if parent is None or parent.resolve() != path.resolve():
         other = f"; there, '{path.stem}' is {parent}" if parent else ""
         problem = f"a spec in folder '{out.parent}' cannot extend '{path}'{other}"
         help_ = f"write it to the folder of that spec: -o {path.parent / out.name}"
-        raise InputError(problem, place=str(out), help=help_)
+        raise InputError(problem, location=str(out), help=help_)
     return path.stem
 
 

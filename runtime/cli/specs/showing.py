@@ -99,7 +99,7 @@ def show(
     differs = after is not None and not (passes or code)
     if weights and (passes or code or purposes or after or without):
         raise InputError(
-            "--weights prints no passes and no code", place="--weights", help="give it alone"
+            "--weights prints no passes and no code", location="--weights", help="give it alone"
         )
     _refuse_idle(
         passes=passes,
@@ -112,7 +112,7 @@ def show(
         if is_set and not decode:
             problem = f"{option} has no effect here"
             more = "--decode" if passes or code or differs else "--decode --passes"
-            raise InputError(problem, place=option, help=f"add {more}")
+            raise InputError(problem, location=option, help=f"add {more}")
     trains = (passes or code or differs) and not (decode or export)
     graph, settings = _opened(spec, overrides, trains=trains)
     if weights:
@@ -194,7 +194,7 @@ def _refuse_idle(
     }
     for option, (wrong, help_) in idle.items():
         if wrong:
-            raise InputError(f"{option} has no effect here", place=option, help=help_)
+            raise InputError(f"{option} has no effect here", location=option, help=help_)
 
 
 def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool, shortlisted: bool) -> Settings:
@@ -206,7 +206,7 @@ def _settings_of(graph: Graph, purpose: Purpose, *, quantize: bool, shortlisted:
     if purpose == "decode" and graph.step_axis is None:
         raise InputError(
             f"'{graph.name}' does not decode: its spec has no 'step'",
-            place="--decode",
+            location="--decode",
             help="use --train, or a model with a 'step', such as transformer-base",
         )
     quantized: Prepacked | None = "float32" if quantize else None
@@ -233,10 +233,10 @@ def _steps(
     """
     if twice := [name for name in without if name in settings.without]:
         problem = f"the run leaves '{twice[0]}' out already"
-        raise InputError(problem, place="--without", help="remove the option")
+        raise InputError(problem, location="--without", help="remove the option")
     settings = replace(settings, without=(*settings.without, *without))
     if after in settings.without:
-        raise InputError(f"the pass '{after}' is left out", place="--after", help="leave it in")
+        raise InputError(f"the pass '{after}' is left out", location="--after", help="leave it in")
     names = NAMES[settings.purpose]
     selections = [*(("--after", after) for _ in range(after is not None))]
     selections += [("--without", name) for name in without]
@@ -245,7 +245,7 @@ def _steps(
             problem = f"'{name}' is not a pass of --{settings.purpose}"
             others = [f"add --{flag}" for flag in NAMES if name in NAMES[flag]]
             help_ = others[0] if settings.purpose == "train" and others else ""
-            raise InputError(problem, place=option, help=help_ or did_you_mean(str(name), names))
+            raise InputError(problem, location=option, help=help_ or did_you_mean(str(name), names))
     return pipeline(graph, settings, after)
 
 

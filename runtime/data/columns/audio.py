@@ -69,19 +69,19 @@ class AudioColumn(Column):
         if rate != self.settings.rate:
             raise InputError(
                 f"the audio has {rate} samples per second, not {self.settings.rate}",
-                place=location,
+                location=location,
                 help="convert it, such as: sox IN -r RATE OUT; or change 'rate' of the column",
             )
         if samples.ndim != 1:
             raise InputError(
                 f"the audio has {samples.shape[-1]} channels, not 1",
-                place=location,
+                location=location,
                 help="mix it to mono, such as: sox IN -c 1 OUT",
             )
         if not len(samples):
-            raise InputError("the audio has no samples", place=location, help="remove its row")
+            raise InputError("the audio has no samples", location=location, help="remove its row")
         if not np.isfinite(samples).all():
-            raise InputError("the audio has samples that are not finite", place=location)
+            raise InputError("the audio has samples that are not finite", location=location)
         scaled = np.clip(np.rint(samples * LOUDEST), -LOUDEST, LOUDEST - 1)
         return {"": scaled.astype(np.int16)}
 
@@ -116,7 +116,7 @@ class AudioColumn(Column):
                 frames, rate = file.frames, file.samplerate
         except (OSError, RuntimeError) as error:
             problem = f"the audio cannot be read: {error}"
-            raise InputError(problem, place=location, help="copy the file again") from error
+            raise InputError(problem, location=location, help="copy the file again") from error
         if len(samples) != frames:
             raise _truncated(location, f"{len(samples)} of {frames} samples")
         return samples, rate
@@ -171,4 +171,6 @@ def refuse_truncated(path: Path) -> None:
 
 
 def _truncated(location: str, what: str) -> InputError:
-    return InputError(f"the file is truncated: it has {what}", place=location, help="copy it again")
+    return InputError(
+        f"the file is truncated: it has {what}", location=location, help="copy it again"
+    )

@@ -60,17 +60,17 @@ class ImageColumn(Column):
         if image.shape != size:
             raise InputError(
                 f"the image has the size {_written(image.shape)}, not {_written(size)}",
-                place=location,
+                location=location,
                 help="resize the image, or change 'size': channels, height, width",
             )
         if image.dtype != np.dtype(self.settings.dtype):
             raise InputError(
                 f"the image has values of type {image.dtype}, not {self.settings.dtype}",
-                place=location,
+                location=location,
                 help="convert it, or change 'dtype' of the column",
             )
         if image.dtype.kind == "f" and not np.isfinite(image).all():
-            raise InputError("the image has values that are not finite", place=location)
+            raise InputError("the image has values that are not finite", location=location)
         return {"": image}
 
     def _array(self, value: Any, location: str) -> NDArray[Any]:
@@ -95,7 +95,7 @@ class ImageColumn(Column):
                     return np.asarray(np.load(raw, allow_pickle=False))
             except Exception as error:  # numpy and zipfile raise many types
                 problem = f"the array cannot be read: {error}"
-                raise InputError(problem, place=location, help="copy the file again") from error
+                raise InputError(problem, location=location, help="copy the file again") from error
         if isinstance(value, Path):
             library = required("PIL.Image", "images", location)
             try:
@@ -103,7 +103,7 @@ class ImageColumn(Column):
                     return self._pixels(image)
             except (OSError, ValueError, SyntaxError, library.DecompressionBombError) as error:
                 problem = f"the image cannot be read: {error}"
-                raise InputError(problem, place=location, help="copy the file again") from error
+                raise InputError(problem, location=location, help="copy the file again") from error
         if hasattr(value, "convert"):  # an image of Pillow, as the hub reader gives it
             return self._pixels(value)
         raise InputError(

@@ -144,7 +144,7 @@ class TagsColumn(LabelColumn):
         text = context.columns[settings.of]
         if not isinstance(text, TextColumn):
             msg = f"column '{settings.of}' is not a text"
-            raise InputError(msg, place=f"column {name}", help="name a text column as 'of'")
+            raise InputError(msg, location=f"column {name}", help="name a text column as 'of'")
         text.words = True
         self.text = text
         self.axis = text.name
@@ -239,6 +239,6 @@ def opened_classes(content: bytes, location: str) -> tuple[str, ...]:
         sound = False
     if not sound:
         raise InputError(
-            "file of classes is damaged", place=location, help="prepare the data again"
+            "file of classes is damaged", location=location, help="prepare the data again"
         )
     return tuple(classes)

@@ -345,7 +345,7 @@ class Preparation:
     ) -> None:
         """Write the columns that are not text, for the rows that the filter kept."""
         others = {name: column for name, column in columns.items() if name not in self.names}
-        changed = InputError("a file changed while it was being read", place=split)
+        changed = InputError("a file changed while it was being read", location=split)
         for record in self._records(split, columns):
             keep = next(keep_flags, None)
             if keep is None:

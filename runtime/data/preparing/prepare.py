@@ -208,7 +208,7 @@ def _open(
     for table in (train, valid):
         if table.corpus.header["tokenizers"] != used:
             msg = "corpus was made with another tokenizer"
-            raise InputError(msg, place=str(table.folder), help=AGAIN)
+            raise InputError(msg, location=str(table.folder), help=AGAIN)
     return Prepared(
         folder=folder,
         data=data,
@@ -235,7 +235,7 @@ def _read_marker(folder: Path) -> dict[str, Any]:
             raise KeyError(MARKER)  # noqa: TRY301 - the handler below reports all damage
     except (OSError, ValueError, KeyError, AttributeError) as error:
         msg = f"{MARKER} is damaged"
-        raise InputError(msg, place=str(path), help=AGAIN) from error
+        raise InputError(msg, location=str(path), help=AGAIN) from error
     return marker
 
 

@@ -42,7 +42,7 @@ def add_record(
 ) -> None:
     """Encode a record and append it to the arrays of some columns."""
     row = values_of(all_columns, record)
-    for name, arrays in encode_row(columns, row, record.place).items():
+    for name, arrays in encode_row(columns, row, record.location).items():
         for key, array in arrays.items():
             writer.arrays[array_name(name, key)].add_row(array)
 
@@ -56,7 +56,7 @@ def placed(record: Record, read: Callable[[], str]) -> str:
     try:
         return read()
     except InputError as error:
-        raise InputError(error.problem, place=record.place, help=error.help) from error
+        raise InputError(error.problem, location=record.location, help=error.help) from error
 
 
 def fit_column(column: Column, records: Iterable[Record]) -> None:
@@ -70,16 +70,16 @@ def fit_column(column: Column, records: Iterable[Record]) -> None:
     def values() -> Iterator[Any]:
         nonlocal location
         for record in records:
-            location = record.place
+            location = record.location
             yield record.values[column.field]
         location = ""
 
     try:
         column.fit(values())
     except InputError as error:
-        if error.place:
+        if error.location:
             raise
-        raise InputError(error.problem, place=location, help=error.help) from error
+        raise InputError(error.problem, location=location, help=error.help) from error
 
 
 def unseen_in(columns: Mapping[str, Column]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class AudioReader(DelimitedReader):
             if not path.is_file():
                 raise InputError(
                     f"no file '{file_name}'",
-                    place=record.place,
+                    location=record.location,
                     help="write paths relative to the data root",
                 )
-            yield Record({**record.values, name: path}, record.place)
+            yield Record({**record.values, name: path}, record.location)

@@ -53,7 +53,7 @@ class DelimitedReader(FilesReader):
                 if not has_rows and row == names:
                     raise InputError(
                         "the first row has the names of the fields",
-                        place=location,
+                        location=location,
                         help="remove 'names', which is for files without such a row",
                     )
                 has_rows = True
@@ -61,12 +61,14 @@ class DelimitedReader(FilesReader):
         except csv.Error as error:
             raise InputError(
                 f"the row cannot be read: {_explained(str(error))}",
-                place=f"{path}:{before + 1}",
+                location=f"{path}:{before + 1}",
                 help="correct the row; double the quotes inside of quotes, or set 'quoting' to"
                 " false if quotes are ordinary characters",
             ) from error
         if not has_rows:
-            raise InputError("the file has no rows", place=str(path), help="name a file with rows")
+            raise InputError(
+                "the file has no rows", location=str(path), help="name a file with rows"
+            )
 
 
 def _delimiter(path: Path) -> str:
@@ -101,7 +103,7 @@ def _refuse_row(row: Sequence[str], names: Sequence[str], delimiter: str, locati
     _suggest(row, delimiter, lambda other: len(other) == len(names), location)
     raise InputError(
         f"the row has {len(row)} fields, not {len(names)}",
-        place=location,
+        location=location,
         help="correct the row; a field with the delimiter needs quotes",
     )
 
@@ -120,7 +122,7 @@ def _suggest(
             raise InputError(
                 f"the row has {len(row)} field{'s' * (len(row) != 1)} separated by"
                 f" {json.dumps(delimiter)}, and {len(split)} separated by {json.dumps(other)}",
-                place=location,
+                location=location,
                 help=f'set the delimiter of the files: "delimiter": {json.dumps(other)}',
             )
 

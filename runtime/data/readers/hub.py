@@ -34,13 +34,13 @@ class HubReader(Reader):
             text = str(error).partition("\n")[0]
             raise InputError(
                 f"the dataset cannot be loaded: {type(error).__name__}: {text:.200}",
-                place=location,
+                location=location,
                 help="check name, config, split and revision, and the network connection",
             ) from error
         for field in fields:
             refuse_missing(field, list(data.column_names), location)
         if not len(data):
-            raise InputError("the split has no rows", place=location, help="name another split")
+            raise InputError("the split has no rows", location=location, help="name another split")
         chosen = data.select_columns(list(dict.fromkeys(fields))) if fields else data
         for number, row in enumerate(chosen, start=1):
             yield Record(row, f"{location}, row {number}")

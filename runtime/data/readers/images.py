@@ -57,7 +57,7 @@ class ImagesReader(Reader):
         if not has_images:
             raise InputError(
                 "the folder has no images",
-                place=str(resolve(self.root, self.settings.folders[part])),
+                location=str(resolve(self.root, self.settings.folders[part])),
                 help="put images into one sub-folder for each class",
             )
 
@@ -71,7 +71,7 @@ class ImagesReader(Reader):
         if not folder.is_dir():
             raise InputError(
                 f"no folder '{self.settings.folders[part]}'",
-                place=str(Path(self.root).resolve()),
+                location=str(Path(self.root).resolve()),
                 help="name a folder below the data root",
             )
         for inner in sorted(child for child in folder.iterdir() if child.is_dir()):
@@ -96,18 +96,22 @@ class ImagesReader(Reader):
             raise
         except Exception as error:  # numpy and zipfile raise many types
             problem = f"not an .npz file of arrays: {str(error).partition(chr(10))[0]:.200}"
-            raise InputError(problem, place=str(path), help="write it with numpy.savez") from error
+            raise InputError(
+                problem, location=str(path), help="write it with numpy.savez"
+            ) from error
         rows = {field: len(array) if array.ndim else 0 for field, array in arrays.items()}
         for field, count in rows.items():
             first = fields[0]
             if count != rows[first]:
                 raise InputError(
                     f"{rows[first]} rows of '{first}' but {count} of '{field}'",
-                    place=str(path),
+                    location=str(path),
                     help="the first axis of all arrays counts the rows",
                 )
         if not rows or not next(iter(rows.values())):
-            raise InputError("the file has no rows", place=str(path), help="name a file with rows")
+            raise InputError(
+                "the file has no rows", location=str(path), help="name a file with rows"
+            )
         for number in range(rows[fields[0]]):
             values = {field: _plain(array[number]) for field, array in arrays.items()}
             yield Record(values, f"{path}, row {number + 1}")

@@ -31,7 +31,9 @@ class JsonLinesReader(FilesReader):
                 refuse_missing(field, list(value), location)
             yield Record(value, location)
         if is_empty:
-            raise InputError("the file is empty", place=str(path), help="name a file with records")
+            raise InputError(
+                "the file is empty", location=str(path), help="name a file with records"
+            )
 
 
 def is_blank(line: str) -> bool:
@@ -53,14 +55,14 @@ def json_value(line: str, location: str) -> Any:
         return json.loads(line, object_pairs_hook=distinct_keys)
     except RepeatedKeyError as error:
         help_ = "remove or rename all but one of them"
-        raise InputError(str(error), place=location, help=help_) from error
+        raise InputError(str(error), location=location, help=help_) from error
     except (ValueError, RecursionError) as error:
         reason = str(error)
         if isinstance(error, json.JSONDecodeError):
             reason = f"{error.msg} at column {error.colno}"
         raise InputError(
             "the line is not JSON",
-            place=location,
+            location=location,
             help=f"correct it: {reason}; a value must be on one line, as 'jq -c .' writes it",
         ) from error
 
@@ -76,7 +78,7 @@ def json_object(line: str, location: str) -> dict[str, Any]:
         help_ = 'write an object such as {"text": "..."} on each line'
         if isinstance(value, list):
             help_ += "; 'jq -c .[]' writes the items of a list so"
-        raise InputError("the line is not a JSON object", place=location, help=help_)
+        raise InputError("the line is not a JSON object", location=location, help=help_)
     record: dict[str, Any] = value
     return record
 

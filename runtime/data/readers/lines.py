@@ -73,7 +73,7 @@ def refuse_unequal(
         if count != lines[0]:
             raise InputError(
                 f"{lines[0]} {fields[0]} lines but {count} {field} lines",
-                place=f"{paths[0]} and {path}",
+                location=f"{paths[0]} and {path}",
                 help=f"line {min(lines[0], count) + 1} has no counterpart; parallel files must"
                 " align line by line",
             )

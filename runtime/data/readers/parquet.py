@@ -29,13 +29,13 @@ class ParquetReader(FilesReader):
             file: Any = parquet.ParquetFile(path)
         except Exception as error:  # pyarrow raises many types
             problem = f"not a Parquet file: {str(error).partition(chr(10))[0]:.200}"
-            raise InputError(problem, place=str(path), help="copy the file again") from error
+            raise InputError(problem, location=str(path), help="copy the file again") from error
         with file:
             for field in fields:
                 refuse_missing(field, file.schema_arrow.names, str(path))
             if file.metadata.num_rows == 0:
                 raise InputError(
-                    "the file has no rows", place=str(path), help="name a file with rows"
+                    "the file has no rows", location=str(path), help="name a file with rows"
                 )
             number = 0
             batches = file.iter_batches(batch_size=ROWS, columns=list(dict.fromkeys(fields)))
@@ -56,4 +56,4 @@ def _next(batches: Iterator[Any], location: str) -> list[dict[str, Any]] | None:
         return None if batch is None else list(batch.to_pylist())
     except Exception as error:  # pyarrow raises many types; a text may not be UTF-8
         problem = f"the file is damaged: {str(error).partition(chr(10))[0]:.200}"
-        raise InputError(problem, place=location, help="copy the file again") from error
+        raise InputError(problem, location=location, help="copy the file again") from error

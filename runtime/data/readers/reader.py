@@ -20,7 +20,7 @@ class Record(NamedTuple):
 
     values: Mapping[str, Any]
     """Values by field: texts, numbers, arrays, or paths of files that a column reads."""
-    place: str
+    location: str
     """Where it was read: file and line or row, for messages."""
 
 
@@ -115,13 +115,13 @@ def refuse_missing(field: str, names: Sequence[str], location: str) -> None:
     if names.count(field) > 1:
         raise InputError(
             f"{names.count(field)} fields have the name '{field}'",
-            place=location,
+            location=location,
             help="rename or remove all but one of them",
         )
     if field not in names:
         raise InputError(
             f"there is no field '{field}'",
-            place=location,
+            location=location,
             help=did_you_mean(field, names) or "name a field of the file as 'from' of the column",
         )
 
@@ -143,6 +143,6 @@ def required(module: str, extra: str, location: str) -> Any:
         package = module.partition(".")[0]
         raise InputError(
             f"this needs the package '{package}', which is not installed",
-            place=location,
+            location=location,
             help=f"pip install 'weft[{extra}]'",
         ) from error

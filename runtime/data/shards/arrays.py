@@ -246,4 +246,4 @@ def mapped(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
 
 def damaged(path: Path, how: str) -> InputError:
     """Return the error for a file that does not match the header."""
-    return InputError(f"corpus is damaged: {path.name} {how}", place=str(path), help=AGAIN)
+    return InputError(f"corpus is damaged: {path.name} {how}", location=str(path), help=AGAIN)

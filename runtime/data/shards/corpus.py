@@ -199,22 +199,22 @@ class Corpus:
             written = header["format"]
         except OSError as error:
             msg = f"the folder is not a corpus: {error.strerror}"
-            raise InputError(msg, place=str(path), help="prepare the data first") from error
+            raise InputError(msg, location=str(path), help="prepare the data first") from error
         except (ValueError, KeyError, TypeError) as error:
             msg = "header is damaged"
-            raise InputError(msg, place=str(path), help=AGAIN) from error
+            raise InputError(msg, location=str(path), help=AGAIN) from error
         if written != FORMAT:
             msg = f"corpus has format {written}, but this version reads format {FORMAT}"
             raise InputError(
                 msg,
-                place=str(path),
+                location=str(path),
                 help=AGAIN,
             )
         try:
             return cls(folder, header)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             msg = "header is damaged"
-            raise InputError(msg, place=str(path), help=AGAIN) from error
+            raise InputError(msg, location=str(path), help=AGAIN) from error
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -163,7 +163,7 @@ def pieces(
                 blobs = [list(islice(side, rows)) for side in sides]
                 if {len(blob) for blob in blobs} != {rows}:
                     problem = "a file changed while it was being read"
-                    raise InputError(problem, place=" and ".join(map(str, group)))
+                    raise InputError(problem, location=" and ".join(map(str, group)))
                 yield Piece(
                     number, rows, group, start + 1, tuple(b"".join(chunks) for chunks in blobs)
                 )

@@ -114,7 +114,9 @@ class _Crew:
                 if answer is None:
                     yield done
                 else:
-                    failures[done.number] = InputError(answer[0], place=answer[1], help=answer[2])
+                    failures[done.number] = InputError(
+                        answer[0], location=answer[1], help=answer[2]
+                    )
         if failures:  # pieces are sent in order, so the first failing one is among these
             raise failures[min(failures)]
 
@@ -154,7 +156,7 @@ def serve(descriptor: int) -> None:
             try:
                 maker.make(piece)
             except InputError as error:
-                pipe.send((error.problem, error.place, error.help))
+                pipe.send((error.problem, error.location, error.help))
             else:
                 pipe.send(None)
 

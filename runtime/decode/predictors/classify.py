@@ -193,7 +193,7 @@ class _Tags(_OnePass):
             raise InputError(
                 f"'{self.words}' has {words} words, but the model reads {len(first)} words in "
                 f"{positions} positions",
-                place=f"row {at + 1}",
+                location=f"row {at + 1}",
                 help="separate words by spaces, use a tokenizer whose pieces begin words, and"
                 " shorten a text that is truncated",
             )

@@ -58,7 +58,7 @@ class Feeding:
                 raise InputError(
                     f"no column fills the input '{name}' of the "
                     + ("model" if objective is None else "objective"),
-                    place=f"{(objective or model).source}#/inputs",
+                    location=f"{(objective or model).source}#/inputs",
                     help=f"known columns: {', '.join(context.columns)}",
                 )
         columns = tuple(dict.fromkeys(column for column in owners.values() if column is not None))
@@ -98,7 +98,7 @@ class Sources:
     """All columns of text."""
     written: str
     written_masks: tuple[str, ...]
-    place: str
+    location: str
     """Origin of the model, for messages."""
 
     @classmethod
@@ -126,7 +126,7 @@ class Sources:
                 "this predictor needs a model with one input of ids "
                 + ("of the step axis" if steps else f"that the column '{context.answers}' fills")
                 + f", which it writes; '{graph.name}' has {len(ids)}",
-                place=graph.source,
+                location=graph.source,
                 help="use a predictor that fits the model, or declare the input"
                 + (" and set 'step'" if steps else ""),
             )
@@ -135,7 +135,7 @@ class Sources:
             raise InputError(
                 f"this predictor cannot fill the input '{others[0]}' of '{graph.name}', because it"
                 " has a value for each token that is written",
-                place=graph.source,
+                location=graph.source,
                 help="compute it from the written tokens in the model, or leave it out",
             )
         feeding = Feeding.of(context, graph.inputs.keys() - later)
@@ -188,7 +188,7 @@ class Sources:
             read = ", ".join(f"'{name}'" for name in sorted(self.feeding.columns))
             raise InputError(
                 f"the model reads the columns {read}, but {what} have one text each",
-                place=self.place,
+                location=self.location,
                 help="use 'weft predict', or predict() in Python, with rows that have these"
                 " columns",
             )

@@ -54,7 +54,7 @@ def check_output(context: Context, name: str, predictor: str) -> None:
     if name not in outputs:
         raise InputError(
             f"the predictor '{predictor}' needs an output '{name}'",
-            place=f"{context.graph.source}#/outputs",
+            location=f"{context.graph.source}#/outputs",
             help=f"set 'output' to one of {', '.join(outputs)}",
         )
 

@@ -220,7 +220,7 @@ def values(row: Row, column: str, number: int) -> Any:
     if column not in row:
         raise InputError(
             f"the row has no value for the column '{column}'",
-            place=f"row {number + 1}",
+            location=f"row {number + 1}",
             help=did_you_mean(column, row) or "give a value for each column that the model reads",
         )
     return row[column]
@@ -242,8 +242,8 @@ def read_value(row: Row, column: str, number: int, read: Callable[[Any], T]) -> 
     try:
         return read(value)
     except InputError as error:
-        location = error.place or f"row {number + 1}"
-        raise InputError(error.problem, place=location, help=error.help) from error
+        location = error.location or f"row {number + 1}"
+        raise InputError(error.problem, location=location, help=error.help) from error
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def changed_predictor(
     if idle := sorted(names - fields[type_]):
         raise InputError(
             f"the predictor '{type_}' has no setting '{idle[0]}'",
-            place=f"{location}/{idle[0]}",
+            location=f"{location}/{idle[0]}",
             help=did_you_mean(idle[0], fields[type_] - {"type"}),
         )
     written = settings.model_dump(mode="json", exclude_unset=True, include={*fields[type_]})

@@ -174,7 +174,7 @@ class MaskPredict(PredictorSettings, MaskFields):
         if not sources.written_masks or "lengths" not in context.graph.outputs:
             raise InputError(
                 "mask-predict needs a mask of the ids that it writes, and an output 'lengths'",
-                place=context.graph.source,
+                location=context.graph.source,
                 help="use the predictor 'beam' for a model that decodes step by step",
             )
         vocabularies = _vocabularies(context, sources)

@@ -99,7 +99,7 @@ def read_table(
         if probability is None:
             raise InputError(
                 "the line is not two pieces and a probability",
-                place=f"{path}:{number}",
+                location=f"{path}:{number}",
                 help=f"write '{first}-piece {'target' if first == 'source' else 'source'}-piece "
                 "probability', separated by spaces",
             )
@@ -110,7 +110,7 @@ def read_table(
     if not probabilities:
         raise InputError(
             "no line has pieces of the checkpoint's tokenizers",
-            place=path,
+            location=path,
             help="split the text with these tokenizers before aligning it; --table expects the"
             " source piece first, --lex the target piece",
         )

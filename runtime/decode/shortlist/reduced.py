@@ -127,7 +127,7 @@ def reduced_vocabulary(
     if any(shortlist != shortlists[0] for shortlist in shortlists):
         raise InputError(
             "the models of the ensemble have different shortlists",
-            place="shortlist",
+            location="shortlist",
             help="open all of them with the same shortlist, or none with one",
         )
     if shortlists[0] is None:

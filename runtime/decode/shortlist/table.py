@@ -169,7 +169,7 @@ class Shortlist:
                 raise InputError(
                     f"the shortlist was made for another {side} tokenizer: its digest is"
                     f" {actual[:12]}, that of the checkpoint {expected[:12]}",
-                    place=location,
+                    location=location,
                     help=_AGAIN,
                 )
         ids = torch.cat((self.candidates, self.frequent, torch.tensor([0])))
@@ -181,19 +181,19 @@ class Shortlist:
         if measurement is None:
             raise InputError(
                 "it was not measured how well the shortlist translates",
-                place=location,
+                location=location,
                 help="make it again, or with --unchecked to use it as it is",
             )
         if not measurement.passes:
             raise InputError(
                 f"the shortlist loses {measurement.lost:.2f} BLEU, more than {WORST}",
-                place=location,
+                location=location,
                 help="make it again with larger sizes: --frequent, --each",
             )
         if measurement.weights != weights:
             raise InputError(
                 "the shortlist was measured with another checkpoint",
-                place=location,
+                location=location,
                 help=f"{_AGAIN}; an ensemble needs one that was made with --unchecked",
             )
 
@@ -248,4 +248,4 @@ def _is_sound(shortlist: Shortlist) -> bool:
 
 
 def _wrong(path: Path | str, problem: str) -> InputError:
-    return InputError(problem, place=str(path), help="write it again with 'weft shortlist'")
+    return InputError(problem, location=str(path), help="write it again with 'weft shortlist'")

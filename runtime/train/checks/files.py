@@ -67,7 +67,7 @@ def _first_records(run: Run, split: Split, at: str) -> Iterator[Finding]:
                 code="R02",
                 at=at,
                 problem=error.problem,
-                evidence=(error.place,) if error.place else (),
+                evidence=(error.location,) if error.location else (),
                 help=error.help,
             )
 

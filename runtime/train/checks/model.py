@@ -292,7 +292,7 @@ def _predicts(run: Run, graph: Graph) -> Iterator[Finding]:
             code="R04",
             at="/predict",
             problem=error.problem,
-            evidence=(f"the wires of '{graph.name}' at {error.place}",),
+            evidence=(f"the wires of '{graph.name}' at {error.location}",),
             help=f"{error.help}, or remove 'predict'",
         )
 

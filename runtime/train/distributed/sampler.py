@@ -108,7 +108,7 @@ def check_share(accumulate: int, data_parallel_size: int) -> str:
     if data_parallel_size > accumulate:
         raise InputError(
             f"{data_parallel_size} processes cannot share the {accumulate} batches of an update",
-            place="/accumulate",
+            location="/accumulate",
             help=f"set 'accumulate' to a multiple of {data_parallel_size} and reduce"
             " 'batch.tokens': an update has accumulate x batch.tokens tokens, whatever the number"
             " of processes",

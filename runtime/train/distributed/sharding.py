@@ -212,7 +212,7 @@ def save_sharded(
     except (OSError, SafetensorError, CheckpointException) as error:
         raise InputError(
             f"cannot write the checkpoint: {error}",
-            place=str(folder),
+            location=str(folder),
             help="free disk space and use --resume; earlier checkpoints are complete",
         ) from error
 
@@ -253,7 +253,7 @@ def load_sharded(folder: Path, like: Mapping[str, Tensor], world: World) -> dict
     except (OSError, SafetensorError, ValueError, KeyError, CheckpointException) as error:
         raise DamagedError(
             f"the shards are damaged, cut off or belong to another graph: {error}",
-            place=str(folder),
+            location=str(folder),
             help="use an older checkpoint of the run",
         ) from error
     return {name: t.reshape(()) if like[name].dim() == 0 else t for name, t in tensors.items()}

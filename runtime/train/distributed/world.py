@@ -140,7 +140,7 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
         if settings.tensor > 1:
             raise InputError(
                 f"'tensor' is {settings.tensor}, but there is only one process",
-                place="/parallel/tensor",
+                location="/parallel/tensor",
                 help=f"start it with torchrun --nproc-per-node {settings.tensor} -m weft train ...",
             )
         yield World(device=device)
@@ -150,7 +150,7 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
     if size % settings.tensor:
         raise InputError(
             f"{size} processes do not divide into groups of {settings.tensor}",
-            place="/parallel/tensor",
+            location="/parallel/tensor",
             help="start a multiple of it, or set 'parallel.tensor' to another number",
         )
     if device.type == "cuda":

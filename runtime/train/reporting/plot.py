@@ -54,7 +54,7 @@ def plot_curves(metrics: Path, out: Path) -> None:
     if not (loss[0] or valid_nll[0]):
         problem = "nothing to draw: no loss has been written yet"
         raise InputError(
-            problem, place=str(metrics), help="wait until the run has made its first report"
+            problem, location=str(metrics), help="wait until the run has made its first report"
         )
 
     heights = [3.0, 1.2, *[1.5] * len(shown)]
@@ -82,7 +82,7 @@ def _read(metrics: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the events by type, sorted by update."""
     if not metrics.is_file():
         problem = "no metrics file"
-        raise InputError(problem, place=str(metrics), help="train the run first")
+        raise InputError(problem, location=str(metrics), help="train the run first")
     newest: dict[tuple[str, int], dict[str, Any]] = {}
     lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
@@ -95,7 +95,7 @@ def _read(metrics: Path) -> dict[str, list[dict[str, Any]]]:
             if number == len(lines):
                 break
             problem = "the line is not a JSON object with 'type' and 'update'"
-            raise InputError(problem, place=f"{metrics}:{number}") from error
+            raise InputError(problem, location=f"{metrics}:{number}") from error
     events: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for (kind, _), event in sorted(newest.items(), key=lambda item: item[0][1]):
         events[kind].append(event)

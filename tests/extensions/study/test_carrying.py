@@ -195,7 +195,7 @@ def test_a_path_that_does_not_exist_is_named(packed: Path, tmp_path: Path) -> No
     with pytest.raises(InputError, match="the file does not exist") as caught:
         unpack([packed, tmp_path / "nowhere"], tmp_path / "study")
 
-    assert caught.value.place == str(tmp_path / "nowhere")
+    assert caught.value.location == str(tmp_path / "nowhere")
     assert not (tmp_path / "study").exists()
 
 

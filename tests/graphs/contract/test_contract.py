@@ -358,7 +358,7 @@ def test_a_wrong_declaration_is_refused(change: tuple[dict[str, Any], str, str, 
         refuse_wrong_contract(block, "package own, entry point own")
 
     named = f"block '{block.name}@{block.major}'"
-    assert caught.value.place == f"package own, entry point own: {named}, member '{member}'"
+    assert caught.value.location == f"package own, entry point own: {named}, member '{member}'"
     assert problem in caught.value.problem or problem in caught.value.help
     assert help_ in caught.value.help or help_ in caught.value.problem
 
@@ -399,7 +399,7 @@ def test_params_that_refuse_the_sample_are_no_mistake() -> None:
 
     with pytest.raises(InputError, match="d is not a multiple of 7") as caught:
         refuse_wrong_contract(block, "blocks")
-    assert "member 'example_inputs'" in caught.value.place
+    assert "member 'example_inputs'" in caught.value.location
 
 
 def test_a_formula_reads_any_wired_axis() -> None:

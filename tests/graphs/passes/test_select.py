@@ -71,5 +71,5 @@ def test_an_empty_selection_names_the_nearest_path(text: str, problem: str, help
         chosen(graph(), text, location="/activation_checkpointing")
 
     assert problem in caught.value.problem
-    assert caught.value.place == "/activation_checkpointing"
+    assert caught.value.location == "/activation_checkpointing"
     assert help_ in caught.value.help

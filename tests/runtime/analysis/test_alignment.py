@@ -52,7 +52,7 @@ def test_a_model_that_reads_no_source_by_attention_is_refused() -> None:
     with pytest.raises(InputError, match="alignment needs an attention") as caught:
         reading_source(graph, weft.build(spec))
 
-    assert "bytenet" in caught.value.place
+    assert "bytenet" in caught.value.location
 
 
 def test_recurrent_models_align_too() -> None:

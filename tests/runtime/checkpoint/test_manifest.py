@@ -105,7 +105,7 @@ def test_a_swapped_file_is_refused(name: str, newest: Path, folder: Path) -> Non
         return
     with pytest.raises(DamagedError, match="has changed since") as caught:
         open_checkpoint(folder).optimizer()
-    assert name in caught.value.place or name == "manifest.json"
+    assert name in caught.value.location or name == "manifest.json"
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -123,7 +123,7 @@ def test_a_file_of_another_run_is_refused(name: str, folder: Path) -> None:
         return
     with pytest.raises(DamagedError, match="has changed since") as caught:
         open_checkpoint(folder).optimizer()
-    assert name in caught.value.place
+    assert name in caught.value.location
 
 
 def test_a_state_of_another_update_is_refused(newest: Path, folder: Path) -> None:

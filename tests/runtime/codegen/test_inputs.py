@@ -59,7 +59,7 @@ def test_a_wrong_input_is_refused(
     with pytest.raises(weft.InputError, match=problem) as caught:
         model(**change(weft.example_inputs(model)))
 
-    assert caught.value.place
+    assert caught.value.location
     assert caught.value.help
 
 

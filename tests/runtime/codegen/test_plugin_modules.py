@@ -256,7 +256,7 @@ def test_a_wrong_module_is_refused(case: tuple[type[Any], str, str, str], tmp_pa
         weft.build(spec_of(tmp_path, OWN), blocks=[declared(module)])
 
     where = f", method '{method}'" if method else ""
-    assert caught.value.place == f"block 'own@1', class {__name__}:{module.__name__}{where}"
+    assert caught.value.location == f"block 'own@1', class {__name__}:{module.__name__}{where}"
     assert problem in caught.value.problem
     assert help_ in caught.value.help
 
@@ -336,7 +336,7 @@ def test_a_module_that_cannot_be_imported_is_named(
     with pytest.raises(InputError, match="has no attribute 'Modul'") as caught:
         weft.build(spec_of(tmp_path, OWN), blocks=[block])
 
-    assert caught.value.place == "block 'own@1', class own_broken:Own"
+    assert caught.value.location == "block 'own@1', class own_broken:Own"
     assert "install the package" in caught.value.help
 
 
@@ -409,7 +409,7 @@ def test_a_wrapper_must_take_its_slot_and_step(
     with pytest.raises(InputError) as caught:
         weft.build(spec_of(tmp_path, node), blocks=[block])
 
-    assert f"method '{method}'" in caught.value.place
+    assert f"method '{method}'" in caught.value.location
     assert problem in caught.value.problem
 
 
@@ -428,7 +428,7 @@ def test_a_block_in_the_slot_of_a_shipped_block_is_named(tmp_path: Path) -> None
             spec_of(tmp_path, node), blocks=[declared(Inner, signature=pointwise(), **PLAIN)]
         )
 
-    assert "block 'own@1', class" in caught.value.place
+    assert "block 'own@1', class" in caught.value.location
     assert "[2, 7, 4], not [2, 6, 4]" in caught.value.problem
 
 

@@ -137,7 +137,7 @@ def test_losses_use_triton_on_cuda_where_it_is_installed(monkeypatch: pytest.Mon
     assert choose_kernels(CPU, half=True, **requested).loss == "torch"
     with pytest.raises(InputError, match="needs CUDA") as caught:
         choose_kernels(CPU, half=True, **requested, loss_kernel="triton")
-    assert caught.value.place == "/kernels/loss"
+    assert caught.value.location == "/kernels/loss"
 
     kept = {"product": "torch", "attention": {"*": "fused"}}
     assert [one and one.loss for one in (as_kept(kept), as_kept({**kept, "loss": "triton"}))] == [
@@ -233,12 +233,12 @@ def test_an_unknown_kernel_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no kernel 'fuse'") as caught:
         choose_kernels(CPU, half=False)
     assert "fused" in str(caught.value)
-    assert caught.value.place == "WEFT_ATTENTION"
+    assert caught.value.location == "WEFT_ATTENTION"
 
     monkeypatch.delenv("WEFT_ATTENTION")
     with pytest.raises(InputError, match="no kernel 'fuse'") as caught:
         choose_kernels(CPU, half=False, attention_kernel="fuse")
-    assert caught.value.place == "/kernels/attention"
+    assert caught.value.location == "/kernels/attention"
 
 
 @pytest.mark.parametrize("kept", [{}, {"product": "torch", "attention": {"*": "best"}}])

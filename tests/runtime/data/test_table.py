@@ -208,7 +208,7 @@ def test_an_unseen_class_is_refused_with_its_place(data: dict[str, Any], tmp_pat
     with pytest.raises(InputError, match="'k9' is not among the 3 classes") as caught:
         prepared(tmp_path / "out", data)
 
-    assert caught.value.place == f"{tmp_path / 'valid.jsonl'}:1"
+    assert caught.value.location == f"{tmp_path / 'valid.jsonl'}:1"
 
 
 @pytest.mark.parametrize("label", [None, 1.0, float("nan"), "", ["a"]])
@@ -223,7 +223,7 @@ def test_a_wrong_class_is_refused_with_its_place(
     with pytest.raises(InputError, match="not a class") as caught:
         prepared(tmp_path / "out", data)
 
-    assert caught.value.place == f"{tmp_path / 'train.jsonl'}:3"
+    assert caught.value.location == f"{tmp_path / 'train.jsonl'}:3"
 
 
 def test_an_unseen_class_can_be_counted(data: dict[str, Any], tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_tags_of_another_length_are_refused(data: dict[str, Any], tmp_path: Path
     with pytest.raises(InputError, match="1 tags in 'tags' for 2 words in 'text'") as caught:
         prepared(tmp_path / "out", data)
 
-    assert caught.value.place == f"{tmp_path / 'valid.jsonl'}:1"
+    assert caught.value.location == f"{tmp_path / 'valid.jsonl'}:1"
 
 
 def test_a_column_that_no_field_gives_is_refused(data: dict[str, Any], tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_an_encoding_without_a_mark_is_named(tmp_path: Path, text: str, encoding
     for read in (count_lines, lambda path: list(read_lines(path))):
         with pytest.raises(InputError, match="byte 0x00 at offset") as caught:
             read(path)
-        assert caught.value.place == f"{path}:1"
+        assert caught.value.location == f"{path}:1"
         assert caught.value.help == (
             f"the file seems to be {encoding.upper()} without a byte order mark; convert it to"
             f" UTF-8: iconv -f {encoding} -t utf-8 a.en"
@@ -139,7 +139,7 @@ def test_a_zero_byte_in_a_text_is_refused(tmp_path: Path, content: bytes) -> Non
     with pytest.raises(InputError, match="byte 0x00 at offset") as caught:
         list(read_lines(path))
 
-    assert caught.value.place == f"{path}:2"
+    assert caught.value.location == f"{path}:2"
     assert "damaged" in str(caught.value.help)
 
 
@@ -213,7 +213,7 @@ def test_a_damaged_file_in_utf16_is_an_error_at_its_line(tmp_path: Path) -> None
     assert [next(found), next(found)] == ["one", "two"]
     with pytest.raises(InputError, match="UTF-16-LE by its byte order mark, but is damaged") as no:
         next(found)
-    assert no.value.place == f"{path}:3"
+    assert no.value.location == f"{path}:3"
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
         list(read_lines(tmp_path / "train.de"))
 
     assert caught.value.help == "did you mean 'train.de.gz'?"
-    assert caught.value.place == str(tmp_path / "train.de")
+    assert caught.value.location == str(tmp_path / "train.de")
 
 
 def test_folders_are_not_files(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_cut_gzip_file_is_an_error_not_an_end(tmp_path: Path, lost: int) -> No
     with pytest.raises(InputError, match="damaged or cut off") as caught:
         list(read_lines(path))
 
-    assert caught.value.place.startswith(f"{path}:")
+    assert caught.value.location.startswith(f"{path}:")
 
 
 def test_a_damaged_gzip_file_is_an_error(tmp_path: Path) -> None:

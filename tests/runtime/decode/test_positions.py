@@ -132,7 +132,7 @@ def test_a_prefix_that_is_longer_than_the_positions_is_refused(checkpoint: Path)
 
     with pytest.raises(InputError, match=f"{needed} tokens, end token included") as raised:
         list(translator.translate(["sun", TranslationRequest("moon", begin=LONG)]))
-    assert raised.value.place == "line 2"
+    assert raised.value.location == "line 2"
 
 
 def test_ids_that_are_longer_than_the_positions_are_refused(checkpoint: Path) -> None:
@@ -143,4 +143,4 @@ def test_ids_that_are_longer_than_the_positions_are_refused(checkpoint: Path) ->
     assert len(found[0].tokens) <= MOST
     with pytest.raises(InputError, match=f"the source has {MOST + 1} tokens") as raised:
         model.decode([[5], [5] * (MOST + 1)])
-    assert raised.value.place == "source 2"
+    assert raised.value.location == "source 2"

@@ -82,14 +82,14 @@ def test_a_broken_plug_in_is_named(
     with pytest.raises(InputError, match=problem) as caught:
         metrics.parse(name, "run.json")
 
-    assert "package length-ratio, entry point" in caught.value.place
+    assert "package length-ratio, entry point" in caught.value.location
 
 
 def test_an_unknown_name_or_key_suggests_the_nearest() -> None:
     """With the place of the wrong value."""
     with pytest.raises(InputError, match="did you mean 'chrf'") as caught:
         METRICS.parse("chfr", "run.json#/metrics/0")
-    assert caught.value.place == "run.json#/metrics/0/type"
+    assert caught.value.location == "run.json#/metrics/0/type"
     with pytest.raises(InputError, match="did you mean 'average'"):
         METRICS.parse({"type": "f1", "avarage": "micro"}, "run.json#/metrics/0")
 

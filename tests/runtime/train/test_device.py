@@ -121,7 +121,7 @@ def test_an_operator_without_a_deterministic_algorithm_is_an_error_of_the_settin
         deterministic(CPU, enabled=True),
     ):
         raise RuntimeError(said)
-    assert caught.value.place == "/deterministic"
+    assert caught.value.location == "/deterministic"
     assert not torch.are_deterministic_algorithms_enabled()
 
 

@@ -33,14 +33,14 @@ def renamed_node(text: str, path: str, scope: str, name: str, new: str) -> str:
     declaration = next((occurrence for occurrence in occurrences if occurrence.defines), None)
     if declaration is None:
         problem = f"'{name}' is written in another file"
-        raise InputError(problem, place=path, help="rename it there")
+        raise InputError(problem, location=path, help="rename it there")
     renaming = rename(text, declaration.start, new, path)
     resolved = Path(path).resolve()
     others = [file.name for file in renaming.edits if file.resolve() != resolved]
     if others:
         raise InputError(
             f"'{others[0]}' uses the name '{name}' as well, and only this file can be changed",
-            place=path,
+            location=path,
             help="rename it in an editor with 'weft lsp', which changes all files",
         )
     return apply(text, [edit for edits in renaming.edits.values() for edit in edits])

@@ -118,7 +118,7 @@ def _renamed(
 ) -> Renaming:
     home = _home(text, offset, path, texts)
     if home is None:
-        raise InputError("there is no name to rename here", place=path, help=_NOT_HERE)
+        raise InputError("there is no name to rename here", location=path, help=_NOT_HERE)
     name, file, content = home
     target = _Target(name, Path(file), content, new)
     _allowed(target)
@@ -215,7 +215,7 @@ def _allowed(target: _Target) -> None:
     except ValidationError:
         raise InputError(
             f"'{target.new}' is not a name",
-            place=location,
+            location=location,
             help="start with a letter, and use letters, digits and underscores",
         ) from None
     taken = (target.name.kind, target.name.scope, target.new)
@@ -224,7 +224,7 @@ def _allowed(target: _Target) -> None:
         occurrence.defines and occurrence.symbol == taken for occurrence in names(target.known)
     ):
         problem = f"the name '{target.new}' is taken"
-        raise InputError(problem, place=location, help="choose another name")
+        raise InputError(problem, location=location, help="choose another name")
 
 
 def _in_own(target: _Target) -> list[TextEdit]:
@@ -329,11 +329,11 @@ def _prove(
             where = "the spec" if file == target.path else f"'{file.name}'"
             problem = f"renamed to '{target.new}', {where} would be wrong: {wrong[0].problem}"
             raise InputError(
-                problem, place=str(file), help=_help(target, file, before, wrong[0].at)
+                problem, location=str(file), help=_help(target, file, before, wrong[0].at)
             )
         if not _alike(old, new, ignored):
             problem = f"renamed to '{target.new}', '{file.name}' would be another model"
-            raise InputError(problem, place=str(file), help=_help(target, file, before, ""))
+            raise InputError(problem, location=str(file), help=_help(target, file, before, ""))
 
 
 def _alike(old: Document, new: Document, ignored: Collection[str]) -> bool:

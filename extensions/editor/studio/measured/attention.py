@@ -50,7 +50,7 @@ class Attending:
             nodes = dict.fromkeys(path.partition("/")[0] for _, _, path in every)
             raise InputError(
                 f"'{node}' does not attend from one sentence to another",
-                place=node,
+                location=node,
                 help=f"choose one of {', '.join(nodes)}",
             )
         start = layer.replace("/", ".")
@@ -105,14 +105,14 @@ class Attending:
         """
         trained, help_ = self._model().trained, "type a sentence"
         if trained is None:
-            raise InputError("the checkpoint names no data", place="sentence", help=help_)
+            raise InputError("the checkpoint names no data", location="sentence", help=help_)
         column, _ = trained.sides()
         try:
             texts = (str(row[column]).strip() for row in trained.rows("valid"))
             return next(filter(None, texts))
         except (InputError, StopIteration) as error:
             problem = "the validation data of the run is not here"
-            raise InputError(problem, place="sentence", help=help_) from error
+            raise InputError(problem, location="sentence", help=help_) from error
 
 
 def _is_in(path: str, node: str) -> bool:

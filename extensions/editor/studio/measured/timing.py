@@ -36,7 +36,7 @@ def times(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Any]:
     lengths = default_sizes(graph)
     if unknown := sorted({*sizes} - {*lengths}):
         help_ = f"the axes are {', '.join(lengths)}"
-        raise InputError(f"no axis '{unknown[0]}'", place="sizes", help=help_)
+        raise InputError(f"no axis '{unknown[0]}'", location="sizes", help=help_)
     lengths |= sizes
     refuse_large(graph, lengths)
     # Computing needs torch.
@@ -69,6 +69,6 @@ def refuse_large(graph: Graph, sizes: Mapping[str, int]) -> None:
             raise InputError(
                 f"a forward pass at these sizes takes {needed / 1e9:,.1f} {unit}, and the studio"
                 f" measures up to {most / 1e9:,.1f}",
-                place="sizes",
+                location="sizes",
                 help="choose smaller sizes, or run 'weft cost SPEC --measure'",
             )

@@ -197,7 +197,7 @@ def check_ctranslate2(
             f"the export does not compute the same as the model: {checked.same} of "
             f"{checked.outputs} "
             f"outputs are equal, log probabilities differ by up to {checked.largest:.2g}",
-            place=str(folder.name).strip(".").removesuffix(".partial"),
+            location=str(folder.name).strip(".").removesuffix(".partial"),
             help="nothing was kept; please report this spec: this is a bug in the export",
         )
     return checked

@@ -148,7 +148,7 @@ class Refusals:
         ways = [*_swaps(obstacles), "weft export CKPT --to onnx, or weft eject"]
         raise InputError(
             f"{self.target} cannot express this spec" + "".join(f"\n      {t}" for t in lines),
-            place=f"{self.graph.source}#{obstacles[0].at}",
+            location=f"{self.graph.source}#{obstacles[0].at}",
             help="\n        or: ".join(ways),
         )
 

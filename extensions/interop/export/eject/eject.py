@@ -110,12 +110,14 @@ def eject(
     else:
         made_of = graph_of(model, blocks)
     if out.suffix != ".py":
-        raise InputError("the file name must end with .py", place=str(out), help="name it model.py")
+        raise InputError(
+            "the file name must end with .py", location=str(out), help="name it model.py"
+        )
     checkpoint = made_of if isinstance(made_of, Checkpoint) else None
     if checkpoint is not None and (out.parent / "spec.json").exists():
         raise InputError(
             f"the folder holds a checkpoint, whose '{WEIGHTS}' would be overwritten",
-            place=str(out),
+            location=str(out),
             help="choose a file in another folder",
         )
     for file, data in (checkpoint.tokenizers if checkpoint is not None else {}).items():
@@ -123,7 +125,7 @@ def eject(
         if target.exists() and not (target.is_file() and target.read_bytes() == data):
             raise InputError(
                 "a tokenizer of the checkpoint would replace another file",
-                place=str(target),
+                location=str(target),
                 help="choose a file in another folder",
             )
     graph = made_of.graph if isinstance(made_of, Checkpoint) else made_of
@@ -176,7 +178,7 @@ def _write(out: Path, text: str, checkpoint: Checkpoint | None) -> None:
             partial.replace(file)
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        raise InputError(f"cannot write the file: {reason or error}", place=str(out)) from error
+        raise InputError(f"cannot write the file: {reason or error}", location=str(out)) from error
     finally:
         for partial in partials:
             partial.unlink(missing_ok=True)

@@ -118,7 +118,7 @@ def export_peft(
     if not factors:
         raise InputError(
             "the model has no LoRA",
-            place=str(checkpoint.folder),
+            location=str(checkpoint.folder),
             help="train a spec of weft lora, or export the whole model with --to huggingface",
         )
     merged_weights = merged(checkpoint.weights, checkpoint.graph)  # refuses LoRA of tied weights
@@ -175,7 +175,7 @@ def _checked_base(base: str | None, fit: Fit, weights: Mapping[str, Tensor]) -> 
         if other is None or not torch.allclose(other, weight, rtol=1e-6, atol=1e-6):
             raise InputError(
                 f"'{path}' of the base model is not what LoRA was added to",
-                place=base,
+                location=base,
                 help="export the checkpoint from which the training began; or, if other weights "
                 "than those of LoRA were trained, the whole model with --to huggingface",
             )

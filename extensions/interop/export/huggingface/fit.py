@@ -265,6 +265,6 @@ def chosen(
     raise InputError(
         f"the model is not a {best.name} of Hugging Face's library: "
         f"{'; '.join(best.obstacles[:6])}{more}",
-        place=graph.source,
+        location=graph.source,
         help="weft fits lists the nearest architectures and what differs",
     )

@@ -48,7 +48,7 @@ def assembled(
     plan, without = assigned(table, source, weights)
     if without:
         raise InputError(
-            f"the table '{table.name}' has no counterpart of '{without[0]}'", place=source
+            f"the table '{table.name}' has no counterpart of '{without[0]}'", location=source
         )
     sources: dict[str, _Source] = {}
     for path, origin in plan.items():
@@ -59,7 +59,7 @@ def assembled(
                 if origin.weight.unread is not None:
                     entry.unread = origin.weight.unread
         except ExpressionError as error:
-            raise InputError(f"'{path}' cannot be exported: {error}", place=source) from error
+            raise InputError(f"'{path}' cannot be exported: {error}", location=source) from error
     return {full_name(name, table): _tensor(name, entry) for name, entry in sources.items()}
 
 

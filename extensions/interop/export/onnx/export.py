@@ -208,7 +208,7 @@ def _stepping(
         names = [state.name for state in states]
         write_onnx(Begin(formed, loop, like), fixed, names, folder / "begin.onnx", graph)
     elif any(leaf.value.any() for leaf in leaves(_fresh(model, fixed))):
-        raise InputError("the initial decoding state is not all zeros", place=graph.source)
+        raise InputError("the initial decoding state is not all zeros", location=graph.source)
     tokens = Named(loop.tokens, (ROWS, 1), torch.zeros(3, 1, dtype=torch.long))
     count = [Named(PAST, (PAST,), torch.zeros(2, dtype=torch.long))] if counted else []
     changed = [f"next.{state.name}" for state in states if kinds[state.name] != "fixed"]

@@ -109,7 +109,7 @@ def loop_of(graph: Graph) -> Loop:
     if len(ids) != 1 or len(ids) + len(masks) != len(moving) or "logits" not in graph.outputs:
         raise InputError(
             "its steps do not map one input of ids to 'logits'",
-            place=f"{graph.source}#/step",
+            location=f"{graph.source}#/step",
             help="use weft eject, which writes plain PyTorch including the steps",
         )
     fixed = tuple(name for name in graph.inputs if name not in moving)

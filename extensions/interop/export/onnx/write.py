@@ -75,7 +75,7 @@ def named_inputs(graph: Graph, *, batch: int, length: int) -> list[Named]:
     try:
         values = example_inputs(graph, sizes)
     except ValueError as error:
-        raise InputError(str(error), place=graph.source) from error
+        raise InputError(str(error), location=graph.source) from error
     return [Named(n, axes_of(t, graph), values[n]) for n, t in graph.inputs.items()]
 
 
@@ -183,7 +183,7 @@ def refused(graph: Graph, problem: str) -> InputError:
     shown = [*loops[:4], *(["..."] if len(loops) > 4 else [])]  # noqa: PLR2004
     hint = f"\n      nodes that often cause this: {', '.join(shown)}" if shown else ""
     return InputError(
-        problem + hint, place=graph.source, help="use weft eject, which writes plain PyTorch"
+        problem + hint, location=graph.source, help="use weft eject, which writes plain PyTorch"
     )
 
 

@@ -70,7 +70,7 @@ def refuse_without_library() -> None:
     if importlib.util.find_spec("transformers") is None:
         raise InputError(
             "comparing needs the package 'transformers'",
-            place="--compare",
+            location="--compare",
             help=f"install it: {EXTRA}; or import without --compare",
         )
 
@@ -142,7 +142,7 @@ def compare(
         raise InputError(
             f"{type(theirs).__name__} has none of the outputs"
             f" {', '.join(checkpoint.graph.outputs)}",
-            place="--compare",
+            location="--compare",
             help="name the outputs of the spec as that class does, such as 'logits'",
         )
     outputs = {result.output for result in compared}
@@ -196,7 +196,7 @@ def _load(folder: Path, architectures: tuple[str, ...]) -> tuple[nn.Module, list
         except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
             raise InputError(
                 f"transformers cannot open the model: {str(error).partition(chr(10))[0]:.200}",
-                place=str(folder),
+                location=str(folder),
                 help="use the version of transformers that the table was written for",
             ) from error
     absent = sorted(info["missing_keys"])
@@ -225,7 +225,7 @@ def _class(architectures: tuple[str, ...], config: Mapping[str, Any], library: A
             return kind
     raise InputError(
         f"transformers {library.__version__} has no class {' or '.join(dict.fromkeys(names))}",
-        place="--compare",
+        location="--compare",
         help="import without --compare; code in the folder of a model is never run",
     )
 
@@ -252,7 +252,7 @@ def _batches(graph: Graph, theirs: nn.Module) -> Iterator[Batch]:
         if PORTS.get(name) is None:
             raise InputError(
                 f"no argument of {type(theirs).__name__} is known for the input '{name}'",
-                place="--compare",
+                location="--compare",
                 help=f"name the inputs of the spec as the shipped ones do: {', '.join(PORTS)}",
             )
     config: Any = theirs.config
@@ -340,7 +340,7 @@ def _compared(output: str, actual: Tensor, expected: Tensor, batch: Batch) -> Co
         raise InputError(
             f"the output '{output}' has the shape {list(actual.shape)}, and theirs has "
             f"{list(expected.shape)}",
-            place="--compare",
+            location="--compare",
             help="correct the params of the table",
         )
     decodes = any(PORTS[name] == "decoder_input_ids" for name in batch.ours)

@@ -52,7 +52,7 @@ class TreeColumn:
         if self.settings.decoder != "sequence" and not isinstance(self.target, Symbols):
             raise InputError(
                 f"the decoder '{self.settings.decoder}' needs a vocabulary of symbols",
-                place="parsing.decoder",
+                location="parsing.decoder",
                 help='remove "target": "pieces" from the tokenizer\'s settings',
             )
 
@@ -168,16 +168,16 @@ class TreeColumn:
             )
             settings = ParsingSettings.model_validate(value["parsing"])
         except (KeyError, TypeError, ValidationError) as error:
-            raise InputError("tree column is damaged", place=location, help=help_) from error
+            raise InputError("tree column is damaged", location=location, help=help_) from error
         sound = symbols is None or (
             isinstance(symbols, list) and all(isinstance(symbol, str) for symbol in symbols)
         )
         if not (is_current and sound and isinstance(spelled, bool)):
             msg = "tree column is damaged or has another version"
-            raise InputError(msg, place=location, help=help_)
+            raise InputError(msg, location=location, help=help_)
         if symbols is not None:
             return cls(source, Symbols(symbols, source if spelled else None), settings)
         if target is None:
             msg = "tree column has no symbols, and no tokenizer of linearized trees was given"
-            raise InputError(msg, place=location, help=help_)
+            raise InputError(msg, location=location, help=help_)
         return cls(source, target, settings)

@@ -79,7 +79,7 @@ def test_a_wrong_value_is_named(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="wrong value") as caught:
         read(tmp_path, decodes=True, **wrong)
 
-    assert caught.value.place == str(tmp_path / "generation_config.json")
+    assert caught.value.location == str(tmp_path / "generation_config.json")
 
 
 def test_a_wrong_value_of_sampling_is_found_when_it_is_read(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_malformed_trees_are_reported_with_their_line_or_left_out(tmp_path: Path
     assert [one.line for one in bad] == [3, 5]
     with pytest.raises(InputError, match="has 2 words") as caught:
         list(read_bank(files, str(tmp_path), ParsingSettings()))
-    assert caught.value.place.endswith("bad:3:6")
+    assert caught.value.location.endswith("bad:3:6")
     kept = list(read_bank(files, str(tmp_path), ParsingSettings(malformed="skip")))
     assert [tree is not None for tree in kept] == [True, True, False, True, False, True]
 

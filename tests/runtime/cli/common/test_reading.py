@@ -35,7 +35,7 @@ def test_many_mistakes_are_told_once_each_and_then_counted(
     """A file of a million lines in Latin-1 gives no million errors."""
     mistakes = reading.Mistakes("rows")
     for number in range(30):
-        mistakes.add(number, InputError("wrong", place=f"a:{number}"))
+        mistakes.add(number, InputError("wrong", location=f"a:{number}"))
 
     assert mistakes.exit_code() == 1
     printed = capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_settings_with_a_wrong_module_are_named(module: str, problem: str) -> No
     with pytest.raises(InputError, match=problem) as caught:
         columns_of({"x": broken()}, {})
 
-    assert caught.value.place == f"{SETTINGS}.Broken"
+    assert caught.value.location == f"{SETTINGS}.Broken"
 
 
 def test_begin_and_end_tokens_surround_each_text(tokenizer: Tokenizer) -> None:
@@ -140,7 +140,7 @@ def test_a_missing_value_is_named() -> None:
     with pytest.raises(InputError, match="no value for the column 'x'") as caught:
         batch_of(column({"type": "number"}), [{"x": 1}, {"y": 2}])
 
-    assert caught.value.place == "row 1"
+    assert caught.value.location == "row 1"
 
 
 def test_classes_have_the_given_order() -> None:
@@ -226,7 +226,7 @@ def test_an_image_of_another_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"size \[3 2 2\], not \[3 4 4\]") as caught:
         batch_of(column({"type": "image", "size": [3, 4, 4]}), [{"x": tmp_path / "a.npy"}])
 
-    assert caught.value.place == str(tmp_path / "a.npy")
+    assert caught.value.location == str(tmp_path / "a.npy")
 
 
 def test_a_damaged_image_is_refused(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_damaged_image_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"nonsense")
         with pytest.raises(InputError, match="cannot be read") as caught:
             batch_of(columns, [{"x": tmp_path / name}])
-        assert caught.value.place == str(tmp_path / name)
+        assert caught.value.location == str(tmp_path / name)
 
 
 def test_an_image_file_of_16_bits_is_refused(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_truncated_wav_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="truncated: it has 170 of 200 bytes") as caught:
         batch_of(column({"type": "audio"}), [{"x": path}])
 
-    assert caught.value.place == str(path)
+    assert caught.value.location == str(path)
 
 
 @pytest.mark.parametrize("suffix", ["wav", "flac"])
@@ -309,7 +309,7 @@ def test_audio_of_another_rate_or_form_is_refused(tmp_path: Path, suffix: str) -
         library.write(path, content, rate)
         with pytest.raises(InputError, match=problem) as caught:
             batch_of(columns, [{"x": path}])
-        assert caught.value.place == str(path)
+        assert caught.value.location == str(path)
 
 
 def test_a_truncated_flac_file_is_refused(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_bad_csv_row_is_named(tmp_path: Path, content: str, problem: str, line
     with pytest.raises(InputError, match=problem) as caught:
         read(tmp_path, {"csv": {"files": ["a.csv"]}}, "text")
 
-    assert caught.value.place == f"{tmp_path / 'a.csv'}{line}"
+    assert caught.value.location == f"{tmp_path / 'a.csv'}{line}"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_bad_json_line_is_named(tmp_path: Path, content: str, problem: str, li
     with pytest.raises(InputError, match=problem) as caught:
         read(tmp_path, {"jsonl": {"files": ["a.jsonl"]}}, "text")
 
-    assert caught.value.place == f"{tmp_path / 'a.jsonl'}{line}"
+    assert caught.value.location == f"{tmp_path / 'a.jsonl'}{line}"
 
 
 @pytest.mark.parametrize(("delimiter", "written"), [(";", '";"'), ("\t", r'"\\t"'), ("|", '"|"')])
@@ -148,7 +148,7 @@ def test_another_delimiter_is_suggested(tmp_path: Path, delimiter: str, written:
         with pytest.raises(InputError, match="1 field separated by") as caught:
             read(tmp_path, {"csv": {"files": ["a.csv"], **settings}}, "text")
         assert f'"delimiter": {written}' in str(caught.value.help).replace("\\", "\\\\")
-        assert caught.value.place == f"{tmp_path / 'a.csv'}:1"
+        assert caught.value.location == f"{tmp_path / 'a.csv'}:1"
 
 
 def test_names_of_a_file_that_has_them_are_refused(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_missing_sound_file_is_named_with_its_row(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no file 'x\.wav'") as caught:
         read(tmp_path, {"audio": {"files": ["a.csv"]}}, "audio")
 
-    assert caught.value.place == f"{tmp_path / 'a.csv'}:2"
+    assert caught.value.location == f"{tmp_path / 'a.csv'}:2"
 
 
 def test_images_are_sorted_by_class_and_name(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_a_damaged_text_of_parquet_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the file is damaged") as caught:
         read(tmp_path, {"parquet": {"files": ["a.parquet"]}}, "text")
 
-    assert caught.value.place == f"{path}, row 1"
+    assert caught.value.location == f"{path}, row 1"
 
 
 @pytest.mark.parametrize(

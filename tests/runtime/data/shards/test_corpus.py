@@ -122,7 +122,7 @@ def test_a_file_of_another_length_is_refused(tmp_path: Path, name: str, change: 
     with pytest.raises(InputError, match=f"corpus is damaged: {name}") as caught:
         Corpus.open(tmp_path / "c")
 
-    assert caught.value.place == str(path)
+    assert caught.value.location == str(path)
     assert "prepare the data again" in caught.value.help
 
 

@@ -193,7 +193,7 @@ def test_the_first_bad_line_is_named(data: DataSettings, tmp_path: Path, count: 
     with pytest.raises(InputError, match="0xff") as caught:
         list(workers.make_shards(recipe, shards.pieces(paths, [33]), count))
 
-    assert caught.value.place == f"{path}:12"
+    assert caught.value.location == f"{path}:12"
 
 
 def test_a_killed_worker_costs_only_its_shard(

@@ -242,7 +242,7 @@ def test_a_row_without_the_column_is_named(model: weft.Model) -> None:
     with pytest.raises(InputError, match="the row has no value for the column 'draft'") as caught:
         model.predict([ROWS[0], {"source": "sun"}])
 
-    assert caught.value.place == "row 2"
+    assert caught.value.location == "row 2"
 
 
 def test_lines_of_text_are_refused_by_the_names_of_the_columns(model: weft.Model) -> None:

@@ -55,7 +55,7 @@ def test_gradients_that_overflow_at_every_scale_stop_the_run() -> None:
 
     with pytest.raises(InputError, match="overflow float16 at every scale") as seen:
         LossScaling(HALF, state).refuse_too_small()
-    assert seen.value.place == "/precision"
+    assert seen.value.location == "/precision"
 
 
 @pytest.mark.integration

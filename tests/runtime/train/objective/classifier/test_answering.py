@@ -34,7 +34,7 @@ def test_a_classifier_from_the_run_to_its_answers(
     assert best.predict(rows, "argmax", answers="label") == ["en", "de"]
     with pytest.raises(weft.InputError, match="has no value for the column 'text'") as caught:
         best.predict([rows[0], {"txt": "the dog"}])
-    assert caught.value.place == "row 2"
+    assert caught.value.location == "row 2"
 
     capsys.readouterr()
     assert main(["evaluate", str(out / "best"), "--json"]) == 0
