@@ -104,7 +104,7 @@ from .specs.findings import InputError as InputError
 from .specs.findings import SpecError as SpecError
 from .specs.findings import did_you_mean as did_you_mean
 from .specs.findings import pointer as pointer
-from .specs.text.places import Source as Source
+from .specs.json_tree import Source as Source
 from .specs.wording import SettingError as SettingError
 
 __all__: list[str]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..specs.findings import Finding, did_you_mean, pointer, respelled
-from ..specs.text.edits import Edit, Fix, adding, removing
+from ..specs.text_edits import Edit, Fix, adding, removing
 from .ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
 from .ir.traverse import holds_model, scopes, uses
 from .ir.value_type import Axis, Misfit, ValueType, fit, time_axes

@@ -90,7 +90,7 @@ _STUDY_KEYS = frozenset(["rows", "grid", "search"])
 
 
 def holds_spec(value: object) -> bool:
-    """Return whether the value of a param holds the spec of a model; see `held.py`."""
+    """Return whether the value of a param holds the spec of a model; see `load.py`."""
     return isinstance(value, dict) and "spec" in value
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from .json_tree import STRING, Value, tree
 from .reader import read_json
-from .text.edits import TextEdit, smallest_edit
-from .text.tree import STRING, Value, tree
+from .text_edits import TextEdit, smallest_edit
 
 WIDEST = 120
 """Maximum number of characters of a line with an object or a list on it."""

@@ -3,15 +3,20 @@
 Comments and a comma after the last entry are permitted.  Reading an untrusted file never
 executes anything: only JSON of limited size and depth is accepted, duplicate keys are errors,
 and no name in a file is imported.
+
+A file of an older format is upgraded to the current one first: an upgrader converts its JSON value
+to the next format.  All formats are 1 until a release has written them, so there are no upgraders
+yet.  An upgrader leaves unknown parts unchanged, and what reads the result reports them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import copy
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -27,10 +32,50 @@ from .findings import (
     pointer,
 )
 from .form import Kind, Spec, holds_spec, kind_of
-from .text.places import Source, line_and_column
-from .text.tree import DEEPEST, without_comments
-from .upgrade import SPECS, Upgrader, upgrade_format
+from .json_tree import DEEPEST, Source, line_and_column, without_comments
 from .wording import form_findings, own_errors
+
+Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
+"""Converts a value of one format to the next; it may modify its argument."""
+
+SPECS: Mapping[int, Upgrader] = {}
+"""Format of a spec to the function that upgrades it to the next format."""
+RUNS: Mapping[int, Upgrader] = {}
+"""The same for runs."""
+TABLES: Mapping[int, Upgrader] = {}
+"""The same for import tables."""
+
+_FAILURES = (LookupError, TypeError, ValueError, AttributeError)
+"""Exceptions that an upgrader may raise for an object of an unexpected form."""
+
+
+def upgrade_format(
+    value: Mapping[str, Any], formats: Mapping[int, Upgrader] = SPECS
+) -> dict[str, Any]:
+    """Return a file's value in the current format.
+
+    Args:
+        value: the file's JSON value; it is not modified.
+        formats: format to its upgrader.
+
+    Returns:
+        The new value.  A value that cannot be upgraded is returned unchanged; the reader then
+        rejects it.
+    """
+    current = dict(value)
+    while _format_of(current) in formats:
+        number = current["format"]
+        try:
+            current = {**formats[number](copy.deepcopy(current)), "format": number + 1}
+        except _FAILURES:
+            break
+    return current
+
+
+def _format_of(value: Mapping[str, Any]) -> int | None:
+    number = value.get("format")
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
+
 
 MOST_WRITTEN = 1_000
 """Maximum number of nodes as written, including blocks in slots; also the maximum number of

@@ -15,9 +15,17 @@ from typing import Any, Literal
 from .expressions import WORD, calls, is_expression
 from .findings import pointer
 from .form import BUDGETS, holds_spec, own_part
-from .patches.select import SelectError, Selection, glob, read_selection
-from .patches.sites import Found, Site, TooMuchError, Walk
-from .text.places import parts_of
+from .json_tree import parts_of
+from .patches.selections import (
+    Found,
+    SelectError,
+    Selection,
+    Site,
+    TooMuchError,
+    Walk,
+    glob,
+    read_selection,
+)
 
 Json = Mapping[str, Any]
 Kind = Literal[

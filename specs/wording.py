@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from .findings import Finding, did_you_mean, pointer, renamed
 from .form import REPEAT, SHARE, USE, RepeatNode, ShareNode, UseNode
-from .text.edits import Fix, removing, replacing
+from .text_edits import Fix, removing, replacing
 
 LONGEST_SHOWN = 80
 """Maximum number of characters of a wrong value in a finding."""

@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import certainly_meant, did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import Use
-from ...specs.text.edits import Fix, replacing
+from ...specs.text_edits import Fix, replacing
 from ...specs.wording import converted, describe
 from ..ir.block_type import BlockType, Idle, Needs, Port, Signature, Slot, idle_params
 from ..ir.graph import Filling, Part

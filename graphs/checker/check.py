@@ -19,10 +19,10 @@ from ...specs.findings import (
     with_gap,
 )
 from ...specs.form import Spec, in_order
-from ...specs.held import inlined
-from ...specs.recovery.lost_parts import NOTHING, Lost
+from ...specs.load import inlined
+from ...specs.lost_parts import NOTHING, Lost
 from ...specs.references import references
-from ...specs.text.edits import removing, replacing
+from ...specs.text_edits import removing, replacing
 from ..ir.block_type import Registry
 from ..ir.graph import Graph, Node, RepeatNode, Scope
 from ..ir.traverse import model_of, scopes

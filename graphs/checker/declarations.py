@@ -24,7 +24,7 @@ from ...specs.form import (
     number_of_copies,
     selected_copies,
 )
-from ...specs.held import in_place_of
+from ...specs.load import in_place_of
 from ...specs.references import words_read
 from ..cost.budgets import Measure, measured_flops, measured_state
 from ..cost.decode_state import blocks_without_formula

@@ -36,9 +36,8 @@ from ...specs.form import (
     number_of_copies,
     selected_copies,
 )
-from ...specs.held import KEYS, load_held, spec_names
-from ...specs.load import LoadedSpec
-from ...specs.text.edits import Fix, replacing
+from ...specs.load import KEYS, LoadedSpec, load_held, spec_names
+from ...specs.text_edits import Fix, replacing
 from ...specs.wording import converted
 from ..ir.block_type import Port
 from ..ir.graph import (

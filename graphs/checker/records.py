@@ -28,8 +28,8 @@ from ...specs.findings import (
 )
 from ...specs.form import Spec, own_part
 from ...specs.load import LoadedSpec
+from ...specs.lost_parts import NOTHING, Lost
 from ...specs.reader import LARGEST_VALUE, larger
-from ...specs.recovery.lost_parts import NOTHING, Lost
 from ...specs.references import words_read
 from ..ir.block_type import Registry
 from ..ir.graph import Graph, Scope

@@ -9,8 +9,8 @@ from math import isfinite, prod
 
 from ...specs.findings import InputError, did_you_mean, nearest, pointer, respelled
 from ...specs.form import INIT_ACTIONS, Init, Spec
-from ...specs.patches.select import SelectError, glob, read_selection
-from ...specs.recovery.lost_parts import Lost, scope_of
+from ...specs.lost_parts import Lost, scope_of
+from ...specs.patches.selections import SelectError, glob, read_selection
 from ..ir.graph import BlockNode, Graph, InitRule, Node, RepeatNode, Scope
 from ..ir.selection import chosen_in
 from ..ir.traverse import in_model, scopes, uses, visits

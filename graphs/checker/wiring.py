@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import RepeatNode, UseNode
-from ...specs.text.edits import Fix, removing, replacing
+from ...specs.text_edits import Fix, removing, replacing
 from ..ir.block_type import Port
 from ..ir.graph import circle_in, cycles, ordered, reached
 from ..ir.value_type import UNKNOWN, Bound, Misfit, ValueType, fit, free_names

@@ -1,6 +1,6 @@
 """Selection: resolve a selection to modules of a scope.
 
-The notation is that of patches (`specs/patches/select.py`).  Here it is matched against the
+The notation is that of patches (`specs/patches/selections.py`).  Here it is matched against the
 expanded graph, so that single copies and the blocks in slots have paths of their own.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...specs.findings import InputError, did_you_mean
-from ...specs.patches.select import Segment, SelectError, glob, read_selection
+from ...specs.patches.selections import Segment, SelectError, glob, read_selection
 from .graph import Part, RepeatNode, Scope
 from .traverse import Piece, path_of, visits
 

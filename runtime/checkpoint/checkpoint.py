@@ -35,8 +35,7 @@ from ...graphs.ir.canonical import fingerprint, fingerprint_of
 from ...graphs.ir.graph import Graph
 from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
-from ...specs.reader import parse, read_file
-from ...specs.upgrade import RUNS, upgrade_format
+from ...specs.reader import RUNS, parse, read_file, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
 from . import manifest

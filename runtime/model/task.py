@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationInfo, model_validator
 
 from ...specs.findings import InputError, did_you_mean
-from ...specs.reader import parse
-from ...specs.upgrade import RUNS
+from ...specs.reader import RUNS, parse
 from ...specs.wording import SettingError, refuse
 from ..data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers
 from ..data.settings import PathText, Settings

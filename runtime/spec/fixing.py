@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ...specs.findings import Finding
-from ...specs.text.edits import Edit, EditError, edited
-from ...specs.text.places import parts_of
+from ...specs.json_tree import parts_of
+from ...specs.text_edits import Edit, EditError, edited
 
 ROUNDS = 10
 """Maximum number of checks: a fix may reveal another mistake that can be fixed."""

@@ -22,8 +22,8 @@ from ...graphs.ir.traverse import holds_model
 from ...specs.expressions import ExpressionError, is_expression, names_in, words_in
 from ...specs.findings import pointer
 from ...specs.form import selected_copies
+from ...specs.json_tree import parts_of
 from ...specs.load import OVERRIDES, LoadedSpec
-from ...specs.text.places import parts_of
 
 Entry = dict[str, Any]
 """`value`, `how`, and either `file` and `pointer`, or `of`, the block that sets the default."""

@@ -12,10 +12,9 @@ from ...graphs.ir.block_type import Registry
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, SpecError, pointer
 from ...specs.form import FORMAT
+from ...specs.json_tree import parts_of
 from ...specs.load import LoadedSpec, load_child
-from ...specs.patches.select import SelectError, Selection, read_selection
-from ...specs.patches.sites import Walk, is_repeat
-from ...specs.text.places import parts_of
+from ...specs.patches.selections import SelectError, Selection, Walk, is_repeat, read_selection
 
 _ROUNDS = 16
 """Most rounds of removing unused params; removing some may leave others unused."""

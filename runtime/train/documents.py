@@ -19,9 +19,9 @@ from ...graphs.ir.canonical import fingerprint
 from ...graphs.json_schema import schema
 from ...graphs.passes.objective import deployed_graph, reported_losses
 from ...specs.findings import Finding
+from ...specs.json_tree import Source
 from ...specs.load import FOLDERS, load_as
 from ...specs.reader import RUN_FOLDER
-from ...specs.text.places import Source
 from ..spec.check import analysed, warnings_of
 from ..system.plugins import Plugins
 

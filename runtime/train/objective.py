@@ -15,13 +15,12 @@ from typing import Any
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import ValueType, sizes_of_inputs
-from ...specs.composition.inherit import parent_of
 from ...specs.findings import Finding, InputError, SpecError, nearest_shipped, pointer
 from ...specs.form import UseNode, holds_spec, kind_of
-from ...specs.held import SpecFile
-from ...specs.load import FOLDERS, OVERRIDES, LoadedSpec, load
+from ...specs.inherit import parent_of
+from ...specs.load import FOLDERS, OVERRIDES, LoadedSpec, SpecFile, load
+from ...specs.lost_settings import NO_SETTING, LostSettings
 from ...specs.reader import read_file, shipped_names
-from ...specs.recovery.lost_settings import NO_SETTING, LostSettings
 from ..data.columns.column import Column, inputs_of
 from ..data.columns.fitting import Fitting
 from ..data.columns.settings import TextSettings

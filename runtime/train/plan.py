@@ -20,8 +20,8 @@ from ...graphs.ir.value_type import ValueType, sizes_of_inputs
 from ...graphs.passes.pipeline import Settings
 from ...specs.findings import Finding, InputError, SpecError, certainly_meant, nearest
 from ...specs.load import OVERRIDES
+from ...specs.lost_settings import NO_SETTING, LostSettings
 from ...specs.reader import RUN_FOLDER, find, read_file, run_in
-from ...specs.recovery.lost_settings import NO_SETTING, LostSettings
 from ..spec.check import with_blocks
 from .checks.files import disk_space, start_checkpoint, wrong_files
 from .checks.model import objective_fits

@@ -14,9 +14,8 @@ from pydantic import Field, field_validator
 
 from ...graphs.json_schema import DRAFT
 from ...specs.findings import Finding, SpecError, pointer
-from ...specs.reader import FOR_EDITORS, refuse_other
-from ...specs.recovery.lost_settings import ReadSettings, read_settings
-from ...specs.upgrade import RUNS, upgrade_format
+from ...specs.lost_settings import ReadSettings, read_settings
+from ...specs.reader import FOR_EDITORS, RUNS, refuse_other, upgrade_format
 from ...specs.wording import SettingError
 from ..data.settings import BatchSettings, PathText, Settings
 from ..model.task import Positive, Task

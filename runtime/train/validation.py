@@ -10,7 +10,7 @@ from torch import nn
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError
-from ...specs.text.places import cells
+from ...specs.json_tree import cells
 from ..codegen.build import build_empty
 from ..decode.predictors.columns import for_predictors
 from ..decode.predictors.predictor import Context, Predictor

@@ -13,13 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings import MOST, Finding, SpecError, at_most
+from ..findings import MOST, Finding, Origins, Place, SpecError, at_most
 from ..form import by_number, is_number, number_of_copies
-from ..origins import Origins, Place
 from ..reader import LARGEST
-from .edits import GONE, Claim, Edit, ScopeEdits
-from .patch import Patch, Report
-from .sites import Found, Run, Site, TooMuchError, Version, Walk, is_repeat
+from .patch import GONE, Claim, Edit, Patch, Report, ScopeEdits
+from .selections import Found, Run, Site, TooMuchError, Version, Walk, is_repeat
 
 _SHOWN = 8
 """Maximum number of paths in a finding."""

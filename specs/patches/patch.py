@@ -1,13 +1,19 @@
-"""Parse and validate the patches of a child spec."""
+"""Read the patches of a child spec, and collect the changes that they make in one scope.
+
+Every patch reads the scope as the parent wrote it and records the keys that it writes.  Two
+patches conflict if they write the same key, or if one writes inside a value that the other
+writes; all other changes can be applied in any order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..findings import did_you_mean, pointer
-from .select import SelectError, Selection, read_selection
+from ..form import RepeatNode, ShareNode, Template, UseNode
+from .selections import SelectError, Selection, Site, is_repeat, read_selection
 
 MOST = 256
 """Maximum number of patches in a file."""
@@ -223,4 +229,301 @@ _WANTED = {
     "insert_before": "an object with the new node's name, such as {'norm': {'use': 'rms_norm@1'}}",
     "insert_after": "an object with the new node's name, such as {'norm': {'use': 'rms_norm@1'}}",
     "remove": "true, or a list of dotted keys",
+}
+
+
+GONE: Any = object()
+"""Value of an edit that removes a key."""
+_OWN = ("format", "name", "doc", "params", "blocks")
+"""Keys that a child sets at its top level, not in a patch."""
+
+Fail = Callable[..., None]
+"""Called with a patch, a pointer in it, and the code, problem and help of a finding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One key that a patch writes."""
+
+    path: Site
+    """Keys from the scope's record."""
+    value: Any
+    at: str
+    """JSON Pointer in the file of the patch."""
+    patch: Patch
+    again: bool = False
+    """Whether the same patch also wrote the record that contains this key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A place that a patch depends on without writing it."""
+
+    path: Site
+    at: str
+    patch: Patch
+
+
+@dataclass(frozen=True, slots=True)
+class _Replacement:
+    """A value whose readers are rewired to it from another value."""
+
+    value: str
+    at: str
+    patch: Patch
+
+
+class ScopeEdits:
+    """The changes that patches make in one version of a scope."""
+
+    def __init__(self, scope: str, record: Mapping[str, Any], fail: Fail) -> None:
+        """Create an empty collection of changes.
+
+        Args:
+            scope: the template's name; `""` is the spec itself.
+            record: the scope as the parent wrote it.
+            fail: called for each change that is impossible.
+        """
+        self.scope, self.record, self._fail = scope, record, fail
+        self.edits: list[Edit] = []
+        self.claims: list[Claim] = []
+        self.owners: dict[Site, str] = {}
+        """Records whose block was replaced, to the pointer of the patch that did so."""
+        self._replacements: dict[str, _Replacement] = {}
+        self._removed: set[str] = set()
+        self._read: dict[str, set[str]] | None = None
+        """Node to the values that are read from it; computed on first use."""
+
+    def add(self, patch: Patch, site: Site) -> None:
+        """Add the changes of one patch at one site."""
+        record: Any = self.record
+        for key in site:
+            record = record[key]
+        change = {
+            "set": self._set,
+            "remove": self._remove,
+            "replace": self._replace,
+            "insert_after": self._insert_after,
+            "insert_before": self._insert_before,
+        }[patch.action]
+        change(patch, site, record)
+
+    def finish(self) -> None:
+        """Rewire the readers of every value that has a replacement."""
+        ends: dict[str, str] = {}
+        for path, value in self._wires():
+            stays = path[0] == "outputs" or path[1] not in self._removed
+            if value in self._replacements and stays:
+                first = self._replacements[value]
+                end = self._end(value, ends)
+                self.edits.append(Edit(path, end, first.at, first.patch))
+
+    def _end(self, value: str, ends: dict[str, str]) -> str:
+        """Follow the replacements of a value to the end; in a cycle, return any of its values.
+
+        Args:
+            value: a value with a replacement.
+            ends: cache of results, updated here.
+        """
+        chain: dict[str, None] = {}
+        while value in self._replacements and value not in chain and value not in ends:
+            chain[value] = None
+            value = self._replacements[value].value
+        end = ends.get(value, value)
+        ends |= dict.fromkeys(chain, end)
+        return end
+
+    def _wires(self) -> Iterator[tuple[Site, str]]:
+        """Yield the wires of the scope as the parent wrote it, including its outputs."""
+        for name, node in self.record["nodes"].items():
+            for port, value in node.get("in", {}).items():
+                yield ("nodes", name, "in", port), value
+        for port, value in self.record["outputs"].items():
+            yield ("outputs", port), value
+
+    def _set(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
+        for (key, at), value in zip(patch.keys, patch.value.values(), strict=True):
+            if not (site or self.scope or self._may_set(patch, key)):
+                continue
+            current: Any = record
+            for part in key[:-1]:
+                current = current.get(part, {}) if isinstance(current, dict) else current
+            if not isinstance(current, dict):
+                problem = f"'{'.'.join(key)}' goes through a value that is not an object"
+                self._fail(patch, at, "X07", problem, f"set all of '{key[0]}'")
+                continue
+            self.edits.append(Edit((*site, *key), value, at, patch))
+            if site and key in (("use",), ("block",)):
+                self.owners[site] = at
+
+    def _may_set(self, patch: Patch, key: tuple[str, ...]) -> bool:
+        if key[0] in _OWN:
+            help_ = f"write '{key[0]}' next to 'extends'"
+            if key[0] == "blocks":
+                help_ = "select '/blocks/NAME', or write a new template next to 'extends'"
+            problem = f"a patch of '/' cannot write '{key[0]}'"
+            self._fail(patch, patch.at(patch.action), "X07", problem, help_)
+        return key[0] not in _OWN
+
+    def _remove(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
+        if patch.value is True:
+            self._remove_record(patch, site, record)
+            return
+        for key, at in patch.keys:
+            current: Any = record
+            container: Any = record
+            for part in key:
+                container = current
+                current = current.get(part, GONE) if isinstance(current, dict) else GONE
+                if current is GONE:
+                    break
+            lone = key[0] == "params" and len(key) == _PARAM
+            if not (site or self.scope or lone or self._may_set(patch, key)):
+                continue
+            if current is GONE:
+                words = container if isinstance(container, dict) else {}
+                problem = f"there is no '{'.'.join(key)}' to remove"
+                self._fail(patch, at, "X07", problem, did_you_mean(key[-1], words))
+                continue
+            self.edits.append(Edit((*site, *key), GONE, at, patch))
+
+    def _remove_record(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
+        at = patch.at("remove")
+        if not site and not self.scope:
+            self._fail(patch, at, "X07", "the spec itself cannot be removed", "select a node")
+            return
+        self.edits.append(Edit(site, GONE, at, patch))
+        if len(site) != _NODE:
+            if patch.through:
+                self._fail(patch, patch.at("through"), "X07", _NO_WIRES, "remove 'through'")
+            return
+        name, wires = site[1], record.get("in", {})
+        self._removed.add(name)
+        if not patch.through:
+            return
+        if patch.through not in wires:
+            problem = f"node '{name}' has no wire '{patch.through}'"
+            help_ = did_you_mean(patch.through, wires)
+            self._fail(patch, patch.at("through"), "X07", problem, help_)
+            return
+        replacement = _Replacement(wires[patch.through], patch.at("through"), patch)
+        self._replacements |= dict.fromkeys(self._values_of(name), replacement)
+
+    def _replace(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
+        at = patch.at("replace")
+        if not site and not self.scope:
+            help_ = "write a spec without 'extends'"
+            self._fail(patch, at, "X07", "the spec itself cannot be replaced", help_)
+            return
+        retained = {"in"} if len(site) == _NODE and "in" not in patch.value else set()
+        for key in sorted({*record, *patch.value, *_KEYS} - retained):
+            value = patch.value.get(key, GONE)
+            location = patch.at("replace", key) if key in patch.value else at
+            self.edits.append(Edit((*site, key), value, location, patch))
+        self.owners[site] = at
+
+    def _insert_after(self, patch: Patch, site: Site, _: Mapping[str, Any]) -> None:
+        if not self._has_wires(patch, site):
+            return
+        name, read = site[1], self._values_of(site[1])
+        value = f"{name}.{patch.port}" if patch.port else next(iter(read), "")
+        if not patch.port and len(read) != 1:
+            problem = (
+                f"{len(read)} outputs of '{name}' are read" if read else f"nothing reads '{name}'"
+            )
+            options = ", ".join(f'"port": "{text.partition(".")[2]}"' for text in read)
+            help_ = f"name one: {options}" if read else "name an output that is read in 'port'"
+            self._fail(patch, patch.at("insert_after"), "X07", problem, help_)
+            return
+        if value not in read:
+            problem = f"nothing reads '{value}'"
+            outputs = [text.partition(".")[2] for text in read]
+            self._fail(patch, patch.at("port"), "X07", problem, did_you_mean(patch.port, outputs))
+            return
+        output = self._insert(patch, value)
+        self.claims.append(Claim((*site, "(out)", value), patch.at("insert_after"), patch))
+        at = patch.at("insert_after", patch.inserted[0])
+        self._replacements[value] = _Replacement(output, at, patch)
+
+    def _insert_before(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
+        if not self._has_wires(patch, site):
+            return
+        wires = record.get("in", {})
+        port = patch.port or (next(iter(wires)) if len(wires) == 1 else "x")
+        if port not in wires:
+            problem = f"node '{site[1]}' has no wire '{port}'"
+            key = "port" if patch.port else "insert_before"
+            self._fail(patch, patch.at(key), "X07", problem, did_you_mean(port, wires))
+            return
+        at = patch.at("insert_before", patch.inserted[0])
+        output = self._insert(patch, wires[port])
+        self.edits.append(Edit((*site, "in", port), output, at, patch))
+
+    def _insert(self, patch: Patch, value: str) -> str:
+        """Add the node that a patch inserts; return its output, which replaces `value`."""
+        name, record = patch.inserted
+        at = patch.at(patch.action, name)
+        inserted = any(edit.path == ("nodes", name) and edit.patch is patch for edit in self.edits)
+        if name in self.record["nodes"] or inserted:
+            where = f"in template '{self.scope}'" if self.scope else "in the spec"
+            problem = f"node '{name}' exists already {where}"
+            self._fail(patch, at, "X04", problem, "give it another name, or select one place")
+            return f"{name}.{patch.output}"
+        wires = record.get("in", {"x": INTERCEPTED})
+        if isinstance(wires, dict):
+            wires = {port: value if w == INTERCEPTED else w for port, w in wires.items()}
+        self.edits.append(Edit(("nodes", name), {**record, "in": wires}, at, patch))
+        if "in" not in record:
+            self.edits.append(Edit(("nodes", name, "in", "x"), value, at, patch, again=True))
+        return f"{name}.{patch.output}"
+
+    def _has_wires(self, patch: Patch, site: Site) -> bool:
+        if len(site) == _NODE:
+            return True
+        problem = _NO_WIRES if site else "only nodes have wires"
+        self._fail(patch, patch.at(patch.action), "X07", problem, "select the node")
+        return False
+
+    def _values_of(self, name: str) -> list[str]:
+        """Return the values of a node that the scope reads, without duplicates."""
+        if self._read is None:
+            self._read = {}
+            for _, value in self._wires():
+                self._read.setdefault(value.partition(".")[0], set()).add(value)
+        return sorted(self._read.get(name, ()))
+
+    def enter(self, patch: Patch, name: str) -> None:
+        """Record that a patch selects something inside a node's template."""
+        node = self.record["nodes"][name]
+        keys = ("block", "instead", "share") if is_repeat(node) else ("use",)
+        self.claims += [Claim(("nodes", name, key), patch.at("select"), patch) for key in keys]
+
+    def conflicts(self) -> Iterator[tuple[Edit | Claim, Edit | Claim]]:
+        """Yield the pairs in which one item writes the other's place or a record around it.
+
+        Both items may belong to one patch, if it selects a record and a slot inside it.
+        """
+        writers: dict[Site, dict[int, Edit | Claim]] = {}
+        all_: list[Edit | Claim] = [*self.edits, *self.claims]
+        for item in all_:
+            if isinstance(item, Edit) or "(out)" in item.path:
+                writers.setdefault(item.path, {}).setdefault(item.patch.index, item)
+        for item in all_:
+            separate = isinstance(item, Edit) and not item.again
+            for length in range(len(item.path) + 1):
+                for index, other in writers.get(item.path[:length], {}).items():
+                    inside = separate and length < len(item.path) and isinstance(other, Edit)
+                    if index != item.patch.index or inside:
+                        yield other, item
+
+
+_NODE = 2
+"""Number of keys from a scope to a node."""
+_PARAM = 2
+"""Number of names in the dotted key of a spec's param."""
+_NO_WIRES = "a block in a slot has no wires"
+_KEYS = {
+    field.alias or name
+    for form in (UseNode, RepeatNode, ShareNode, Template)
+    for name, field in form.model_fields.items()
 }

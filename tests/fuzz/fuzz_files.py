@@ -30,9 +30,9 @@ from weft.runtime.spec.fixing import fixed
 from weft.runtime.train.plan import plan_value
 from weft.specs.findings import Finding, InputError, SpecError
 from weft.specs.form import kind_of
+from weft.specs.json_tree import Source
 from weft.specs.load import load_as
 from weft.specs.reader import SHIPPED, read_json
-from weft.specs.text.places import Source
 
 LARGEST = 40_000
 """Maximum number of characters of a seed, so that most files are checked quickly."""

@@ -12,7 +12,7 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.ir.value_type import KINDS
 from weft.graphs.json_schema import DRAFT, schema
-from weft.specs.composition import imports
+from weft.specs import imported_specs as imports
 from weft.specs.form import RepeatNode, ShareNode, Spec, Step, Template, UseNode
 from weft.specs.patches import patch as patches
 from weft.specs.reader import SHIPPED

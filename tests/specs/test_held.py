@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from weft.specs.findings import SpecError
-from weft.specs.held import load_held
-from weft.specs.load import load
+from weft.specs.load import load, load_held
 
 PRE = {"select": "**[use=sublayer@1]", "set": {"params.order": "pre"}}
 

@@ -15,7 +15,7 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.graphs.ir.graph import Graph, TemplateNode
 from weft.runtime.codegen.build import build
-from weft.specs.composition import inherit
+from weft.specs import inherit
 from weft.specs.findings import SpecError
 from weft.specs.form import BUDGETS
 from weft.specs.load import load, loaded

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from weft.specs.findings import MOST, InputError, SpecError
 from weft.specs.form import Spec
+from weft.specs.json_tree import DEEPEST
 from weft.specs.reader import LARGEST, find, parse, read_json, read_text, read_value
-from weft.specs.text.tree import DEEPEST
 
 Count = Callable[[Callable[[], object]], int]
 

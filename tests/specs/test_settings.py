@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from weft.specs.findings import SpecError
-from weft.specs.recovery.lost_settings import LostSettings, ReadSettings, read_settings
+from weft.specs.lost_settings import LostSettings, ReadSettings, read_settings
 
 
 class Part(BaseModel):

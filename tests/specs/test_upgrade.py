@@ -10,7 +10,7 @@ from weft.extensions.interop.importing.table import Table
 from weft.graphs.checker.check import analyse
 from weft.runtime.train.run import Run
 from weft.specs.form import FORMAT, Spec
-from weft.specs.upgrade import RUNS, SPECS, TABLES, upgrade_format
+from weft.specs.reader import RUNS, SPECS, TABLES, upgrade_format
 
 OLDER = FORMAT - 1
 OLD: dict[str, Any] = {

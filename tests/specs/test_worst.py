@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import pytest
+from weft.specs.json_tree import DEEPEST
 from weft.specs.reader import LARGEST, MOST_WRITTEN
-from weft.specs.text.tree import DEEPEST
 
 pytestmark = pytest.mark.slow  # ten seconds, mostly for the longest files
 

@@ -18,9 +18,9 @@ from ....runtime.train.documents import document_of
 from ....specs.expressions import ExpressionError, evaluate, is_expression
 from ....specs.findings import Finding, InputError, SpecError, at_most, pointer
 from ....specs.form import Kind, kind_of
+from ....specs.json_tree import Value, tree
 from ....specs.load import LoadedSpec, load_as
 from ....specs.reader import read_json
-from ....specs.text.tree import Value, tree
 
 if TYPE_CHECKING:
     from ....runtime.train.plan import RunPlan

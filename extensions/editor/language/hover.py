@@ -15,8 +15,8 @@ from ....graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
 from ....graphs.ir.value_type import evaluate as size_of
 from ....plugin import BlockType, ValueType
 from ....runtime.spec.check import analysed
-from ....specs.composition.inherit import parent_of
 from ....specs.findings import InputError
+from ....specs.inherit import parent_of
 from .document import Document, document, site
 from .names import Name, name_at
 from .ports import chosen, example_signature, ports_of, record_at

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....plugin import Source
-from ....specs.composition.inherit import parent_of
 from ....specs.findings import pointer
-from ....specs.text.edits import TextEdit
-from ....specs.text.places import part_at
+from ....specs.inherit import parent_of
+from ....specs.json_tree import part_at
+from ....specs.text_edits import TextEdit
 from .document import Document, document
 from .names import Name, name_at, names
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....specs.findings import pointer
+from ....specs.json_tree import Value
 from ....specs.references import Kind, Reference, references
-from ....specs.text.tree import Value
 from .document import Document
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from ....specs.text.tree import Value, tree
+from ....specs.json_tree import Value, tree
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 """What a column counts: bytes, UTF-16 code units, or characters."""

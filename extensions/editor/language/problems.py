@@ -8,8 +8,8 @@ from typing import Any
 
 from ....runtime.spec.fixing import described, fixed
 from ....specs.findings import Finding
-from ....specs.text.edits import Edit, EditError, TextEdit, edited, smallest_edit
-from ....specs.text.places import Spot
+from ....specs.json_tree import Spot
+from ....specs.text_edits import Edit, EditError, TextEdit, edited, smallest_edit
 from .document import Document, document
 
 

@@ -21,7 +21,7 @@ from pygls.uris import from_fs_path, to_fs_path
 
 from ....specs.findings import InputError
 from ....specs.layout import laid_out
-from ....specs.text.edits import TextEdit, smallest_edit
+from ....specs.text_edits import TextEdit, smallest_edit
 from .completion.complete import complete
 from .document import document, forget
 from .hover import hover

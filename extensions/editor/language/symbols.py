@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ....specs.text.tree import Value
+from ....specs.json_tree import Value
 from .document import document
 
 SymbolKind = Literal[

@@ -15,14 +15,13 @@ from ....graphs.draw.scene.facts import pointers
 from ....graphs.ir.graph import BlockNode, TemplateNode
 from ....graphs.ir.traverse import Visit, visits
 from ....plugin import Source
-from ....specs.composition.inherit import parent_of
-from ....specs.findings import InputError, pointer
+from ....specs.findings import InputError, Place, pointer
+from ....specs.inherit import parent_of
+from ....specs.json_tree import is_in, parts_of, value_at
 from ....specs.load import load
-from ....specs.origins import Place
 from ....specs.patches.covering import covering
 from ....specs.reader import read_json
-from ....specs.text.edits import Edit, EditError, edited
-from ....specs.text.places import is_in, parts_of, value_at
+from ....specs.text_edits import Edit, EditError, edited
 from ..language.rename.node import renamed_node
 from .menu import judge, required
 from .reading import Read, read

@@ -16,9 +16,9 @@ from ....graphs.ir.traverse import Visit, visits
 from ....plugin import BlockType
 from ....specs.findings import Finding, InputError, SpecError, pointer
 from ....specs.form import FORMAT
+from ....specs.json_tree import parts_of, value_at
 from ....specs.load import LoadedSpec, loaded
 from ....specs.references import references, templates_used
-from ....specs.text.places import parts_of, value_at
 
 _ROUNDS = 3
 """Maximum number of checks of one block: params without effect are left out."""

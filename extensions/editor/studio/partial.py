@@ -10,9 +10,9 @@ from ....blocks.registry import registry
 from ....graphs.checker.check import analyse
 from ....graphs.ir.graph import Graph
 from ....specs.findings import Finding, WeftError
+from ....specs.json_tree import parts_of
 from ....specs.load import LoadedSpec, loaded
 from ....specs.references import references, templates_used
-from ....specs.text.places import parts_of
 
 _UNREAD = "W03"
 """Finding of a node, or a template, that nothing reads."""

@@ -15,7 +15,7 @@ from ....specs.findings import InputError, SpecError, pointer
 from ....specs.form import FORMAT
 from ....specs.load import LoadedSpec, load_child
 from ....specs.patches.covering import covering
-from ....specs.text.edits import formatted
+from ....specs.text_edits import formatted
 from .reading import Read
 from .shorter import shorter
 

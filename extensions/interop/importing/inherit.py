@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ....specs.findings import Finding, InputError, SpecError, did_you_mean
-from ....specs.reader import find, read_file, refuse_other, shipped_names
-from ....specs.upgrade import TABLES, upgrade_format
+from ....specs.reader import TABLES, find, read_file, refuse_other, shipped_names, upgrade_format
 
 FOLDER = "imports"
 """Folder of `specs/` with the shipped tables."""

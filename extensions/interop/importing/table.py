@@ -16,8 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ....specs.expressions import ExpressionError
 from ....specs.findings import Finding, SpecError, did_you_mean, pointer
-from ....specs.reader import parse
-from ....specs.upgrade import TABLES
+from ....specs.reader import TABLES, parse
 from .inherit import inherited
 from .names import holes_in, uses_in
 

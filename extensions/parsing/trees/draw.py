@@ -7,7 +7,7 @@ from pathlib import Path
 import graphviz
 
 from ....graphs.draw.render import write_picture
-from ....specs.text.places import cells
+from ....specs.json_tree import cells
 from .trees import Leaf, Tree, plain
 
 _LABEL, _TAG, _LINE = "#225588", "#777777", "#999999"

@@ -9,8 +9,8 @@ from typing import Any
 from ....graphs.json_schema import DRAFT
 from ....runtime.train.run import set_dotted
 from ....specs.findings import Finding, SpecError
+from ....specs.lost_settings import read_settings
 from ....specs.reader import FOR_EDITORS, find, read_file, refuse_other
-from ....specs.recovery.lost_settings import read_settings
 from .settings import StudySettings
 
 FOLDER = "studies"

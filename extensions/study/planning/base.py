@@ -12,12 +12,11 @@ from ....runtime.train.objective import Objectives, objective_file
 from ....runtime.train.plan import run_of
 from ....runtime.train.run import Run, set_dotted
 from ....runtime.train.run import read_run as recovered
-from ....specs import upgrade
-from ....specs.composition.inherit import FOLDERS, parent_of
+from ....specs import reader as upgrade
 from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ....specs.form import FORMAT, UseNode, kind_of
-from ....specs.held import load_held
-from ....specs.load import OVERRIDES, load, load_child
+from ....specs.inherit import FOLDERS, parent_of
+from ....specs.load import OVERRIDES, load, load_child, load_held
 from ....specs.reader import RUN_FOLDER, read_file, shipped_names
 from ..document.change import Change
 from ..document.rows import Row

@@ -28,8 +28,7 @@ from ....runtime.train.objective import objective_file
 from ....runtime.train.reporting.history import read
 from ....specs.findings import InputError
 from ....specs.form import holds_spec
-from ....specs.held import inlined
-from ....specs.load import load
+from ....specs.load import inlined, load
 from ....specs.reader import SHIPPED
 from ..document.settings import StudySettings
 from ..planning.base import Base

@@ -15,9 +15,9 @@ from ....graphs.diff.diff import diff as diff_graphs
 from ....graphs.diff.weight_transfer import WeightTransfer, weight_transfer
 from ....graphs.draw.diff import draw_diff
 from ....graphs.json_schema import as_text
-from ....specs.composition.inherit import parent_of
 from ....specs.files import write_beside
 from ....specs.findings import InputError, SpecError
+from ....specs.inherit import parent_of
 from ....specs.layout import laid_out
 from ....specs.load import FOLDERS, load
 from ....specs.reader import find

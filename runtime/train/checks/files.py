@@ -10,7 +10,7 @@ from typing import Any
 
 from ....graphs.ir.graph import Graph
 from ....specs.findings import Finding, InputError, nearest, pointer
-from ....specs.upgrade import RUNS, upgrade_format
+from ....specs.reader import RUNS, upgrade_format
 from ...checkpoint.manifest import RESERVE
 from ...data.readers.split import Split, reader_of
 from ..retention import RESUMABLE, checkpoints

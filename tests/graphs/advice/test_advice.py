@@ -12,7 +12,7 @@ from weft.graphs.advice import CHECKS, advise
 from weft.graphs.checker.check import check
 from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
-from weft.specs.text.edits import edited
+from weft.specs.text_edits import edited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

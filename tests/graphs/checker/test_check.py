@@ -15,7 +15,7 @@ from weft.graphs.checker.check import analyse, check
 from weft.specs.findings import Finding, InputError, SpecError
 from weft.specs.load import load, loaded, parse_overrides
 from weft.specs.reader import SHIPPED, read_json
-from weft.specs.text.edits import edited
+from weft.specs.text_edits import edited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from weft.specs.load import load
 from weft.specs.patches.covering import covering
-from weft.specs.patches.select import read_selection
-from weft.specs.patches.sites import Walk
+from weft.specs.patches.selections import Walk, read_selection
 
 SPEC = load("transformer-base").value()
 ATTENTION = ["encoder.*.self_attention", "decoder.*.self_attention", "decoder.*.cross_attention"]

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.specs.composition.inherit import extended
-from weft.specs.findings import Finding, SpecError
-from weft.specs.origins import Origins
-from weft.specs.text.places import parts_of
+from weft.specs.findings import Finding, Origins, SpecError
+from weft.specs.inherit import extended
+from weft.specs.json_tree import parts_of
 
 MAP = {"use": "linear@1", "params": {"d_out": 4}, "fill": {"f": {"use": "relu@1"}}}
 PORTS = {"inputs": {"x": "f[B 4]"}, "outputs": {"x": "a.y"}}

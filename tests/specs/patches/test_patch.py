@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.canonical import canonical
-from weft.specs.composition.inherit import extended
-from weft.specs.findings import Finding, SpecError
+from weft.specs.findings import Finding, Origins, SpecError
+from weft.specs.inherit import extended
+from weft.specs.json_tree import parts_of
 from weft.specs.load import load, loaded
-from weft.specs.origins import Origins
 from weft.specs.reader import SHIPPED
-from weft.specs.text.places import parts_of
 
 Count = Callable[[Callable[[], object]], int]
 

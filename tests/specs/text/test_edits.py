@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from weft.specs.findings import pointer
+from weft.specs.json_tree import has_comments
 from weft.specs.reader import read_json
-from weft.specs.text.edits import Edit, EditError, edited
-from weft.specs.text.tree import has_comments
+from weft.specs.text_edits import Edit, EditError, edited
 
 from .test_tree import VALUES, decorated
 

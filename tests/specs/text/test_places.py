@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft.specs.findings import Finding, pointer
+from weft.specs.json_tree import DEEPEST, Source, part_at, spot, tree, without_comments
 from weft.specs.reader import read_json
-from weft.specs.text.places import Source, part_at, spot
-from weft.specs.text.tree import DEEPEST, tree, without_comments
 
 from .test_tree import VALUES, decorated
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from weft.specs.text.places import is_in, value_at
+from weft.specs.json_tree import is_in, value_at
 
 VALUE: dict[str, Any] = {"nodes": [1, {"a/b": 2, "m~n": 8}], "": 0}
 """The last three keys are those of section 5 of the RFC."""

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from weft.specs import json_tree as tree_module
 from weft.specs.findings import SpecError
+from weft.specs.json_tree import DEEPEST, has_comments, tree, without_comments
 from weft.specs.reader import SHIPPED, read_json
-from weft.specs.text import tree as tree_module
-from weft.specs.text.tree import DEEPEST, has_comments, tree, without_comments
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.sampled_from(["//", "/*"]),
@@ -173,6 +173,6 @@ def test_correct_parts_of_a_broken_text_are_read_as_if_token_by_token(
         cut = TEXT[:at] + chance.choice('{}[]",:\\\n 7') + TEXT[at + chance.randrange(3) :]
         texts.append(cut if chance.random() < 0.7 else cut[: chance.randrange(len(cut))])
     quick = [read(text) for text in texts]
-    monkeypatch.setattr("weft.specs.text.tree.end_of", lambda *_: 0)
+    monkeypatch.setattr("weft.specs.json_tree.end_of", lambda *_: 0)
     assert quick == [read(text) for text in texts]
     tree.cache_clear()

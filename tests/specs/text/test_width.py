@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from weft.specs.text.places import cells, spot
+from weft.specs.json_tree import cells, spot
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .....plugin import BlockType
-from .....specs.patches.select import SelectError, read_selection
-from .....specs.patches.sites import TooMuchError, Walk
+from .....specs.patches.selections import SelectError, TooMuchError, Walk, read_selection
 from ..document import Document, site
 from ..ports import chosen, ports_of, record_at
 from ..schemas import properties

@@ -11,7 +11,7 @@ from .....graphs.ir.traverse import visits
 from .....graphs.ir.value_type import KINDS, SIZED
 from .....plugin import BlockType, Slot, ValueType
 from .....specs.form import holds_spec
-from .....specs.held import spec_names
+from .....specs.load import spec_names
 from .....specs.reader import RUN_FOLDER, shipped_names
 from ..document import Document, Site, site
 from ..ports import (

@@ -6,12 +6,11 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from .....specs.composition.inherit import FOLDERS, parent_of
 from .....specs.findings import InputError
+from .....specs.inherit import FOLDERS, parent_of
+from .....specs.json_tree import Value, parts_of, tree
 from .....specs.reader import LARGEST, RUN_FOLDER, SHIPPED, read_text
 from .....specs.references import files_named
-from .....specs.text.places import parts_of
-from .....specs.text.tree import Value, tree
 
 MOST_FILES = 5_000
 """Maximum number of files of a workspace that are searched."""

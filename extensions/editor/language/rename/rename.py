@@ -16,12 +16,12 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from .....graphs.diff.nameless import nameless
-from .....specs.composition.inherit import parent_of
 from .....specs.findings import InputError, pointer
 from .....specs.form import Name as NameForm
+from .....specs.inherit import parent_of
+from .....specs.json_tree import tree
 from .....specs.reader import SHIPPED, read_text, with_texts
-from .....specs.text.edits import TextEdit
-from .....specs.text.tree import tree
+from .....specs.text_edits import TextEdit
 from ..document import Document, document, forget
 from ..moves import apply, definition
 from ..names import Name, name_at, names

@@ -19,7 +19,7 @@ from weft.extensions.editor.language.rename.rename import rename
 from weft.extensions.editor.language.symbols import symbols
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED
-from weft.specs.text.edits import TextEdit
+from weft.specs.text_edits import TextEdit
 
 BASE = SHIPPED / "models" / "transformer-base.json"
 TEXT = BASE.read_text()

@@ -14,8 +14,8 @@ from weft.extensions.editor.studio.files import opened
 from weft.extensions.editor.studio.session import Session
 from weft.graphs.checker import blocks
 from weft.graphs.draw.scene import placed
+from weft.specs.json_tree import tree
 from weft.specs.reader import SHIPPED
-from weft.specs.text.tree import tree
 
 MODELS = sorted((SHIPPED / "models").glob("*.json"))
 SOME = ("transformer-base", "moe-transformer", "gru-attention", "t5")

@@ -16,12 +16,11 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from ..expressions import words_in
-from ..findings import MOST, Finding, SpecError, nearest, pointer
-from ..form import FORMAT, Spec
-from ..reader import FOR_EDITORS, parse
-from ..upgrade import upgrade_format
-from ..wording import error_place
+from .expressions import words_in
+from .findings import MOST, Finding, SpecError, nearest, pointer
+from .form import FORMAT, Spec
+from .reader import FOR_EDITORS, parse, upgrade_format
+from .wording import error_place
 
 _SECTIONS = {
     "axes": ("N05", "D01"),

@@ -12,13 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ..expressions import words_in
-from ..findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed
-from ..form import BUDGETS
-from ..origins import Origins
-from ..patches.select import glob
-from ..references import Reference, references, rewritten
-from ..text.edits import Fix
+from .expressions import words_in
+from .findings import Finding, Origins, SpecError, at_most, did_you_mean, pointer, renamed
+from .form import BUDGETS
+from .patches.selections import glob
+from .references import Reference, references, rewritten
+from .text_edits import Fix
 
 Json = dict[str, Any]
 Read = Callable[[str, str], tuple[Json, Origins] | Finding]

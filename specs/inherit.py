@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..expressions import is_expression, words_in
-from ..findings import (
+from .expressions import is_expression, words_in
+from .findings import (
     Finding,
+    Origins,
     SpecError,
     at_most,
     did_you_mean,
@@ -20,15 +21,14 @@ from ..findings import (
     renamed,
     respelled,
 )
-from ..form import Spec
-from ..origins import Origins
-from ..patches.merge import patched
-from ..patches.patch import read_patches
-from ..reader import FOR_EDITORS, parse, read_value, shipped_names
-from ..recovery.lost_parts import Recovered, recover
-from ..text.edits import Fix
-from ..text.places import Source, parts_of
-from .imports import Read, Reported, take_in
+from .form import Spec
+from .imported_specs import Read, Reported, take_in
+from .json_tree import Source, parts_of
+from .lost_parts import Recovered, recover
+from .patches.merge import patched
+from .patches.patch import read_patches
+from .reader import FOR_EDITORS, parse, read_value, shipped_names
+from .text_edits import Fix
 
 FOLDERS = ("objectives", "models", "variants", "pretrained")
 """Folders of `specs/` that hold specs; of two files with one name, that of the later folder."""

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .places import part_at, parts_of
-from .tree import Value, blanked
+from .json_tree import Value, blanked, part_at, parts_of
 
 WIDEST = 100
 """Maximum length of a line with an object or a list on it, with its comma."""

@@ -14,11 +14,10 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ..findings import MOST, Finding, SpecError, pointer
-from ..reader import FOR_EDITORS, parse, validated
-from ..text.places import parts_of
-from ..upgrade import Upgrader, upgrade_format
-from ..wording import CombinedSettingError, error_place, form_findings, keys_of, own_errors
+from .findings import MOST, Finding, SpecError, pointer
+from .json_tree import parts_of
+from .reader import FOR_EDITORS, Upgrader, parse, upgrade_format, validated
+from .wording import CombinedSettingError, error_place, form_findings, keys_of, own_errors
 
 _CODES = frozenset({"S03", "S04", "N06"})
 """Findings after which the other settings can be read."""

@@ -1,1 +1,0 @@
-"""Files merged with the specs that they extend or import, and where each part was written."""

@@ -1,1 +1,0 @@
-"""Reading a spec with mistakes of form as far as possible."""
