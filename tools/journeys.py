@@ -115,9 +115,11 @@ def patch(folder: Path) -> None:
 def studio(folder: Path) -> None:
     """Insert a block in the studio, and save the result as a variant."""
     from starlette.testclient import TestClient  # noqa: PLC0415
-    from weft.extensions.editor.studio.app import make_app  # noqa: PLC0415
     from weft.extensions.editor.studio.files import opened  # noqa: PLC0415
-    from weft.extensions.editor.studio.server import tune_collector  # noqa: PLC0415
+    from weft.extensions.editor.studio.server import (  # noqa: PLC0415
+        make_app,
+        tune_collector,
+    )
     from weft.extensions.editor.studio.session import Session  # noqa: PLC0415
 
     tune_collector()

@@ -67,8 +67,8 @@ def page(browser: Any) -> Iterator[Any]:
 @pytest.fixture
 def studio(page: Any) -> Iterator[Callable[..., Any]]:
     """Return a function that opens a file in a studio, and returns the page."""
-    from weft.extensions.editor.studio.app import make_app  # noqa: PLC0415
     from weft.extensions.editor.studio.files import opened  # noqa: PLC0415
+    from weft.extensions.editor.studio.server import make_app  # noqa: PLC0415
     from weft.extensions.editor.studio.session import Session  # noqa: PLC0415
     from weft.runtime.system.http import bound  # noqa: PLC0415 - slow
 

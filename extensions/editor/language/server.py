@@ -22,13 +22,13 @@ from pygls.uris import from_fs_path, to_fs_path
 from ....specs.findings import InputError
 from ....specs.layout import laid_out
 from ....specs.text_edits import TextEdit, smallest_edit
-from .completion.complete import complete
+from .completion import complete
+from .definitions import Place, definition, references
 from .document import document, forget
 from .hover import hover
-from .moves import Place, definition, references
 from .positions import Lines
 from .problems import Problem, findings, fix_all
-from .rename.rename import Renaming, renamable, rename
+from .rename import Renaming, renamable, rename
 from .schemas import schema_of
 from .symbols import Symbol, symbols
 

@@ -22,9 +22,9 @@ from ....specs.load import load
 from ....specs.patches.covering import covering
 from ....specs.reader import read_json
 from ....specs.text_edits import Edit, EditError, edited
-from ..language.rename.node import renamed_node
+from ..language.rename import renamed_node
+from .checked_text import CheckedText, read
 from .menu import judge, required
-from .reading import Read, read
 
 _ROUNDS = 3
 """Maximum number of rounds of removing params that nothing uses any more."""
@@ -33,7 +33,7 @@ _ROUNDS = 3
 class Editor:
     """Edits of one text: a spec whose form has no mistakes, and of it the nodes without errors."""
 
-    def __init__(self, reading: Read) -> None:
+    def __init__(self, reading: CheckedText) -> None:
         """Open a text.
 
         Raises:

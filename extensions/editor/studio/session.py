@@ -19,19 +19,17 @@ from ....specs.findings import InputError
 from ....specs.layout import format_edits
 from ....specs.load import FOLDERS, LoadedSpec
 from ....specs.reader import SHIPPED, find, read_text, shipped_names
-from ..language.completion.complete import complete
+from ..language.completion import complete
+from ..language.definitions import apply
 from ..language.document import forget
 from ..language.hover import hover
-from ..language.moves import apply
-from .comparing import compared
+from .checked_text import CheckedText, look, read
+from .comparison import compared
 from .edits import Editor
 from .files import Opened, digest
-from .measured.attention import Attending
-from .measured.curves import curves
-from .measured.timing import times
+from .measurements import Attending, curves, times
 from .menu import menu
 from .ports import fitting_blocks, fitting_ports, fitting_values
-from .reading import Read, look, read
 from .variant import variant
 
 MOST_COPIES = 10_000
@@ -60,7 +58,7 @@ class Session:
         self.opened = file
         self.lock = threading.Lock()
         self._attending = Attending(file.checkpoint) if file.checkpoint else None
-        self._reads: dict[str, Read] = {}
+        self._reads: dict[str, CheckedText] = {}
         self._looks: dict[tuple[Any, ...], dict[str, Any]] = {}
         self._disk: dict[Path, tuple[int, int]] = {}
 
@@ -203,7 +201,7 @@ class Session:
         key = _text(asked, "key", "")
         return compared(difference, look(other, key), look(new, key))
 
-    def _other(self, name: str) -> Read:
+    def _other(self, name: str) -> CheckedText:
         """Return a spec to compare with: a shipped one, or the file on disk."""
         if not name:
             return read(self.opened.text(), str(self.opened.path))
@@ -280,7 +278,7 @@ class Session:
             raise InputError(problem, location=reading.source, help="correct them first")
         return reading.editable, reading.loaded
 
-    def _read(self, asked: Mapping[str, Any]) -> Read:
+    def _read(self, asked: Mapping[str, Any]) -> CheckedText:
         """Return the text of a request, checked."""
         text = _text(asked, "text")
         return _kept(self._reads, text, lambda: read(text, str(self.opened.path)))

@@ -9,13 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from weft.extensions.editor.language.completion.complete import complete
-from weft.extensions.editor.language.completion.items import Item
+from weft.extensions.editor.language.completion import Item, complete
+from weft.extensions.editor.language.definitions import apply, definition, references
 from weft.extensions.editor.language.document import document
 from weft.extensions.editor.language.hover import hover
-from weft.extensions.editor.language.moves import apply, definition, references
 from weft.extensions.editor.language.problems import findings, fix_all
-from weft.extensions.editor.language.rename.rename import rename
+from weft.extensions.editor.language.rename import rename
 from weft.extensions.editor.language.symbols import symbols
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED

@@ -16,11 +16,10 @@ from typing import Any
 import networkx as nx
 import pytest
 import weft
+from weft.extensions.editor.language.definitions import apply
 from weft.extensions.editor.language.document import document
-from weft.extensions.editor.language.moves import apply
 from weft.extensions.editor.language.names import names
-from weft.extensions.editor.language.rename.dependents import dependents
-from weft.extensions.editor.language.rename.rename import Renaming, renamable, rename
+from weft.extensions.editor.language.rename import Renaming, dependents, renamable, rename
 from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.graph import BlockNode, Graph
 from weft.specs.findings import InputError

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 from weft.extensions.editor.studio import files
-from weft.extensions.editor.studio.app import make_app
 from weft.extensions.editor.studio.files import opened
+from weft.extensions.editor.studio.server import make_app
 from weft.extensions.editor.studio.session import MOST_READS, Session
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from weft.extensions.editor.studio.checked_text import look, read
 from weft.extensions.editor.studio.edits import Editor
 from weft.extensions.editor.studio.menu import menu
-from weft.extensions.editor.studio.reading import look, read
 from weft.extensions.editor.studio.variant import variant
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED, read_json

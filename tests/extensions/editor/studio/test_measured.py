@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import weft
 from starlette.testclient import TestClient
-from weft.extensions.editor.studio.app import make_app
+from weft.extensions.editor.studio import measurements
 from weft.extensions.editor.studio.files import opened
-from weft.extensions.editor.studio.measured import curves, timing
-from weft.extensions.editor.studio.measured.attention import Attending
+from weft.extensions.editor.studio.measurements import Attending
+from weft.extensions.editor.studio.server import make_app
 from weft.extensions.editor.studio.session import Session
 from weft.graphs.draw.scene.scene import scene
 from weft.runtime.analysis import measure
@@ -54,18 +54,18 @@ def test_curves_are_the_numbers_of_the_events() -> None:
         train(30, loss=float("nan"), rate=0.3),
         {"type": "valid", "update": 20, "bleu": 12},
     ]
-    assert curves.series(events, "train") == {
+    assert measurements.series(events, "train") == {
         "loss": [[10, 20], [4.0, 2.0]],
         "rate": [[10, 20, 30], [0.1, 0.2, 0.3]],
     }
-    assert curves.series(events, "valid") == {"bleu": [[20], [12]]}
+    assert measurements.series(events, "valid") == {"bleu": [[20], [12]]}
 
 
 def test_long_curves_are_means_of_neighbors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven points in at most three: threes, and the rest."""
-    monkeypatch.setattr(curves, "MOST_POINTS", 3)
+    monkeypatch.setattr(measurements, "MOST_POINTS", 3)
     events = [train(update, loss=float(update**2)) for update in range(1, 8)]
-    [[updates, values]] = curves.series(events, "train").values()
+    [[updates, values]] = measurements.series(events, "train").values()
     assert updates == [2, 5, 7]
     assert values == pytest.approx([(1 + 4 + 9) / 3, (16 + 25 + 36) / 3, 49])
 
@@ -77,7 +77,7 @@ def test_a_checkpoint_shows_what_its_run_did_afterwards(tmp_path: Path, name: st
     folder = write(tmp_path / "run" / name, *own)
     write(tmp_path / "run", *own, later)
     (folder / "run.json").write_text('{"evaluate": {"best": {"type": "bleu"}}}')
-    found = curves.curves(folder)
+    found = measurements.curves(folder)
     assert (found["update"], found["best"]) == (20, "bleu")
     assert found["train"]["loss"] == [[10, 20, 30], [4.0, 3.0, 2.0]]
 
@@ -86,9 +86,9 @@ def test_the_history_of_another_run_is_not_taken(tmp_path: Path) -> None:
     """A checkpoint may lie in any folder, and without a history it has no curves."""
     folder = write(tmp_path / "run" / "best", train(10, loss=4.0))
     write(tmp_path / "run", train(10, loss=5.0), train(20, loss=3.0))
-    assert curves.curves(folder)["train"]["loss"] == [[10], [4.0]]
+    assert measurements.curves(folder)["train"]["loss"] == [[10], [4.0]]
     (folder / "metrics.jsonl").unlink()
-    assert curves.curves(folder) == {"update": 0, "train": {}, "valid": {}, "best": ""}
+    assert measurements.curves(folder) == {"update": 0, "train": {}, "valid": {}, "best": ""}
 
 
 @pytest.mark.integration
@@ -170,7 +170,7 @@ def test_the_time_of_a_node_is_that_of_all_in_it(monkeypatch: pytest.MonkeyPatch
     spent = {"a.*.b": 1.0, "a.*.b/f": 2.0, "a.*.c": 4.0, "d": 8.0}
     profile = Profile(3, "cpu", 20.0, {k: Spent(forward=v) for k, v in spent.items()}, {}, 0, 0)
     monkeypatch.setattr(measure, "measure_forward", lambda *_, **__: profile)
-    found = timing.times(weft.load("transformer-tiny").graph(), {"T": 4})
+    found = measurements.times(weft.load("transformer-tiny").graph(), {"T": 4})
     assert found == {
         "nodes": {"a": 7.0, "a.*": 7.0, "a.*.b": 3.0, "a.*.b/f": 2.0, "a.*.c": 4.0, "d": 8.0},
         "seconds": 20.0,
@@ -216,9 +216,9 @@ def test_sizes_beyond_a_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> No
         answer = client.post("/api/times", json={"text": text, "sizes": sizes})
         assert answer.status_code == 422
         assert problem in answer.json()["error"]["problem"]
-    monkeypatch.setattr(timing, "MOST_BYTES", 4 * 63_000_000)
+    monkeypatch.setattr(measurements, "MOST_BYTES", 4 * 63_000_000)
     with pytest.raises(InputError, match=r"takes 0\.3 GB, and the studio measures up to 0\.3"):
-        timing.times(weft.load("transformer-base").graph(), {})
+        measurements.times(weft.load("transformer-base").graph(), {})
     graph = weft.load("transformer-tiny", **TINY).graph()
     with pytest.raises(InputError, match="longer than 0 seconds"):
         measure.measure_forward(graph, {"B": 1, "S": 2, "T": 2}, seconds=0.0, device="cpu")

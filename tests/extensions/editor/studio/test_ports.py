@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from weft.extensions.editor.studio import ports
+from weft.extensions.editor.studio.checked_text import CheckedText, look, read
 from weft.extensions.editor.studio.edits import Editor
-from weft.extensions.editor.studio.reading import Read, look, read
 from weft.graphs.ir.traverse import visits
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED, read_json
@@ -34,19 +34,19 @@ SMALL: dict[str, Any] = {
 }
 
 
-def base() -> Read:
+def base() -> CheckedText:
     """Return the shipped Transformer, checked."""
     return read(BASE.read_text(), str(BASE))
 
 
-def small(tmp_path: Path) -> Read:
+def small(tmp_path: Path) -> CheckedText:
     """Return a small spec, checked."""
     one = read(json.dumps(SMALL, indent=2), str(tmp_path / "small.json"))
     assert one.errors == []
     return one
 
 
-def fitting(one: Read, path: str) -> dict[str, list[tuple[str, str, str | None]]]:
+def fitting(one: CheckedText, path: str) -> dict[str, list[tuple[str, str, str | None]]]:
     """Return the ports of each value: path, name, and what it reads now."""
     assert one.graph is not None
     assert one.loaded is not None

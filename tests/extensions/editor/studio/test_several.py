@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from weft.extensions.editor.studio.checked_text import read
 from weft.extensions.editor.studio.edits import Editor
-from weft.extensions.editor.studio.reading import read
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED, read_json
 

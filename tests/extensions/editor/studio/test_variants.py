@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from weft.extensions.editor.studio.checked_text import read
 from weft.extensions.editor.studio.edits import Editor
-from weft.extensions.editor.studio.reading import read
 from weft.extensions.editor.studio.variant import variant
 from weft.runtime.spec.check import graph_of
 from weft.specs.load import load

@@ -1,4 +1,4 @@
-"""The command `weft studio`."""
+"""The commands `weft lsp` and `weft studio`; no torch before a run is opened."""
 
 from __future__ import annotations
 
@@ -8,12 +8,37 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from ....plugin import SPECS, argument, command
-from ....runtime.cli.common import terminal
-from ....runtime.cli.common.parameters import complete_specs
-from ....specs.findings import InputError
+from ...plugin import SPECS, argument, command
+from ...runtime.cli.common import terminal
+from ...runtime.cli.common.parameters import complete_specs
+from ...specs.findings import InputError
 
-PACKAGES = ("starlette", "uvicorn")
+_LSP_PACKAGES = ("lsprotocol", "pygls")
+"""Packages of the extra `lsp`."""
+
+
+@command(
+    SPECS,
+    "weft lsp",
+    note="Editors start it; docs/editors.md says how. It reads messages of the Language Server "
+    "Protocol from the standard input, answers on the standard output, and writes no file.",
+)
+def lsp() -> None:
+    """Answer an editor: findings, completion, types, definitions, renaming, formatting.
+
+    Raises:
+        InputError: a required package is not installed.
+    """
+    for package in _LSP_PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            help_ = "install the extra: pip install 'weft[lsp]'"
+            raise InputError(f"the language server needs the package '{package}'", help=help_)
+    from .language.server import serve
+
+    serve()
+
+
+_STUDIO_PACKAGES = ("starlette", "uvicorn")
 """Packages of the extra `studio`."""
 
 
@@ -44,12 +69,12 @@ def studio(
         InputError: there is no such file, the port is not available, or a required package is not
             installed.
     """
-    for package in PACKAGES:
+    for package in _STUDIO_PACKAGES:
         if importlib.util.find_spec(package) is None:
             help_ = "install the extra: pip install 'weft[studio]'"
             raise InputError(f"the studio needs the package '{package}'", help=help_)
-    from ..studio.files import opened
-    from ..studio.server import serve_studio
+    from .studio.files import opened
+    from .studio.server import serve_studio
 
     def started(address: str) -> None:
         if no_browser:  # the result of the command, so that --quiet does not leave it out

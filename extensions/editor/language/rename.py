@@ -1,12 +1,8 @@
-"""Rename a name wherever it is used, also in the files that depend on the spec.
-
-The edits are proposed from the text, and then proven: every file that depends on the spec is
-checked again, and its graph must be the same except for the name.  A name that another pattern
-also matches, or no longer matches, is thus refused, whatever the reason.
-"""
+"""Find the files that depend on a spec: those that extend it, import it, or hold it in a param."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,17 +11,94 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from .....graphs.diff.nameless import nameless
-from .....specs.findings import InputError, pointer
-from .....specs.form import Name as NameForm
-from .....specs.inherit import parent_of
-from .....specs.json_tree import tree
-from .....specs.reader import SHIPPED, read_text, with_texts
-from .....specs.text_edits import TextEdit
-from ..document import Document, document, forget
-from ..moves import apply, definition
-from ..names import Name, name_at, names
-from .dependents import dependents, targets
+from ....graphs.diff.nameless import nameless
+from ....specs.findings import InputError, pointer
+from ....specs.form import Name as NameForm
+from ....specs.inherit import FOLDERS, parent_of
+from ....specs.json_tree import Value, parts_of, tree
+from ....specs.reader import LARGEST, RUN_FOLDER, SHIPPED, read_text, with_texts
+from ....specs.references import files_named
+from ....specs.text_edits import TextEdit
+from .definitions import apply, definition
+from .document import Document, document, forget
+from .names import Name, name_at, names
+
+MOST_FILES = 5_000
+"""Maximum number of files of a workspace that are searched."""
+_SKIPPED = ("node_modules", "site-packages", "__pycache__")
+
+
+def dependents(
+    path: Path, texts: Mapping[Path, str], folders: Iterable[Path] = ()
+) -> dict[Path, str]:
+    """Return the files that depend on a spec, directly or through others, with their texts.
+
+    Args:
+        path: the spec.
+        texts: resolved path of a file to its text in an editor, if it is open.
+        folders: folders to search, besides the folder of the spec.
+    """
+    files = dict.fromkeys([path.resolve()])
+    waiting = {file: text for file, text in _texts(path, texts, folders) if file not in files}
+    readers: dict[Path, str] = {}
+    while True:
+        stems = {file.stem for file in files}
+        more = {file: text for file, text in waiting.items() if _depends(file, text, files, stems)}
+        if not more:
+            return readers
+        readers |= more
+        files |= dict.fromkeys(more)
+        waiting = {file: text for file, text in waiting.items() if file not in more}
+
+
+def _depends(file: Path, text: str, files: Collection[Path], stems: Iterable[str]) -> bool:
+    if not any(f'"{stem}"' in text or f'"{stem}.json"' in text for stem in stems):
+        return False
+    return any(target in files for _, target in _targets(text, file))
+
+
+def _targets(text: str, file: Path) -> Iterator[tuple[Value, Path]]:
+    """Yield every place in a file that names a spec: the record around it, and the spec's file."""
+    root = tree(text)
+    for at, name in files_named(root.json()):
+        target, record = parent_of(name, file), root.get(*parts_of(at))
+        if target is not None and record is not None:
+            yield record, target.resolve()
+
+
+def _texts(
+    path: Path, texts: Mapping[Path, str], folders: Iterable[Path]
+) -> Iterator[tuple[Path, str]]:
+    """Yield the files that may depend on a spec."""
+    shipped = path.resolve().is_relative_to(SHIPPED)
+    beside = [path.resolve().parent]
+    if shipped:
+        beside = [SHIPPED / name for name in (*FOLDERS, RUN_FOLDER)]
+    files = dict.fromkeys(texts)
+    for folder in beside:
+        files |= dict.fromkeys(sorted(file.resolve() for file in folder.glob("*.json")))
+    for folder in folders:
+        files |= dict.fromkeys(_below(folder))
+    for file in list(files)[:MOST_FILES]:
+        try:
+            yield file, texts[file] if file in texts else read_text(file)
+        except InputError:
+            continue  # too large for a spec, or not readable
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the JSON files in a folder and those below, at most `MOST_FILES`."""
+    count = 0
+    for where, inner, files in os.walk(folder):
+        inner[:] = sorted(name for name in inner if name[:1] != "." and name not in _SKIPPED)
+        for name in sorted(files):
+            file = Path(where, name)
+            if name.endswith(".json") and file.is_file() and file.stat().st_size <= LARGEST:
+                yield file.resolve()
+                count += 1
+        if count > MOST_FILES:
+            return
+
 
 _FORM = TypeAdapter[str](NameForm)
 _NOT_HERE = "rename a node, template, param, port or axis where a file of yours defines it"
@@ -287,7 +360,7 @@ def _prefixes(path: Path, text: str, target: Path) -> list[str]:
     if path.resolve() == target.resolve():
         return [""]
     prefixes: list[str] = []
-    for value, file in targets(text, path):
+    for value, file in _targets(text, path):
         way = value.path
         if way and not (way[:1] == ("blocks",) and not way[2:]):
             continue  # a param holds the spec, so its names are not those of this file
@@ -299,7 +372,7 @@ def _prefixes(path: Path, text: str, target: Path) -> list[str]:
 
 def _in_uses(target: _Target, path: Path, text: str) -> Iterator[TextEdit]:
     """Yield the edits of params that are set next to the name of the spec: `spec` and `params`."""
-    for value, file in targets(text, path):
+    for value, file in _targets(text, path):
         if value.get("spec") is None or not value.path:
             continue
         inner = _read(file)
@@ -375,3 +448,38 @@ def _left(
             if target.name.name in words.replace("/", ".").split("."):
                 yield f"{file.name} has '{words}' at {pointer(*value.path)}, which is left as it is"
                 break
+
+
+def renamed_node(text: str, path: str, scope: str, name: str, new: str) -> str:
+    """Return a text with another name of a node in wires, ties, outputs and patches.
+
+    Args:
+        text: the text of a spec.
+        path: its file.
+        scope: JSON Pointer of the template of the node; empty for a node of the spec itself.
+        name: the node.
+        new: its new name.
+
+    Raises:
+        InputError: the file does not define the node, the new name is not a name or is taken, or
+            another file uses the old one, which this would not change.
+    """
+    occurrences = [
+        occurrence
+        for occurrence in names(document(text, path))
+        if occurrence.symbol == ("node", scope, name)
+    ]
+    declaration = next((occurrence for occurrence in occurrences if occurrence.defines), None)
+    if declaration is None:
+        problem = f"'{name}' is written in another file"
+        raise InputError(problem, location=path, help="rename it there")
+    renaming = rename(text, declaration.start, new, path)
+    resolved = Path(path).resolve()
+    others = [file.name for file in renaming.edits if file.resolve() != resolved]
+    if others:
+        raise InputError(
+            f"'{others[0]}' uses the name '{name}' as well, and only this file can be changed",
+            location=path,
+            help="rename it in an editor with 'weft lsp', which changes all files",
+        )
+    return apply(text, [edit for edits in renaming.edits.values() for edit in edits])

@@ -1,1 +1,0 @@
-"""The commands `weft lsp` and `weft studio`."""

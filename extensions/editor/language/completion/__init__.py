@@ -1,1 +1,0 @@
-"""What can be written at a place of a text."""

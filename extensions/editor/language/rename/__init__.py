@@ -1,1 +1,0 @@
-"""Rename what a spec defines, in its file and in those that depend on it."""
