@@ -54,7 +54,7 @@ from .runtime.model.opening import open as open  # noqa: A004
 from .runtime.prove.prove import prove as prove
 from .runtime.prove.report import Proof as Proof
 from .runtime.spec.check import check as check
-from .runtime.spec.findings import Findings as Findings
+from .runtime.spec.check import Findings as Findings
 from .runtime.spec.passes import cast_weights as cast_weights
 from .runtime.spec.passes import checkpoint_activations as checkpoint_activations
 from .runtime.spec.passes import fuse_losses as fuse_losses

@@ -31,8 +31,8 @@ from .graphs.ir.value_type import ValueType as ValueType
 from .graphs.ir.value_type import parse_type as parse_type
 from .runtime.checkpoint.checkpoint import Checkpoint as Checkpoint
 from .runtime.checkpoint.deployed import open_deployed as open_deployed
-from .runtime.checkpoint.export_folder import new_folder as new_folder
-from .runtime.checkpoint.export_folder import write_marker as write_marker
+from .runtime.checkpoint.exporter import new_folder as new_folder
+from .runtime.checkpoint.exporter import write_marker as write_marker
 from .runtime.checkpoint.exporter import EXPORTERS as EXPORTERS
 from .runtime.checkpoint.exporter import Exporter as Exporter
 from .runtime.checkpoint.exporter import ExportReport as ExportReport

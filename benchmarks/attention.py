@@ -4,7 +4,7 @@
     python benchmarks/attention.py --device cpu --quick   # the kernels that exist there
 
 Some kernels plan or compile for every new shape, which is lost in benchmarks of one shape; Weft
-therefore leaves out that of cuDNN (`blocks/kernels/attention/backends.py`).  Each kernel runs in
+therefore leaves out that of cuDNN (`blocks/kernels/attention_backends.py`).  Each kernel runs in
 its own process: a kernel that was used before may have prepared what another one needs.  Measured
 are forward and backward passes over batches of about `--tokens` positions, heads of 64, whose rows
 are between half and completely filled.  Padded attention masks keys; causal attention computes all
@@ -28,13 +28,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from weft.blocks.kernels.attention.backends import (
+from weft.blocks.kernels.attention import blocked_attend
+from weft.blocks.kernels.attention_backends import (
     AttentionCall,
     fused_attend,
     plain_attend,
     varlen_unpadded,
 )
-from weft.blocks.kernels.attention.blocks import blocked_attend
 from weft.blocks.kernels.processor import processor_name
 from weft.blocks.kernels.unpad import rows_of, without_padding
 

@@ -10,7 +10,7 @@ from weft.blocks.kernels.losses.fused_linear_cross_entropy import (
     LinearOutput,
     fused_linear_cross_entropy,
 )
-from weft.blocks.kernels.precision.casts import operand
+from weft.blocks.kernels.precision import operand
 
 SMOOTHING = 0.1
 

@@ -31,18 +31,18 @@ STANDARD = {
     "relative_keys@1": ".position.relative:RELATIVE_KEYS",
     "transformer_xl_position@1": ".position.relative:TRANSFORMER_XL_POSITION",
     "disentangled_position@1": ".position.relative:DISENTANGLED_POSITION",
-    "window@1": ".attention.parts.masks:WINDOW",
-    "chunked@1": ".attention.parts.masks:CHUNKED",
-    "block_sparse@1": ".attention.parts.masks:BLOCK_SPARSE",
-    "prefix@1": ".attention.parts.masks:PREFIX",
-    "document@1": ".attention.parts.masks:DOCUMENT",
-    "all@1": ".attention.parts.masks:ALL",
-    "any@1": ".attention.parts.masks:ANY",
-    "soft_cap@1": ".attention.parts.scores:SOFT_CAP",
-    "head_gates@1": ".attention.parts.scores:HEAD_GATES",
-    "talking_heads@1": ".attention.parts.scores:TALKING_HEADS",
-    "split_heads@1": ".attention.parts.heads:SPLIT_HEADS",
-    "merge_heads@1": ".attention.parts.heads:MERGE_HEADS",
+    "window@1": ".attention.masks:WINDOW",
+    "chunked@1": ".attention.masks:CHUNKED",
+    "block_sparse@1": ".attention.masks:BLOCK_SPARSE",
+    "prefix@1": ".attention.masks:PREFIX",
+    "document@1": ".attention.masks:DOCUMENT",
+    "all@1": ".attention.masks:ALL",
+    "any@1": ".attention.masks:ANY",
+    "soft_cap@1": ".attention.scores:SOFT_CAP",
+    "head_gates@1": ".attention.scores:HEAD_GATES",
+    "talking_heads@1": ".attention.scores:TALKING_HEADS",
+    "split_heads@1": ".attention.heads:SPLIT_HEADS",
+    "merge_heads@1": ".attention.heads:MERGE_HEADS",
     "additive_attention@1": ".attention.additive:ADDITIVE_ATTENTION",
     "linear_attention@1": ".attention.linear:LINEAR_ATTENTION",
     "block_sparse_attention@1": ".attention.block_sparse:BLOCK_SPARSE_ATTENTION",
@@ -229,7 +229,7 @@ def _refuse_unusable(block: object, origin: str) -> None:
         )
     if _VALID.get(id(block)) is block:
         return
-    from ..graphs.contract.contract import refuse_wrong_contract  # noqa: PLC0415 - for plug-ins only
+    from ..graphs.contract import refuse_wrong_contract  # noqa: PLC0415 - for plug-ins only
 
     refuse_wrong_contract(block, origin)
     path, _, name = module_path(block).partition(":")

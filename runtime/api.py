@@ -10,12 +10,12 @@ from typing import Any
 
 from ..graphs.ir.block_type import BlockType
 from ..specs.findings import InputError
+from .analysis.profile_report import write
+from .analysis.profile_summary import Profile
 from .data.preparing.preparation import Report as PrepareReport
 from .data.preparing.prepare import Prepared
 from .model.model import Adapted, Model
 from .model.opening import ensemble, open_model
-from .profiling.report import write
-from .profiling.summary import Profile
 from .spec.check import listed
 from .system.lock import locked
 from .train.context import Listener, Result, prepared_data, training_context, with_prepared
@@ -94,7 +94,7 @@ def train(
         SpecError: the run or its spec has errors.
     """
     # A slow import that is not needed for using a model.
-    from .analysis.attention_samples import pictures_of  # noqa: PLC0415
+    from .analysis.attention_pictures import pictures_of  # noqa: PLC0415
     from .train.restore import refuse_taken  # noqa: PLC0415
     from .train.trainer import Trainer  # noqa: PLC0415
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor
-    from weft.blocks.kernels.decoding.int8_products import Packer, Product
+    from weft.blocks.kernels.quantized import Packer, Product
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -177,16 +177,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def _reason_against(need: str) -> str:
     """Return why this processor or this torch cannot do what a test needs; empty if it can."""
     import torch
-    from weft.blocks.kernels import linear, processor
-    from weft.blocks.kernels.decoding import int8_products, prepacked
+    from weft.blocks.kernels import linear, prepacked, processor, quantized
 
     vnni: tuple[processor.Instructions, ...] = ("AVX-512 VNNI",)
-    exact, lack = int8_products.is_exact, processor.lack_of
+    exact, lack = quantized.is_exact, processor.lack_of
     answers: dict[str, tuple[Callable[[], bool], str]] = {
         "oneDNN": (linear.has_onednn, "this torch has none"),
         "prepacking": (lambda: prepacked.can_pack(torch.float32), "this torch has no oneDNN"),
-        "int8 of FBGEMM": (lambda: exact(int8_products.fbgemm), lack(*vnni)[0]),
-        "int8 of oneDNN": (lambda: exact(int8_products.onednn), lack(*processor.EXACT_INT8)[0]),
+        "int8 of FBGEMM": (lambda: exact(quantized.fbgemm), lack(*vnni)[0]),
+        "int8 of oneDNN": (lambda: exact(quantized.onednn), lack(*processor.EXACT_INT8)[0]),
     }
     can, reason = answers[need]
     return "" if can() else reason
@@ -208,7 +207,7 @@ def multiply_integers() -> Packer:
 @pytest.fixture
 def int8(multiply_integers: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let models decode in int8: by `multiply_integers` if torch does not on this processor."""
-    from weft.blocks.kernels.decoding import int8_products
+    from weft.blocks.kernels import quantized
 
-    if int8_products.packer() is None:
-        monkeypatch.setattr(int8_products, "packer", lambda: multiply_integers)
+    if quantized.packer() is None:
+        monkeypatch.setattr(quantized, "packer", lambda: multiply_integers)

@@ -27,15 +27,15 @@ CHANGES = {
 }  # fmt: skip
 ALLOWED = {
     # Modules under construction, before anyone has them.
-    "blocks/kernels/decoding/prepacked.py: attribute": "modules of a model under construction",
+    "blocks/kernels/prepacked.py: attribute": "modules of a model under construction",
     "runtime/codegen/build.py: namespace": "a new module shares the state of another",
     "runtime/codegen/generated.py: attribute": "a generated class, before it has objects",
     "runtime/codegen/generated.py: method": "a generated class, before it has objects",
     "runtime/codegen/generated.py: namespace": "the names of a generated module",
     # Modules that are changed.
     "runtime/compile/decoder.py: namespace": "a model has its decoder, which no method reads",
-    "runtime/prove/trace.py: method": "records steps, for which torch has no hooks",
-    "runtime/prove/trace.py: namespace": "ends the recording of steps",
+    "runtime/prove/comparison.py: method": "records steps, for which torch has no hooks",
+    "runtime/prove/comparison.py: namespace": "ends the recording of steps",
     "runtime/train/distributed/sharding.py: attribute": "numbers of heads, as planned",
     "runtime/train/passes.py: attribute": "probabilities that change during a run",
     # Copies.
@@ -45,7 +45,7 @@ ALLOWED = {
     "runtime/cli/common/command.py: copy": "the description of a field, for its option",
     "extensions/study/running/jobs.py: copy": "JSON",
     # Settings and tables of the process.
-    "blocks/kernels/decoding/prepacked.py: table": "finds a matrix by the number in a graph",
+    "blocks/kernels/prepacked.py: table": "finds a matrix by the number in a graph",
     "blocks/registry.py: table": "plug-in blocks that were found to be valid",
     "runtime/compile/autotune.py: table": "measurements of this machine",
     "runtime/compile/torch_compile.py: setting of torch": "all compilations here need it",
@@ -58,7 +58,7 @@ ALLOWED = {
     # Objects that are not modules.
     "runtime/cli/common/command.py: attribute": "the settings of a command's help",
     "runtime/cli/main.py: attribute": "the streams of the process",
-    "runtime/profiling/summary.py: method": "seconds of forward passes",
+    "runtime/analysis/profile_summary.py: method": "seconds of forward passes",
 }
 """`file: rule` to the reason."""
 

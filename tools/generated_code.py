@@ -21,11 +21,11 @@ MODEL = ("transformer-base",)
 
 SUBLAYER = "blocks/residual/sublayer_module.py"
 ATTENTION = "blocks/attention/multi_head_module.py"
-DISPATCH = "blocks/kernels/attention/dispatch.py"
-BACKENDS = "blocks/kernels/attention/backends.py"
+DISPATCH = "blocks/kernels/attention.py"
+BACKENDS = "blocks/kernels/attention_backends.py"
 LINEAR = "blocks/kernels/linear.py"
 LOSS = "blocks/kernels/losses/fused_linear_cross_entropy.py"
-PREPACKED = "blocks/kernels/decoding/prepacked.py"
+PREPACKED = "blocks/kernels/prepacked.py"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ TRAINING = (
     Call(
         "weights are cast to bfloat16, if they have changed",
         "self.casts.refresh()",
-        (("Casts.refresh", "blocks/kernels/precision/casts.py"),),
+        (("Casts.refresh", "blocks/kernels/precision.py"),),
         "torch._foreach_copy_",
     ),
     Call(
@@ -181,7 +181,7 @@ DECODING = (
     Call(
         "step of a layer, compiled once that is switched on",
         "return self._compiled_steps.run(",
-        (("CompiledSteps.run", "blocks/kernels/decoding/compiled.py"),),
+        (("CompiledSteps.run", "blocks/kernels/compiled_steps.py"),),
         "self._compiled(step)",
         within="step",
     ),
@@ -211,7 +211,7 @@ ABOUT_DECODING = """On a CPU, in float32. Weft builds this module when a model f
 """
 AFTER_DECODING = """`attend` calls `plain_attend` instead of `fused_attend` in bfloat16, and in
 float32 for few queries and many keys (`_suits_plain` in
-[dispatch.py](../blocks/kernels/attention/dispatch.py)).
+[attention.py](../blocks/kernels/attention.py)).
 """
 
 

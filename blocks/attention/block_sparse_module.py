@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.attention.backends import BY_RULE, Cores
-from ..kernels.attention.dispatch import attend, weigh
+from ..kernels.attention import attend, weigh
+from ..kernels.attention_backends import BY_RULE, Cores
 from ..kernels.linear import LinearMap, draw_linear
 
 _PRIME = 2_147_483_647

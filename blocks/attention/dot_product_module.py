@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels.attention.backends import BY_RULE, Cores
-from ..kernels.attention.dispatch import attend
+from ..kernels.attention import attend
+from ..kernels.attention_backends import BY_RULE, Cores
 from ..kernels.decode_state import Capacity, State
 from .slots_module import stored_so_far
 

@@ -26,7 +26,7 @@ from ..params import (
     Params,
     Probability,
 )
-from .parts.masks import ALLOWED, KEY, QUERY, ROW
+from .masks import ALLOWED, KEY, QUERY, ROW
 
 
 def nearest(target: int, candidates: Iterable[int]) -> int:

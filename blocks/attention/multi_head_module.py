@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels.attention.backends import BY_RULE, Cores, varlen_applies, varlen_unpadded
-from ..kernels.attention.dispatch import attend, weigh
+from ..kernels.attention import attend, weigh
+from ..kernels.attention_backends import BY_RULE, Cores, varlen_applies, varlen_unpadded
 from ..kernels.decode_state import Capacity, State
 from ..kernels.linear import LinearMap, draw_linear, linear_maps
 from ..kernels.unpad import Batched, Rows, with_padding, without_padding

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels.attention.backends import Pairs, of_pairs
+from ..kernels.attention_backends import Pairs, of_pairs
 from ..kernels.decode_state import State
 
 SLOTS = (

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.autocast import as_autocast, uncompiled
 from ..kernels.dropout import Dropout
 from ..kernels.linear import draw_linear
-from ..kernels.precision.casts import Copies, operand
+from ..kernels.precision import Copies, as_autocast, operand, uncompiled
 from .feed_forward_module import ACTIVATIONS
 
 

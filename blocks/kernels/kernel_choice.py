@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from .attention.backends import BY_RULE, Cores
+from .attention_backends import BY_RULE, Cores
 from .linear import Product, has_onednn
 from .losses.fused_linear_cross_entropy import LossKernel, has_triton
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .precision.casts import Copies, operand
+from .precision import Copies, operand
 
 Product = Literal["torch", "onednn"]
 """`torch`: the kernel of `F.linear`; `onednn`: torch's operator for oneDNN."""

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ..kernels.linear import LinearMap, draw_linear, linear
-from ..kernels.precision.casts import operand
+from ..kernels.precision import operand
 
 
 class SpanScore(nn.Module):

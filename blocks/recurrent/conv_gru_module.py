@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.autocast import uncompiled
 from ..kernels.decode_state import Capacity, State, one_by_one
+from ..kernels.precision import uncompiled
 
 
 class ConvGRU(nn.Module):

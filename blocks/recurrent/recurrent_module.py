@@ -13,9 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..kernels.autocast import as_autocast, uncompiled
 from ..kernels.decode_state import Capacity, State, one_by_one
-from ..kernels.precision.casts import Copies, operand
+from ..kernels.precision import Copies, as_autocast, operand, uncompiled
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _BACK = "_reverse"

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...graphs.draw.render import check_suffix
 from ...plugin import write_beside
-from ...runtime.spec.findings import Findings
+from ...runtime.spec.check import Findings
 from ...specs.findings import SpecError
 from .comparing.compare import Comparison
 from .planning.base import Run

@@ -23,12 +23,12 @@ from ..ir.canonical import numbered_apart
 from ..ir.graph import Filling, Graph, Part, Scope
 from ..ir.traverse import Visit, find_weight, holds_model, model_of, placed, scopes, visits
 from ..ir.value_type import ValueType
+from .html_page import page
 from .labels import Words, count_words, words_of
 from .layout import lay_out, lay_out_graph
 from .paper import look_of, restyle
 from .picture import Box, Frame, Picture
 from .render import SUFFIXES, check_suffix, write_picture
-from .scene.page import page
 from .writer import Look, write
 
 _VALUE = ValueType("f", ())

@@ -4,19 +4,24 @@ The alignment uses the last attention of the decoder that reads the source, aver
 heads: the row that predicts a target token, and in it the source token with the largest
 weight.  The end of the source is excluded, because heads attend to it when they find nothing.
 
+A lexicon counts which target tokens are aligned with each source token of given pairs.
+
 Axes: B pairs, H heads, T positions of the target, S positions of the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from torch import nn
 
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..data.symbols import Vocabulary
+from ..decode.positions import longest_source, positions_of
 from .attention_weights import forced, recording, what_reads_what
 
 _ROWS = 32
@@ -117,3 +122,51 @@ def check_inputs(graph: Graph) -> None:
             location=f"{graph.source}#/inputs",
             help=f"its inputs are {', '.join(graph.inputs)}",
         )
+
+
+LONGEST = 100
+"""Pairs with a longer side, in tokens, are not counted: a batch holds the logits of all tokens."""
+_AHEAD = 1024
+"""Pairs that are sorted by length at a time."""
+
+Ids = tuple[list[int], list[int]]
+"""Ids of a source and of its translation, without begin and end tokens."""
+
+
+def count_aligned(
+    model: nn.Module,
+    graph: Graph,
+    tokenizers: tuple[Vocabulary, Vocabulary],
+    pairs: Iterable[Ids],
+    callback: Callable[[int], None] = lambda _: None,
+) -> Counter[tuple[int, int]]:
+    """Return how often each target token was aligned with each source token.
+
+    Args:
+        model: a model with the inputs `source`, `source_mask` and `target`.
+        graph: the graph that it was built from.
+        tokenizers: of the source and of the target.
+        pairs: sentences with their translations; empty and long ones are left out.
+        callback: called with the number of further pairs that were read.
+
+    Raises:
+        InputError: the model has no attention that reads the source, or other inputs.
+    """
+    longest = longest_source(LONGEST, positions_of(model))
+    counts: Counter[tuple[int, int]] = Counter()
+    for some in _parts(pairs):
+        usable = [pair for pair in some if all(0 < len(side) <= longest for side in pair)]
+        usable.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
+        for (source, target), places in zip(
+            usable, aligned(model, graph, tokenizers, usable), strict=True
+        ):
+            counts.update((source[position], target[number]) for position, number in places)
+        callback(len(some))
+    return counts
+
+
+def _parts(pairs: Iterable[Ids]) -> Iterator[list[Ids]]:
+    """Yield the pairs in parts."""
+    remaining = iter(pairs)
+    while some := list(islice(remaining, _AHEAD)):
+        yield some

@@ -21,9 +21,9 @@ from ...graphs.ir.value_type import ValueType
 from ...specs.findings import InputError
 from ..codegen.build import build
 from ..codegen.examples import example_inputs
-from ..profiling.record import record
-from ..profiling.scopes import LOSS
-from ..profiling.summary import Profile
+from .profile_record import record
+from .profile_scopes import LOSS
+from .profile_summary import Profile
 
 WARMUP, TIMES = 2, 5
 """Number of warm-up passes, and of measured passes."""

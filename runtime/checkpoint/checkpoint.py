@@ -3,7 +3,7 @@
     weights.safetensors     every parameter once; tied parameters under their first path
     optimizer.safetensors   optimizer state by parameter name, in checkpoints that can be resumed
     memory.safetensors      state between segments of documents, if the objective has segments
-    weights/, optimizer/    instead of these two files in sharded checkpoints: `sharded.py`
+    weights/, optimizer/    instead of these two files in sharded checkpoints
     spec.json               the canonical spec: of a model, or of an objective that is training
     objective.json          the objective that trained a model, if there was one
     run.json                the run, with overrides applied
@@ -14,17 +14,24 @@
     manifest.json           size and SHA-256 digest of each file, written last: `manifest.py`
 
 How it is written: `saving.py`.
+
+`weights/` and `optimizer/` are folders of safetensors files, as torch.distributed.checkpoint writes
+them; JSON metadata gives the offset of each shard in its tensor.  Any number of processes may
+have written the files.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -39,9 +46,113 @@ from ...specs.reader import RUNS, parse, read_file, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
 from . import manifest
-from .differences import changed_nodes
 from .manifest import DamagedError
 from .saving import FORMAT, MEMORY, OBJECTIVE
+
+MOST_NAMED = 8
+"""Maximum number of differences that a message lists."""
+
+
+def changed_nodes(state: Mapping[str, Any], graph: Graph) -> str:
+    """Return the nodes that changed since a checkpoint was written, as lines below a problem.
+
+    Args:
+        state: state of the checkpoint; without digests of its nodes, nothing is listed.
+        graph: graph of its spec.
+    """
+    from ...graphs.diff.digests import changed_paths, digests
+
+    before = state.get("nodes")
+    return _listed(changed_paths(before, digests(graph)) if isinstance(before, dict) else [])
+
+
+def refuse_other_graph(
+    old: Graph, expected: Graph, *, problem: str, location: str, help_: str
+) -> None:
+    """Raise an error that lists the differences if two graphs differ.
+
+    Args:
+        old: graph of a checkpoint.
+        expected: expected graph.
+        problem: problem for the error message.
+        location: path of the checkpoint for the error message.
+        help_: help for the error message.
+
+    Raises:
+        InputError: the fingerprints differ; the message lists up to `MOST_NAMED` differences.
+    """
+    if fingerprint(old) == fingerprint(expected):
+        return
+    from ...graphs.diff.diff import diff
+    from ...graphs.diff.text import rows
+
+    lines = [str(row) for row in rows(diff(old, expected).changes)]
+    raise InputError(problem + _listed(lines), location=location, help=help_)
+
+
+def _listed(lines: list[str]) -> str:
+    """Return lines as indented text below a problem, at most `MOST_NAMED` of them."""
+    more = len(lines) - MOST_NAMED
+    shown = [*lines[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+    return "".join(f"\n      {line}" for line in shown)
+
+
+_WHERE = "DCP_SHARDING_INFO"
+"""Key of the file metadata under which torch stores the offsets of shards."""
+
+
+def read_shards(folder: Path) -> dict[str, Tensor]:
+    """Return the full tensors of a folder of shards.
+
+    Raises:
+        DamagedError: there are no tensors, a file is damaged or cut off, or shards are missing.
+    """
+    parts: dict[str, list[tuple[tuple[int, ...], Tensor]]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            for name, begin, part in _parts(path):
+                parts.setdefault(name, []).append((begin, part))
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, str(error)) from error
+    if not parts:
+        raise _damaged(folder, "the folder contains no tensors")
+    return {name: _joined(folder, name, shards) for name, shards in parts.items()}
+
+
+def _parts(path: Path) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
+    """Yield the name, the offsets and the data of each shard of a file."""
+    with safe_open(path, "pt") as file:
+        where: dict[str, Any] = json.loads((file.metadata() or {}).get(_WHERE, "{}"))
+        for name in file.keys():  # noqa: SIM118 - a file is not a mapping
+            part = file.get_tensor(name)
+            begin = tuple(where[name]["saved_offsets"]) if where else (0,) * part.dim()
+            if len(begin) != part.dim() or not all(type(at) is int and at >= 0 for at in begin):
+                msg = f"'{name}' has the invalid offsets {begin}"
+                raise ValueError(msg)
+            yield name, begin, part
+
+
+def _joined(folder: Path, name: str, parts: list[tuple[tuple[int, ...], Tensor]]) -> Tensor:
+    """Assemble a tensor from its shards."""
+    first = parts[0][1]
+    if any(p.dim() != first.dim() or p.dtype != first.dtype for _, p in parts):
+        raise _damaged(folder, f"shards of '{name}' differ in dtype or number of axes")
+    shape = [max(at[axis] + part.size(axis) for at, part in parts) for axis in range(first.dim())]
+    if sum(part.numel() for _, part in parts) != prod(shape):
+        raise _damaged(folder, f"shards of '{name}' are missing")
+    full = torch.empty(shape, dtype=first.dtype)
+    for at, part in parts:
+        full[tuple(slice(b, b + n) for b, n in zip(at, part.shape, strict=True))] = part
+    return full
+
+
+def _damaged(path: Path, why: str) -> DamagedError:
+    return DamagedError(
+        f"the shards are damaged or cut off: {why}",
+        location=str(path),
+        help="use an older checkpoint of the run",
+    )
+
 
 _SPEC = "spec.json"
 _OPTIMIZER = ("optimizer.safetensors", "optimizer")
@@ -294,8 +405,6 @@ def tensors_in(folder: Path, name: str) -> dict[str, Tensor]:
         InputError: a file is damaged or cut off.
     """
     if is_sharded(folder):
-        from .sharded import read_shards
-
         return read_shards(folder / name)
     return read_tensors(folder / f"{name}.safetensors")
 

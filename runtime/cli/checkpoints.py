@@ -32,8 +32,7 @@ def average(
         InputError: a checkpoint cannot be opened, or the graphs differ.
     """
     from ..checkpoint.average import average_weights
-    from ..checkpoint.checkpoint import open_checkpoint
-    from ..checkpoint.differences import refuse_other_graph
+    from ..checkpoint.checkpoint import open_checkpoint, refuse_other_graph
     from ..checkpoint.saving import Contents, save
 
     checkpoints = [open_checkpoint(folder) for folder in folders]

@@ -31,7 +31,7 @@ from .common.parameters import (
 from .common.terminal import columns
 
 if TYPE_CHECKING:
-    from ..profiling.summary import Profile
+    from ..analysis.profile_summary import Profile
 
 BYTES = {"float32": 4, "bfloat16": 2}
 HOUR = 3600.0
@@ -242,7 +242,7 @@ def render_measured(table: CostTable, profile: Profile) -> str:
         table: costs by the formulas.
         profile: measurement at the same sizes.
     """
-    from ..profiling.summary import Spent, by_row
+    from ..analysis.profile_summary import Spent, by_row
 
     rows: list[tuple[str, ...]] = [
         ("node", "FLOPs", "forward ms", "backward ms", "GFLOP/s", "activations", "memory kept")

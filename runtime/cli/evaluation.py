@@ -185,7 +185,7 @@ def attend(
         InputError: the sentence is empty or too long, or the file cannot be written.
     """
     from ...graphs.draw.render import check_suffix
-    from ..analysis.attention_page import SUFFIXES, groups_of, write_attention
+    from ..analysis.attention_pictures import SUFFIXES, groups_of, write_attention
 
     page = Path(out)
     check_suffix(page, SUFFIXES)

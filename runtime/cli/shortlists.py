@@ -197,7 +197,7 @@ def _made(
     most: int,
 ) -> Shortlist:
     """Return the shortlist, not measured yet."""
-    from ..analysis.lexicon import count_aligned
+    from ..analysis.alignment import count_aligned
     from ..decode.shortlist.making import make_shortlist, read_table
 
     tokenizers = model.translator.source, model.translator.target

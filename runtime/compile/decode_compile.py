@@ -21,8 +21,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ...blocks.kernels.compiled_steps import CompiledSteps
 from ...blocks.kernels.decode_state import State
-from ...blocks.kernels.decoding.compiled import CompiledSteps
 from ..codegen.generated import program_of
 
 CompileChoice = Literal["auto", "on", "off", "graphs"]

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.kernels import processor
-from ...blocks.kernels.decoding.prepacked import InferenceLinear, can_pack, is_plain
-from ...blocks.kernels.decoding.quantized import can_quantize
-from ...blocks.kernels.precision.weight_changes import steps_made, version_of
+from ...blocks.kernels.precision import steps_made, version_of
+from ...blocks.kernels.prepacked import InferenceLinear, can_pack, is_plain
+from ...blocks.kernels.quantized import can_quantize
 from ...graphs.ir.execution import PLAIN, Prepacked
 from ...graphs.passes.output_projection import head_of
 from ...graphs.passes.pipeline import DecodePasses, Settings, after

@@ -3,8 +3,8 @@
 Contract: `prove.py` builds the model of a checked graph in float64 on the CPU and calls one
 function for each property: `steps.py` compares decoding with the parallel pass, `invariance.py`
 changes later positions and padding, `forms.py` compiles and unpads the model, and `gradients.py`
-looks at the gradients.  Each function takes a `Subject` and returns a `Property`; an exception of a
+computes the gradients.  Each function takes a `Subject` and returns a `Property`; an exception of a
 block is a failure of the property and is never raised.  `inputs.py` draws inputs and their padding,
-`learning.py` computes gradients, `compare.py` measures differences, and `trace.py` finds the first
-node that differs.  Nothing here prints, trains or names a block.
+and `comparison.py` measures differences and finds the first node that differs.  Nothing here
+prints, trains or names a block.
 """

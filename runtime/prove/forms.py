@@ -18,13 +18,12 @@ from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.saving import Contents, save, weights_of
 from ..codegen.generated import program_of
 from ..compile.torch_compile import compile_model
-from .compare import Difference, difference, largest
+from .comparison import Difference, difference, largest, traced
+from .gradients import learn, learned_difference
 from .inputs import Inputs, Masks, comparable, draw, mask_inputs, prefixes, valid
-from .learning import learn, learned_difference
 from .report import Name, Property
 from .steps import decoded
 from .subject import BlockError, Subject, not_applicable, running
-from .trace import traced
 
 NO_COMPILER = "InvalidCxxCompiler"
 """Name of torch's exception if there is no C++ compiler."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...graphs.ir.traverse import position_limits
 from ...graphs.ir.value_type import ValueType, time_axes
-from .compare import Difference, difference, largest
+from .comparison import Difference, difference, largest
 from .inputs import (
     Inputs,
     Masks,

@@ -16,11 +16,10 @@ from torch import Tensor
 from ...blocks.kernels.decode_state import Capacity
 from ..decode.active_rows import rows_of
 from ..decode.stepper import narrow, reorder
-from .compare import Difference, difference, largest
+from .comparison import Difference, difference, largest, traced
 from .inputs import draw, mask_inputs, on_axis
 from .report import Property
 from .subject import Outputs, Subject, not_applicable, running
-from .trace import traced
 
 BEAMS = 2
 """Hypotheses per sentence."""

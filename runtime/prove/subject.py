@@ -15,9 +15,8 @@ from ...specs.findings import InputError
 from ..codegen.build import build, build_empty
 from ..system.memory import available
 from ..train.passes import Dropouts
-from .compare import Difference, difference
+from .comparison import Compare, Difference, difference, traced
 from .report import Name, Property
-from .trace import Compare, traced
 
 NOISE = 0.1
 """Standard deviation of the noise on initial weights."""

@@ -1,7 +1,8 @@
-"""Checking: load a spec and build its graph; no torch."""
+"""Checking: load a spec, build its graph, and list what is wrong with it; no torch."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,62 @@ from ...graphs.advice import advise
 from ...graphs.checker.check import Explored, explore
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
-from ...specs.findings import Finding, InputError, SpecError, at_most
+from ...specs.findings import Finding, InputError, SpecError, at_most, did_you_mean
 from ...specs.load import LoadedSpec, load
-from .findings import Findings
+from .display import findings_html
+
+_SHOWN = 3
+"""Most findings that `repr` names."""
+
+
+class Findings(list[Finding]):
+    """All errors of a spec or, if it has none, its warnings; equal to `[]` if there are none."""
+
+    @property
+    def errors(self) -> Findings:
+        """The errors: if there are none, the spec is valid."""
+        return Findings(finding for finding in self if finding.level == "error")
+
+    @property
+    def warnings(self) -> Findings:
+        """The warnings about a valid spec."""
+        return Findings(finding for finding in self if finding.level == "warning")
+
+    def render(self) -> str:
+        """Return all findings as text, as the command `weft check` prints them."""
+        return "\n\n".join(finding.render() for finding in self)
+
+    def __repr__(self) -> str:
+        """Return the first findings on one line, and how many there are."""
+        shown = [repr(finding) for finding in self[:_SHOWN]]
+        more = len(self) - _SHOWN
+        return f"[{', '.join([*shown, *([f'... {more} more'] if more > 0 else [])])}]"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the findings for notebooks."""
+        return findings_html(self)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
+
+
+def explanation(code: str) -> str:
+    """Return what a code means, with an example and the way out.
+
+    Raises:
+        InputError: no finding has that code.
+    """
+    text = PAGE.read_text(encoding="utf-8")
+    paragraphs = dict(re.findall(r"^### (\w+)\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL))
+    paragraph = paragraphs.get(code.upper())
+    if paragraph is None:
+        raise InputError(
+            f"no finding has the code '{code}'",
+            location="--explain",
+            help=did_you_mean(code.upper(), paragraphs),
+        )
+    return f"{code.upper()}\n{paragraph.rstrip()}"
+
 
 Source = LoadedSpec | str | Path
 """A spec: the result of `weft.load`, a path, or a shipped name."""

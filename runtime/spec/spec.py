@@ -15,8 +15,7 @@ from ...specs.load import LoadedSpec
 from ...specs.load import load as load_file
 from .check import analysed, graph_of, listed
 from .display import findings_html, note_html
-from .lora import lora
-from .swap import swap
+from .variants import lora, swap
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from torch.profiler import record_function
 
 from ...specs.findings import InputError
-from ..profiling.record import Recorder
-from ..profiling.scopes import BETWEEN, DATA, LOSS, UPDATE
+from ..analysis.profile_record import Recorder
+from ..analysis.profile_scopes import BETWEEN, DATA, LOSS, UPDATE
 from .trainer import Trainer
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from ..analysis.profile_summary import Profile
     from ..data.table import Batch
-    from ..profiling.summary import Profile
     from .context import Losses, TrainingContext
     from .distributed.sampler import MicroBatches
     from .losses import LossSums

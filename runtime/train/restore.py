@@ -7,8 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from ...specs.findings import InputError
-from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, set_weights
-from ..checkpoint.differences import refuse_other_graph
+from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
 from ..checkpoint.manifest import DamagedError
 from ..checkpoint.tokenizers import classes_by_column
 from ..checkpoint.transfer import Renumbered, carry_over

@@ -1,4 +1,4 @@
-// The scene, as graphs/draw/scene/scene.py writes it. Positions are in points.
+// The scene, as graphs/draw/scene.py writes it. Positions are in points.
 
 export type Rect = [left: number, top: number, width: number, height: number];
 export type Point = [x: number, y: number];

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from weft.blocks.attention.masks_module import Window
 from weft.blocks.attention.multi_head_module import Attention
-from weft.blocks.attention.parts.masks_module import Window
 from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.position.rotary import ROTARY, RotaryParams
 from weft.blocks.position.rotary_module import Rotary, rotated

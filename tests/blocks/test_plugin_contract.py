@@ -13,7 +13,7 @@ import weft
 from weft.blocks import registry as blocks
 from weft.blocks.registry import standard
 from weft.graphs.checker.check import check
-from weft.graphs.contract.contract import refuse_wrong_contract
+from weft.graphs.contract import refuse_wrong_contract
 from weft.graphs.ir.block_type import BlockType
 from weft.runtime.codegen import build as building
 from weft.runtime.codegen import plugin_modules

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..autocast import autocast_dtype
 from ..linear import Product, times_transposed
+from ..precision import autocast_dtype
 from .fused_linear_cross_entropy import LinearOutput, add_weight_gradient, row_chunks
 
 SAME = 1e-6

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ..autocast import as_autocast
 from ..linear import Product, times_transposed
+from ..precision import as_autocast
 from .cross_entropy import Spread, smoothed_cross_entropy, vocabulary_mass
 
 CHUNK = 2**25

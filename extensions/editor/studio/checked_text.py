@@ -8,9 +8,9 @@ from typing import Any
 
 from ....blocks.registry import registry
 from ....graphs.checker.check import analyse
-from ....graphs.draw.scene.facts import foldable
-from ....graphs.draw.scene.page import add_origins
-from ....graphs.draw.scene.scene import read_key, scene
+from ....graphs.draw.facts import foldable
+from ....graphs.draw.html_page import add_origins
+from ....graphs.draw.scene import read_key, scene
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.pipeline import PassName, Settings, after
 from ....specs.findings import Finding, WeftError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ....blocks.registry import registry
-from ....graphs.draw.scene.facts import pointers
+from ....graphs.draw.facts import pointers
 from ....graphs.ir.graph import BlockNode, TemplateNode
 from ....graphs.ir.traverse import Visit, visits
 from ....plugin import Source

@@ -15,7 +15,7 @@ from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 
 if TYPE_CHECKING:
-    from ....runtime.analysis.attention_page import Group, Layer
+    from ....runtime.analysis.attention_pictures import Group, Layer
     from ....runtime.model.model import Model
 
 
@@ -81,7 +81,7 @@ class Attending:
     def _groups(self, text: str, target: str | None) -> tuple[str, list[Group]]:
         """Return the input of the decoder and all maps of a sentence."""
         # Opening a model needs torch.
-        from ....runtime.analysis.attention_page import groups_of  # noqa: PLC0415
+        from ....runtime.analysis.attention_pictures import groups_of  # noqa: PLC0415
 
         if self._last is None or self._last[0] != (text, target):
             model = self._model()
@@ -99,7 +99,7 @@ class Attending:
 
     def _node(self, layer: Layer) -> str:
         """Return the node of a layer: copies of a repeat share one."""
-        from ....runtime.profiling.scopes import paths_of  # noqa: PLC0415 - needs torch
+        from ....runtime.analysis.profile_scopes import paths_of  # noqa: PLC0415 - needs torch
 
         module = layer.path.partition(" ")[0]  # without the number of its run
         return paths_of(self._model().graph).get(module, module)

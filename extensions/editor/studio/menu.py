@@ -10,7 +10,7 @@ from typing import Any
 from ....blocks.registry import registry
 from ....graphs.checker.check import analyse
 from ....graphs.cost.flops import default_sizes, flops
-from ....graphs.draw.scene.facts import pointers
+from ....graphs.draw.facts import pointers
 from ....graphs.ir.graph import BlockNode, Graph, Scope
 from ....graphs.ir.traverse import Visit, visits
 from ....plugin import BlockType

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....blocks.registry import registry
 from ....graphs.checker.check import analyse
-from ....graphs.draw.scene.facts import pointers
+from ....graphs.draw.facts import pointers
 from ....graphs.ir.graph import BlockNode, Graph, Node, Scope
 from ....graphs.ir.traverse import Visit, visits
 from ....specs.findings import InputError, SpecError

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ....graphs.draw.scene.page import ASSETS
+from ....graphs.draw.html_page import ASSETS
 from ....runtime.system.http import bound, send_json
 from ....specs.findings import InputError, SpecError
 from .files import ChangedError, Opened

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....blocks.registry import registry
 from ....graphs.checker.check import analyse
-from ....graphs.draw.scene.facts import pointers
+from ....graphs.draw.facts import pointers
 from ....graphs.ir.canonical import canonical
 from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError, SpecError, pointer

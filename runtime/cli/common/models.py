@@ -193,7 +193,7 @@ def placed(device: str, precision: str, quantize: str = "none") -> tuple[str, st
     """
     import torch
 
-    from ....blocks.kernels.decoding.quantized import suits_float32
+    from ....blocks.kernels.quantized import suits_float32
     from ...train.device import prefers_bfloat16
 
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device

@@ -14,7 +14,7 @@ from ....specs.findings import Finding, InputError, SpecError
 from ....specs.form import kind_of
 from ....specs.json_tree import Source
 from ....specs.reader import LARGEST, SHIPPED, find, read_json, read_text, text_of
-from ...spec.explain import explanation
+from ...spec.check import explanation
 from ...spec.fixing import described, fixed
 from ...train.documents import DOCUMENTS, CheckedDocument, document_of
 from ..common import terminal

@@ -22,9 +22,9 @@ from ....specs.layout import laid_out
 from ....specs.load import FOLDERS, load
 from ....specs.reader import find
 from ...spec.check import graph_of
-from ...spec.lora import lora as with_lora
-from ...spec.swap import Swap
-from ...spec.swap import swap as swap_blocks
+from ...spec.variants import Swap
+from ...spec.variants import lora as with_lora
+from ...spec.variants import swap as swap_blocks
 from ...train.documents import document_of
 from ..common import terminal
 from ..common.command import SPECS, command

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from weft.blocks.attention.masks_module import Window
 from weft.blocks.attention.multi_head_module import Attention
-from weft.blocks.attention.parts.masks_module import Window
-from weft.blocks.kernels.attention.backends import AttentionCall, plain_attend
-from weft.blocks.kernels.attention.dispatch import attend
+from weft.blocks.kernels.attention import attend
+from weft.blocks.kernels.attention_backends import AttentionCall, plain_attend
 from weft.blocks.position.relative import (
     DISENTANGLED_POSITION,
     RELATIVE_BIAS,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from weft.blocks.attention.masks_module import Window
 from weft.blocks.attention.multi_head import ATTENTION, AttentionParams
 from weft.blocks.attention.multi_head_module import Attention
-from weft.blocks.attention.parts.masks_module import Window
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.position.rotary_module import Rotary
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft.blocks.attention.parts.heads import SPLIT_HEADS, SplitHeadsParams
+from weft.blocks.attention.heads import SPLIT_HEADS, SplitHeadsParams
 
 
 @pytest.mark.parametrize(

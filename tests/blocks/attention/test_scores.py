@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from weft.blocks.attention.additive_module import AdditiveAttention
+from weft.blocks.attention.masks_module import Window
 from weft.blocks.attention.multi_head_module import Attention
-from weft.blocks.attention.parts.masks_module import Window
-from weft.blocks.attention.parts.scores_module import HeadGates, SoftCap, TalkingHeads
-from weft.blocks.kernels.attention.backends import AttentionCall, plain_attend
-from weft.blocks.kernels.attention.dispatch import attend
+from weft.blocks.attention.scores_module import HeadGates, SoftCap, TalkingHeads
+from weft.blocks.kernels.attention import attend
+from weft.blocks.kernels.attention_backends import AttentionCall, plain_attend
 from weft.blocks.position.relative_module import Alibi, RelativeBias, RelativeKeys
 from weft.blocks.position.rotary_module import Rotary
 from weft.blocks.registry import registry

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.kernels.attention import backends
-from weft.blocks.kernels.attention.backends import BY_RULE, Core
-from weft.blocks.kernels.attention.dispatch import attend, core_for, weigh
+from weft.blocks.kernels import attention_backends as backends
+from weft.blocks.kernels.attention import attend, core_for, weigh
+from weft.blocks.kernels.attention_backends import BY_RULE, Core
 
 FLEX: dict[str, Core] = {"*": "flex"}
 MASK = torch.tensor([[True, False, True, True], [True, True, True, False]])
@@ -199,9 +199,7 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
         return torch.cat(parts)
 
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
-    monkeypatch.setattr(
-        "weft.blocks.kernels.attention.dispatch.varlen_serves", lambda *_, **__: True
-    )
+    monkeypatch.setattr("weft.blocks.kernels.attention.varlen_serves", lambda *_, **__: True)
     query, key, value = drawn(heads)
     mask, causal = (MASK, False) if masked else (None, True)
 

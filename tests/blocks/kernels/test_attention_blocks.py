@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.kernels.attention import blocks
-from weft.blocks.kernels.attention.backends import AttentionCall
-from weft.blocks.kernels.attention.blocks import blocked_attend
-from weft.blocks.kernels.attention.dispatch import attend
+from weft.blocks.kernels import attention as blocks
+from weft.blocks.kernels.attention import attend, blocked_attend
+from weft.blocks.kernels.attention_backends import AttentionCall
 
 KEYS = torch.tensor([[True, False, True, True, True, False, True], [False] * 7])
 """Which of 7 keys may be attended to in two rows, of the second row none."""

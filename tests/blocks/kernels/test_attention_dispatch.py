@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.kernels.attention.backends import AttentionCall, plain_attend
-from weft.blocks.kernels.attention.dispatch import attend
+from weft.blocks.kernels.attention import attend
+from weft.blocks.kernels.attention_backends import AttentionCall, plain_attend
 
 MASK = torch.tensor([[True, False, True, True], [True, True, True, False]])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from weft.blocks.kernels.attention import backends
-from weft.blocks.kernels.attention.backends import softmax_of_keys
+from weft.blocks.kernels import attention_backends as backends
+from weft.blocks.kernels.attention_backends import softmax_of_keys
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 

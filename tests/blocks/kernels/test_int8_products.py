@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.kernels.decoding import int8_products
-from weft.blocks.kernels.decoding.int8_products import (
+from weft.blocks.kernels import quantized
+from weft.blocks.kernels.processor import LIMITS
+from weft.blocks.kernels.quantized import (
     Packer,
     Product,
     by_rows,
+    can_quantize,
     fbgemm,
     is_exact,
     onednn,
     packer,
+    suits_float32,
 )
-from weft.blocks.kernels.decoding.quantized import can_quantize, suits_float32
-from weft.blocks.kernels.processor import LIMITS
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +57,8 @@ def test_products_of_few_and_of_many_rows_have_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A translation does not depend on the number of rows; wide products switch libraries."""
-    monkeypatch.setattr(int8_products, "WIDE", 40)
-    monkeypatch.setattr(int8_products, "MANY", 5)
+    monkeypatch.setattr(quantized, "WIDE", 40)
+    monkeypatch.setattr(quantized, "MANY", 5)
     torch.manual_seed(1)
     rounded_OI, scale_O = torch.randint(-127, 128, (40, 600), dtype=torch.int8), torch.rand(40)
     x_RI = torch.randint(-127, 128, (300, 600)).float()
@@ -93,11 +94,11 @@ def test_a_library_that_is_not_exact_is_not_used(
 ) -> None:
     """Pairs of products that are cut off at 16 bits give other sums."""
     assert not is_exact(pack)
-    monkeypatch.setattr(int8_products, "fbgemm", pack)
+    monkeypatch.setattr(quantized, "fbgemm", pack)
     if is_exact(onednn):
         assert packer() is onednn
     packer.cache_clear()
-    monkeypatch.setattr(int8_products, "onednn", pack)
+    monkeypatch.setattr(quantized, "onednn", pack)
     assert not can_quantize()
 
 
@@ -120,7 +121,7 @@ def test_the_choice_does_not_depend_on_the_default_device() -> None:
 def test_amx_is_used_where_there_is_one(amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only oneDNN multiplies with it."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": amx})
-    monkeypatch.setattr(int8_products, "is_exact", lambda _: True)
+    monkeypatch.setattr(quantized, "is_exact", lambda _: True)
 
     assert packer() is (onednn if amx else by_rows)
     assert suits_float32() is not amx

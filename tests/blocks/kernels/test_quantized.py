@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.kernels.decoding import int8_products, quantized
-from weft.blocks.kernels.decoding.int8_products import Packer
-from weft.blocks.kernels.decoding.prepacked import PackedLinear, prepack
-from weft.blocks.kernels.decoding.quantized import Int8Linear, quantize
+from weft.blocks.kernels import quantized
 from weft.blocks.kernels.linear import linear_maps
+from weft.blocks.kernels.prepacked import PackedLinear, prepack
+from weft.blocks.kernels.quantized import Int8Linear, Packer, quantize
 
 FBGEMM, ONEDNN = "int8 of FBGEMM", "int8 of oneDNN"
 
@@ -27,8 +26,8 @@ def pack(
     request: pytest.FixtureRequest, multiply_integers: Packer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Multiply with each of the libraries, and by the definition."""
-    chosen = getattr(int8_products, request.param, multiply_integers)
-    monkeypatch.setattr(int8_products, "packer", lambda: chosen)
+    chosen = getattr(quantized, request.param, multiply_integers)
+    monkeypatch.setattr(quantized, "packer", lambda: chosen)
 
 
 def made(dtype: torch.dtype = torch.float32, *, bias: bool = True) -> tuple[Int8Linear, nn.Linear]:

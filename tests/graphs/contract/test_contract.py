@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, field_validator
 from weft.blocks.params import Count, Params
-from weft.graphs.contract.contract import refuse_wrong_contract
+from weft.graphs.contract import refuse_wrong_contract
 from weft.graphs.ir.block_type import BlockType, Port, Signature, Slot, port
 from weft.graphs.ir.value_type import ValueType
 from weft.specs.findings import InputError

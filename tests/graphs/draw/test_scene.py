@@ -10,12 +10,12 @@ import re
 from pathlib import Path
 
 import pytest
+from weft.graphs.draw import scene as scene_module
 from weft.graphs.draw.diagram import diagram, draw
+from weft.graphs.draw.html_page import page
 from weft.graphs.draw.picture import Folds
 from weft.graphs.draw.render import svg_of
-from weft.graphs.draw.scene import placed
-from weft.graphs.draw.scene.page import page
-from weft.graphs.draw.scene.scene import key_of, page_states, read_key, scene
+from weft.graphs.draw.scene import key_of, page_states, read_key, scene
 from weft.graphs.ir.graph import Graph
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
@@ -119,7 +119,7 @@ def test_without_dot_the_grid_places_boxes(base: Graph, monkeypatch: pytest.Monk
     def missing(_: str) -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(placed, "_dot", missing)
+    monkeypatch.setattr(scene_module, "_dot", missing)
     drawing = scene(base)["states"][""]
     assert len(drawing["boxes"]) == 14
     tops = {box["id"]: box["at"][1] for box in drawing["boxes"]}

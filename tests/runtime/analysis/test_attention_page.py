@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from weft.runtime import api
-from weft.runtime.analysis.attention_page import groups_of
+from weft.runtime.analysis.attention_pictures import groups_of
 from weft.runtime.analysis.attention_weights import AttentionMaps
 from weft.runtime.cli.main import main
 

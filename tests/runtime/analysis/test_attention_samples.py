@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.runtime.analysis.attention_samples import attention_pictures
+from weft.runtime.analysis.attention_pictures import attention_pictures
 from weft.runtime.codegen.build import build
 from weft.runtime.data.symbols import Symbols
 from weft.specs.load import load

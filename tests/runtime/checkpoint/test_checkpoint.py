@@ -15,9 +15,9 @@ from weft.runtime.checkpoint import manifest
 from weft.runtime.checkpoint.checkpoint import (
     _column_files,
     open_checkpoint,
+    refuse_other_graph,
     set_weights,
 )
-from weft.runtime.checkpoint.differences import refuse_other_graph
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from weft.runtime.checkpoint.export_folder import MARKER, new_folder
+from weft.runtime.checkpoint.exporter import MARKER, new_folder
 from weft.specs.findings import InputError
 
 MARKED = '{"target": "engine", "fingerprint": "0"}'

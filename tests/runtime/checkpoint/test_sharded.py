@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from weft.runtime.checkpoint.sharded import read_shards
+from weft.runtime.checkpoint.checkpoint import read_shards
 from weft.specs.findings import InputError
 
 WHOLE = torch.arange(24.0).reshape(6, 4)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import weft
 from weft.runtime.cli.main import main
-from weft.runtime.spec.explain import PAGE
+from weft.runtime.spec.check import PAGE
 from weft.specs.reader import SHIPPED, shipped_names
 
 Capture = pytest.CaptureFixture[str]

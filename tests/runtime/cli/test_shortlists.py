@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import weft
 from weft.runtime import api
-from weft.runtime.analysis.lexicon import count_aligned
+from weft.runtime.analysis.alignment import count_aligned
 from weft.runtime.cli.main import main
 from weft.runtime.compile.decoder import passes_of
 from weft.runtime.decode.shortlist.making import make_shortlist

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.kernels.decoding import quantized
-from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack
+from weft.blocks.kernels import quantized
+from weft.blocks.kernels.prepacked import PackedLinear, can_pack
 from weft.runtime import api
 from weft.runtime.analysis.attention_weights import recording
 from weft.runtime.cli.main import main

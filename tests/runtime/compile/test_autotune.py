@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.kernels.attention import backends
-from weft.blocks.kernels.attention.backends import COMPARED
-from weft.blocks.kernels.attention.dispatch import core_for
+from weft.blocks.kernels import attention_backends as backends
+from weft.blocks.kernels.attention import core_for
+from weft.blocks.kernels.attention_backends import COMPARED
 from weft.runtime.compile import autotune as module
-from weft.runtime.compile import rounds
+from weft.runtime.compile import autotune as rounds
 from weft.runtime.compile.autotune import as_kept, choose_kernels
 from weft.specs.findings import InputError
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from weft.blocks.kernels.decoding.prepacked import can_pack
+from weft.blocks.kernels.prepacked import can_pack
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from weft.blocks.feed_forward.elementwise_module import Gate
-from weft.blocks.kernels.decoding import int8_products, quantized
-from weft.blocks.kernels.decoding import prepacked as module
-from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack, prepack
-from weft.blocks.kernels.decoding.quantized import Int8Linear
+from weft.blocks.kernels import prepacked as module
+from weft.blocks.kernels import quantized
+from weft.blocks.kernels.prepacked import PackedLinear, can_pack, prepack
+from weft.blocks.kernels.quantized import Int8Linear
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.execution import Execution, KernelChoice
@@ -261,7 +261,7 @@ def test_a_processor_without_exact_products_in_int8_is_refused(
     """The error names the instructions, or the variable that forbids them, and a way out."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_vnni": exists})
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-    monkeypatch.setattr(int8_products, "packer", lambda: None)
+    monkeypatch.setattr(quantized, "packer", lambda: None)
 
     with pytest.raises(InputError, match=problem) as caught:
         use_passes(model, Passes(quantize="int8"))

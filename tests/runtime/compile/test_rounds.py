@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from weft.runtime.compile import rounds
-from weft.runtime.compile.rounds import Comparison, comparison_of
+from weft.runtime.compile import autotune as rounds
+from weft.runtime.compile.autotune import Comparison, comparison_of
 
 
 def clocked(

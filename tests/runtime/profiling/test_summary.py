@@ -11,11 +11,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from weft.runtime import api
 from weft.runtime.analysis.measure import measure
+from weft.runtime.analysis.profile_report import collapsed, flame_svg, table
+from weft.runtime.analysis.profile_scopes import BETWEEN, DATA, LOSS, NODE, UPDATE, paths_of, scoped
+from weft.runtime.analysis.profile_summary import Profile, by_row, summarize
 from weft.runtime.codegen.build import build
-from weft.runtime.profiling.flame import collapsed, flame_svg
-from weft.runtime.profiling.report import table
-from weft.runtime.profiling.scopes import BETWEEN, DATA, LOSS, NODE, UPDATE, paths_of, scoped
-from weft.runtime.profiling.summary import Profile, by_row, summarize
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import weft
-from weft.graphs.draw.scene.scene import scene
+from weft.graphs.draw.scene import scene
 from weft.runtime.spec.display import frame_html
 
 HOSTILE = "<script>alert('x')</script>"

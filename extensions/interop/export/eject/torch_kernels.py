@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .....blocks.kernels.attention.backends import (
+from .....blocks.kernels.attention import weigh
+from .....blocks.kernels.attention_backends import (
     AttentionCall,
     Cores,
     Pairs,
@@ -25,14 +26,13 @@ from .....blocks.kernels.attention.backends import (
     near,
     of_pairs,
 )
-from .....blocks.kernels.attention.dispatch import weigh
 from .....blocks.kernels.linear import Product
 
 REPLACED = {
-    "blocks.kernels.attention.backends": ("softmax_of_keys", "varlen_applies"),
-    "blocks.kernels.attention.dispatch": ("attend",),
+    "blocks.kernels.attention_backends": ("softmax_of_keys", "varlen_applies"),
+    "blocks.kernels.attention": ("attend",),
     "blocks.kernels.linear": ("linear", "linear_maps"),
-    "blocks.kernels.precision.casts": ("Copies", "operand"),
+    "blocks.kernels.precision": ("Copies", "operand"),
     "blocks.kernels.unpad": ("Batched", "with_padding", "without_padding"),
 }
 """Module to the names of its definitions that those of this file replace."""

@@ -13,7 +13,7 @@ from weft.extensions.editor.language.document import forget
 from weft.extensions.editor.studio.files import opened
 from weft.extensions.editor.studio.session import Session
 from weft.graphs.checker import blocks
-from weft.graphs.draw.scene import placed
+from weft.graphs.draw import scene as placed
 from weft.specs.json_tree import tree
 from weft.specs.reader import SHIPPED
 

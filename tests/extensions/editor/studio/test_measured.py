@@ -15,10 +15,10 @@ from weft.extensions.editor.studio.files import opened
 from weft.extensions.editor.studio.measurements import Attending
 from weft.extensions.editor.studio.server import make_app
 from weft.extensions.editor.studio.session import Session
-from weft.graphs.draw.scene.scene import scene
+from weft.graphs.draw.scene import scene
 from weft.runtime.analysis import measure
+from weft.runtime.analysis.profile_summary import Profile, Spent
 from weft.runtime.checkpoint import manifest
-from weft.runtime.profiling.summary import Profile, Spent
 from weft.specs.findings import InputError
 
 PORT, TOKEN = 8998, "t" * 32

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from weft.blocks.kernels import quantized
 from weft.blocks.kernels.decode_state import Capacity
-from weft.blocks.kernels.decoding import quantized
-from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack, is_plain
-from weft.blocks.kernels.decoding.quantized import Int8Linear
+from weft.blocks.kernels.prepacked import PackedLinear, can_pack, is_plain
+from weft.blocks.kernels.quantized import Int8Linear
 from weft.graphs.ir.execution import Prepacked
 from weft.graphs.ir.graph import Graph
 from weft.graphs.passes.pipeline import DecodePasses, Settings, after

@@ -11,8 +11,8 @@ import pytest
 import torch
 import weft
 from torch import Tensor
+from weft.blocks.kernels import attention as blocks
 from weft.blocks.kernels import linear as product
-from weft.blocks.kernels.attention import blocks
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph, RepeatNode
 from weft.graphs.passes.pipeline import NAMES, PassName, Settings, after, pipeline

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from weft.blocks.kernels import attention as blocks
+from weft.blocks.kernels import attention as dispatch
+from weft.blocks.kernels import attention_backends as backends
 from weft.blocks.kernels import linear as product
-from weft.blocks.kernels.attention import backends, blocks, dispatch
 from weft.graphs.ir.execution import KernelChoice
 from weft.graphs.ir.graph import Graph, RepeatNode
 from weft.graphs.passes.pipeline import NAMES, PassName, Settings, after

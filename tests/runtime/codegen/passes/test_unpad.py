@@ -13,9 +13,9 @@ import pytest
 import torch
 import weft
 from torch import Tensor, nn
+from weft.blocks.kernels import attention_backends as cores
 from weft.blocks.kernels import unpad as unpad_kernels
-from weft.blocks.kernels.attention import backends as cores
-from weft.blocks.kernels.attention.backends import varlen_unpadded
+from weft.blocks.kernels.attention_backends import varlen_unpadded
 from weft.blocks.kernels.unpad import (
     _first,
     non_padding,

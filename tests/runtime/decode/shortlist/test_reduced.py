@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from weft.blocks.kernels import quantized
 from weft.blocks.kernels.decode_state import Capacity
-from weft.blocks.kernels.decoding import quantized
-from weft.blocks.kernels.decoding.prepacked import PackedLinear, can_pack
-from weft.blocks.kernels.decoding.quantized import Int8Linear
-from weft.blocks.kernels.decoding.selected import select_outputs
 from weft.blocks.kernels.linear import LinearMap
+from weft.blocks.kernels.prepacked import PackedLinear, can_pack, select_outputs
+from weft.blocks.kernels.quantized import Int8Linear
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build, build_empty

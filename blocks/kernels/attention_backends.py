@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..unpad import Rows
+from .unpad import Rows
 
 Core = Literal["fused", "plain", "blocked", "flex", "varlen"]
 COMPARED: tuple[Core, ...] = ("fused", "plain", "blocked")

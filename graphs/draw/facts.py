@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....specs.findings import pointer
-from ...checker.block_params import choices
-from ...cost.table import CostTable, cost_table
-from ...ir.graph import BlockNode, Graph, Part, RepeatNode, kept
-from ...ir.traverse import Visit, holds_model, in_model, visits
-from ...ir.value_type import ValueType, evaluate
-from ..labels import number, words_of
-from ..outline import above, outline
+from ...specs.findings import pointer
+from ..checker.block_params import choices
+from ..cost.table import CostTable, cost_table
+from ..ir.graph import BlockNode, Graph, Part, RepeatNode, kept
+from ..ir.traverse import Visit, holds_model, in_model, visits
+from ..ir.value_type import ValueType, evaluate
+from .labels import number, words_of
+from .outline import above, outline
 
 
 def facts(graph: Graph, sizes: Mapping[str, int]) -> dict[str, dict[str, Any]]:

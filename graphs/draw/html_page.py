@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...ir.graph import Graph
+from ..ir.graph import Graph
 from .scene import page_states, scene
 
-ASSETS = Path(__file__).parent.parent / "page"
+ASSETS = Path(__file__).parent / "page"
 """The built scripts and the style sheet; `studio/` in the repository has their source."""
 
 _PAGE = """<!doctype html>

@@ -13,8 +13,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from ...graphs.ir.graph import Graph
-from .scopes import UPDATE, scoped
-from .summary import Profile, summarize
+from .profile_scopes import UPDATE, scoped
+from .profile_summary import Profile, summarize
 
 
 class Recorder:

@@ -10,11 +10,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ...specs.findings import did_you_mean
-from ..ir.block_type import BlockType, Division, Prunable, Signature, widths
-from ..ir.lora import Adaptable, prefix_of, without_lora
-from ..ir.state_tensor import StateTensor
-from ..ir.value_type import Bound, evaluate, free_names, names_of
+from ..specs.findings import did_you_mean
+from .ir.block_type import BlockType, Division, Prunable, Signature, widths
+from .ir.lora import Adaptable, prefix_of, without_lora
+from .ir.state_tensor import StateTensor
+from .ir.value_type import Bound, evaluate, free_names, names_of
 
 _COSTS = ("flops", "sequential", "hops")
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)

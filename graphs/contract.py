@@ -18,10 +18,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticUserError
 
-from ...specs.findings import InputError, did_you_mean
-from ...specs.wording import describe
-from ..ir.block_type import Behavior, BlockType, Family, Port, Role, Signature, Slot, widths
-from ..ir.value_type import (
+from ..specs.findings import InputError, did_you_mean
+from ..specs.wording import describe
+from .formulas import Sample, refuse_wrong_formulas
+from .ir.block_type import Behavior, BlockType, Family, Port, Role, Signature, Slot, widths
+from .ir.value_type import (
     KINDS,
     Bound,
     Misfit,
@@ -33,7 +34,6 @@ from ..ir.value_type import (
     parse_type,
     substitute,
 )
-from .formulas import Sample, refuse_wrong_formulas
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STEPPING = frozenset({"state", "position", "capacity"})

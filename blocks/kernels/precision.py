@@ -10,14 +10,63 @@ Source: Micikevicius et al. 2018, section 3.1, https://arxiv.org/abs/1710.03740
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ..autocast import uncompiled
-from .weight_changes import steps_made, version_of
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def uncompiled(function: _Function) -> _Function:
+    """Exclude a function from torch.compile, which would unroll its loop for each length."""
+    # Like torch.compiler.disable, but without importing the compiler until it is called.
+    return cast("_Function", torch._disable_dynamo(function))  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def autocast_dtype(tensor: Tensor) -> torch.dtype | None:
+    """Return the autocast dtype for the device of a tensor; None if autocast is not enabled."""
+    kind = tensor.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return None
+
+
+def as_autocast(*tensors: Tensor) -> list[Tensor]:
+    """Cast tensors to the autocast dtype if autocast is enabled; otherwise return them as is."""
+    dtype = autocast_dtype(tensors[0])
+    return list(tensors) if dtype is None else [tensor.to(dtype) for tensor in tensors]
+
+
+class _OptimizerSteps:
+    """Counts the optimizer steps since its creation.
+
+    A fused step changes parameters without incrementing their version counters.
+    """
+
+    def __init__(self) -> None:
+        self.made = 0
+        register_optimizer_step_post_hook(self._count)
+
+    def _count(self, *_: Any) -> None:
+        self.made += 1
+
+
+_steps = functools.cache(_OptimizerSteps)
+"""The counter of this process, which starts when someone first asks."""
+
+
+def steps_made() -> int:
+    """Return the number of optimizer steps in this process since the first call."""
+    return _steps().made
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return the version counter of a tensor; -1 for tensors of inference mode, which have none."""
+    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - no public name
 
 
 class _Copy(NamedTuple):

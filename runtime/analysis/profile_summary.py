@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .scopes import BETWEEN, DATA, LOSS, NODE
+from .profile_scopes import BETWEEN, DATA, LOSS, NODE
 
 BACKWARD = "autograd::engine::evaluate_function"
 GRADIENTS = "accumulated gradients"

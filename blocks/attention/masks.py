@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....graphs.ir.block_type import BlockType, NoParams, Port, Signature, Slot, never, port
-from ...params import Count, Params, Several
+from ...graphs.ir.block_type import BlockType, NoParams, Port, Signature, Slot, never, port
+from ..params import Count, Params, Several
 
 QUERY = port("query", "pos[b t s]", "position of the query")
 KEY = port("key", "pos[b t s]", "position of the key")
@@ -70,7 +70,7 @@ WINDOW = BlockType(
     arguments=_arguments,
     hops=lambda arguments, sizes: -(-_apart(sizes) // arguments["distance"]),
     carries=lambda _: "",
-    module=".attention.parts.masks_module:Window",
+    module=".attention.masks_module:Window",
     example={"distance": 2},
     example_inputs=_EXAMPLE,
 )
@@ -87,7 +87,7 @@ CHUNKED = BlockType(
     signature=_signature,
     arguments=_arguments,
     hops=lambda arguments, sizes: int(sizes["s"] <= arguments["size"]),
-    module=".attention.parts.masks_module:Chunked",
+    module=".attention.masks_module:Chunked",
     example={"size": 2},
     example_inputs=_EXAMPLE,
 )
@@ -118,7 +118,7 @@ BLOCK_SPARSE = BlockType(
     signature=_signature,
     arguments=_arguments,
     hops=_sparse_hops,
-    module=".attention.parts.masks_module:BlockSparse",
+    module=".attention.masks_module:BlockSparse",
     example={"block": 2, "global_tokens": 1},
     example_inputs=_EXAMPLE,
 )
@@ -142,7 +142,7 @@ PREFIX = BlockType(
     source="Raffel et al. 2020, section 3.2.1",
     signature=_prefix_signature,
     arguments=_nothing,
-    module=".attention.parts.masks_module:Prefix",
+    module=".attention.masks_module:Prefix",
     example_inputs={**_EXAMPLE, "row": "pos[B T S]", "prefix": "mask[B S]"},
 )
 
@@ -164,7 +164,7 @@ DOCUMENT = BlockType(
     signature=_document_signature,
     arguments=_nothing,
     hops=never,
-    module=".attention.parts.masks_module:Document",
+    module=".attention.masks_module:Document",
     example_inputs={**_EXAMPLE, "row": "pos[B T S]", "document": "ids:3[B S]"},
 )
 
@@ -202,7 +202,7 @@ ALL = BlockType(
     source="Dong et al. 2024, section 3.3",
     signature=_combined_signature,
     arguments=_nothing,
-    module=".attention.parts.masks_module:AllOf",
+    module=".attention.masks_module:AllOf",
     example_inputs={**_EXAMPLE, "row": "pos[B T S]"},
     example_fill=_TWO,
 )
@@ -218,7 +218,7 @@ ANY = BlockType(
     signature=_combined_signature,
     arguments=_nothing,
     fewest_hops=True,
-    module=".attention.parts.masks_module:AnyOf",
+    module=".attention.masks_module:AnyOf",
     example_inputs={**_EXAMPLE, "row": "pos[B T S]"},
     example_fill=_TWO,
 )

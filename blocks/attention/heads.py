@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....graphs.ir.block_type import BlockType, Signature, port
-from ...params import Count, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Params
 
 
 class SplitHeadsParams(Params):
@@ -48,7 +48,7 @@ SPLIT_HEADS = BlockType(
     params=SplitHeadsParams,
     signature=_split_signature,
     arguments=_split_arguments,
-    module=".attention.parts.heads_module:SplitHeads",
+    module=".attention.heads_module:SplitHeads",
     example={"heads": 2, "d_head": 4},
     example_inputs={"x": "f[B S 8]"},
 )
@@ -90,7 +90,7 @@ MERGE_HEADS = BlockType(
     params=MergeHeadsParams,
     signature=_merge_signature,
     arguments=_merge_arguments,
-    module=".attention.parts.heads_module:MergeHeads",
+    module=".attention.heads_module:MergeHeads",
     example={"d_out": 8},
     example_inputs={"x": "f[B 2 S 4]"},
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ....graphs.ir.block_type import BlockType, NoParams, Prunable, Signature, port
-from ...params import Base, Number, Params
+from ...graphs.ir.block_type import BlockType, NoParams, Prunable, Signature, port
+from ..params import Base, Number, Params
 
 
 class SoftCapParams(Params):
@@ -43,7 +43,7 @@ SOFT_CAP = BlockType(
     params=SoftCapParams,
     signature=_cap_signature,
     arguments=_cap_arguments,
-    module=".attention.parts.scores_module:SoftCap",
+    module=".attention.scores_module:SoftCap",
     example={"cap": 50.0},
     example_inputs={"x": "f[B T 8]"},
 )
@@ -73,7 +73,7 @@ HEAD_GATES = BlockType(
     arguments=_gates_arguments,
     weights=lambda arguments: {"weight": (arguments["heads"],)},
     prunable=Prunable(rows={}, last_axis=("weight",)),
-    module=".attention.parts.scores_module:HeadGates",
+    module=".attention.scores_module:HeadGates",
     example={},
     example_inputs={"x": "f[B 2 S 4]"},
 )
@@ -107,6 +107,6 @@ TALKING_HEADS = BlockType(
     arguments=_talking_arguments,
     weights=lambda arguments: {"weight": (arguments["heads"], arguments["heads"])},
     flops=_talking_flops,
-    module=".attention.parts.scores_module:TalkingHeads",
+    module=".attention.scores_module:TalkingHeads",
     example_inputs={"x": "f[B 2 S S]"},
 )

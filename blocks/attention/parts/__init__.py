@@ -1,1 +1,0 @@
-"""Blocks that fill the slots of attention, and how attention applies them."""

@@ -1,1 +1,0 @@
-"""Decoding: prepacked matrices and compiled steps, which generated code names."""

@@ -1,1 +1,0 @@
-"""Low-precision copies of weights, which generated code names."""

@@ -1,0 +1,253 @@
+"""Linear maps whose products are computed in int8, for decoding on a CPU.
+
+Each output channel of a matrix has one scale, and so has each row of an input, found when it
+arrives: a row's result depends on no other row.  With w and x rounded to integers from -127
+to 127, y = (x / s) (W / t)^T * s * t + b, summed in 32-bit integers.
+
+Small matrices stay as they are, since finding the scales takes longer than their products save.
+With FBGEMM, 256 x 256 takes as long as in bfloat16, and everything larger is
+faster.  With oneDNN on an Intel Xeon with AMX, one thread, CPU time of 1, 4, 64 and 256 rows
+relative to a prepacked product in bfloat16: 512 x 37,000 0.52, 0.53, 0.85 and 0.62; 512 x 2,048
+0.62, 0.68, 0.80 and 0.85; 512 x 512 1.5, 1.8, 1.4 and 1.2.
+
+torch has two products of matrices in int8, and neither suits every processor.  FBGEMM converts
+the input while it multiplies; it uses VNNI, but not AMX.  oneDNN uses both, but gets its input
+converted, and takes longer for few rows.  Times in microseconds on an AMD EPYC with
+VNNI and without AMX, one thread, weights not in the cache, of FBGEMM, oneDNN and a prepacked
+product in bfloat16, for 1, 4, 64 and 256 rows:
+
+- 512 x 512: 41, 45, 159, 470; 93, 93, 199, 511; 52, 50, 190, 632.
+- 512 x 2,048: 76, 79, 447, 1,679; 150, 148, 498, 1,603; 150, 133, 675, 2,478.
+- 512 x 32,000: 678, 686, 7,662, 43,789; 1,314, 1,106, 7,038, 23,902; 1,880, 1,688, 10,378, 38,093.
+
+So there, `by_rows` computes wide products of many rows by oneDNN and all others by FBGEMM.  Both
+give the same bits, so that a row does not depend on the number of rows.  Inputs are rounded before,
+since the libraries round values next to a half differently.
+
+Axes: R rows, I input width, O output width.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from . import processor
+from .linear import JoinableMap
+from .prepacked import InferenceLinear, exchange_linear
+
+LEVELS: Final = 127
+"""The largest integer; those of the matrix and of the input are from -127 to 127."""
+ZERO: Final = 128
+"""The unsigned integer that stands for 0 in inputs."""
+Product = Callable[[Tensor], Tensor]
+"""Maps integers x [R, I] in float32, from -127 to 127, to x W^T [R, O] in float32."""
+MANY: Final = 64
+"""Least number of rows of a wide product that oneDNN computes."""
+WIDE: Final = 8192
+"""Least output width of a wide product."""
+
+
+class Packer(Protocol):
+    """Prepares a matrix for its products."""
+
+    def __call__(self, rounded_OI: Tensor, scale_O: Tensor) -> Product:
+        """Return the product with a matrix.
+
+        Args:
+            rounded_OI: the matrix, in int8, [O, I].
+            scale_O: scale of each output channel, float32, [O].
+        """
+        ...
+
+
+def fbgemm(rounded_OI: Tensor, scale_O: Tensor) -> Product:
+    """Return the product by FBGEMM; see `Packer`.
+
+    Raises:
+        NotImplementedError: a variable forbids its instructions; FBGEMM itself would use them.
+    """
+    if not processor.permits("AVX-512 VNNI"):
+        raise NotImplementedError
+    ops: Any = torch.ops.quantized
+    zero_O = torch.zeros(len(scale_O), dtype=torch.int64)
+    with warnings.catch_warnings():  # its tensors are deprecated; `packer` finds out if they exist
+        warnings.simplefilter("ignore")
+        matrix: Any = torch._make_per_channel_quantized_tensor(  # noqa: SLF001 - no public name
+            rounded_OI, scale_O.double(), zero_O, 0
+        )
+        packed = ops.linear_prepack(matrix, None)
+    operator = ops.linear_with_input_q_dq_qweight_dq_output_fp32.default
+    # torch looks for fakes among the arguments, in Python, which takes a sixth of a small product.
+    multiply = getattr(operator, "_op", operator)
+
+    def product(x_RI: Tensor) -> Tensor:
+        y_RO: Tensor = multiply(x_RI, 1.0, ZERO, packed)
+        return y_RO
+
+    return product
+
+
+def onednn(rounded_OI: Tensor, scale_O: Tensor) -> Product:
+    """Return the product by oneDNN; see `Packer`."""
+    ops: Any = torch.ops.onednn
+    matrix = ops.qlinear_prepack(rounded_OI, None)
+    zero_O = torch.zeros(len(scale_O), dtype=torch.int32)
+    extra: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
+
+    def product(x_RI: Tensor) -> Tensor:
+        signed_RI = x_RI.to(torch.int8)
+        # Adds ZERO: oneDNN multiplies signed inputs by its reference loop if there is no AMX.
+        rounded_RI = signed_RI.view(torch.uint8).bitwise_xor_(ZERO)
+        y_RO: Tensor = ops.qlinear_pointwise(rounded_RI, 1.0, ZERO, matrix, scale_O, zero_O, *extra)
+        return y_RO
+
+    return product
+
+
+def by_rows(rounded_OI: Tensor, scale_O: Tensor) -> Product:
+    """Return the product by FBGEMM, or by oneDNN if it is wide and has many rows; see `Packer`."""
+    few = fbgemm(rounded_OI, scale_O)
+    if len(rounded_OI) < WIDE:
+        return few
+    many = onednn(rounded_OI, scale_O)
+    return lambda x_RI: many(x_RI) if x_RI.size(0) >= MANY else few(x_RI)
+
+
+@functools.cache
+def packer() -> Packer | None:
+    """Return the library that multiplies in int8 on this processor; None if none is exact."""
+    with torch.device("cpu"):  # models are under construction on the meta device
+        exact = [pack for pack in (onednn, fbgemm) if is_exact(pack)]
+    if processor.has("AMX") or len(exact) < 2:  # noqa: PLR2004 - a choice
+        return exact[0] if exact else None
+    return by_rows
+
+
+def is_exact(pack: Packer) -> bool:
+    """Return whether products of the largest integers are exact.
+
+    Processors without VNNI add pairs of products in 16 bits, which these exceed.
+    """
+    signs_O = torch.where(torch.arange(48) % 3 > 0, 1, -1)
+    rounded_OI = (LEVELS * signs_O[:, None]).expand(48, 96).to(torch.int8).contiguous()
+    ones_I = torch.ones(96)
+    x_RI = (LEVELS * torch.stack([ones_I, -ones_I, torch.linspace(-1, 1, 96)])).round()
+    try:
+        found_RO = pack(rounded_OI, torch.full((48,), 1 / LEVELS))(x_RI)
+    except (AttributeError, NotImplementedError, RuntimeError):  # another version or build of torch
+        return False
+    expected_RO = x_RI.sum(1, keepdim=True) * signs_O
+    return bool((found_RO - expected_RO).abs().max() < 0.1)  # noqa: PLR2004 - sums of integers
+
+
+TINY: Final = 1e-30
+"""The least scale; a row, or a channel, may consist of zeros."""
+LEAST: Mapping[tuple[str, torch.dtype], int] = {
+    ("fbgemm", torch.float32): 1 << 16,
+    ("fbgemm", torch.bfloat16): 1 << 18,
+    ("onednn", torch.float32): 1 << 16,
+    ("onednn", torch.bfloat16): 1 << 21,
+}
+"""Smallest number of weights of a matrix that is multiplied in int8, by the library of its products
+and the dtype of the other matrices."""
+_Packed = tuple[Product, Tensor]
+"""A product with a rounded matrix, and the bias, [O], in float32."""
+
+
+class Int8Linear(InferenceLinear, JoinableMap):
+    """A linear map that rounds its matrix and its inputs to int8."""
+
+    _packed: _Packed | None = None
+    _joined: tuple[tuple[Int8Linear, ...], _Packed] | None = None
+    """This map and those that are one product with it, and the product."""
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """Run the product of the rounded operands."""
+        if self._packed is None:
+            self._packed = _pack([self])
+        return _multiply(x, self._packed, self.dtype)
+
+    def joined(self, x: Tensor, maps: tuple[Int8Linear, ...]) -> Sequence[Tensor]:
+        """Run one product for several maps, whose matrices are packed together at the first one.
+
+        Its inputs are rounded once, and for few rows it takes little longer than one of the maps.
+        """
+        if torch.compiler.is_compiling():
+            return tuple(linear(x) for linear in maps)
+        packed_maps = self._joined
+        if packed_maps is None or packed_maps[0] != maps:
+            packed_maps = self._joined = maps, _pack(maps)
+        y = _multiply(x, packed_maps[1], self.dtype)
+        return torch.split(y, [linear.out_features for linear in maps], -1)
+
+    def repack(self) -> None:
+        """Round the matrix again before the next product; so must the maps joined with it."""
+        self._packed, self._joined = None, None
+
+
+def _pack(maps: Sequence[Int8Linear]) -> _Packed:
+    """Return the product with the rounded matrices of maps of the same input, and the biases."""
+    pack = packer()
+    weights = [linear.weight.detach() for linear in maps if linear.weight is not None]
+    assert pack is not None and len(weights) == len(maps)  # noqa: S101, PT018 - see `quantize`
+    pairs = ((linear.bias, linear.out_features) for linear in maps)
+    biases = [
+        torch.zeros(width) if bias is None else bias.detach().float() for bias, width in pairs
+    ]
+    return pack(*rounded(torch.cat(weights))), torch.cat(biases)
+
+
+def _multiply(x: Tensor, packed: _Packed, dtype: torch.dtype) -> Tensor:
+    """Return the product of x [..., I], rounded, and a packed matrix, [..., O]."""
+    product, bias_O = packed
+    x_RI = x.detach().reshape(-1, x.size(-1)).float()
+    scale_R1 = x_RI.abs().amax(1, keepdim=True).mul_(1 / LEVELS).clamp_(min=TINY)
+    sum_RO = product((x_RI / scale_R1).round_())
+    y_RO = torch.addcmul(bias_O, sum_RO, scale_R1, out=sum_RO).to(dtype)
+    return y_RO.view(*x.shape[:-1], bias_O.size(0))
+
+
+def rounded(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a matrix [O, I] rounded to int8, and the scale of each output channel [O]."""
+    scale_O = weight_OI.abs().amax(1).clamp(min=TINY) / LEVELS
+    return (weight_OI / scale_O[:, None]).round().to(torch.int8), scale_O
+
+
+def quantize(model: nn.Module, dtype: torch.dtype) -> None:
+    """Multiply in int8 where a linear map of a model under construction is large enough.
+
+    Maps with LoRA and maps of a subclass with another `forward` stay as they are.
+
+    Args:
+        model: the model; its weights are set afterwards.
+        dtype: dtype of the outputs, and of the products of the other maps.
+    """
+    pack = packer()
+    assert pack is not None  # noqa: S101 - see `can_quantize`
+    library = "onednn" if pack is onednn else "fbgemm"  # also for `by_rows`
+    least = LEAST[library, dtype]
+
+    def made(linear: nn.Linear) -> Int8Linear | None:
+        large = linear.in_features * linear.out_features >= least
+        return Int8Linear(linear.in_features, linear.out_features, dtype) if large else None
+
+    exchange_linear(model, made)
+
+
+def can_quantize() -> bool:
+    """Return whether this torch multiplies in int8 on this processor, exactly."""
+    return packer() is not None
+
+
+def suits_float32() -> bool:
+    """Return whether decoding in int8 is faster with the rest in float32 than in bfloat16.
+
+    FBGEMM rounds from float32 and returns it, and multiplies all but the smallest matrices.
+    """
+    return packer() in (fbgemm, by_rows)

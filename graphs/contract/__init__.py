@@ -1,1 +1,0 @@
-"""Validation of block types that come from elsewhere: their contracts and formulas; no torch."""

@@ -1,1 +1,0 @@
-"""Scenes: drawings as data, for pages that draw them."""

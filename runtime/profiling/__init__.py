@@ -1,1 +1,0 @@
-"""Profiling of time and memory, attributed to the nodes of a spec."""
