@@ -31,6 +31,9 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("weft"), max_examples=1000)
 settings.load_profile("weft")
 
+# Everything that is imported for the tests lives until the end of the session.
+gc.disable()
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores: one torch thread for each worker and its subprocesses.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -59,6 +62,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture
