@@ -26,6 +26,7 @@ def imported() -> set[str]:
     return {name for name in modules if not name.startswith("extensions")} - {"plugin", ""}
 
 
+@pytest.mark.integration
 def test_extensions_import_no_further_module_of_the_core() -> None:
     """A new need is a name of `plugin.pyi`; a module without importers leaves the list."""
     assert sorted(imported()) == LISTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, get_args
 
 import pytest
@@ -48,17 +49,18 @@ def test_the_text_of_our_own_validators_is_kept() -> None:
     assert describe(error) == "'nbest' 5 exceeds 'beam' 4"
 
 
-@pytest.mark.parametrize("kind", get_args(core_schema.ErrorType))
-def test_every_error_type_has_a_clause(kind: str) -> None:
+def test_every_error_type_has_a_clause() -> None:
     """A type that is not known gets a clause too; the context here has every key in use."""
     numbers = dict.fromkeys(("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length"), 2)
-    words = dict.fromkeys(("expected", "expected_tags", "discriminator"), "'a'")
+    context = {**numbers, **dict.fromkeys(("expected", "expected_tags", "discriminator"), "'a'")}
 
-    found = describe({"type": kind, "ctx": {**numbers, **words}})
+    clauses = {
+        kind: describe({"type": kind, "ctx": context}) for kind in get_args(core_schema.ErrorType)
+    }
 
-    assert found
-    assert "{" not in found
-    assert not found.startswith(("Input", "Value error"))
+    assert len(clauses) > 100
+    wrong = re.compile(r"$|.*\{|Input|Value error")
+    assert {kind: clause for kind, clause in clauses.items() if wrong.match(clause)} == {}
 
 
 def test_the_expected_value_stands_alone() -> None:

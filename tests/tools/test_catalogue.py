@@ -83,6 +83,7 @@ def test_the_form_follows_from_the_graph(name: str, form: str) -> None:
     assert form_of(graph_of(name)) == form
 
 
+@pytest.mark.integration
 def test_a_picture_is_complete_and_begins_with_its_digest() -> None:
     """The picture has all labels, and numbers with at most one decimal."""
     if shutil.which("dot") is None:

@@ -112,14 +112,13 @@ def test_a_mistake_gives_one_finding_with_place_and_help(
     ]
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [f for f in FAULTS if "text" not in f and f.get("source") != "overrides"],
-    ids=lambda fault: fault["name"].replace(" ", "-"),
-)
-def test_pointers_can_be_followed(fault: dict[str, Any], edit: Edit) -> None:
-    """The pointer exists in the file (findings in a parent point into the parent)."""
-    assert points_into(json.loads(text_of(fault, edit)), fault["at"])
+def test_pointers_can_be_followed(edit: Edit) -> None:
+    """Each exists in the file (findings in a parent point into the parent)."""
+    pointed = [f for f in FAULTS if "text" not in f and f.get("source") != "overrides"]
+    wrong = [f["name"] for f in pointed if not points_into(json.loads(text_of(f, edit)), f["at"])]
+
+    assert len(pointed) > 100
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["transformer-base", "transformer-big", "transformer-tiny"])

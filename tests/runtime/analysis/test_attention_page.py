@@ -76,6 +76,7 @@ def test_a_picture_is_written(folder: Path, tmp_path: Path) -> None:
     assert b"<image" not in vectors.read_bytes()  # no pixels
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("options", "words"),
     [

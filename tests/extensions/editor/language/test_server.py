@@ -239,6 +239,7 @@ def test_a_text_is_formatted_and_a_wrong_one_left(editor: Editor) -> None:
     assert editor.ask("textDocument/formatting", given) == []
 
 
+@pytest.mark.integration
 def test_a_parent_that_changes_on_disk_changes_the_findings(editor: Editor) -> None:
     """The text of the child is the same."""
     folder = Path(editor.uri.removeprefix("file://")).parent

@@ -52,6 +52,7 @@ def test_a_parser_whose_pieces_are_also_symbols_is_exported(
     assert len({*words}) == symbols.vocab_size
 
 
+@pytest.mark.integration
 def test_a_language_model_is_exported_with_its_own_tokenizer(
     toy_checkpoint: Path, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def is_odd(letter: str) -> bool:
     return kind not in ("Cs", "Cn", "Co", "Lo") and (changed or letter in "\u2581\ufffd\u2585")
 
 
+@pytest.mark.integration
 def test_every_character_leaves_a_word_one_word(tokenizer: Tokenizer) -> None:
     """A word with any special character begins exactly one piece with U+2581."""
     letters = [one for one in map(chr, range(sys.maxunicode + 1)) if is_odd(one)]
