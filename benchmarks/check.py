@@ -77,8 +77,8 @@ def written_out(nodes: int) -> dict[str, Any]:
 def sizes() -> dict[str, dict[int, float]]:
     """Return median seconds by number of nodes, for each job."""
     from weft.blocks.registry import registry
+    from weft.extensions.interop.export.flat import flat_graph
     from weft.graphs.checker.check import check
-    from weft.graphs.ir.flat import flat_graph
     from weft.specs.load import load
 
     folder = Path(tempfile.mkdtemp())

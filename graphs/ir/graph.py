@@ -1,8 +1,8 @@
 """The graph of a checked spec: nodes with their wires, value types and execution order.
 
 Scopes keep the structure of the spec (a repeat is one node with a body), so checking, drawing
-and code generation cost the same for 6 layers and for 600.  The expanded networkx graph, with
-one vertex for each block, is in `flat.py`, and the walk over all nodes in `traverse.py`.
+and code generation cost the same for 6 layers and for 600.  `traverse.py` has the walk over all
+nodes.
 """
 
 from __future__ import annotations

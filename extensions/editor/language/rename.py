@@ -11,7 +11,6 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from ....graphs.diff.nameless import nameless
 from ....specs.findings import InputError, pointer
 from ....specs.form import Name as NameForm
 from ....specs.inherit import FOLDERS, parent_of
@@ -21,6 +20,7 @@ from ....specs.references import files_named
 from ....specs.text_edits import TextEdit
 from .definitions import apply, definition
 from .document import Document, document, forget
+from .nameless import nameless
 from .names import Name, name_at, names
 
 MOST_FILES = 5_000

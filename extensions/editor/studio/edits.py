@@ -19,11 +19,11 @@ from ....specs.findings import InputError, Place, pointer
 from ....specs.inherit import parent_of
 from ....specs.json_tree import is_in, parts_of, value_at
 from ....specs.load import load
-from ....specs.patches.covering import covering
 from ....specs.reader import read_json
 from ....specs.text_edits import Edit, EditError, edited
 from ..language.rename import renamed_node
 from .checked_text import CheckedText, read
+from .covering import covering
 from .menu import judge, required
 
 _ROUNDS = 3

@@ -14,9 +14,9 @@ from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError, SpecError, pointer
 from ....specs.form import FORMAT
 from ....specs.load import LoadedSpec, load_child
-from ....specs.patches.covering import covering
 from ....specs.text_edits import formatted
 from .checked_text import CheckedText
+from .covering import covering
 
 Patch = dict[str, Any]
 

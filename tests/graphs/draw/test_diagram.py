@@ -14,12 +14,12 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 from weft.blocks.registry import registry, standard
+from weft.extensions.interop.export.flat import flat_graph
 from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import diagram as draw_dot
 from weft.graphs.draw.diagram import draw
 from weft.graphs.draw.labels import count_words, markup, plain, words_of
 from weft.graphs.ir.block_type import BlockType, Registry, Signature, Slot, port
-from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.graph import BlockNode, Graph, Part
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import pytest
+from weft.extensions.interop.export.flat import flat_graph
 from weft.graphs.ir.canonical import fingerprint
-from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.traverse import walk
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ import pytest
 import torch
 from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.registry import registry
+from weft.extensions.interop.export.flat import flat_graph
 from weft.graphs.checker.check import check
 from weft.graphs.cost.decode_state import state_by_node
 from weft.graphs.cost.table import cost_table
 from weft.graphs.ir.block_type import BlockType, Signature, port
-from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.specs.load import load, loaded

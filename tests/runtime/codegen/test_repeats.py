@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
+from weft.extensions.interop.export.flat import flat_graph
 from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import diagram
 from weft.graphs.draw.outline import render
 from weft.graphs.ir.canonical import canonical, fingerprint
-from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.module import lower

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import networkx as nx
 
 from .....blocks.registry import key_for
-from .....graphs.ir.flat import flat_graph
 from .....graphs.ir.graph import BlockNode, Graph, Node, Part, TemplatePart
 from .....graphs.ir.traverse import Visit, fillings, visits
 from .....specs.findings import InputError
+from ..flat import flat_graph
 
 MOST_NAMED = 8
 """Most obstacles that a refusal lists."""

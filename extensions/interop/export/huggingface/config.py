@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .....graphs.ir.graph import Graph
-from .....graphs.match.solve import solved
 from .....specs.expressions import ExpressionError, is_expression, names_in
 from ...importing.config import FORMS, JOINT, Configuration, case_of, keys_read
 from ...importing.table import Table
+from .equations import solved
 
 _EQUAL = re.compile(r"([^=!<>]+)==([^=!<>]+)")
 _SPECIAL = {"begin": "bos_token_id", "end": "eos_token_id", "pad": "pad_token_id"}

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from .....graphs.ir.graph import Graph
-from .....graphs.match.align import Alignment, align
-from .....graphs.match.solve import params_for
 from .....runtime.spec.check import Source, graph_of
 from .....specs.findings import InputError, SpecError
 from .....specs.load import load
@@ -21,7 +19,9 @@ from ...importing.config import Configuration, settle
 from ...importing.hf import graph_from, spec_of
 from ...importing.inherit import FOLDER, LIBRARY
 from ...importing.table import Table, load_table
+from .alignment import Alignment, align
 from .config import configuration_for
+from .equations import params_for
 
 _COPY = re.compile(r"\.\d+(?=[./'])")
 """The number of a copy in a path."""

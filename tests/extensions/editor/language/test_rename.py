@@ -20,7 +20,7 @@ from weft.extensions.editor.language.definitions import apply
 from weft.extensions.editor.language.document import document
 from weft.extensions.editor.language.names import names
 from weft.extensions.editor.language.rename import Renaming, dependents, renamable, rename
-from weft.graphs.ir.flat import flat_graph
+from weft.extensions.interop.export.flat import flat_graph
 from weft.graphs.ir.graph import BlockNode, Graph
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED, shipped_names, with_texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.graphs.match.solve import linear_root, root_of, solved
+from weft.extensions.interop.export.huggingface.equations import linear_root, root_of, solved
 from weft.specs.expressions import evaluate
 
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from weft.extensions.editor.studio.covering import covering
 from weft.specs.load import load
-from weft.specs.patches.covering import covering
 from weft.specs.patches.selections import Walk, read_selection
 
 SPEC = load("transformer-base").value()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import networkx as nx
 
-from .graph import BlockNode, Graph, RepeatNode, Scope, TemplateNode
-from .value_type import ValueType
+from ....graphs.ir.graph import BlockNode, Graph, RepeatNode, Scope, TemplateNode
+from ....graphs.ir.value_type import ValueType
 
 
 def flat_graph(graph: Graph) -> nx.DiGraph:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...specs.expressions import ExpressionError, evaluate, is_expression, names_in
-from ..ir.graph import Graph, Part
-from .align import Alignment
+from .....graphs.ir.graph import Graph, Part
+from .....specs.expressions import ExpressionError, evaluate, is_expression, names_in
+from .alignment import Alignment
 
 _TYPE = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]\??\s*")
 

@@ -11,9 +11,9 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ...specs.expressions import WORD
-from ..ir.graph import BlockNode, Filling, Graph, Node, RepeatNode, Scope, TemplatePart
-from ..ir.traverse import model_of
+from ....graphs.ir.graph import BlockNode, Filling, Graph, Node, RepeatNode, Scope, TemplatePart
+from ....graphs.ir.traverse import model_of
+from ....specs.expressions import WORD
 
 _ANY = "?"
 """Stands for every name that does not count."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from weft.blocks.registry import registry
+from weft.extensions.interop.export.huggingface.alignment import align
+from weft.extensions.interop.export.huggingface.equations import params_for
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
-from weft.graphs.match.align import align
-from weft.graphs.match.solve import params_for
 from weft.specs.load import loaded
 
 

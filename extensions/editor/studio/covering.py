@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, takewhile
 from typing import Any
 
-from .selections import Site, TooMuchError, Walk, read_selection
+from ....specs.patches.selections import Site, TooMuchError, Walk, read_selection
 
 Place = tuple[str, Site]
 """A record of a spec: its template, and its site there."""

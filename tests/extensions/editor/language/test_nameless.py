@@ -6,17 +6,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.graphs.diff.nameless import nameless
-from weft.runtime.spec.check import graph_of as graph_of_spec
-from weft.specs.load import load
+from weft.extensions.editor.language.nameless import nameless
+from weft.runtime.spec.check import graph_of
+from weft.specs.load import load, loaded
 from weft.specs.reader import shipped_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.ir.graph import Graph
-
-    GraphOf = Callable[..., Graph]
 
 SPEC = """{
   "format": 1,
@@ -60,7 +57,7 @@ ZEROS = (NODES, '"init": [{"select": "stack.0.first", "zeros": true}],\n  ' + NO
 
 
 @pytest.fixture
-def digest(graph_of: GraphOf) -> Callable[..., str]:
+def digest() -> Callable[..., str]:
     """Return a function that maps changes of the text to the digest of the changed spec."""
 
     def made(*changes: tuple[str, str]) -> str:
@@ -68,7 +65,7 @@ def digest(graph_of: GraphOf) -> Callable[..., str]:
         for old, new in changes:
             assert old in text
             text = text.replace(old, new)
-        return nameless(graph_of(json.loads(text)), {"T", "L"})
+        return nameless(graph_of(loaded(json.loads(text))), {"T", "L"})
 
     return made
 
@@ -118,7 +115,7 @@ def test_objectives_have_the_digests_of_their_models(name: str) -> None:
     path = str(shipped_names("objectives")[name])
 
     def digest(**params: Any) -> str:
-        return nameless(graph_of_spec(load(path, params)))
+        return nameless(graph_of(load(path, params)))
 
     assert digest() == digest()
     assert digest() != digest(label_smoothing=0.2)
