@@ -43,7 +43,7 @@ ALLOWED = {
     "extensions/study/planning/base.py: copy": "JSON",
     "runtime/train/plan.py: copy": "JSON",
     "runtime/cli/common/command.py: copy": "the description of a field, for its option",
-    "extensions/study/running/jobs.py: copy": "JSON",
+    "extensions/study/jobs.py: copy": "JSON",
     # Settings and tables of the process.
     "blocks/kernels/prepacked.py: table": "finds a matrix by the number in a graph",
     "blocks/registry.py: table": "plug-in blocks that were found to be valid",

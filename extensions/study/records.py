@@ -12,17 +12,15 @@ from ...graphs.draw.render import check_suffix
 from ...plugin import write_beside
 from ...runtime.spec.check import Findings
 from ...specs.findings import SpecError
-from .comparing.compare import Comparison
+from .comparison import Comparison
+from .jobs import Job, State, status_of
 from .planning.base import Run
 from .planning.plan import Plan
 from .planning.table import Speed, cost_rows, plan_record, search_cost, solved
 from .report.conclusions import conclude
-from .report.pictures import pictures
-from .report.plan_page import PAGE, plan_page
+from .report.page import PAGE, pictures, plan_page
 from .report.record import Record, primary_table
-from .running.jobs import Job, State
-from .running.live import status_of
-from .searching.trials import StudyTrial
+from .trials import StudyTrial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,12 @@ from typing import Any
 from ...runtime.system.lock import locked
 from ...specs.findings import InputError, SpecError, did_you_mean
 from ...specs.load import parse_overrides
-from .carrying import pack, packed_plan, unpack, without_roots
-from .document.load import load_study, study_of
-from .document.settings import StudySettings
+from .document import StudySettings
+from .jobs import PLAN, Job, jobs_of, open_plan, write_jobs, write_json
+from .loading import load_study, study_of
 from .planning.plan import plan_study
 from .planning.table import Speed
+from .pool import run_pool
 from .records import (
     StudyJob,
     StudyPlan,
@@ -30,15 +31,14 @@ from .records import (
 )
 from .report.commands import study_command
 from .report.forms import FORMS, Form
-from .report.pictures import write_pictures
+from .report.page import write_pictures
 from .report.record import study_record
 from .report.write import write_report
-from .running.jobs import PLAN, Job, jobs_of, open_plan, write_jobs, write_json
-from .running.pool import run_pool
-from .running.speed import flops_per_second, gpus
-from .searching.report import best_trials, write_search_report
-from .searching.sampling import importances, optuna
-from .searching.search import Searching
+from .sampling import importances, optuna
+from .search import Searching
+from .search_report import best_trials, write_search_report
+from .speed import flops_per_second, gpus
+from .transfer import pack, packed_plan, unpack, without_roots
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,7 @@ from ....specs.form import FORMAT, UseNode, kind_of
 from ....specs.inherit import FOLDERS, parent_of
 from ....specs.load import OVERRIDES, load, load_child, load_held
 from ....specs.reader import RUN_FOLDER, read_file, shipped_names
-from ..document.change import Change
-from ..document.rows import Row
-from ..document.settings import StudySettings
+from ..document import Change, Row, StudySettings
 
 _MATCH = "/match/"
 """Beginning of the places of the study's `match`."""

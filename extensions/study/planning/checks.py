@@ -11,8 +11,7 @@ from ....graphs.passes.objective import deployed_graph
 from ....runtime.decode.predictors.registry import chosen_predictor
 from ....runtime.train.checks.metrics import losses_of_training, unknown_losses, wrong_metrics
 from ....specs.findings import Finding, InputError, did_you_mean, pointer
-from ..document.change import Factor
-from ..document.settings import StudySettings
+from ..document import Factor, StudySettings
 from .base import Base, Run
 from .planned import Planned
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....specs.findings import InputError
-from ..document.change import Match
+from ..document import Match
 
 LARGEST = 1 << 24
 """Largest value of a param that is tried."""

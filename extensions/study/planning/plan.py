@@ -16,9 +16,7 @@ from ....runtime.train.costs import project
 from ....runtime.train.objective import Objective
 from ....runtime.train.plan import plan_value
 from ....specs.findings import Finding, InputError, SpecError, pointer
-from ..document.change import Match
-from ..document.rows import Row, rows_of
-from ..document.settings import StudySettings
+from ..document import Match, Row, StudySettings, rows_of
 from .base import Base, Run, base_of, held_model, placed, read_run, row_value
 from .checks import copies, of_measuring, of_rows, of_study
 from .costs import costs_of, quantity

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....graphs.ir.graph import Graph
-from ..document.rows import Row
+from ..document import Row
 from .base import Run
 from .costs import Costs
 from .match import Solution

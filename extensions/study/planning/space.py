@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ....runtime.train.checks.metrics import losses_of_training
 from ....specs.findings import Finding, SpecError, did_you_mean, pointer
-from ..document.change import Change
-from ..document.rows import Row, joined, levels_of
-from ..document.search import Dimension
-from ..document.settings import StudySettings
+from ..document import Change, Dimension, Row, StudySettings, joined, levels_of
 from .planned import Planned
 
 Value = str | int | float

@@ -1,16 +1,37 @@
-"""The report of a study as one HTML page that needs no network."""
+"""The report of a study, and its plan, as one HTML page that needs no network."""
 
 from __future__ import annotations
 
+import html
 import itertools
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
-from ..planning.table import duration, size
+from graphviz import Digraph
+
+from ....graphs.draw.diff import diff_picture
+from ....graphs.draw.render import svg_of
+from ....plugin import write_beside
+from ....specs.findings import InputError
+from ..planning.identity import digest_of
+from ..planning.plan import Plan, difference
+from ..planning.planned import Planned
+from ..planning.table import (
+    Speed,
+    copied,
+    duration,
+    percent,
+    search_cost,
+    seconds_of_row,
+    size,
+    solved,
+)
 from .commands import commands
 from .conclusions import FOUND, conclude, conclusion_of, parts_of, probability
-from .markup import cell, drawn_row, escaped, filled, head, wide
-from .pictures import picture_of
 from .plots import curves
 from .record import (
     Record,
@@ -24,6 +45,153 @@ from .record import (
 from .text import CAN, CANNOT, CONCLUSION, failures, mean_of, method, selected_of
 
 
+def _filled(title: str, doc: str, body: str) -> str:
+    """Return a page that needs no network.
+
+    Args:
+        title: its title, as text.
+        doc: what is below the title, as text.
+        body: the rest of the page, as HTML.
+    """
+    template = Template((files(__package__) / "page.html").read_text(encoding="utf-8"))
+    return template.substitute(title=escaped(title), doc=escaped(doc), body=body)
+
+
+def escaped(value: object) -> str:
+    """Return a value as HTML text."""
+    return html.escape(str(value))
+
+
+def cell(words: str, value: float | None = None, kind: str = "") -> str:
+    """Return a cell of a table.
+
+    Args:
+        words: what it shows, as HTML.
+        value: the number by which the column is sorted; None sorts it by what it shows.
+        kind: its class in the style of the page.
+    """
+    data = "" if value is None else f' data-value="{json.dumps(value)}"'
+    look = f' class="{kind}"' if kind else ""
+    return f"<td{data}{look}>{words}</td>"
+
+
+def _head(titles: Sequence[str], words: str = "") -> str:
+    """Return the head of a table, of which the first column has the names of rows.
+
+    Args:
+        titles: titles of the columns, as HTML.
+        words: title of a column of text, which is aligned on the left.
+    """
+    cells = (f"<th scope='col'{' class=words' * (title == words)}>{title}</th>" for title in titles)
+    return f"<thead><tr>{''.join(cells)}</tr></thead>"
+
+
+def _wide(content: str, name: str) -> str:
+    """Return what scrolls where the page is narrow, also by keyboard.
+
+    Args:
+        content: HTML.
+        name: what it is, for screen readers.
+    """
+    return f'<div class="wide" role="region" aria-label="{name}" tabindex="0">{content}</div>'
+
+
+def drawn_row(
+    name: str, doc: str, changes: Sequence[str], picture: str, note: str, *, opened: bool = False
+) -> Iterator[str]:
+    """Yield what a row changes, in words and as a picture.
+
+    Args:
+        name: name of the row.
+        doc: its description.
+        changes: its differences from the baseline, one line each.
+        picture: the picture of the differences as SVG; `""` if there is none.
+        note: the line below it; `""` if there is none.
+        opened: whether it is shown before the reader clicks on it.
+    """
+    about = f" <span>{escaped(doc)}</span>" if doc else ""
+    yield f"<details{' open' * opened}><summary>{escaped(name)}{about}</summary>"
+    yield f"<pre>{escaped(chr(10).join(changes))}</pre>"
+    if picture:
+        yield f"<div class='picture'>{picture}</div>"
+    yield f"<p class='note'>{escaped(note)}</p></details>" if note else "</details>"
+
+
+def write_pictures(plan: Plan, out: Path) -> list[str]:
+    """Draw the difference of each row from the baseline into the folder of the study.
+
+    A picture that exists already is not drawn again.  That of a row whose graph is no longer
+    another one is removed.
+
+    Returns:
+        Why rows that have a difference have no picture.
+    """
+    failed = dict[str, list[str]]()
+    for row in plan.rows:
+        path, picture = _path(out, row.name), _difference(plan, row)
+        if picture is None:
+            path.unlink(missing_ok=True)
+            continue
+        digest = digest_of(picture.source, 16)
+        if path.is_file() and digest in path.read_text(encoding="utf-8")[:60]:
+            continue
+        if drawn := _drawn(picture, row.name, failed):
+            write_beside(path, f"<!-- {digest} -->{drawn}".encode(), "picture")
+    return _reasons(failed)
+
+
+def pictures(plan: Plan) -> tuple[dict[str, str], list[str]]:
+    """Draw the difference of each row from the baseline.
+
+    Returns:
+        The name of each row whose graph is another one to its picture as SVG; and why rows that
+        have a difference have no picture.
+    """
+    drawings, failed = dict[str, str](), dict[str, list[str]]()
+    for row in plan.rows:
+        picture = _difference(plan, row)
+        if picture is not None and (drawn := _drawn(picture, row.name, failed)):
+            drawings[row.name] = drawn
+    return drawings, _reasons(failed)
+
+
+def _difference(plan: Plan, row: Planned) -> Digraph | None:
+    """Return the diagram of what a row changes in the graph; None if that is nothing."""
+    old, new, graph_diff = difference(plan.baseline, row)
+    if not graph_diff.changes:
+        return None
+    return diff_picture(old, new, replace(graph_diff, names=(plan.baseline.name, row.name)))
+
+
+def _drawn(picture: Digraph, name: str, failed: dict[str, list[str]]) -> str:
+    """Return a diagram as SVG; `""` if this fails, and add the row to those that have failed."""
+    try:
+        return svg_of(picture)
+    except InputError as error:
+        failed.setdefault(error.problem, []).append(name)
+        return ""
+
+
+def _reasons(failed: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return why rows have no picture, from problem to rows, one line for each problem."""
+    reasons = []
+    for problem, names in failed.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        reasons.append(f"no picture of the row '{names[0]}'{more}: {problem}")
+    return reasons
+
+
+def _path(out: Path, name: str) -> Path:
+    """Return the file of the picture of a row in the folder of a study."""
+    return out / "pictures" / f"{digest_of(name, 16)}.svg"
+
+
+def picture_of(out: Path, name: str) -> str:
+    """Return the picture of a row as SVG; `""` if there is none."""
+    path = _path(out, name)
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
 def page(record: Record, out: Path, picture: str) -> str:
     """Return the page.
 
@@ -32,8 +200,8 @@ def page(record: Record, out: Path, picture: str) -> str:
         out: folder of the study, which contains the pictures of the rows.
         picture: the picture of the differences.
     """
-    body = [wide(picture, "differences") if picture else "", *_body(record, out)]
-    return filled(record["study"], record["doc"], "\n".join(body))
+    body = [_wide(picture, "differences") if picture else "", *_body(record, out)]
+    return _filled(record["study"], record["doc"], "\n".join(body))
 
 
 def _body(record: Record, out: Path) -> Iterator[str]:
@@ -48,7 +216,7 @@ def _body(record: Record, out: Path) -> Iterator[str]:
             f"</b> ({escaped(selected_of(record))}); the test sets choose nothing.</p>"
         )
     yield "<h2>Rows</h2>"
-    yield wide(f"<table>{''.join(_main(record))}</table>", "rows")
+    yield _wide(f"<table>{''.join(_main(record))}</table>", "rows")
     words = method(record, intervals=True)
     brackets = f" In brackets: {record['level']:.0%} intervals." if "intervals" in words else ""
     yield f"<p class='note'>{escaped(words)}{brackets} The heading of a column sorts by it.</p>"
@@ -59,7 +227,7 @@ def _body(record: Record, out: Path) -> Iterator[str]:
     yield from _others(record)
     if drawn := curves(record):
         yield f"<h2>Validation {record['curve']} by update</h2>"
-        yield wide(drawn, "curves")
+        yield _wide(drawn, "curves")
     if record["lengths"]:
         yield from _lengths(record["lengths"])
     yield "<h2>What each row changes</h2>"
@@ -84,7 +252,7 @@ def _main(record: Record) -> Iterator[str]:
     table = primary_table(record)
     title = f"{table['split']} {table['metric']}" if table else "result"
     heads = ["row", escaped(title), "difference", "p (Holm)", CONCLUSION]
-    yield head([*heads, "parameters", "FLOPs", "memory", "time"], CONCLUSION)
+    yield _head([*heads, "parameters", "FLOPs", "memory", "time"], CONCLUSION)
     yield "<tbody>"
     for row in record["rows"]:
         look = " class='baseline'" if row["name"] == record["baseline"] else ""
@@ -98,10 +266,10 @@ def _others(record: Record) -> Iterator[str]:
     if not others:
         return
     yield "<h2>Other measurements</h2>"
-    heads = head(["row", *(escaped(f"{table['split']} {table['metric']}") for table in others)])
+    heads = _head(["row", *(escaped(f"{table['split']} {table['metric']}") for table in others)])
     lines = ("".join(_means(record, row, others)) for row in record["rows"])
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    yield wide(f"<table>{heads}<tbody>{body}</tbody></table>", "other measurements")
+    yield _wide(f"<table>{heads}<tbody>{body}</tbody></table>", "other measurements")
     if any(pair["verdict"] in FOUND for table in others for pair in table["comparisons"]):
         yield f"<p class='note'>Better, worse: than {escaped(record['baseline'])}, as above.</p>"
 
@@ -170,8 +338,8 @@ def _lengths(lengths: Record) -> Iterator[str]:
     for name, values in lengths["rows"].items():
         cells = "".join(cell(f"{value:.{decimals}f}", value) for value in values)
         body += f"<tr>{cell(escaped(name))}{cells}</tr>"
-    table = f"<table>{head(['row', *heads])}<tbody>{body}</tbody></table>"
-    yield wide(table, "scores by length")
+    table = f"<table>{_head(['row', *heads])}<tbody>{body}</tbody></table>"
+    yield _wide(table, "scores by length")
 
 
 def _row(row: Record, out: Path) -> Iterator[str]:
@@ -181,3 +349,92 @@ def _row(row: Record, out: Path) -> Iterator[str]:
     changes = row["changes"] or ["the baseline"]
     picture = picture_of(out, row["name"])
     yield from drawn_row(row["name"], row["doc"] + solved, changes, picture, f"jobs: {jobs}")
+
+
+PAGE = ("html",)
+"""Suffixes of the page."""
+_HEAD = ("row", "parameters", "FLOPs", "decoding", "memory", "updates", "one run", "all runs")
+
+
+def plan_page(plan: Plan, flops_per_second: Speed, drawn: Mapping[str, str]) -> str:
+    """Return the page.
+
+    Args:
+        plan: a plan without errors.
+        flops_per_second: FLOP/s with which a run trains.
+        drawn: name of a row to the picture of its difference from the baseline, as SVG.
+    """
+    body = "\n".join(_plan_body(plan, flops_per_second, drawn))
+    return _filled(f"{plan.study.name}, before it runs", plan.study.doc, body)
+
+
+def _plan_body(plan: Plan, speed: Speed, drawn: Mapping[str, str]) -> Iterator[str]:
+    yield "<h2>Costs</h2>"
+    yield _wide(f"<table>{''.join(_table(plan, speed))}</table>", "costs")
+    words = escaped(_method(plan, speed))
+    yield f"<p class='note'>{words} The heading of a column sorts by it.</p>"
+    yield "<h2>Findings</h2>"
+    if plan.findings:
+        yield from (f"<pre>{escaped(finding.render())}</pre>" for finding in plan.findings)
+    else:
+        yield "<p class='note'>All rows pass all checks.</p>"
+    yield "<h2>What each row changes</h2>"
+    for number, row in enumerate(plan.rows):
+        if row is not plan.baseline:
+            yield f"<div id='row-{number}'>"
+            yield from _plan_row(plan, row, drawn.get(row.name, ""))
+            yield "</div>"
+
+
+def _method(plan: Plan, speed: Speed) -> str:
+    """Return how the figures were estimated."""
+    seeds, gigaflops = len(plan.study.seeds), speed(plan.baseline.run) / 1e9
+    search = search_cost(plan, speed)
+    trials = f" Search: {search}." if search else ""
+    return (
+        "Parameters, FLOPs of one forward pass and decoding state are those of the deployed model"
+        " for one sequence of 32 tokens; memory is an estimate for training: weights, gradients,"
+        f" moments, and outputs of all blocks. One run: training at {gigaflops:,.1f} GFLOP/s,"
+        f" without validations. All runs: {seeds} seed{'s' * (seeds > 1)}, one run at a time."
+        f"{trials}"
+    )
+
+
+def _table(plan: Plan, speed: Speed) -> Iterator[str]:
+    yield _head(_HEAD)
+    yield "<tbody>"
+    for number, row in enumerate(plan.rows):
+        look = " class='baseline'" if row is plan.baseline else ""
+        yield f"<tr{look}>" + "".join(_plan_cells(plan, row, speed, number)) + "</tr>"
+    yield "</tbody>"
+    times = [seconds_of_row(plan, row, speed) for row in plan.rows]
+    total = duration(sum(time for time in times if time is not None))
+    empty = cell("") * (len(_HEAD) - 2)
+    yield f"<tfoot><tr>{cell('all')}{empty}{cell(total)}</tr></tfoot>"
+
+
+def _plan_cells(plan: Plan, row: Planned, speed: Speed, number: int) -> Iterator[str]:
+    costs, base, name = row.costs, plan.baseline.costs, escaped(row.name)
+    yield cell(name if row is plan.baseline else f"<a href='#row-{number}'>{name}</a>")
+    for value, usual in ((costs.parameters, base.parameters), (costs.flops, base.flops)):
+        more = percent(value, usual)
+        yield cell(f"{f'<small>{more}</small> ' if more else ''}{value:,}", value)
+    state = costs.decode_state
+    yield cell(size(state) if state else "", state)
+    yield cell(size(costs.memory), costs.memory)
+    yield cell(f"{costs.updates:,}", costs.updates)
+    once, total = costs.seconds(speed(row.run)), seconds_of_row(plan, row, speed)
+    yield cell(duration(once), once)
+    if total is None:
+        yield cell(f"same as {escaped(copied(plan, row))}", 0.0)
+    else:
+        yield cell(duration(total), total)
+
+
+def _plan_row(plan: Plan, row: Planned, picture: str) -> Iterator[str]:
+    """Yield the changes of a row, in words and as a picture."""
+    solution = solved(plan, row)
+    doc = f"{row.row.change.doc} {solution}{'.' * bool(solution)}".strip()
+    note = f"same runs as {copied(plan, row)}" if copied(plan, row) else ""
+    changes = plan.changes(row) or ["no difference"]
+    yield from drawn_row(row.name, doc, changes, picture, note, opened=True)

@@ -15,11 +15,10 @@ import numpy as np
 from ....plugin import METRICS, Metric, SumMetric
 from ....runtime.metrics.bootstrap import Value
 from ....runtime.metrics.metric import Statistics
-from ..comparing.compare import all_pairs, compare, summaries
-from ..comparing.pooling import System
-from ..document.settings import BASELINE, Compare
-from ..running.jobs import RESULT, Job, events, open_plan, read_json
-from ..running.measuring import LENGTHS, read_sums, sums_of
+from ..comparison import System, all_pairs, compare, summaries
+from ..document import BASELINE, Compare
+from ..jobs import RESULT, Job, events, open_plan, read_json
+from ..worker import LENGTHS, read_sums, sums_of
 
 BUCKETS = 4
 """Number of groups of examples by the length of their references."""

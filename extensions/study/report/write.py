@@ -9,14 +9,13 @@ from typing import Any
 
 from ....plugin import write_beside
 from ....specs.findings import InputError, did_you_mean
-from ..running.jobs import json_text
+from ..jobs import json_text
 from .forms import FORMS, Form
 from .latex import latex
-from .markdown import markdown
 from .page import page
 from .plots import effects
 from .record import Record, study_record
-from .text import table_csv
+from .text import markdown, table_csv
 
 FOLDER = "report"
 

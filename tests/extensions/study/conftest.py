@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.extensions.study.document.load import load_study
+from weft.extensions.study.jobs import Job, write_jobs
+from weft.extensions.study.loading import load_study
 from weft.extensions.study.planning.plan import plan_study
 from weft.extensions.study.planning.table import plan_record
-from weft.extensions.study.running.jobs import Job, write_jobs
-from weft.extensions.study.running.worker import run_job
+from weft.extensions.study.worker import run_job
 
 from ...runtime.conftest import write_toy
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 from scipy.special import stdtrit
-from weft.extensions.study.comparing.compare import compare, holm, summaries
-from weft.extensions.study.comparing.pooling import System
+from weft.extensions.study.comparison import System, compare, holm, summaries
 from weft.runtime.metrics.bootstrap import (
     approximate_randomization,
     bootstrap_interval,

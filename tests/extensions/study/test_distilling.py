@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import sacrebleu
 import weft
-from weft.extensions.study import distilling
-from weft.extensions.study.distilling import closest_answer, distill
+from weft.extensions.study import distillation
+from weft.extensions.study.distillation import closest_answer, distill
 from weft.runtime.cli.main import main
 from weft.runtime.decode.predictors.predictor import Answer
 from weft.runtime.model.opening import ensemble, open_model
@@ -51,7 +51,7 @@ def test_files_are_cut_to_the_rows_that_all_have(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1\n2\n3\n")
     (tmp_path / "b").write_text("1\n2\n3")
 
-    assert distilling._aligned(tmp_path, ["a", "b"]) == 2
+    assert distillation._aligned(tmp_path, ["a", "b"]) == 2
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() == "1\n2\n"
 
 
@@ -112,7 +112,7 @@ def test_the_answers_are_those_of_the_teacher_and_train_a_run(
     root = Path(settings.data.root)
     teacher = weft.train(file, out=tmp_path / "teacher").averaged
     assert teacher is not None
-    monkeypatch.setattr(distilling, "CHUNK", 25)
+    monkeypatch.setattr(distillation, "CHUNK", 25)
     words = ["distill", str(file), str(teacher), "--out", str(root / "distilled")]
 
     assert main(words) == 0

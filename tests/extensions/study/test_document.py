@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 import weft
 from weft.extensions.interop.importing.table import load_table
-from weft.extensions.study.document.load import study_of, study_schema
-from weft.extensions.study.document.rows import rows_of
+from weft.extensions.study.document import rows_of
+from weft.extensions.study.loading import study_of, study_schema
 from weft.runtime.cli.main import main
 from weft.specs.findings import SpecError
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from weft.extensions.study import pool
+from weft.extensions.study.jobs import Job, jobs_of, open_plan
+from weft.extensions.study.pool import LOG, advice, run_pool
 from weft.extensions.study.report.record import study_record
-from weft.extensions.study.running import pool
-from weft.extensions.study.running.jobs import Job, jobs_of, open_plan
-from weft.extensions.study.running.pool import LOG, advice, run_pool
-from weft.extensions.study.running.worker import run_job
+from weft.extensions.study.worker import run_job
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.train.retention import checkpoints

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from weft.extensions.study.running import live
-from weft.extensions.study.running.jobs import Job
-from weft.extensions.study.running.live import status_table, watched
-from weft.extensions.study.running.pool import Work
+from weft.extensions.study import jobs
+from weft.extensions.study.jobs import Job, status_table, watched
+from weft.extensions.study.pool import Work
 
 HEAD = ["row", "seed", "state", "update", "loss", "valid loss", "time"]
 COSTS = {"updates": 2000, "training_flops": 2e9}
@@ -137,7 +136,7 @@ def test_a_long_error_ends_at_a_word_and_wraps_on_a_narrow_terminal(tmp_path: Pa
         error = " ".join(line[2] for line in lines[state + 1 :])
         assert max(map(len, drawn.splitlines())) <= width
         assert error.removesuffix("…").split() == (["twelve", "bytes"] * 12)[: len(error.split())]
-        assert len(error) <= live.LONGEST
+        assert len(error) <= jobs.LONGEST
         assert error.endswith("…")
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from markdown_it import MarkdownIt
-from weft.extensions.study.report.markdown import line, plain, rule
+from weft.extensions.study.report.text import line, plain, rule
 
 RENDERED = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 

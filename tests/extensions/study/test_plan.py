@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import weft
-from weft.extensions.study.document.change import Match
-from weft.extensions.study.document.load import load_study
+from weft.extensions.study.document import Match
+from weft.extensions.study.loading import load_study
 from weft.extensions.study.planning.identity import DataDigests
 from weft.extensions.study.planning.match import solve
 from weft.extensions.study.planning.plan import Plan, plan_study

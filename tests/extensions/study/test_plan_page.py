@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import weft
 from weft.extensions.study.planning.table import duration, size
-from weft.extensions.study.report import pictures
-from weft.extensions.study.report.markup import cell, drawn_row, escaped
+from weft.extensions.study.report import page as page_module
+from weft.extensions.study.report.page import cell, drawn_row, escaped
 from weft.runtime.cli.main import main
 from weft.specs.findings import InputError
 
@@ -137,11 +137,11 @@ def test_the_page_draws_what_the_report_draws(toy_study: Writer, tmp_path: Path)
     plan = weft.Study(toy_study()).plan()
 
     assert plan.draw(tmp_path / "plan.html") == []
-    pictures.write_pictures(plan.plan, tmp_path)
+    page_module.write_pictures(plan.plan, tmp_path)
 
     page = (tmp_path / "plan.html").read_text()
     for name in ROWS:
-        picture = pictures.picture_of(tmp_path, name)
+        picture = page_module.picture_of(tmp_path, name)
         assert picture[picture.index("<svg") :] in page
 
 
@@ -229,7 +229,7 @@ def test_without_graphviz_the_page_says_less(
     def missing(_: object) -> str:
         raise InputError("the program 'dot' is not installed")
 
-    monkeypatch.setattr(pictures, "svg_of", missing)
+    monkeypatch.setattr(page_module, "svg_of", missing)
 
     code, page = drawn(toy_study(), tmp_path / "plan.html")
 

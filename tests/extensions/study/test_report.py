@@ -14,18 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 import sacrebleu
-from weft.extensions.study.document.load import load_study
+from weft.extensions.study.jobs import Job
+from weft.extensions.study.loading import load_study
 from weft.extensions.study.planning.plan import plan_study
-from weft.extensions.study.report import pictures
+from weft.extensions.study.report import page as page_module
 from weft.extensions.study.report.conclusions import conclude
-from weft.extensions.study.report.markdown import markdown, plain
-from weft.extensions.study.report.page import page
-from weft.extensions.study.report.pictures import picture_of, write_pictures
+from weft.extensions.study.report.page import page, picture_of, write_pictures
 from weft.extensions.study.report.record import study_record
-from weft.extensions.study.report.text import cells, failures
+from weft.extensions.study.report.text import cells, failures, markdown, plain
 from weft.extensions.study.report.write import write_report
-from weft.extensions.study.running.jobs import Job
-from weft.extensions.study.running.worker import run_job
+from weft.extensions.study.worker import run_job
 from weft.runtime.cli.main import main
 from weft.specs.findings import InputError
 
@@ -176,7 +174,7 @@ def test_a_picture_that_fails_leaves_the_others(
             raise answer
         return answer
 
-    monkeypatch.setattr(pictures, "svg_of", drawn)
+    monkeypatch.setattr(page_module, "svg_of", drawn)
 
     problems = write_pictures(plan_study(study, source), tmp_path)
 

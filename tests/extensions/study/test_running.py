@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 import torch
 from filelock import FileLock
-from weft.extensions.study.running import pool
-from weft.extensions.study.running.jobs import LOCK, Job, jobs_of, open_plan
-from weft.extensions.study.running.live import status_of, summary
-from weft.extensions.study.running.pool import Slot, slots
-from weft.extensions.study.running.speed import flops_per_second
-from weft.extensions.study.running.worker import run_job
+from weft.extensions.study import pool
+from weft.extensions.study.jobs import LOCK, Job, jobs_of, open_plan, status_of, summary
+from weft.extensions.study.pool import Slot, slots
+from weft.extensions.study.speed import flops_per_second
+from weft.extensions.study.worker import run_job
 from weft.runtime.checkpoint.checkpoint import read_tensors
 from weft.runtime.cli.main import main
 from weft.specs.findings import InputError

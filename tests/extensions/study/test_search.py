@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import weft
-from weft.extensions.study.document.load import load_study, study_of
-from weft.extensions.study.document.search import Search
+from weft.extensions.study.document import Search
+from weft.extensions.study.loading import load_study, study_of
 from weft.extensions.study.planning.plan import plan_study
 from weft.extensions.study.planning.space import Axis, axes_of, row_at
-from weft.extensions.study.searching.report import markdown, search_record
-from weft.extensions.study.searching.sampling import importances, is_worse, next_point
-from weft.extensions.study.searching.search import Searching
-from weft.extensions.study.searching.trials import StudyTrial, read_trials, write_trials
+from weft.extensions.study.sampling import importances, is_worse, next_point
+from weft.extensions.study.search import Searching
+from weft.extensions.study.search_report import markdown, search_record
+from weft.extensions.study.trials import StudyTrial, read_trials, write_trials
 from weft.runtime.cli.main import main
 from weft.specs.findings import SpecError
 

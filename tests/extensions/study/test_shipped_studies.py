@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import weft
-from weft.extensions.study.document.load import load_study
-from weft.extensions.study.document.rows import rows_of
+from weft.extensions.study.document import rows_of
+from weft.extensions.study.loading import load_study
 from weft.extensions.study.planning.base import base_of, read_run, row_value
 from weft.specs.reader import shipped_names
 

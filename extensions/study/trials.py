@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ....specs.findings import InputError
-from ..planning.space import Axis, Value
-from ..running.jobs import read_json, write_json
+from ...specs.findings import InputError
+from .jobs import read_json, write_json
+from .planning.space import Axis, Value
 
 FILE = "search.json"
 """File in the folder of a study that lists the trials of its search."""

@@ -14,16 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ....plugin import Metric
-from ....specs.findings import Finding, SpecError
-from ..document.search import Search
-from ..planning.base import Run
-from ..planning.checks import of_rows
-from ..planning.identity import DataDigests, digest_of
-from ..planning.plan import Plan, planned_row, with_keys
-from ..planning.planned import Planned
-from ..planning.space import axes_of, row_at
-from ..running.jobs import (
+from ...plugin import Metric
+from ...specs.findings import Finding, SpecError
+from .document import Search
+from .jobs import (
     RESULT,
     SEARCH_TASK,
     TRAINED,
@@ -33,7 +27,13 @@ from ..running.jobs import (
     read_json,
     write_job,
 )
-from ..running.pool import POLL, Slot, collected_signals, cores, slots, start_job, why_failed
+from .planning.base import Run
+from .planning.checks import of_rows
+from .planning.identity import DataDigests, digest_of
+from .planning.plan import Plan, planned_row, with_keys
+from .planning.planned import Planned
+from .planning.space import axes_of, row_at
+from .pool import POLL, Slot, collected_signals, cores, slots, start_job, why_failed
 from .sampling import is_worse, next_point
 from .trials import StudyTrial, read_trials, write_trials
 

@@ -31,8 +31,7 @@ from ...runtime.system.folders import new_folder
 from ...runtime.system.lock import locked
 from ...specs.files import way_out
 from ...specs.findings import InputError
-from .planning.costs import Costs
-from .running.jobs import (
+from .jobs import (
     DIGITS,
     OBJECTIVE,
     PLAN,
@@ -47,7 +46,8 @@ from .running.jobs import (
     read_json,
     write_json,
 )
-from .running.measuring import DAMAGED, LARGEST, Measurement, arrays_in
+from .planning.costs import Costs
+from .worker import DAMAGED, LARGEST, Measurement, arrays_in
 
 LOSSES = 200
 """Training losses that are kept, evenly spaced."""

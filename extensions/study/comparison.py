@@ -1,26 +1,4 @@
-"""Comparisons of systems that were trained with several seeds and measured on the same examples.
-
-The score of a training varies with its seed, and the difference of two systems also with the choice
-of the test examples.  With seeds s and examples i, the variance of a difference of mean scores is
-
-    V = s^2 (1 / n_A + 1 / n_B) + V_examples
-
-where s^2 is the variance over seeds, pooled over the systems of the study, and V_examples the
-bootstrap variance of the difference of the means over seeds, without the part that comes from the
-seeds, which s^2 contains: each seed is right on other examples.  The statistic d / sqrt(V) has
-about a t distribution, whose degrees of freedom follow Satterthwaite 1946.  If the two systems of a
-pair vary more over seeds than the others, by an F test at 10 %, their own variance is used.
-
-A system whose variance is an outlier, such as one that learns with one seed and fails with another,
-is not pooled: one after the other, by Cochran's test at 1 % (`pooling.py`).  It has its own
-variance in its comparisons, V = s_A^2 / n_A + s_B^2 / n_B + V_examples.
-
-With one seed for each system, the spread over seeds is unknown.  The test is then sacreBLEU's
-approximate randomization, and its conclusion is about the two trained models.
-
-A system with a value or a sum that is not finite, such as the perplexity of a training that
-diverged, is not tested, and does not count in the pooled variance of the others.
-"""
+"""Systems that were trained with several seeds, and the variance over seeds that they share."""
 
 from __future__ import annotations
 
@@ -32,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import fdtrc, ndtri, stdtr, stdtrit
 
-from ....runtime.metrics.bootstrap import (
+from ...runtime.metrics.bootstrap import (
     SAMPLES,
     SEED,
     Value,
@@ -42,7 +20,99 @@ from ....runtime.metrics.bootstrap import (
     percentiles,
     resampled,
 )
-from .pooling import Pool, Spread, System, own_spread
+from ...runtime.metrics.metric import Statistics
+
+UNEQUAL = 0.1
+"""Probability below which a larger variance over seeds of a pair is not taken for chance."""
+OUTLYING = 0.01
+"""Probability below which the largest variance over seeds of a study is an outlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A system: the values of a metric for each of its trainings."""
+
+    name: str
+    values: tuple[float, ...]
+    """One value for each seed."""
+    sums: tuple[Statistics, ...] = ()
+    """Sums of each example for each seed, [N, K]; empty if the metric has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Variance over seeds with its degrees of freedom."""
+
+    variance: float
+    degrees: int
+
+
+def _own_spread(*systems: System) -> _Spread:
+    """Return the variance over seeds of some systems around their own means."""
+    squares = 0.0
+    for values in (np.array(system.values) for system in systems):
+        squares += float(np.sum((values - values.mean()) ** 2))
+    degrees = sum(len(system.values) - 1 for system in systems)
+    return _Spread(squares / degrees if degrees else 0.0, degrees)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The variance over seeds that the systems of a study have in common."""
+
+    spread: _Spread
+    names: frozenset[str]
+    """Systems that it is pooled over."""
+
+    @classmethod
+    def of(cls, systems: Sequence[System]) -> _Pool:
+        """Pool the variances of systems but for outliers."""
+        pooled = list(systems)
+        while (outlier := _outlier(pooled)) is not None:
+            pooled = [system for system in pooled if system is not outlier]
+        return cls(_own_spread(*pooled), frozenset(system.name for system in pooled))
+
+    def parts(self, *systems: System) -> list[tuple[_Spread, float]]:
+        """Return the variances of a sum or difference of means, each with its weight."""
+        if all(system.name in self.names for system in systems):
+            weight = sum(1 / len(system.values) for system in systems)
+            return [(self._common(_own_spread(*systems)), weight)]
+        return [
+            (self._common(spread) if system.name in self.names else spread, 1 / len(system.values))
+            for system, spread in ((system, _own_spread(system)) for system in systems)
+        ]
+
+    def _common(self, spread: _Spread) -> _Spread:
+        """Return the pooled variance, or that of some of its systems if it is larger."""
+        degrees = self.spread.degrees - spread.degrees
+        if not spread.degrees or not degrees:
+            return self.spread
+        total = self.spread.variance * self.spread.degrees
+        other_variance = (total - spread.variance * spread.degrees) / degrees
+        if other_variance <= 0:
+            return spread if spread.variance > 0 else self.spread
+        larger = float(fdtrc(spread.degrees, degrees, spread.variance / other_variance)) < UNEQUAL
+        return spread if larger else self.spread
+
+
+def _outlier(systems: Sequence[System]) -> System | None:
+    """Return the system with the largest variance over seeds if it is an outlier.
+
+    Source: Cochran 1941, by the F distribution, as in ISO 5725-2, section 7.3.3.
+    """
+    several = [system for system in systems if len(system.values) > 1]
+    if not several:
+        return None
+    largest = max(several, key=lambda system: _own_spread(system).variance)
+    alone, others = (
+        _own_spread(largest),
+        _own_spread(*(system for system in systems if system is not largest)),
+    )
+    if not others.variance:
+        return None
+    p = len(several) * float(fdtrc(alone.degrees, others.degrees, alone.variance / others.variance))
+    return largest if p < OUTLYING else None
+
 
 Verdict = Literal["better", "worse", "not distinguishable", "not tested"]
 
@@ -127,13 +197,13 @@ def summaries(
     """
     finite, rows = _finite(systems), []
     names = {system.name for system in finite}
-    pool, means = Pool.of(finite), _resampled_means(finite, value_of, samples, seed)
+    pool, means = _Pool.of(finite), _resampled_means(finite, value_of, samples, seed)
     for system in systems:
         mean = float(np.mean(system.values))
         if system.name not in names:
             rows.append(Summary(name=system.name, mean=mean, spread=None, low=None, high=None))
             continue
-        estimate = own_spread(system)
+        estimate = _own_spread(system)
         spread = math.sqrt(estimate.variance) if estimate.degrees else None
         low = high = None
         drawn = means.get(system.name)
@@ -174,7 +244,7 @@ def compare(
     """
     by_name = {system.name: system for system in systems}
     finite = {system.name: system for system in _finite(systems)}
-    pool = Pool.of([*finite.values()])
+    pool = _Pool.of([*finite.values()])
     means = _resampled_means([*finite.values()], value_of, samples, seed)
     first = (1 - level) / max(1, sum(a in finite and b in finite for a, b in pairs))
     comparisons = [
@@ -273,7 +343,7 @@ _Settings = tuple[float, float, float, int]
 def _pair(
     baseline: System,
     other: System,
-    pool: Pool,
+    pool: _Pool,
     means: Mapping[str, _Drawn],
     value_of: Value | None,
     settings: _Settings,
@@ -340,7 +410,7 @@ def _untested(baseline: System, other: System) -> Comparison:
 
 
 def _error(
-    parts: Sequence[tuple[Spread, float]], drawn: _Drawn | None, system: System
+    parts: Sequence[tuple[_Spread, float]], drawn: _Drawn | None, system: System
 ) -> tuple[float, float]:
     """Return the standard error over seeds and examples, and its degrees of freedom."""
     seeds = [(spread.variance * weight, spread.degrees) for spread, weight in parts]
@@ -362,7 +432,7 @@ def _probability(difference: float, error: float, degrees: float) -> float:
 
 def _bounds(
     mean: float,
-    parts: Sequence[tuple[Spread, float]],
+    parts: Sequence[tuple[_Spread, float]],
     drawn: _Drawn | None,
     system: System,
     level: float,

@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ....specs.findings import InputError
-from ..document.search import Search
-from ..planning.identity import digest_of
-from ..planning.space import Axis, Value
+from ...specs.findings import InputError
+from .document import Search
+from .planning.identity import digest_of
+from .planning.space import Axis, Value
 from .trials import StudyTrial
 
 if TYPE_CHECKING:

@@ -1,30 +1,50 @@
-"""Measure the model of a job on the validation data and on each test set."""
+"""One job of a study: train its run, or continue it, and measure the trained model."""
 
 from __future__ import annotations
 
 import io
 import json
 import math
+import os
+import shutil
+import signal
+import threading
+import time
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
-from ....plugin import METRICS, LossMetric, Metric, SumMetric, write_beside
-from ....runtime.data.preparing.prepare import records_of
-from ....runtime.data.preparing.records import values_of
-from ....runtime.model.answering import as_json
-from ....runtime.model.opening import open_model
-from ....runtime.train.device import Place, choose, settings_of_process
-from ....runtime.train.measuring import losses_of
-from ....specs.findings import InputError
-from ..planning.base import Run
-from .jobs import RESULT, TRAINED, Job, Trained, read_json, write_json
+from ...plugin import METRICS, LossMetric, Metric, SumMetric, write_beside
+from ...runtime.api import train
+from ...runtime.data.preparing.prepare import prepare, records_of
+from ...runtime.data.preparing.records import values_of
+from ...runtime.model.answering import as_json
+from ...runtime.model.opening import open_model
+from ...runtime.train.context import Progress, Result
+from ...runtime.train.device import Place, choose, settings_of_process
+from ...runtime.train.measuring import losses_of
+from ...runtime.train.retention import checkpoints
+from ...specs.findings import InputError, SpecError
+from .jobs import (
+    ERROR,
+    LOCK,
+    RESULT,
+    TASK,
+    TRAINED,
+    Job,
+    Trained,
+    error_of,
+    read_json,
+    write_json,
+)
+from .planning.base import Run, read_run
 
 LARGEST = 2**26
 """Bytes of an unpacked file, so that a damaged or hostile one cannot fill memory or the disk."""
@@ -192,3 +212,114 @@ def _array(file: IO[bytes], size: int) -> NDArray[np.float64]:
 def sums_of(arrays: Mapping[str, NDArray[np.float64]], metric: str) -> NDArray[np.float64] | None:
     """Return the sums of a metric; None if its value is not a function of sums."""
     return arrays.get(_file(metric))
+
+
+POLL = 0.5
+"""Seconds between two looks at the process that started this one."""
+
+Outcome = Literal["done", "SIGINT", "SIGTERM"]
+
+
+def run_job(folder: Path, *, parent: int | None = None, kind: str = TASK) -> Outcome:
+    """Train the run of a job and measure it, or do what remains of that.
+
+    Another process that works on the job is waited for.  An error is written into the folder, so
+    that the study can report it.
+
+    Args:
+        folder: folder of the job.
+        parent: id of the process that started this one; when it ends, the training stops as by
+            SIGTERM, with a checkpoint.  None: the process is independent.
+        kind: file of the task, which says what is measured.
+
+    Returns:
+        `done`, or the signal that stopped the training.
+
+    Raises:
+        InputError: the data or the run is wrong.
+        OSError: a file cannot be written.
+    """
+    job = Job(folder, "", 0, kind)
+    with FileLock(folder / LOCK):
+        if parent is not None:
+            _stop_with(parent)
+        (folder / ERROR).unlink(missing_ok=True)
+        try:
+            return _run(job)
+        except (InputError, OSError) as error:
+            _note(folder, _problem(error))
+            raise
+        except Exception as error:
+            _note(folder, f"{type(error).__name__}: {error}")
+            raise
+
+
+def _problem(error: InputError | OSError) -> str:
+    """Return why a job failed, on one line."""
+    if isinstance(error, SpecError):
+        return error.findings[0].problem
+    return error.problem if isinstance(error, InputError) else str(error)
+
+
+def _note(folder: Path, problem: str) -> None:
+    """Write why a job failed, if the disk permits it."""
+    try:
+        write_json(folder / ERROR, error_of(problem))
+    except InputError:
+        return
+
+
+def _run(job: Job) -> Outcome:
+    task, source = job.task, str(job.folder / "run.json")
+    run = read_run(read_json(Path(source)), source)
+    weights = job.folder / "train" / str(task["checkpoint"])
+    if not (job.folder / TRAINED).is_file() or not weights.is_dir():
+        result = _trained(job, run, task)
+        if not result.finished:
+            return "SIGINT" if result.reason == "SIGINT" else "SIGTERM"
+        state = result.state
+        trained = Trained(state.update, state.seconds, result.reason, state.best_update)
+        write_json(job.folder / TRAINED, asdict(trained))
+    if not (job.measured / RESULT).is_file():
+        measure(job, run)
+    return "done"
+
+
+def _trained(job: Job, run: Run, task: dict[str, Any]) -> Result:
+    """Train the run of a job, or continue it."""
+    folder = job.folder / "train"
+    shared = job.folder.parents[1] / "prepared" / str(task["prepared"])
+    prepare(run.data, run.tokenizers, shared)
+    begun = bool(checkpoints(folder))
+    if not begun and folder.is_dir():  # stopped before its first checkpoint
+        shutil.rmtree(folder)
+    folder.mkdir(exist_ok=True)
+    link = folder / "prepared"
+    if not link.is_symlink():
+        link.symlink_to(os.path.relpath(shared, folder), target_is_directory=True)
+    return train(job.folder / "run.json", out=folder, resume=begun, listener=_Quiet())
+
+
+class _Quiet:
+    """A listener that prints single lines, for the log of the job."""
+
+    def log(self, text: str) -> None:
+        """Print a log line."""
+        print(text, flush=True)  # noqa: T201 - goes to the log of the job
+
+    def progress(self, progress: Progress) -> None:
+        """Ignore progress, which the history has."""
+
+    def validated(self, update: int, values: Any) -> None:
+        """Ignore a validation, which the history has."""
+
+
+def _stop_with(parent: int) -> None:
+    """Stop this process with a checkpoint when the process that started it ends."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ....graphs.json_schema import DRAFT
-from ....runtime.train.run import set_dotted
-from ....specs.findings import Finding, SpecError
-from ....specs.lost_settings import read_settings
-from ....specs.reader import FOR_EDITORS, find, read_file, refuse_other
-from .settings import StudySettings
+from ...graphs.json_schema import DRAFT
+from ...runtime.train.run import set_dotted
+from ...specs.findings import Finding, SpecError
+from ...specs.lost_settings import read_settings
+from ...specs.reader import FOR_EDITORS, find, read_file, refuse_other
+from .document import StudySettings
 
 FOLDER = "studies"
 """Folder of `specs/` that contains the shipped studies."""

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ....plugin import STUDIES, Json, argument, command, file_option, option, read_lines, wrong
-from ....runtime.cli.common import terminal
-from ....runtime.cli.common.models import PlaceUncompiled, open_checkpoints
-from ....runtime.cli.common.parameters import Metrics, complete_files
-from ....runtime.data.readers.jsonl import is_blank, json_value
-from ....runtime.metrics.digits import aligned
-from ....specs.findings import InputError
+from ...plugin import STUDIES, Json, argument, command, file_option, option, read_lines, wrong
+from ...runtime.cli.common import terminal
+from ...runtime.cli.common.models import PlaceUncompiled, open_checkpoints
+from ...runtime.cli.common.parameters import Metrics, complete_files
+from ...runtime.data.readers.jsonl import is_blank, json_value
+from ...runtime.metrics.digits import aligned
+from ...specs.findings import InputError
 
 if TYPE_CHECKING:
-    from ....plugin import Metric
-    from ..comparing.compare import Comparison
-    from ..comparing.pooling import System
+    from ...plugin import Metric
+    from .comparison import Comparison, System
 
 
 @command(
@@ -60,7 +59,7 @@ def compare(
     Raises:
         InputError: a system cannot be read, or the systems were measured on different examples.
     """
-    from ....plugin import METRICS
+    from ...plugin import METRICS
 
     sides = [[Path(part) for part in text.split(",")] for text in (first, second)]
     paths = [path for side in sides for path in side]
@@ -163,7 +162,7 @@ def _predicted(
 
 
 def _is_sum(metric: Metric) -> bool:
-    from ....plugin import SumMetric
+    from ...plugin import SumMetric
 
     return isinstance(metric, SumMetric)
 
@@ -181,9 +180,9 @@ def _compared(
     """
     import numpy as np
 
-    from ....plugin import SumMetric
-    from ..comparing.compare import compare as compared
-    from ..comparing.pooling import System
+    from ...plugin import SumMetric
+    from .comparison import System
+    from .comparison import compare as compared
 
     if metric.needs != "predictions" or metric.column not in columns:
         raise InputError(f"'{metric.name}' cannot be computed from outputs", location="--metric")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ....plugin import CheckedDocument, Document, Source
+from ...plugin import CheckedDocument, Document, Source
 
 
 class StudyDocument(Document):
@@ -17,7 +17,7 @@ class StudyDocument(Document):
         self, value: Any, source: Source, overrides: Mapping[str, Any] | None = None
     ) -> CheckedDocument:
         """Check the settings of a study; `weft study check` also checks its rows."""
-        from .load import study_of  # noqa: PLC0415 - loads torch
+        from .loading import study_of  # noqa: PLC0415 - loads torch
 
         study = study_of(value, source, overrides)
         summary = f"{study.name}: valid; 'weft study check {source}' checks its rows"
@@ -25,6 +25,6 @@ class StudyDocument(Document):
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema with the installed metrics."""
-        from .load import study_schema  # noqa: PLC0415 - loads torch
+        from .loading import study_schema  # noqa: PLC0415 - loads torch
 
         return study_schema()

@@ -1,4 +1,4 @@
-"""The command `weft study`: check, run, and report a study."""
+"""The commands `weft study` and `weft distill`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from pydantic import Field
 
-from ....plugin import (
+from ...plugin import (
     STUDIES,
     Json,
     Overrides,
@@ -25,15 +25,68 @@ from ....plugin import (
     overridden,
     wrong,
 )
-from ....runtime.cli.common import terminal
-from ....runtime.cli.common.parameters import complete_files, to_option
-from ....specs.findings import InputError
-from ....specs.reader import shipped_names
-from ..report.forms import FORMS, Form
-from .planning import draw_plan, note_edits, refuse_wrong, show_plan
+from ...runtime.cli.common import terminal
+from ...runtime.cli.common.parameters import Checkpoint, RunName, complete_files, to_option
+from ...specs.findings import InputError, SpecError
+from ...specs.reader import shipped_names
+from .report.forms import FORMS, Form
 
 if TYPE_CHECKING:
-    from ..study import Begun, Study
+    from .records import StudyPlan
+    from .study import Begun, Study
+
+
+def _refuse_wrong(plan: StudyPlan) -> None:
+    """Print the warnings of a plan, and raise its errors.
+
+    Raises:
+        SpecError: the plan has errors.
+    """
+    terminal.show_warnings(plan.findings.warnings)
+    if errors := plan.findings.errors:
+        raise SpecError(errors)
+
+
+def _show_plan(study: Study, plan: StudyPlan) -> None:
+    """Print the costs of the rows of a study, and what they change."""
+    print("\n".join(terminal.columns(plan.table, 1)))
+    seeds = len(study.settings.seeds)
+    print(f"\none run  training at {plan.gigaflops:,.1f} GFLOP/s, without validations")
+    print(f"all      {seeds} seed{'s' * (seeds > 1)} each, one run at a time")
+    if plan.search:
+        print(f"search   {plan.search}")
+    print()
+    for row in plan.rows:
+        if row.name != study.settings.compare.baseline:
+            print(f"{row.name}  {row.solved}".rstrip())
+            print("\n".join(f"  {line}" for line in row.changes or ("no difference",)))
+
+
+def _draw_plan(plan: StudyPlan, out: str) -> None:
+    """Write the page of a plan, and say so.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    for problem in plan.draw(out):
+        terminal.notice(problem)
+    terminal.notice(f"written  {out}")
+
+
+def _note_edits(study: Study) -> None:
+    """Say so if the study was edited since it was run.
+
+    Raises:
+        InputError: the study was not run.
+    """
+    from .study import edited
+
+    if edited(study):
+        terminal.notice(
+            "the study was edited after it was run, and this is about the study before: weft study"
+            " run applies the changes"
+        )
+
 
 StudyName = Annotated[
     str,
@@ -92,8 +145,8 @@ def check(
     json_: Json = False,
 ) -> int:
     """Check every row of a study, and print its costs and what it changes. Nothing is trained."""
-    from ....graphs.draw.render import check_suffix
-    from ..report.plan_page import PAGE
+    from ...graphs.draw.render import check_suffix
+    from .report.page import PAGE
 
     if draw is not None:
         check_suffix(Path(draw), PAGE)
@@ -104,15 +157,15 @@ def check(
         if plan.findings.errors:
             return 1
     else:
-        refuse_wrong(plan)
-        show_plan(loaded, plan)
+        _refuse_wrong(plan)
+        _show_plan(loaded, plan)
     if draw is not None:
-        draw_plan(plan, draw)
+        _draw_plan(plan, draw)
     return 0
 
 
 def _study(name: str, overrides: list[str] | None, out: str | None, speed: float | None) -> Study:
-    from ..study import Study
+    from .study import Study
 
     return Study(name, out=out, overrides=overridden(overrides), gigaflops=speed)
 
@@ -157,18 +210,18 @@ def run(
     speed: Peak = None,
 ) -> int:
     """Train and measure all runs of a study, and write its report."""
-    from ..report.pictures import write_pictures
-    from ..running.pool import job_command
-    from ..study import begun
+    from .pool import job_command
+    from .report.page import write_pictures
+    from .study import begun
 
     for flag, value in (("--print-jobs", print_jobs), ("--row", rows)):
         if dry and value:
             raise wrong(flag, "it has no effect with --dry")
     loaded = _study(study, overrides, out, speed)
     plan = loaded.plan()
-    refuse_wrong(plan)
+    _refuse_wrong(plan)
     if dry:
-        show_plan(loaded, plan)
+        _show_plan(loaded, plan)
         return 0
     with begun(loaded, plan, rows or ()) as jobs:
         for problem in write_pictures(plan.plan, loaded.folder):
@@ -184,9 +237,9 @@ def run(
 
 
 def _run(study: Study, jobs: Begun, processes: int) -> int:
-    from ..running.live import watched
-    from ..running.pool import advice, run_pool
-    from ..running.speed import gpus
+    from .jobs import watched
+    from .pool import advice, run_pool
+    from .speed import gpus
 
     live, console = terminal.shows_progress(), terminal.console()
     with watched(jobs.record, study.folder, console, live=live) as look:
@@ -204,7 +257,7 @@ def _run(study: Study, jobs: Begun, processes: int) -> int:
 
 def _report(study: Study, to: str | None = None, forms: Sequence[Form] = ()) -> None:
     """Write the report, and print what can and what cannot be concluded, and its files."""
-    from ..report.text import CANNOT
+    from .report.text import CANNOT
 
     written = study.report(to, forms=forms or FORMS)
     print("\n".join(written.conclusions))
@@ -239,8 +292,8 @@ def job(
             os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
         except (OSError, ValueError) as error:
             raise wrong("--cores", f"these are not cores of this machine: {error}") from error
-    from ....runtime.system.memory import keep_freed_memory
-    from ..running.worker import run_job
+    from ...runtime.system.memory import keep_freed_memory
+    from .worker import run_job
 
     if not (Path(folder) / task).is_file():
         raise InputError(
@@ -257,7 +310,7 @@ def job(
 def status(study: StudyName, *, out: Folder = None, json_: Json = False) -> int:
     """Print how far each run of a study is."""
     loaded = _study(study, None, out, None)
-    note_edits(loaded)
+    _note_edits(loaded)
     if json_:
         jobs = [asdict(job_status) for job_status in loaded.status()]
         records = [
@@ -268,8 +321,7 @@ def status(study: StudyName, *, out: Folder = None, json_: Json = False) -> int:
         return 0
     from rich.console import Console
 
-    from ..running.jobs import open_plan
-    from ..running.live import status_table
+    from .jobs import open_plan, status_table
 
     table = status_table(open_plan(loaded.folder), loaded.folder)
     Console(highlight=False).print(table)
@@ -302,7 +354,7 @@ def report(
         InputError: the study was not run, or a file cannot be written.
     """
     loaded = _study(study, None, out, None)
-    note_edits(loaded)
+    _note_edits(loaded)
     _report(loaded, to, forms or ())
 
 
@@ -372,7 +424,7 @@ def demo(
     Raises:
         InputError: a file cannot be written, or num2words is not installed.
     """
-    from ....examples.demo import write_demo_corpus
+    from ...examples.demo import write_demo_corpus
 
     corpus = Path(out or "outputs/study-demo") / "corpus"
     write_demo_corpus(corpus)
@@ -405,3 +457,70 @@ def search(
         terminal.notice("stopped; the same command continues")
         return 128 + outcome.stopped_by
     return int(any(trial.state == "failed" for trial in outcome.trials))
+
+
+@command(
+    STUDIES,
+    "weft distill multi30k-en-de outputs/teacher/averaged --out data/multi30k/distilled "
+    "--predict beam=5",
+    "weft distill multi30k-en-de outputs/1/averaged --ensemble outputs/2/averaged "
+    "--out data/multi30k/distilled --predict nbest=5 --closest",
+    note="Sequence-level distillation, Kim & Rush 2016. The folder contains the rows as lines, "
+    "the teacher's tokenizers, and from what they were made. A command that was stopped continues.",
+)
+def distill(
+    run: RunName,
+    teacher: Checkpoint,
+    *,
+    out: Annotated[str, out_option("Folder to write, below the root of the run's data.")],
+    ensemble: Annotated[
+        list[str] | None,
+        option(
+            "--ensemble",
+            "Another checkpoint with the same tokenizer; the probabilities of the models are "
+            "averaged. Repeat the option for several.",
+            metavar="CHECKPOINT",
+            complete=complete_files,
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    predict: Annotated[
+        list[str] | None,
+        option(
+            "--predict",
+            "Change a setting of the teacher's predictor, such as beam=5. Repeat the option for "
+            "several.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
+    closest: Annotated[
+        bool,
+        typer.Option(
+            "--closest",
+            help="Keep, of `nbest` answers for each row, the one that is most similar to the row's "
+            "own text.",
+        ),
+    ] = False,
+) -> None:
+    """Translate the training data of a run with a teacher, to train another model on it.
+
+    Raises:
+        InputError: the data, the teacher or the folder is wrong.
+    """
+    from .distillation import distill as made
+
+    with terminal.Reporter().shown() as reporter:
+        distilled = made(
+            run,
+            teacher,
+            out,
+            ensemble=ensemble or (),
+            overrides=overridden(overrides),
+            predict=overridden(predict),
+            closest=closest,
+            progress=reporter.distilled,
+        )
+    terminal.notice(f"written  {distilled.folder}: {distilled.rows:,} rows")
+    read = {"data.train": distilled.train, "tokenizers": distilled.tokenizers}
+    words = {name: shlex.quote(json.dumps(value)) for name, value in read.items() if value}
+    print(" ".join(f"--set {name}={word}" for name, word in words.items()))

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ....plugin import write_beside
-from ..planning.space import row_at
-from ..report.markdown import line, plain, rule
-from ..running.jobs import json_text
+from ...plugin import write_beside
+from .jobs import json_text
+from .planning.space import row_at
+from .report.text import line, plain, rule
 from .sampling import LEAST, importances
 from .search import Searching
 from .trials import StudyTrial

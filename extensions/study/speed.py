@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ....specs.findings import InputError
-from ..planning.base import Run
+from ...specs.findings import InputError
 from .jobs import TRAINED, jobs_of, open_plan, read_json
+from .planning.base import Run
 
 MFU = 0.3
 """Share of the peak FLOP/s that a run is assumed to reach before any run has finished."""
@@ -49,8 +49,8 @@ def _of_finished(out: Path) -> float | None:
 
 def _of_peak(run: Run) -> float:
     """Return a share of the measured peak FLOP/s of the device."""
-    from ....runtime.compile.roofline import peak_flops  # noqa: PLC0415
-    from ....runtime.train.device import choose, settings_of_process  # noqa: PLC0415
+    from ...runtime.compile.roofline import peak_flops  # noqa: PLC0415
+    from ...runtime.train.device import choose, settings_of_process  # noqa: PLC0415
 
     placement = choose(run)
     with settings_of_process(run, placement):

@@ -31,7 +31,7 @@ from ...runtime.train.device import Place, choose, settings_of_process
 from ...runtime.train.plan import load_run
 from ...runtime.train.run import Run
 from ...specs.findings import InputError
-from .running.jobs import json_text
+from .jobs import json_text
 
 PROVENANCE = "provenance.json"
 """File that tells from what the answers were made."""

@@ -1,1 +1,0 @@
-"""The commands `weft study` and `weft compare`."""

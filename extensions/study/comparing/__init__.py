@@ -1,1 +1,0 @@
-"""Comparisons of systems: resampled sentences, and means over seeds."""

@@ -1,0 +1,531 @@
+"""The document of a study: its settings, the rows of its grid, and what a row changes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+
+from ...plugin import METRICS, Metric, SettingError
+from ...runtime.data.settings import PathText, Settings
+from ...runtime.system.plugins import Selected
+from ...specs.findings import Finding, SpecError, did_you_mean, pointer
+from ...specs.wording import refuse
+
+_RowName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,99}$")]
+"""Letters, digits and `_.=,+-`."""
+_Positive = Annotated[int, Field(ge=1)]
+Quantity = Literal["parameters", "flops", "decode_state"]
+"""Parameters of the deployed model, FLOPs of its forward pass, bytes of its decoding state."""
+
+
+class Match(Settings):
+    """Which param of the model is solved so that a row has the size of the baseline."""
+
+    param: str
+    """Param of the model, a whole number, such as `d_ff`."""
+    multiple: _Positive = 1
+    """The solution is a multiple of it."""
+    quantity: Quantity = "parameters"
+    """What is made equal."""
+    tolerance: float = Field(default=0.01, gt=0.0, le=1.0)
+    """Largest difference that remains, as a fraction of the baseline's value."""
+
+
+class Change(Settings):
+    """What a row changes in the base run."""
+
+    doc: str = ""
+    """Description, for the report."""
+    extends: PathText | None = None
+    """Name of another spec of the model; params of the base run's model stay, its patches do
+    not."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Params of the model that replace or join those of the base run."""
+    unset: tuple[str, ...] = ()
+    """Params of the base run's model that this row leaves at the default of its spec."""
+    patch: tuple[dict[str, Any], ...] = ()
+    """Patches of the model, as in a spec that extends another."""
+    objective: PathText | None = None
+    """Name of another objective, or of a file in the folder of the run."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the run by dotted path, such as `{"optimizer.clip": 1.0}`."""
+    match: Match | Literal[False] | None = None
+    """Replaces the study's `match` for this row; false solves nothing."""
+
+    def changes(self) -> bool:
+        """Return whether the row changes anything."""
+        parts = (self.extends, self.params, self.unset, self.patch, self.objective, self.set)
+        return any(parts)
+
+
+class Factor(Settings):
+    """One factor of a grid; exactly one of `param`, `set` and `levels` is given."""
+
+    param: str | None = None
+    """Param of the model that takes each of `values`."""
+    set: str | None = None
+    """Setting of the run, by dotted path, that takes each of `values`."""
+    values: tuple[Any, ...] = ()
+    """Values of `param` or `set`."""
+    levels: dict[_RowName, Change] = Field(default_factory=dict)
+    """Changes by name of the level."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Check that the factor has levels."""
+        self.check_levels()
+        return self
+
+    def check_levels(self) -> None:
+        """Check that the factor has one kind of levels.
+
+        Raises:
+            SettingError: it has none, or several.
+        """
+        keys = [key for key in ("param", "set", "levels") if getattr(self, key)]
+        if len(keys) != 1:
+            msg = f"a factor has one of 'param', 'set' and 'levels', not {len(keys)}"
+            raise SettingError(msg, help_="give one of them")
+        if self.levels and self.values:
+            msg = "'values' has no effect with 'levels'"
+            raise SettingError(msg, "values", help_="remove it")
+        if not self.levels and not self.values:
+            raise SettingError(f"'{keys[0]}' needs 'values'", help_="list the values")
+
+
+class Dimension(Factor):
+    """One factor of a search: the levels of a factor of a grid, or a range of numbers."""
+
+    low: float | int | None = Field(default=None, allow_inf_nan=False)
+    """Least value of a range; whole numbers at both ends make a range of whole numbers."""
+    high: float | int | None = Field(default=None, allow_inf_nan=False)
+    """Largest value."""
+    log: bool = False
+    """Whether the logarithm of the value is drawn uniformly, as for learning rates."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Check that the factor has levels or a range.
+
+        Raises:
+            SettingError: it has none, or both, or an empty range.
+        """
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if not ends:
+            if self.log:
+                msg = "'log' has no effect without 'low' and 'high'"
+                raise SettingError(msg, "log", help_="remove it, or give a range")
+            self.check_levels()
+            return self
+        if self.values or self.levels or (self.param is None) == (self.set is None):
+            msg = "a range has 'low', 'high', and either 'param' or 'set'"
+            raise SettingError(msg, help_="give these alone")
+        if self.low is None or self.high is None or self.low >= self.high:
+            msg = "a range needs a 'low' that is less than its 'high'"
+            raise SettingError(msg, "low", help_="give both ends, or 'values'")
+        if self.log and self.low <= 0:
+            msg = "a logarithmic range begins above 0"
+            raise SettingError(msg, "low", help_="raise it, or remove 'log'")
+        return self
+
+
+class Search(Settings):
+    """A search for the best row by the validation data; `weft study search` runs it."""
+
+    factors: dict[_RowName, Dimension] = Field(default_factory=dict)
+    """Factors by name; empty: those of `grid`."""
+    trials: _Positive = 50
+    """Number of rows that are tried."""
+    seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Seconds of training, of all trials together, after which no trial begins."""
+    sampler: Literal["tpe", "random"] = "tpe"
+    """How rows are chosen: tree-structured Parzen estimators (Bergstra et al. 2011, section 4), or
+    at random (Bergstra & Bengio 2012)."""
+    pruner: Literal["median", "quartile", "none"] = "median"
+    """Which trials are stopped early: those that are worse at a validation than the median of the
+    trials before, or worse than their best quarter."""
+    metric: str | None = None
+    """What is optimized: a metric of the run's validations; `null` is the run's `evaluate.best`."""
+    seeds: _Positive = 1
+    """Number of the study's seeds with which each trial is trained; the mean counts."""
+    seed: int = Field(default=1, ge=0, lt=2**31)
+    """Seed of the sampler."""
+    best: _Positive = 5
+    """Number of rows in the report."""
+
+
+BASELINE = "baseline"
+"""Name of the row that is the base run without changes."""
+_MOST_ROWS = 1_000
+"""Maximum number of rows, with those of the grid."""
+
+
+def _text_or_object(value: Any) -> Any:
+    """Return the value of `run`, which has one of two types.
+
+    Raises:
+        SettingError: it has neither.
+    """
+    if not isinstance(value, str | dict):
+        msg = "the base run is neither a text nor an object"
+        raise SettingError(msg, help_="write a shipped name, the path of a file, or a complete run")
+    return value
+
+
+AnyMetric = Annotated[Metric, Selected(METRICS)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Grid(Settings):
+    """Rows from factors."""
+
+    factors: dict[_RowName, Factor] = Field(min_length=1)
+    """Factors by name; a row is named after its levels, such as `heads=8`."""
+    cross: bool = False
+    """Whether all combinations of levels are rows, or each level alone."""
+
+
+class Budget(Settings):
+    """What each run may use; at most one of `updates`, `tokens` and `flops` is given.
+
+    That one sets the number of updates of every run, and the length of its schedule with it.
+    """
+
+    updates: _Positive | None = None
+    """Updates of each run."""
+    tokens: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Tokens of all texts together that each run trains on, by estimate."""
+    flops: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """FLOPs of the training of each run, by the formulas of its blocks."""
+    seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Limit on the estimated duration of each run; a longer one is an error."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Check that the number of updates is determined once.
+
+        Raises:
+            SettingError: it is determined twice.
+        """
+        limits = [key for key in ("updates", "tokens", "flops") if getattr(self, key) is not None]
+        if len(limits) > 1:
+            msg = f"'{limits[0]}' and '{limits[1]}' both determine the number of updates"
+            raise SettingError(msg, limits[1], help_="remove one of them")
+        return self
+
+    @property
+    def counts(self) -> bool:
+        """Whether it determines the number of updates."""
+        return bool(self.updates or self.tokens or self.flops)
+
+
+class Measure(Settings):
+    """How trained models are measured; choices are made on the validation data only."""
+
+    tests: tuple[str, ...] | None = None
+    """Test sets of the base run; `null` is all of them."""
+    metrics: tuple[AnyMetric, ...] = ()
+    """Metrics, of which the first decides; empty: those of the base run."""
+    checkpoint: Literal["averaged", "best"] = "averaged"
+    """Which checkpoint of a run is measured; `best` is selected on the validation data."""
+    predict: dict[str, Any] = Field(default_factory=dict)
+    """Changes of the settings of the predictor, such as `{"beam": 5}`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Check that no test set occurs twice.
+
+        Raises:
+            SettingError: one does.
+        """
+        names = self.tests or ()
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                msg = f"the test set '{name}' occurs twice"
+                raise SettingError(msg, "tests", number, help_="remove it")
+        return self
+
+
+class Compare(Settings):
+    """How rows are compared."""
+
+    baseline: _RowName = BASELINE
+    """Row that the others are compared with."""
+    pairs: Literal["baseline", "all"] = "baseline"
+    """Whether each row is compared with the baseline, or all rows with each other."""
+    level: float = Field(default=0.95, gt=0.5, lt=1.0)
+    """Probability of intervals; 1 - level bounds the probability of any false alarm."""
+    samples: int = Field(default=1000, ge=100, le=1_000_000)
+    """Number of resampled test sets."""
+    power: float = Field(default=0.8, gt=0.0, lt=1.0)
+    """Probability with which the smallest detectable difference would have been found."""
+
+
+class Requirement(Settings):
+    """A condition that every row must fulfill before anything trains."""
+
+    quantity: Literal["parameters", "flops", "decode_state", "memory"]
+    """What is limited; `memory` is the estimated memory of training in bytes."""
+    most: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Largest value."""
+    within: float | None = Field(default=None, gt=0, le=1.0)
+    """Largest difference from the baseline, as a fraction of its value."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Check that something is required.
+
+        Raises:
+            SettingError: nothing is.
+        """
+        if self.most is None and self.within is None:
+            raise SettingError("nothing is required", help_="give 'most' or 'within'")
+        return self
+
+
+class StudySettings(Settings):
+    """Settings of a study."""
+
+    format: Literal[1]
+    """Version of the study file format."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+    """Name of the study; its folder is `outputs/NAME`."""
+    doc: str = ""
+    """Description: the question that the study answers."""
+    run: Annotated[PathText | dict[str, Any], BeforeValidator(_text_or_object)]
+    """Base run: a shipped name, a file in the folder of the study, or a complete run."""
+    root: PathText | None = None
+    """Folder of the data; `null` is `data.root` of the base run."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the base run that differ in this study, by dotted path."""
+    rows: dict[_RowName, Change] = Field(default_factory=dict)
+    """Rows by name; the base run is the row `baseline`."""
+    grid: Grid | None = None
+    """Further rows."""
+    search: Search | None = None
+    """Search for further rows, which `weft study search` runs."""
+    seeds: tuple[Seed, ...] = Field(default=(1, 2, 3), min_length=1)
+    """Seeds with which each row is trained."""
+    match: Match | None = None
+    """Makes the rows equally large; `null` leaves them as they are."""
+    budget: Budget = Budget()
+    measure: Measure = Measure()
+    compare: Compare = Compare()
+    require: tuple[Requirement, ...] = ()
+    """Conditions on every row."""
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> Self:
+        """Check what single settings cannot know.
+
+        Raises:
+            CombinedSettingError: there are no rows, or settings do not fit together.
+        """
+        refuse(self._mistakes(), info)
+        return self
+
+    def _mistakes(self) -> Iterator[SettingError]:
+        """Yield an error for each setting that does not fit others, or has no effect."""
+        if not self.rows and self.grid is None and self.search is None:
+            yield SettingError("the study has no rows", help_="add 'rows', 'grid' or 'search'")
+        if self.search is not None and not self.search.factors and self.grid is None:
+            yield SettingError("the search has no factors", "search", help_="add 'factors'")
+        if BASELINE in self.rows:
+            msg = f"'{BASELINE}' is the base run itself"
+            yield SettingError(msg, "rows", BASELINE, help_="give the row another name")
+        for name, row in self.rows.items():
+            if not row.changes():
+                msg = f"the row '{name}' changes nothing"
+                help_ = "add 'params', 'patch', 'extends', 'objective' or 'set', or remove the row"
+                yield SettingError(msg, "rows", name, help_=help_)
+        if len(set(self.seeds)) < len(self.seeds):
+            yield SettingError("a seed occurs twice", "seeds", help_="give each seed once")
+        baseline = self.compare.baseline
+        if self.grid is None and baseline not in (BASELINE, *self.rows):
+            msg = f"there is no row '{baseline}'"
+            help_ = did_you_mean(baseline, [BASELINE, *self.rows])
+            yield SettingError(msg, "compare", "baseline", help_=help_)
+        if self.compare.pairs == "all" and "baseline" in self.compare.model_fields_set:
+            msg = "'baseline' has no effect if all rows are compared with each other"
+            yield SettingError(msg, "compare", "baseline", help_="remove it")
+
+    def __repr__(self) -> str:
+        """Return the name and the number of rows and seeds."""
+        return f"<Study {self.name}: {len(self.rows) + 1} rows, {len(self.seeds)} seeds>"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a study."""
+
+    name: str
+    change: Change
+    at: str
+    """JSON Pointer to where the row is written; `""` for the base run."""
+
+
+def rows_of(study: StudySettings, source: str) -> list[Row]:
+    """Return all rows of a study, the base run first.
+
+    Args:
+        study: the study.
+        source: its file, for findings.
+
+    Raises:
+        SpecError: two rows have one name, there are too many, or levels cannot be combined.
+    """
+    rows = [Row(BASELINE, Change(), "")]
+    rows += [Row(name, change, pointer("rows", name)) for name, change in study.rows.items()]
+    if study.grid is not None:
+        levels = {name: dict(levels_of(factor)) for name, factor in study.grid.factors.items()}
+        counts = [len(values) for values in levels.values()]
+        total = _product(counts) if study.grid.cross else sum(counts)
+        if total + len(rows) > _MOST_ROWS:
+            raise SpecError([_too_many(total, source)])
+        rows += _crossed(levels, source) if study.grid.cross else _alone(study.grid.factors)
+    names = [row.name for row in rows]
+    twice = [row for number, row in enumerate(rows) if row.name in names[:number]]
+    if twice:
+        raise SpecError(
+            Finding(
+                code="Y01",
+                at=row.at,
+                problem=f"two rows have the name '{row.name}'",
+                help="rename the row, or the level of the grid",
+                source=source,
+            )
+            for row in twice
+        )
+    if study.compare.baseline not in names:
+        raise SpecError(
+            [
+                Finding(
+                    code="Y01",
+                    at="/compare/baseline",
+                    problem=f"there is no row '{study.compare.baseline}'",
+                    help=f"name one of {', '.join(names[:8])}",
+                    source=source,
+                )
+            ]
+        )
+    return rows
+
+
+def _product(counts: Sequence[int]) -> int:
+    product = 1
+    for count in counts:
+        product *= count
+    return product
+
+
+def _too_many(total: int, source: str) -> Finding:
+    return Finding(
+        code="Y01",
+        at="/grid",
+        problem=f"the grid has {total:,} rows, and a study at most {_MOST_ROWS:,}",
+        help="remove levels, or set 'cross' to false",
+        source=source,
+    )
+
+
+def levels_of(factor: Factor) -> Iterator[tuple[str, Change]]:
+    """Yield the levels of a factor by name; equal names of values are numbered."""
+    yield from factor.levels.items()
+    counts = Counter[str]()
+    for value in factor.values:
+        name = value if isinstance(value, str) else json.dumps(value)
+        safe = "".join(c if c.isalnum() or c in "_.=,+-" else "_" for c in name).strip("_") or "_"
+        short = safe[:60]
+        counts[short] += 1
+        if counts[short] > 1:
+            short = f"{short}-{counts[short]}"
+        if factor.param is not None:
+            yield short, Change(params={factor.param: value})
+        else:
+            yield short, Change(set={str(factor.set): value})
+
+
+_Levels = Mapping[str, Mapping[str, Change]]
+
+
+def _alone(factors: Mapping[str, Factor]) -> list[Row]:
+    """Return a row for each level."""
+    return [
+        Row(f"{name}={level}", change, at + (pointer("levels", level) if factor.levels else ""))
+        for name, factor in factors.items()
+        for at in (pointer("grid", "factors", name),)
+        for level, change in levels_of(factor)
+    ]
+
+
+def _crossed(factors: _Levels, source: str) -> list[Row]:
+    """Return a row for each combination of levels, one of each factor.
+
+    Raises:
+        SpecError: two levels of a combination change the same thing.
+    """
+    rows = []
+    for combination in itertools.product(*(levels.items() for levels in factors.values())):
+        name = ",".join(
+            f"{factor}={level}" for factor, (level, _) in zip(factors, combination, strict=True)
+        )
+        change = joined([change for _, change in combination], name, source)
+        rows.append(Row(name, change, pointer("grid")))
+    return rows
+
+
+def _overlap(first: str, other: str) -> bool:
+    """Return whether one of two dotted paths is, or contains, the other."""
+    return f"{first}.".startswith(f"{other}.") or f"{other}.".startswith(f"{first}.")
+
+
+def joined(changes: Sequence[Change], name: str, source: str, at: str = "/grid") -> Change:
+    """Return the changes of several levels together.
+
+    Raises:
+        SpecError: two of them change the same thing.
+    """
+    merged: dict[str, Any] = {"params": {}, "set": {}, "patch": [], "unset": []}
+
+    def refuse(what: str) -> SpecError:
+        return SpecError(
+            [
+                Finding(
+                    code="Y01",
+                    at=at,
+                    problem=f"two levels of the row '{name}' change '{what}'",
+                    help="let only one factor change it",
+                    source=source,
+                )
+            ]
+        )
+
+    for change in changes:
+        for key in ("params", "set"):
+            values = getattr(change, key)
+            if repeated := [
+                entry for entry in values if any(_overlap(entry, old) for old in merged[key])
+            ]:
+                raise refuse(min(repeated))
+            merged[key].update(values)
+        if repeated := [entry for entry in change.unset if entry in merged["unset"]]:
+            raise refuse(min(repeated))
+        merged["patch"] += change.patch
+        merged["unset"] += change.unset
+        for key in ("extends", "objective", "match"):
+            value = getattr(change, key)
+            if value is None:
+                continue
+            if merged.get(key, value) != value:
+                raise refuse(key)
+            merged[key] = value
+    docs = [change.doc for change in changes if change.doc]
+    return Change(**{**merged, "doc": " ".join(docs)})

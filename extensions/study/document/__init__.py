@@ -1,1 +1,0 @@
-"""The document of a study: its settings, its rows, and its JSON Schema."""

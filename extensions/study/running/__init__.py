@@ -1,1 +1,0 @@
-"""Running a study: jobs in a folder, worker processes, and what is done so far."""

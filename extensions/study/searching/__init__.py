@@ -1,1 +1,0 @@
-"""A search for the best row of a study by its validation data."""
