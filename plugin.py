@@ -1,8 +1,8 @@
 """What extensions use besides `weft`: base classes and helpers for all that a package can add.
 
 Blocks, commands, columns, readers, predictors, metrics, trackers, exporters and kinds of files;
-`docs/write-an-extension.md` shows each.  As in `weft`, a name is imported when it is first used,
-and `plugin.pyi` has every name.
+`docs/write-an-extension.md` shows each and lists the names by purpose.  As in `weft`, a name is
+imported when it is first used, and `plugin.pyi` has every name.
 """
 
 from __future__ import annotations

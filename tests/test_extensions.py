@@ -43,6 +43,15 @@ def test_every_name_for_extensions_is_documented(name: str) -> None:
     assert documented or inspect.getdoc(value)
 
 
+def test_the_guide_lists_the_names_for_extensions() -> None:
+    """Each in one group; a name that it lacks is public only by accident."""
+    guide = (ROOT / "docs/write-an-extension.md").read_text(encoding="utf-8")
+    section = guide.split("## What `weft.plugin` has\n")[1].split("\n## ")[0]
+    rows = "".join(line for line in section.splitlines() if line.startswith("| "))
+
+    assert sorted(re.findall(r"`(\w+)`", rows)) == weft.plugin.__all__
+
+
 def test_wrong_names_are_refused() -> None:
     """As for any module; and the list of names is that of the module."""
     with pytest.raises(AttributeError, match="no attribute 'Colum'"):

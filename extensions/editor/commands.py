@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
-from ...plugin import SPECS, argument, command
+from ...plugin import SPECS, InputError, argument, command, complete_specs
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.parameters import complete_specs
-from ...specs.findings import InputError
 
 _LSP_PACKAGES = ("lsprotocol", "pygls")
 """Packages of the extra `lsp`."""

@@ -9,24 +9,27 @@ from typing import Annotated, Any
 
 import typer
 
+from ... import export as export_to
 from ...plugin import (
     CHECKPOINTS,
     EXPORTERS,
+    FieldsOfAll,
+    InputError,
     Json,
     Overrides,
     argument,
     command,
+    complete_specs,
+    did_you_mean,
     option,
+    option_of,
     out_option,
     overridden,
+    targets_with,
     wrong,
 )
-from ...runtime.checkpoint.exporter import export as export_to
-from ...runtime.checkpoint.exporter import targets_with
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.command import FieldsOfAll, option_of
-from ...runtime.cli.common.parameters import Checkpoint, complete_specs
-from ...specs.findings import InputError, did_you_mean
+from ...runtime.cli.common.parameters import Checkpoint
 
 
 def complete_targets(incomplete: str) -> list[str]:
@@ -118,7 +121,7 @@ def fits(
         InputError: the model cannot be read.
         SpecError: the spec has mistakes; all of them are listed.
     """
-    from ...runtime.spec.check import graph_of
+    from ...plugin import graph_of
     from ...specs.load import load
     from .export.huggingface.fit import fits as ranked
 
@@ -159,8 +162,7 @@ def eject(
         InputError: the model cannot be read or the file not written; nothing is left behind.
         SpecError: the spec has mistakes; all of them are listed.
     """
-    from ...plugin import open_deployed
-    from ...runtime.spec.check import graph_of
+    from ...plugin import graph_of, open_deployed
     from ...specs.load import load
     from .export.eject.eject import eject as eject_to
 

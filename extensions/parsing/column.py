@@ -25,7 +25,7 @@ from .trees.settings import ParsingSettings
 from .trees.trees import Tree, read_trees
 
 if TYPE_CHECKING:
-    from ...runtime.data.symbols import Vocabulary
+    from ...plugin import Vocabulary
     from .treebank import TreeSettings
 
 SINGLE = ("symbols", "binary", "known")

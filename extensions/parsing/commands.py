@@ -10,30 +10,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ...plugin import (
+    OF_THE_RUN,
     PARSING,
+    BeamFields,
+    Constrained,
     FieldsOf,
     InputError,
     Json,
+    Mistakes,
+    PlaceOfParser,
     argument,
+    as_it_arrives,
     command,
+    complete_files,
     file_option,
+    open_checkpoints,
     option,
     out_option,
     read_lines,
+    text_lines,
     write_beside,
     wrong,
 )
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.models import (
-    OF_THE_RUN,
-    Constrained,
-    PlaceOfParser,
-    open_checkpoints,
-)
-from ...runtime.cli.common.parameters import Checkpoint, complete_files
-from ...runtime.cli.common.reading import Mistakes, as_it_arrives, text_lines
+from ...runtime.cli.common.parameters import Checkpoint
 from ...runtime.cli.decoding import Buffer, Input, Output, Progress, counter_for
-from ...runtime.decode.settings import BeamFields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +160,8 @@ class _Pictures:
 
     def __init__(self, path: str | None) -> None:
         """Set the folder, created if missing, or the file, whose suffix is checked."""
-        from ...graphs.draw.render import SUFFIXES, check_suffix
+        from ...graphs.draw.render import SUFFIXES
+        from ...plugin import check_suffix
 
         self.path = None if path is None else Path(path)
         self.is_file = self.path is not None and self.path.suffix != ""

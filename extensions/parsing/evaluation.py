@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...plugin import read_lines, write_beside
+from ...plugin import one_file, read_lines, refuse_test_set, test_rows, write_beside
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.parameters import refuse_test_set
-from ...runtime.cli.predicting import one_file, test_rows
 from .metrics.evalb import COLLINS, read_settings
 from .metrics.evalb_report import report, summaries
 from .metrics.metric import measure, rows, trees_of
@@ -18,7 +16,7 @@ from .trees.reader import read_bank
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ...runtime.model.model import Model
+    from ... import Model
     from .decode.parse import Parse
     from .metrics.metric import Measured
     from .trees.trees import Tree

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from ...plugin import (
     Answer,
+    BeamFields,
     Context,
+    Evaluation,
     InputError,
     Predictor,
     PredictorSettings,
@@ -17,8 +19,6 @@ from ...plugin import (
     evaluating,
     read_value,
 )
-from ...runtime.decode.predictors.predictor import Evaluation
-from ...runtime.decode.settings import BeamFields
 from .trees.sentences import leaves_of
 from .trees.trees import Leaf, Tree
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from ...runtime.data.symbols import Vocabulary
+    from ...plugin import Vocabulary
     from .decode.word_parser import Feed
     from .trees.settings import ParsingSettings
 
@@ -131,7 +131,7 @@ def _feed(context: Context, trees: Trees, predictor: str) -> Feed:
     Raises:
         InputError: the models read something else.
     """
-    from ...runtime.decode.predictors.feeding import Feeding
+    from ...plugin import Feeding
 
     if context.objective is None:
         return dict
@@ -214,7 +214,7 @@ class TreeBeam(_OfTrees, BeamFields):
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
-        from ...runtime.decode.predictors.feeding import Sources
+        from ...plugin import Sources
         from .decode.sequence_parser import SequenceParser
 
         trees = _trees(context, "sequence", self.type)

@@ -11,14 +11,15 @@ from ...plugin import (
     Columns,
     ColumnSettings,
     FilesSettings,
+    Name,
     Readers,
     SettingError,
+    SymbolSettings,
     TextSettings,
     Tokenizers,
     ValueType,
     missing_text,
 )
-from ...runtime.data.settings import Name, SymbolSettings
 from .trees.columns.types import types_of
 from .trees.settings import ParsingSettings
 

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...runtime.system.http import send_json
-from ...specs.findings import InputError
+from ...plugin import InputError, send_json
 from .protocol.errors import one_error
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ...specs.findings import did_you_mean, pointer
+from ...plugin import did_you_mean, pointer
 from ...specs.wording import describe
 from .body import EXAMPLE
 from .forms import Problem, known_keys

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
-from ...runtime.data.readers.jsonl import RepeatedKeyError, distinct_keys
+from ...plugin import RepeatedKeyError, distinct_keys
 from .limits import Limits
 
 if TYPE_CHECKING:

@@ -10,19 +10,21 @@ import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ...plugin import DECODING, FieldsOf, command
-from ...runtime.cli.common import terminal
-from ...runtime.cli.common.models import (
+from ...plugin import (
+    DECODING,
     OF_THE_RUN,
-    Place,
+    FieldsOf,
+    InputError,
     Sample,
     Sampled,
     Search,
+    command,
     open_checkpoints,
     options_of,
 )
+from ...runtime.cli.common import terminal
+from ...runtime.cli.common.models import Place
 from ...runtime.cli.common.parameters import Checkpoint
-from ...specs.findings import InputError
 from .limits import Access, Limits
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def serve(
             help_ = "install the extra: pip install 'weft[serve]'"
             raise InputError(f"serving needs the package '{package}'", help=help_)
     # Opening the model imports torch and FastAPI; until then the server answers without them.
-    from ...runtime.system.http import bound
+    from ...plugin import bound
     from .access import read_token
     from .server import serve_until_told
 

@@ -7,10 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ...plugin import PredictorSettings
-from ...runtime.decode.predictors.registry import changed_predictor
-from ...runtime.decode.settings import BeamSearch, MaskFields, SampleFields
-from ...runtime.decode.translate import TranslationRequest
+from ... import TranslationRequest
+from ...plugin import BeamSearch, MaskFields, PredictorSettings, SampleFields, changed_predictor
 from .limits import Limits
 
 _CONFIG = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)

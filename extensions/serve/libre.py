@@ -15,11 +15,11 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from ...runtime.data.readers.settings import LinesSettings, MtdataSettings
+from ...plugin import LinesSettings, MtdataSettings
 from .forms import Ask, Problem, SearchOptions, Text, Unicode
 
 if TYPE_CHECKING:
-    from ...runtime.data.readers.split import Split
+    from ...plugin import Split
 
 _NAMES = {
     "ar": ("ara", "Arabic"),

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from ...graphs.ir.canonical import fingerprint
+from ...plugin import fingerprint
 from .service import Service
 
 _STYLE = """

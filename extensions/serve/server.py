@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from ...runtime.system.http import send_json
+from ...plugin import send_json
 from .access import restricted
 from .limits import Limits
 from .protocol.connection import guarded

@@ -16,18 +16,14 @@ from typing import Any
 
 import torch
 
-from ...plugin import PredictorSettings
+from ... import Model, TranslationRequest
+from ...plugin import Beam, InputError, MaskPredict, PredictorSettings, Writing, build_sharing
 from ...runtime.analysis.alignment import reading_source
-from ...runtime.codegen.build import build_sharing
 from ...runtime.codegen.generated import program_of
 from ...runtime.compile.decode_compile import Steps
 from ...runtime.compile.decoder import passes_of, steps_of, use_passes, use_steps
-from ...runtime.decode.predictors.search import Beam, MaskPredict
-from ...runtime.decode.settings import Writing
-from ...runtime.decode.translate import TranslationRequest, Translator
-from ...runtime.model.model import Model
+from ...runtime.decode.translate import Translator
 from ...runtime.model.records import Details, text_records
-from ...specs.findings import InputError
 from .answers import LOG
 from .batcher import Batcher, Cancelled, ClosedError, Job
 from .forms import Ask, Problem, merged, too_much

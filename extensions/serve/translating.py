@@ -18,7 +18,7 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
 
-from ...specs.findings import InputError
+from ...plugin import InputError
 from .answers import LOG, answer, busy, one_problem, problems_of, stopping
 from .batcher import ClosedError, FullError, Job
 from .body import BodyError, parse

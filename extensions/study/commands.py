@@ -15,19 +15,23 @@ from pydantic import Field
 
 from ...plugin import (
     STUDIES,
+    InputError,
     Json,
     Overrides,
+    RunName,
+    SpecError,
     argument,
     command,
+    complete_files,
     group,
     option,
     out_option,
     overridden,
+    to_option,
     wrong,
 )
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.parameters import Checkpoint, RunName, complete_files, to_option
-from ...specs.findings import InputError, SpecError
+from ...runtime.cli.common.parameters import Checkpoint
 from ...specs.reader import shipped_names
 from .report.forms import FORMS, Form
 
@@ -145,7 +149,7 @@ def check(
     json_: Json = False,
 ) -> int:
     """Check every row of a study, and print its costs and what it changes. Nothing is trained."""
-    from ...graphs.draw.render import check_suffix
+    from ...plugin import check_suffix
     from .report.page import PAGE
 
     if draw is not None:
@@ -292,7 +296,7 @@ def job(
             os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
         except (OSError, ValueError) as error:
             raise wrong("--cores", f"these are not cores of this machine: {error}") from error
-    from ...runtime.system.memory import keep_freed_memory
+    from ...plugin import keep_freed_memory
     from .worker import run_job
 
     if not (Path(folder) / task).is_file():

@@ -7,13 +7,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ...plugin import STUDIES, Json, argument, command, file_option, option, read_lines, wrong
+from ...plugin import (
+    STUDIES,
+    InputError,
+    Json,
+    Metrics,
+    PlaceUncompiled,
+    aligned,
+    argument,
+    command,
+    complete_files,
+    file_option,
+    is_blank,
+    json_value,
+    open_checkpoints,
+    option,
+    read_lines,
+    wrong,
+)
 from ...runtime.cli.common import terminal
-from ...runtime.cli.common.models import PlaceUncompiled, open_checkpoints
-from ...runtime.cli.common.parameters import Metrics, complete_files
-from ...runtime.data.readers.jsonl import is_blank, json_value
-from ...runtime.metrics.digits import aligned
-from ...specs.findings import InputError
 
 if TYPE_CHECKING:
     from ...plugin import Metric

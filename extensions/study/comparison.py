@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import fdtrc, ndtri, stdtr, stdtrit
 
+from ...plugin import Statistics
 from ...runtime.metrics.bootstrap import (
     SAMPLES,
     SEED,
@@ -20,7 +21,6 @@ from ...runtime.metrics.bootstrap import (
     percentiles,
     resampled,
 )
-from ...runtime.metrics.metric import Statistics
 
 UNEQUAL = 0.1
 """Probability below which a larger variance over seeds of a pair is not taken for chance."""

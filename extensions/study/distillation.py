@@ -16,21 +16,26 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...plugin import Answer, TextSettings, write_beside
-from ...runtime.data.preparing.prepare import records_of
-from ...runtime.data.preparing.records import values_of
-from ...runtime.data.readers.split import reader_of
-from ...runtime.data.settings import SPECIAL_TOKENS, SymbolSettings
+from ... import Model, Run
+from ...plugin import (
+    SPECIAL_TOKENS,
+    Answer,
+    InputError,
+    SymbolSettings,
+    Task,
+    TextSettings,
+    load_run,
+    locked,
+    open_model,
+    reader_of,
+    records_of,
+    settings_of_process,
+    values_of,
+    write_beside,
+)
+from ...plugin import ensemble as combined
 from ...runtime.data.vocabularies import file_of
-from ...runtime.model.model import Model
-from ...runtime.model.opening import ensemble as combined
-from ...runtime.model.opening import open_model
-from ...runtime.model.task import Task
-from ...runtime.system.lock import locked
-from ...runtime.train.device import Place, choose, settings_of_process
-from ...runtime.train.plan import load_run
-from ...runtime.train.run import Run
-from ...specs.findings import InputError
+from ...runtime.train.device import Place, choose
 from .jobs import json_text
 
 PROVENANCE = "provenance.json"

@@ -11,10 +11,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from ...plugin import METRICS, Metric, SettingError
-from ...runtime.data.settings import PathText, Settings
-from ...runtime.system.plugins import Selected
-from ...specs.findings import Finding, SpecError, did_you_mean, pointer
+from ...plugin import (
+    METRICS,
+    Finding,
+    Metric,
+    PathText,
+    Selected,
+    SettingError,
+    Settings,
+    SpecError,
+    did_you_mean,
+    pointer,
+)
 from ...specs.wording import refuse
 
 _RowName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,99}$")]

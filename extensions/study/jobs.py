@@ -26,11 +26,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 
-from ...plugin import write_beside
-from ...runtime.metrics.digits import significant
-from ...runtime.train.objective import objective_file
+from ...plugin import InputError, objective_file, significant, write_beside
 from ...runtime.train.reporting.history import read
-from ...specs.findings import InputError
 from ...specs.form import holds_spec
 from ...specs.load import inlined, load
 from ...specs.reader import SHIPPED

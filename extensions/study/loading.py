@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...graphs.json_schema import DRAFT
-from ...runtime.train.run import set_dotted
-from ...specs.findings import Finding, SpecError
+from ...plugin import Finding, SpecError, set_dotted
 from ...specs.lost_settings import read_settings
 from ...specs.reader import FOR_EDITORS, find, read_file, refuse_other
 from .document import StudySettings

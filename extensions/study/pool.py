@@ -15,8 +15,8 @@ from shutil import disk_usage
 from types import FrameType
 from typing import Any
 
+from ...plugin import InputError
 from ...runtime.checkpoint.manifest import RESERVE
-from ...specs.findings import InputError
 from .jobs import ERROR, Job, error_of, write_json
 
 POLL = 0.2

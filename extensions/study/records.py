@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...graphs.draw.render import check_suffix
-from ...plugin import write_beside
-from ...runtime.spec.check import Findings
-from ...specs.findings import SpecError
+from ... import Findings
+from ...plugin import SpecError, check_suffix, write_beside
 from .comparison import Comparison
 from .jobs import Job, State, status_of
 from .planning.base import Run

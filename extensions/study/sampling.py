@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...specs.findings import InputError
+from ...plugin import InputError
 from .document import Search
 from .planning.identity import digest_of
 from .planning.space import Axis, Value

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...plugin import Metric
-from ...specs.findings import Finding, SpecError
+from ...plugin import Finding, Metric, SpecError
 from .document import Search
 from .jobs import (
     RESULT,

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ...specs.findings import InputError
+from ...plugin import InputError
 from .jobs import TRAINED, jobs_of, open_plan, read_json
 from .planning.base import Run
 
@@ -49,8 +49,9 @@ def _of_finished(out: Path) -> float | None:
 
 def _of_peak(run: Run) -> float:
     """Return a share of the measured peak FLOP/s of the device."""
+    from ...plugin import settings_of_process  # noqa: PLC0415
     from ...runtime.compile.roofline import peak_flops  # noqa: PLC0415
-    from ...runtime.train.device import choose, settings_of_process  # noqa: PLC0415
+    from ...runtime.train.device import choose  # noqa: PLC0415
 
     placement = choose(run)
     with settings_of_process(run, placement):

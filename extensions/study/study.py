@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...runtime.system.lock import locked
-from ...specs.findings import InputError, SpecError, did_you_mean
+from ...plugin import InputError, SpecError, did_you_mean, locked
 from ...specs.load import parse_overrides
 from .document import StudySettings
 from .jobs import PLAN, Job, jobs_of, open_plan, write_jobs, write_json

@@ -26,11 +26,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ...plugin import write_beside
+from ...plugin import InputError, locked, write_beside
 from ...runtime.system.folders import new_folder
-from ...runtime.system.lock import locked
 from ...specs.files import way_out
-from ...specs.findings import InputError
 from .jobs import (
     DIGITS,
     OBJECTIVE,

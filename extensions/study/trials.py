@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...specs.findings import InputError
+from ...plugin import InputError
 from .jobs import read_json, write_json
 from .planning.space import Axis, Value
 

@@ -21,17 +21,25 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from ...plugin import METRICS, LossMetric, Metric, SumMetric, write_beside
-from ...runtime.api import train
-from ...runtime.data.preparing.prepare import prepare, records_of
-from ...runtime.data.preparing.records import values_of
+from ... import Progress, Result, train
+from ...plugin import (
+    METRICS,
+    InputError,
+    LossMetric,
+    Metric,
+    SpecError,
+    SumMetric,
+    losses_of,
+    open_model,
+    prepare,
+    records_of,
+    settings_of_process,
+    values_of,
+    write_beside,
+)
 from ...runtime.model.answering import as_json
-from ...runtime.model.opening import open_model
-from ...runtime.train.context import Progress, Result
-from ...runtime.train.device import Place, choose, settings_of_process
-from ...runtime.train.measuring import losses_of
+from ...runtime.train.device import Place, choose
 from ...runtime.train.retention import checkpoints
-from ...specs.findings import InputError, SpecError
 from .jobs import (
     ERROR,
     LOCK,

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ....graphs.ir.traverse import visits
 from ....graphs.ir.value_type import KINDS, SIZED
-from ....plugin import BlockType, Slot, ValueType
+from ....plugin import BlockType, Slot, ValueType, visits
 from ....specs.form import holds_spec
 from ....specs.load import spec_names
 from ....specs.patches.selections import SelectError, TooMuchError, Walk, read_selection

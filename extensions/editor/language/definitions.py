@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....plugin import Source
-from ....specs.findings import pointer
+from ....plugin import Source, pointer
 from ....specs.inherit import parent_of
 from ....specs.json_tree import part_at
 from ....specs.text_edits import TextEdit

@@ -7,23 +7,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ....blocks.registry import registry
 from ....graphs.advice import advise
 from ....graphs.checker.check import Explored
 from ....graphs.ir.block_type import Registry
-from ....graphs.ir.graph import Graph, Node, Scope
-from ....plugin import DOCUMENTS, Source, ValueType
-from ....runtime.spec.check import explored
-from ....runtime.train.documents import document_of
+from ....plugin import (
+    DOCUMENTS,
+    Finding,
+    Graph,
+    InputError,
+    Node,
+    Scope,
+    Source,
+    SpecError,
+    ValueType,
+    at_most,
+    document_of,
+    explored,
+    pointer,
+    registry,
+)
 from ....specs.expressions import ExpressionError, evaluate, is_expression
-from ....specs.findings import Finding, InputError, SpecError, at_most, pointer
 from ....specs.form import Kind, kind_of
 from ....specs.json_tree import Value, tree
 from ....specs.load import LoadedSpec, load_as
 from ....specs.reader import read_json
 
 if TYPE_CHECKING:
-    from ....runtime.train.plan import RunPlan
+    from ....plugin import RunPlan
 
 _KEPT = 16
 """Number of texts of which the answers are kept."""

@@ -10,12 +10,19 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ....graphs.cost.flops import default_sizes, part_flops
-from ....graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
+from ....graphs.cost.flops import part_flops
 from ....graphs.ir.value_type import evaluate as size_of
-from ....plugin import BlockType, ValueType
-from ....runtime.spec.check import analysed
-from ....specs.findings import InputError
+from ....plugin import (
+    BlockNode,
+    BlockType,
+    InputError,
+    Node,
+    RepeatNode,
+    Scope,
+    ValueType,
+    analysed,
+    default_sizes,
+)
 from ....specs.inherit import parent_of
 from .document import Document, document, site
 from .names import Name, name_at

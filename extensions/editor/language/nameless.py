@@ -11,8 +11,8 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ....graphs.ir.graph import BlockNode, Filling, Graph, Node, RepeatNode, Scope, TemplatePart
 from ....graphs.ir.traverse import model_of
+from ....plugin import BlockNode, Filling, Graph, Node, RepeatNode, Scope, TemplatePart
 from ....specs.expressions import WORD
 
 _ANY = "?"

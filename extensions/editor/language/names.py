@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ....specs.findings import pointer
+from ....plugin import pointer
 from ....specs.json_tree import Value
 from ....specs.references import Kind, Reference, references
 from .document import Document

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from ....graphs.ir.graph import TemplateNode
 from ....graphs.ir.value_type import Bound, TypeTextError, fit
-from ....plugin import BlockType, Port, Signature, Slot, ValueType, parse_type
+from ....plugin import BlockType, Port, Signature, Slot, TemplateNode, ValueType, parse_type
 from ....specs.expressions import is_expression
 from .document import Document, evaluated
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ....plugin import Finding
 from ....runtime.spec.fixing import described, fixed
-from ....specs.findings import Finding
 from ....specs.json_tree import Spot
 from ....specs.text_edits import Edit, EditError, TextEdit, edited, smallest_edit
 from .document import Document, document

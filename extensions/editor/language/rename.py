@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from ....specs.findings import InputError, pointer
+from ....plugin import InputError, pointer
 from ....specs.form import Name as NameForm
 from ....specs.inherit import FOLDERS, parent_of
 from ....specs.json_tree import Value, parts_of, tree

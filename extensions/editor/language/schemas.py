@@ -6,8 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ....plugin import DOCUMENTS
-from ....runtime.train.documents import document_of
+from ....plugin import DOCUMENTS, document_of
 from ....specs.form import Kind
 
 Schema = Mapping[str, Any]

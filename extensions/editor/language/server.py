@@ -19,7 +19,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
-from ....specs.findings import InputError
+from ....plugin import InputError
 from ....specs.layout import laid_out
 from ....specs.text_edits import TextEdit, smallest_edit
 from .completion import complete

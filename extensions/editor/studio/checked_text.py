@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....blocks.registry import registry
+from .... import WeftError
 from ....graphs.checker.check import analyse
 from ....graphs.draw.facts import foldable
 from ....graphs.draw.html_page import add_origins
 from ....graphs.draw.scene import read_key, scene
-from ....graphs.ir.graph import Graph
 from ....graphs.passes.pipeline import PassName, Settings, after
-from ....specs.findings import Finding, WeftError
+from ....plugin import Finding, Graph, registry
 from ....specs.json_tree import parts_of
 from ....specs.load import LoadedSpec, loaded
 from ....specs.references import references, templates_used

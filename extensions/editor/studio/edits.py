@@ -10,12 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ....blocks.registry import registry
 from ....graphs.draw.facts import pointers
-from ....graphs.ir.graph import BlockNode, TemplateNode
-from ....graphs.ir.traverse import Visit, visits
-from ....plugin import Source
-from ....specs.findings import InputError, Place, pointer
+from ....plugin import BlockNode, InputError, Source, TemplateNode, Visit, pointer, registry, visits
+from ....specs.findings import Place
 from ....specs.inherit import parent_of
 from ....specs.json_tree import is_in, parts_of, value_at
 from ....specs.load import load

@@ -8,8 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....plugin import write_beside
-from ....specs.findings import InputError
+from ....plugin import InputError, write_beside
 from ....specs.load import FOLDERS
 from ....specs.reader import LARGEST, RUN_FOLDER, SHIPPED, find, read_text
 

@@ -9,14 +9,11 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....graphs.cost.flops import default_sizes
-from ....graphs.cost.table import cost_table
-from ....graphs.ir.graph import Graph
-from ....specs.findings import InputError
+from ....plugin import Graph, InputError, cost_table, default_sizes
 
 if TYPE_CHECKING:
+    from .... import Model
     from ....runtime.analysis.attention_pictures import Group, Layer
-    from ....runtime.model.model import Model
 
 
 class Attending:
@@ -91,7 +88,7 @@ class Attending:
         return self._last[1], self._last[2]
 
     def _model(self) -> Model:
-        from ....runtime.model.opening import open_folder  # noqa: PLC0415 - needs torch
+        from ....plugin import open_folder  # noqa: PLC0415 - needs torch
 
         if self._opened is None:
             self._opened = open_folder(self.folder)

@@ -7,14 +7,23 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ....blocks.registry import registry
 from ....graphs.checker.check import analyse
-from ....graphs.cost.flops import default_sizes, flops
 from ....graphs.draw.facts import pointers
-from ....graphs.ir.graph import BlockNode, Graph, Scope
-from ....graphs.ir.traverse import Visit, visits
-from ....plugin import BlockType
-from ....specs.findings import Finding, InputError, SpecError, pointer
+from ....plugin import (
+    BlockNode,
+    BlockType,
+    Finding,
+    Graph,
+    InputError,
+    Scope,
+    SpecError,
+    Visit,
+    default_sizes,
+    flops,
+    pointer,
+    registry,
+    visits,
+)
 from ....specs.form import FORMAT
 from ....specs.json_tree import parts_of, value_at
 from ....specs.load import LoadedSpec, loaded

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ....blocks.registry import registry
 from ....graphs.checker.check import analyse
 from ....graphs.draw.facts import pointers
-from ....graphs.ir.graph import BlockNode, Graph, Node, Scope
-from ....graphs.ir.traverse import Visit, visits
-from ....specs.findings import InputError, SpecError
+from ....plugin import BlockNode, Graph, InputError, Node, Scope, SpecError, Visit, registry, visits
 from ....specs.form import FORMAT
 from ....specs.load import LoadedSpec, loaded
 from .menu import accepts, required

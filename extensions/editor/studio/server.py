@@ -19,8 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ....graphs.draw.html_page import ASSETS
-from ....runtime.system.http import bound, send_json
-from ....specs.findings import InputError, SpecError
+from ....plugin import InputError, SpecError, bound, send_json
 from .files import ChangedError, Opened
 from .session import Session
 

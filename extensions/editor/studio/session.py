@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
 from ....graphs.diff.diff import diff as graph_diff
-from ....graphs.ir.graph import Graph
 from ....graphs.passes.pipeline import PassName, after
-from ....specs.findings import InputError
+from ....plugin import Graph, InputError
 from ....specs.layout import format_edits
 from ....specs.load import FOLDERS, LoadedSpec
 from ....specs.reader import SHIPPED, find, read_text, shipped_names

@@ -6,12 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ....blocks.registry import registry
 from ....graphs.checker.check import analyse
 from ....graphs.draw.facts import pointers
-from ....graphs.ir.canonical import canonical
-from ....graphs.ir.graph import Graph
-from ....specs.findings import InputError, SpecError, pointer
+from ....plugin import Graph, InputError, SpecError, canonical, pointer, registry
 from ....specs.form import FORMAT
 from ....specs.load import LoadedSpec, load_child
 from ....specs.text_edits import formatted

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 
-from ....graphs.ir.graph import BlockNode, Graph, RepeatNode, Scope, TemplateNode
-from ....graphs.ir.value_type import ValueType
+from ....plugin import BlockNode, Graph, RepeatNode, Scope, TemplateNode, ValueType
 
 
 def flat_graph(graph: Graph) -> nx.DiGraph:

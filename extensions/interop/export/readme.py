@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....graphs.ir.graph import Graph
+from ....plugin import Graph
 from .vocabulary import Words
 
 _TEXT = """# {name}, for CTranslate2

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ....graphs.ir.graph import Graph
-from ....runtime.decode.decode import SpecialTokens
+from .... import SpecialTokens
+from ....plugin import Graph
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....graphs.ir.graph import Graph
-from ....plugin import Checkpoint
-from ....runtime.checkpoint.tokenizers import (
+from .... import SpecialTokens
+from ....plugin import (
+    Checkpoint,
+    Graph,
+    InputError,
+    Vocabulary,
     ends_of,
     is_trained,
     special_tokens_of,
     tokenizers_of,
     written_by,
 )
-from ....runtime.data.symbols import Vocabulary
-from ....runtime.decode.decode import SpecialTokens
-from ....specs.findings import InputError
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ....specs.findings import InputError
+from ....plugin import InputError
 from .config import read_object
 from .names import named
 

@@ -9,8 +9,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from ....plugin import CHECKPOINTS, Json, argument, command, option, out_option, wrong
-from ....runtime.cli.common.parameters import complete_files, complete_tables
+from ....plugin import (
+    CHECKPOINTS,
+    Json,
+    argument,
+    command,
+    complete_files,
+    complete_tables,
+    option,
+    out_option,
+    wrong,
+)
 
 
 @command(

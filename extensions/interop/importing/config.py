@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ....plugin import Finding, SpecError, did_you_mean, pointer
 from ....specs.expressions import (
     ExpressionError,
     UnknownNameError,
@@ -17,7 +18,6 @@ from ....specs.expressions import (
     is_expression,
     names_in,
 )
-from ....specs.findings import Finding, SpecError, did_you_mean, pointer
 from ....specs.reader import LARGEST, read_file
 from .table import Condition, Table
 

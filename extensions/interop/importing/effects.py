@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from ....graphs.ir.graph import Graph
-from ....specs.findings import Finding, did_you_mean, pointer
+from ....plugin import Finding, Graph, did_you_mean, pointer
 from ....specs.reader import read_file, shipped_names
 from .config import Configuration
 from .inherit import FOLDER

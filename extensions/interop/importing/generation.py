@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ....runtime.decode.settings import BeamSearch, GenerateSettings, Sampling
-from ....specs.findings import InputError
+from ....plugin import BeamSearch, GenerateSettings, InputError, Sampling
 from .config import read_object
 
 FILE = "generation_config.json"

@@ -12,12 +12,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ....graphs.ir.graph import Graph
-from ....runtime.checkpoint.checkpoint import set_weights
-from ....runtime.checkpoint.saving import Contents, save
-from ....runtime.codegen.build import build_empty
-from ....runtime.spec.check import graph_of
-from ....specs.findings import InputError, SpecError, did_you_mean
+from ....plugin import (
+    Contents,
+    Graph,
+    InputError,
+    SpecError,
+    build_empty,
+    did_you_mean,
+    graph_of,
+    save,
+    set_weights,
+)
 from ....specs.load import FOLDERS, load
 from ....specs.reader import shipped_names
 from .adapter import Adapter

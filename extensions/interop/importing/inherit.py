@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ....specs.findings import Finding, InputError, SpecError, did_you_mean
+from ....plugin import Finding, InputError, SpecError, did_you_mean
 from ....specs.reader import TABLES, find, read_file, refuse_other, shipped_names, upgrade_format
 
 FOLDER = "imports"

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ....plugin import Finding, SpecError, pointer
 from ....specs.expressions import ExpressionError
-from ....specs.findings import Finding, SpecError, pointer
 from .config import Configuration
 from .layout import Layout
 from .names import filled, matcher, numbers_of

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from ....plugin import Finding, SpecError, did_you_mean, pointer
 from ....specs.expressions import ExpressionError
-from ....specs.findings import Finding, SpecError, did_you_mean, pointer
 from ....specs.reader import TABLES, parse
 from .inherit import inherited
 from .names import holes_in, uses_in

@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ....specs.findings import InputError
+from ....plugin import InputError
 from .adapter import Adapter
 from .config import read_object
 from .names import named

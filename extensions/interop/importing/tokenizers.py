@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ....graphs.ir.graph import Graph
-from ....plugin import ValueType
+from ....plugin import Graph, InputError, Tokenizer, ValueType
 from ....runtime.data.hub import HUB
-from ....runtime.data.tokenizer import Tokenizer
-from ....specs.findings import InputError
 from .table import Table
 
 OURS = "tokenizer.model"

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from ....plugin import Finding, SpecError, did_you_mean, pointer
 from ....specs.expressions import ExpressionError
-from ....specs.findings import Finding, SpecError, did_you_mean, pointer
 from .config import Configuration
 from .names import matcher
 from .plan import Origin, assigned

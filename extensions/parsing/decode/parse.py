@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ....runtime.data.symbols import Vocabulary, lacking
-from ....runtime.decode.positions import longest_source
+from ....plugin import Vocabulary, lacking, longest_source
 from ..trees.linearization import WORD
 from ..trees.reader import source_text
 from ..trees.trees import Leaf, Tree

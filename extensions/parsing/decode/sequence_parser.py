@@ -8,13 +8,19 @@ from functools import partial
 
 from torch import nn
 
-from ....runtime.data.symbols import Symbols, Vocabulary
-from ....runtime.decode.decode import Request, SpecialTokens, decode_ids
-from ....runtime.decode.inputs import Inputs, UsualInputs
-from ....runtime.decode.positions import positions_of
-from ....runtime.decode.search.logits_processors import LogitsProcessor
-from ....runtime.decode.settings import BeamSearch, Hypothesis
-from ....runtime.system.arriving import take
+from .... import Hypothesis, SpecialTokens
+from ....plugin import (
+    BeamSearch,
+    Inputs,
+    LogitsProcessor,
+    Request,
+    Symbols,
+    UsualInputs,
+    Vocabulary,
+    decode_ids,
+    positions_of,
+    take,
+)
 from ..trees.columns.encodings import symbols_of
 from ..trees.linearization import LINEARIZATIONS, WORD, Linearization
 from ..trees.reader import spelled

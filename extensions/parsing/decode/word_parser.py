@@ -8,10 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ....runtime.data.batches import pad_rows
-from ....runtime.data.symbols import Vocabulary
-from ....runtime.decode.positions import positions_of
-from ....runtime.system.arriving import take
+from ....plugin import Vocabulary, pad_rows, positions_of, take
 from ..trees.words import Words
 from .parse import BUFFER, Parse, Sentence, Warn, by_length
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from ....plugin import InputError
-from ....specs.findings import nearest
+from ....plugin import InputError, nearest
 from ..trees.trees import Leaf, Tree, read_line
 
 Status = Literal["valid", "error", "skip"]

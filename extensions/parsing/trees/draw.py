@@ -6,7 +6,7 @@ from pathlib import Path
 
 import graphviz
 
-from ....graphs.draw.render import write_picture
+from ....plugin import write_picture
 from ....specs.json_tree import cells
 from .trees import Leaf, Tree, plain
 

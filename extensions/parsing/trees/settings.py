@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ....runtime.data.settings import Settings
+from ....plugin import Settings
 
 
 class ParsingSettings(Settings):

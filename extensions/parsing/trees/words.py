@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ....runtime.data.symbols import SPACE, Vocabulary
+from ....plugin import SPACE, Vocabulary
 
 MOST_PIECES = 12
 """Maximum pieces of a word; the rest is dropped."""

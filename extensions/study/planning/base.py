@@ -8,12 +8,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ....runtime.train.objective import Objectives, objective_file
-from ....runtime.train.plan import run_of
-from ....runtime.train.run import Run, set_dotted
-from ....runtime.train.run import read_run as recovered
+from .... import Run
+from ....plugin import (
+    Finding,
+    InputError,
+    Objectives,
+    SpecError,
+    did_you_mean,
+    objective_file,
+    pointer,
+    run_of,
+    set_dotted,
+)
+from ....plugin import read_run as recovered
 from ....specs import reader as upgrade
-from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ....specs.form import FORMAT, UseNode, kind_of
 from ....specs.inherit import FOLDERS, parent_of
 from ....specs.load import OVERRIDES, load, load_child, load_held

@@ -7,10 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ....graphs.passes.objective import deployed_graph
-from ....runtime.decode.predictors.registry import chosen_predictor
-from ....runtime.train.checks.metrics import losses_of_training, unknown_losses, wrong_metrics
-from ....specs.findings import Finding, InputError, did_you_mean, pointer
+from ....plugin import (
+    Finding,
+    InputError,
+    chosen_predictor,
+    deployed_graph,
+    did_you_mean,
+    losses_of_training,
+    pointer,
+    unknown_losses,
+    wrong_metrics,
+)
 from ..document import Factor, StudySettings
 from .base import Base, Run
 from .planned import Planned

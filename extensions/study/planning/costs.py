@@ -6,11 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ....graphs.cost.decode_state import state_by_node
-from ....graphs.cost.flops import default_sizes, flops
-from ....graphs.cost.table import cost_table
-from ....graphs.ir.graph import Graph
-from ....graphs.ir.value_type import time_axes
-from ....graphs.passes.objective import deployed_graph
+from ....plugin import Graph, cost_table, default_sizes, deployed_graph, flops, time_axes
 from ....runtime.train.checks.files import MOMENTS
 from ....runtime.train.costs import LENGTH, project
 from .base import Run

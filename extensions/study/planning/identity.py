@@ -9,12 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ....graphs.ir.canonical import canonical
-from ....graphs.ir.graph import Graph
-from ....plugin import resolve
-from ....runtime.checkpoint.manifest import weights_digest
-from ....runtime.data.readers.split import reader_of
-from ....runtime.data.settings import FileTokenizerSettings
+from ....plugin import FileTokenizerSettings, Graph, canonical, reader_of, resolve, weights_digest
 from .base import Run
 
 NUMERICS = 3

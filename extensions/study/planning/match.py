@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ....specs.findings import InputError
+from ....plugin import InputError
 from ..document import Match
 
 LARGEST = 1 << 24

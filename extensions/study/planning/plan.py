@@ -10,12 +10,17 @@ from typing import Any
 from ....graphs.diff.changes import Change
 from ....graphs.diff.diff import Diff, diff
 from ....graphs.diff.text import rows as lines_of
-from ....graphs.ir.graph import Graph
-from ....graphs.passes.objective import deployed_graph
+from ....plugin import (
+    Finding,
+    Graph,
+    InputError,
+    Objective,
+    SpecError,
+    deployed_graph,
+    plan_value,
+    pointer,
+)
 from ....runtime.train.costs import project
-from ....runtime.train.objective import Objective
-from ....runtime.train.plan import plan_value
-from ....specs.findings import Finding, InputError, SpecError, pointer
 from ..document import Match, Row, StudySettings, rows_of
 from .base import Base, Run, base_of, held_model, placed, read_run, row_value
 from .checks import copies, of_measuring, of_rows, of_study

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....graphs.ir.graph import Graph
+from ....plugin import Graph
 from ..document import Row
 from .base import Run
 from .costs import Costs

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ....runtime.train.checks.metrics import losses_of_training
-from ....specs.findings import Finding, SpecError, did_you_mean, pointer
+from ....plugin import Finding, SpecError, did_you_mean, losses_of_training, pointer
 from ..document import Change, Dimension, Row, StudySettings, joined, levels_of
 from .planned import Planned
 

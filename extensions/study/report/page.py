@@ -14,9 +14,7 @@ from string import Template
 from graphviz import Digraph
 
 from ....graphs.draw.diff import diff_picture
-from ....graphs.draw.render import svg_of
-from ....plugin import write_beside
-from ....specs.findings import InputError
+from ....plugin import InputError, svg_of, write_beside
 from ..planning.identity import digest_of
 from ..planning.plan import Plan, difference
 from ..planning.planned import Planned

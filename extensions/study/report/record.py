@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ....plugin import METRICS, Metric, SumMetric
+from ....plugin import METRICS, Metric, Statistics, SumMetric
 from ....runtime.metrics.bootstrap import Value
-from ....runtime.metrics.metric import Statistics
 from ..comparison import System, all_pairs, compare, summaries
 from ..document import BASELINE, Compare
 from ..jobs import RESULT, Job, events, open_plan, read_json

@@ -7,8 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from ....plugin import write_beside
-from ....specs.findings import InputError, did_you_mean
+from ....plugin import InputError, did_you_mean, write_beside
 from ..jobs import json_text
 from .forms import FORMS, Form
 from .latex import latex

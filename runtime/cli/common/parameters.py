@@ -40,12 +40,15 @@ def _completing(names: Callable[[], Iterable[str]], suffix: str = "") -> Callabl
 
 
 complete_specs = _completing(lambda: shipped_names(*FOLDERS), ".json")
+"""Completes the names of shipped specs, and files."""
 complete_runs = _completing(lambda: shipped_names(RUN_FOLDER), ".json")
 complete_tables = _completing(
     lambda: (name.removeprefix("hf-") for name in shipped_names("imports")), ".json"
 )
+"""Completes the names of shipped import tables, and files."""
 complete_blocks = _completing(lambda: STANDARD, "/\0")
 complete_files = _completing(lambda: ())
+"""Completes files and folders."""
 
 
 def complete_predictors(incomplete: str) -> list[str]:

@@ -12,9 +12,7 @@ from typing import Any
 
 import torch
 
-from .....graphs.ir.traverse import position_limits
-from .....plugin import Checkpoint, new_folder, write_marker
-from .....specs.findings import InputError
+from .....plugin import Checkpoint, InputError, new_folder, position_limits, write_marker
 from ..readme import ct2_readme
 from ..reference import Plain
 from ..vocabulary import Words, words_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .....blocks.registry import key_for
-from .....graphs.ir.graph import Part
+from .....plugin import Part
 from .layer_stacks import Place, Refusals, Stack
 
 ACTIVATIONS = {

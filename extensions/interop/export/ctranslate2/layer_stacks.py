@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import networkx as nx
 
 from .....blocks.registry import key_for
-from .....graphs.ir.graph import BlockNode, Graph, Node, Part, TemplatePart
-from .....graphs.ir.traverse import Visit, fillings, visits
-from .....specs.findings import InputError
+from .....graphs.ir.traverse import fillings
+from .....plugin import BlockNode, Graph, InputError, Node, Part, TemplatePart, Visit, visits
 from ..flat import flat_graph
 
 MOST_NAMED = 8

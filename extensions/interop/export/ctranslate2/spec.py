@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .....graphs.ir.graph import Graph
+from .....plugin import Graph
 from .layer_features import ACTIVATIONS, Features, epsilon_of, features_of
 from .layer_stacks import Layer, Place, Refusals, Stack, Stacks, read_stacks
 

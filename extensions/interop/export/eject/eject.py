@@ -15,16 +15,23 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from ..... import build, example_inputs
 from .....blocks.registry import module_path
-from .....graphs.ir.graph import Graph, Part
-from .....graphs.ir.traverse import visits
-from .....plugin import BlockType, Checkpoint, open_deployed
-from .....runtime.checkpoint.saving import write_tensors
-from .....runtime.codegen.build import build, build_empty
-from .....runtime.codegen.examples import example_inputs, sizes_for
+from .....plugin import (
+    BlockType,
+    Checkpoint,
+    Graph,
+    InputError,
+    Part,
+    build_empty,
+    graph_of,
+    open_deployed,
+    sizes_for,
+    visits,
+    write_tensors,
+)
 from .....runtime.codegen.module import Program, init_table, lower
-from .....runtime.spec.check import Source, graph_of
-from .....specs.findings import InputError
+from .....runtime.spec.check import Source
 from ..vocabulary import tokens_of
 from . import torch_kernels
 from .source_bundle import Gatherer, Symbol

@@ -18,11 +18,17 @@ import torch
 from torch import Tensor
 
 from .....graphs.ir.lora import A, B
-from .....plugin import Checkpoint, new_folder, write_marker
-from .....runtime.checkpoint.merge import graph_without_lora, lora_factors, merged
-from .....runtime.checkpoint.saving import write_tensors
+from .....plugin import (
+    Checkpoint,
+    InputError,
+    graph_without_lora,
+    lora_factors,
+    new_folder,
+    write_marker,
+    write_tensors,
+)
+from .....runtime.checkpoint.merge import merged
 from .....specs.expressions import ExpressionError
-from .....specs.findings import InputError
 from ...importing.adapter import CONFIG, FILE, PREFIX, Adapter
 from ...importing.hf import import_hf
 from ...importing.plan import assigned

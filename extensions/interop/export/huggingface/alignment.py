@@ -8,16 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .....graphs.ir.graph import (
-    BlockNode,
-    Filling,
-    Graph,
-    Node,
-    Part,
-    RepeatNode,
-    Scope,
-    TemplatePart,
-)
+from .....plugin import BlockNode, Filling, Graph, Node, Part, RepeatNode, Scope, TemplatePart
 
 TRAINING = ("dropout", "drop_path", "residual_start", "frozen", "capacity")
 """Constructor arguments that only training reads, or parts of their names."""

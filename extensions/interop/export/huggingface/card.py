@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from .....graphs.ir.canonical import fingerprint
-from .....graphs.ir.graph import Graph
-from .....plugin import Checkpoint
+from .....plugin import Checkpoint, Graph, fingerprint
 from .fit import Fit
 
 _TEXT = """---

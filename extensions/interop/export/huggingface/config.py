@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .....graphs.ir.graph import Graph
+from .....plugin import Graph
 from .....specs.expressions import ExpressionError, is_expression, names_in
 from ...importing.config import FORMS, JOINT, Configuration, case_of, keys_read
 from ...importing.table import Table

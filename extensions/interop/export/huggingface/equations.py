@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .....graphs.ir.graph import Graph, Part
+from .....plugin import Graph, Part
 from .....specs.expressions import ExpressionError, evaluate, is_expression, names_in
 from .alignment import Alignment
 

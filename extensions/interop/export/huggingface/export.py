@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..... import example_inputs
 from .....graphs.draw.diagram import draw
-from .....plugin import Checkpoint, new_folder, write_marker
-from .....runtime.checkpoint.saving import write_tensors
-from .....runtime.codegen.examples import example_inputs
-from .....specs.findings import InputError
+from .....plugin import Checkpoint, InputError, new_folder, write_marker, write_tensors
 from ...importing.hf import Imported, import_hf, spec_of
 from ...importing.tensors import WEIGHTS
 from ..vocabulary import original_config, tokens_of

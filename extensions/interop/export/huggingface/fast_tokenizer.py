@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .....runtime.data.tokenizer import Tokenizer
+from .....plugin import Tokenizer
 
 _SPACE = "\u2581"
 _NORMAL, _USER, _BYTE = 1, 4, 6

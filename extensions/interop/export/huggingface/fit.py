@@ -10,9 +10,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from .....graphs.ir.graph import Graph
-from .....runtime.spec.check import Source, graph_of
-from .....specs.findings import InputError, SpecError
+from .....plugin import Graph, InputError, SpecError, graph_of
+from .....runtime.spec.check import Source
 from .....specs.load import load
 from .....specs.reader import shipped_names
 from ...importing.config import Configuration, settle

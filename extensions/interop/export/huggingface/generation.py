@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .....graphs.ir.traverse import position_limits
-from .....plugin import PREDICTORS, Checkpoint
-from .....runtime.checkpoint.tokenizers import special_tokens_of
-from .....runtime.decode.settings import search_of
-from .....specs.findings import InputError
+from .....plugin import (
+    PREDICTORS,
+    Checkpoint,
+    InputError,
+    position_limits,
+    search_of,
+    special_tokens_of,
+)
 from ...importing.generation import written_generation
 
 LONGEST = 511

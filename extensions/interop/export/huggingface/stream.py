@@ -15,10 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .....graphs.ir.graph import Graph
-from .....graphs.ir.traverse import owned_parts
-from .....runtime.spec.check import graph_of
-from .....specs.findings import InputError, SpecError
+from .....plugin import Graph, InputError, SpecError, graph_of, owned_parts
 from .....specs.load import load
 
 _BY = 2

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from .....plugin import InputError
 from .....specs.expressions import ExpressionError
-from .....specs.findings import InputError
 from ...importing.config import Configuration
 from ...importing.layout import Layout
 from ...importing.plan import Origin, assigned

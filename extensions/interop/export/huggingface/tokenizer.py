@@ -6,10 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .....plugin import Checkpoint
+from .....plugin import Checkpoint, InputError, Tokenizer
 from .....runtime.data.hub import HUB
-from .....runtime.data.tokenizer import Tokenizer
-from .....specs.findings import InputError
 from ...importing.table import Table
 from .fast_tokenizer import tokenizer_json
 

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .....graphs.ir.graph import Graph
-from .....graphs.ir.traverse import owned_parts, position_limits
+from .....plugin import Graph, owned_parts, position_limits
 from .step_state import Loop, Step
 from .write import CAPACITY, PAST, ROWS, Named, Session, named_inputs
 

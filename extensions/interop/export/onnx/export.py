@@ -11,13 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .....graphs.ir.graph import Graph
 from .....graphs.passes.pipeline import Settings, after
-from .....plugin import Capacity, Checkpoint, new_folder, write_marker
-from .....runtime.checkpoint.tokenizers import special_tokens_of
-from .....runtime.codegen.build import build_sharing
-from .....runtime.codegen.examples import sizes_for
-from .....specs.findings import InputError
+from .....plugin import (
+    Capacity,
+    Checkpoint,
+    Graph,
+    InputError,
+    build_sharing,
+    new_folder,
+    sizes_for,
+    special_tokens_of,
+    write_marker,
+)
 from .check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
 from .step_state import GROWN, Begin, Leaf, Loop, Step, grown_of, leaves, loop_of
 from .write import (

@@ -15,10 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .....graphs.ir.graph import Graph
-from .....plugin import Capacity, State
+from .....plugin import Capacity, Graph, InputError, State
 from .....runtime.codegen.decode import KEPT, kept_value
-from .....specs.findings import InputError
 
 Kind = Literal["appended", "carried", "fixed"]
 KINDS: tuple[Kind, ...] = ("appended", "carried", "fixed")

@@ -14,11 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .....graphs.ir.graph import Graph
-from .....graphs.ir.traverse import owned_parts
-from .....plugin import ValueType
-from .....runtime.codegen.examples import example_inputs, sizes_for
-from .....specs.findings import InputError
+from ..... import example_inputs
+from .....plugin import Graph, InputError, ValueType, owned_parts, sizes_for
 
 LARGEST = 1 << 30
 """Weights above this many bytes go to a separate file; ONNX files are limited to 2 GiB."""

@@ -21,13 +21,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .....graphs.ir.graph import Graph
-from .....graphs.ir.traverse import position_limits
-from .....graphs.ir.value_type import evaluate, time_axes
-from .....plugin import Checkpoint
-from .....runtime.checkpoint.checkpoint import open_checkpoint
-from .....runtime.system.folders import replace_folder
-from .....specs.findings import InputError
+from .....graphs.ir.value_type import evaluate
+from .....plugin import (
+    Checkpoint,
+    Graph,
+    InputError,
+    open_checkpoint,
+    position_limits,
+    replace_folder,
+    time_axes,
+)
 from ..config import read_object
 from ..hf import Imported, refuse_another_folder, table_for
 from ..table import load_table

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .....graphs.ir.graph import Graph, RepeatNode
+from .....plugin import Graph, RepeatNode
 from .comparison import TOLERANCE, distance, without_padding
 
 

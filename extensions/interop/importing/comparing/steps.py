@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .....graphs.ir.graph import Graph
-from .....plugin import Capacity
+from .....plugin import Capacity, Graph
 
 SINGLE = 8
 """Maximum number of positions that are computed one by one."""

@@ -20,8 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from .....plugin import InputError, ValueType
-from .....runtime.data.symbols import Symbols, Vocabulary, count_symbols
+from .....plugin import InputError, Symbols, ValueType, Vocabulary, count_symbols
 from ..reader import ESCAPES, source_text, symbols_of, writer
 from ..settings import ParsingSettings
 from ..trees import Leaf, Tree

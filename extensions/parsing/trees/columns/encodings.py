@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .....runtime.data.symbols import Symbols, Vocabulary
+from .....plugin import Symbols, Vocabulary
 from ..charts import Labels, chart_of, tree_of
 from ..linearization import LINEARIZATIONS, Linearization
 from ..settings import ParsingSettings
