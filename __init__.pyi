@@ -44,7 +44,6 @@ from .runtime.codegen.examples import example_inputs as example_inputs
 from .runtime.compile.torch_compile import CompileReport as CompileReport
 from .runtime.compile.torch_compile import compile as compile  # noqa: A004
 from .runtime.decode.decode import SpecialTokens as SpecialTokens
-from .runtime.decode.generate import Continuation as Continuation
 from .runtime.decode.score import Scored as Scored
 from .runtime.decode.settings import Hypothesis as Hypothesis
 from .runtime.decode.translate import TranslationRequest as TranslationRequest

@@ -38,7 +38,7 @@ def weft(work: Work, *, half: bool, quantize: bool = False) -> Decode:
     settings = GenerateSettings(max_new=work.length)
 
     def decode(sources: Sources, _: int) -> Sequence[Sequence[int]]:
-        return [one.tokens for one in generate_with(model, graph, sources, settings, half=half)]
+        return [one.tokens for [one] in generate_with(model, graph, sources, settings, half=half)]
 
     return decode
 

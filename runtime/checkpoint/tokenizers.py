@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
 from pydantic import TypeAdapter
 
 from ...graphs.ir.traverse import written_ids
@@ -13,10 +10,11 @@ from ...specs.findings import InputError
 from ..data.columns.labels import CLASSES, opened_classes
 from ..data.hub import HUB, HubTokenizer, Prompts
 from ..data.preparing.settings import Tokenizers
-from ..data.symbols import Vocabulary, lacking
+from ..data.symbols import Vocabulary
 from ..data.tokenizer import Tokenizer
 from ..data.vocabularies import vocabularies_of
 from ..decode.decode import SpecialTokens
+from ..decode.generate import ColumnPrompts
 from .checkpoint import Checkpoint
 
 LABELS = ("class", "tags")
@@ -126,31 +124,6 @@ def _refuse_larger(checkpoint: Checkpoint, pieces: int, location: str) -> None:
             location=location,
             help="use the tokenizer of the model, or give token ids: weft generate --ids",
         )
-
-
-@dataclass(slots=True)
-class ColumnPrompts:
-    """A vocabulary, for prompts: they start with its beginning token, if it has one."""
-
-    vocabulary: Vocabulary
-    vocab_size: int
-
-    def prompt(self, text: str) -> list[int]:
-        """Return the ids of a prompt, starting with the beginning token if there is one."""
-        begin = [self.vocabulary.bos] if self.vocabulary.bos >= 0 else []
-        return [*begin, *self.vocabulary.encode(text)]
-
-    def lacking(self, text: str, ids: Sequence[int]) -> str:
-        """Return what to warn about a prompt with characters that the vocabulary lacks, or ""."""
-        return lacking(self.vocabulary, text, ids, "the prompt")
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids."""
-        return self.vocabulary.decode(ids)
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return the piece of each id."""
-        return self.vocabulary.pieces(ids)
 
 
 def classes_by_column(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from ..data.text_files import STDIN, read_lines
 from ..decode.settings import GenerateSettings
 from ..system.arriving import take
 from .common import terminal
-from .common.command import DECODING, FieldsOf, command
+from .common.command import DECODING, FieldsOf, command, wrong
 from .common.models import (
     OF_THE_RUN,
     OfScores,
@@ -48,13 +48,12 @@ from .common.reading import (
 
 if TYPE_CHECKING:
     from ..data.hub import Prompts
-    from ..decode.generate import Continuation
     from ..decode.settings import Hypothesis
     from ..decode.translate import TranslationRequest, Translator
     from ..model.model import Model
 
-_Prompt = tuple[int, tuple[str, InputError | None]]
-"""Number and text of a line, and why it is not text."""
+_Prompt = tuple[int, tuple[str, InputError | None], list[str]]
+"""Number and text of a line, why it is not text, and the phrases that its continuation contains."""
 _LINE_ENDS = str.maketrans("\n\r", "  ")
 """Replaces line ends inside an output; a model may generate them as bytes."""
 
@@ -253,7 +252,7 @@ def _next(
     raise InputError(
         f"there is no line {number}",
         location=location,
-        help="write one line for each line to translate; leave it empty for no constraint",
+        help="write one line for each line of the input; leave it empty for no constraint",
     )
 
 
@@ -325,9 +324,9 @@ def score(
 @command(
     DECODING,
     "weft generate outputs/llama --temperature 0.8 --top-p 0.9 < prompts.txt",
-    note="With several samples, each line has the number of the prompt, the log probability and "
-    "the text, separated by tabs.",
-    memory="give a smaller --batch or --max-new",
+    note="With several samples or an n-best list, each line has the number of the prompt, the log "
+    "probability (of an n-best list, the score) and the text, separated by tabs.",
+    memory="give a smaller --batch, --beam or --max-new",
 )
 def generate(
     checkpoint: Checkpoint,
@@ -335,6 +334,13 @@ def generate(
     *,
     out: Output = None,
     settings: Annotated[dict[str, Any], FieldsOf(GenerateSettings, panel="Generation")],
+    include: Annotated[
+        str | None,
+        file_option(
+            "--include",
+            "Phrases that each continuation must contain, line by line, separated by tabs.",
+        ),
+    ] = None,
     ids: Annotated[
         bool,
         typer.Option("--ids", help="Read and write token ids separated by spaces, not text."),
@@ -361,15 +367,22 @@ def generate(
     model = open_checkpoints(checkpoint, None, placement)
     check_generates(model.graph)
     tokenizer = None if ids else prompts_of(model.checkpoint)
-    samples = settings.get("samples", 1)
+    if include is not None and tokenizer is None:
+        raise wrong("--include", "phrases are text, but --ids reads token ids")
+    if "nbest" in settings and "beam" not in settings:
+        settings["beam"] = max(settings["nbest"], settings.get("groups", 1))
+    chosen = model.generation(settings)
+    sampled = chosen.temperature > 0
+    numbered = (chosen.samples if sampled else chosen.nbest) > 1
     mistakes = Mistakes()
-    lines = enumerate(decoded_lines(source), 1)
-    arriving = as_it_arrives(lines, source, batch)
+    arriving = as_it_arrives(_prompts(source, include), source, batch)
 
-    def answer(rows: Sequence[_Prompt]) -> list[list[Continuation]]:
-        prompts = [_ids(tokenizer, line, error) for _, (line, error) in rows]
-        continuations = model.generate(prompts, **settings)
-        return [continuations[row * samples : (row + 1) * samples] for row in range(len(rows))]
+    def answer(rows: Sequence[_Prompt]) -> list[list[Hypothesis]]:
+        prompts = [_ids(tokenizer, line, error) for _, (line, error), _ in rows]
+        required = []
+        if tokenizer is not None:
+            required = [[tokenizer.encode(phrase) for phrase in row[2]] for row in rows]
+        return model.generate(prompts, include=required, tokenizer=tokenizer, **settings)
 
     def refuse(index: int, error: InputError) -> None:
         number = rows[index][0]
@@ -379,7 +392,7 @@ def generate(
     with terminal.writing(out) as file:
         while rows := take(arriving, batch):
             answers = answers_of(answer, rows, refuse)
-            for (number, (line, _)), mine in zip(rows, answers, strict=True):
+            for (number, (line, _), _), mine in zip(rows, answers, strict=True):
                 if tokenizer is not None and mine is not None:
                     _warn_of_unknown(tokenizer, number, line)
                 if json_:
@@ -391,15 +404,22 @@ def generate(
                     file.write(json.dumps(record, ensure_ascii=False) + "\n")
                     continue
                 if mine is None:
-                    file.write(f"{number}\t\t\n" if samples > 1 else "\n")
+                    file.write(f"{number}\t\t\n" if numbered else "\n")
                 for continuation in mine or ():
                     text = _written(tokenizer, continuation).translate(_LINE_ENDS)
-                    score_ = (
-                        f"{number}\t{continuation.log_probability:.4f}\t" if samples > 1 else ""
-                    )
-                    file.write(f"{score_}{text}\n")
+                    score_ = continuation.log_probability if sampled else continuation.score
+                    file.write(f"{number}\t{score_:.4f}\t{text}\n" if numbered else f"{text}\n")
             file.flush()
     return mistakes.exit_code()
+
+
+def _prompts(source: str | None, include: str | None) -> Iterator[_Prompt]:
+    """Yield the prompts of a file with the phrases of another."""
+    required = None if include is None else decoded_lines(include)
+    for number, (line, error) in enumerate(decoded_lines(source), 1):
+        text, wrong_ = ("", None) if required is None else _next(required, str(include), number)
+        phrases = [phrase for phrase in text.split("\t") if phrase.strip()]
+        yield number, (line, error or wrong_), phrases
 
 
 def _ids(tokenizer: Prompts | None, line: str, error: InputError | None) -> list[int]:
@@ -436,15 +456,16 @@ def _warn_of_unknown(tokenizer: Prompts, number: int, line: str) -> None:
         terminal.warn(number, problem)
 
 
-def _written(tokenizer: Prompts | None, continuation: Continuation) -> str:
+def _written(tokenizer: Prompts | None, continuation: Hypothesis) -> str:
     if tokenizer is None:
         return " ".join(map(str, continuation.tokens))
     return tokenizer.decode(continuation.tokens)
 
 
-def _continuation(tokenizer: Prompts | None, continuation: Continuation) -> dict[str, Any]:
+def _continuation(tokenizer: Prompts | None, continuation: Hypothesis) -> dict[str, Any]:
     record = {
         "log_probability": continuation.log_probability,
+        "score": continuation.score,
         "finished": continuation.finished,
         "ids": continuation.tokens,
     }

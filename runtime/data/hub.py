@@ -26,6 +26,12 @@ class Prompts(Protocol):
     def lacking(self, text: str, ids: Sequence[int]) -> str:
         """Return what to warn about a prompt with characters that the tokenizer lacks, or ""."""
 
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text inside a continuation, without special tokens."""
+
+    def texts(self) -> list[str | None]:
+        """Return the text that each id adds; None for a part of a character."""
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids."""
 
@@ -84,6 +90,19 @@ class HubTokenizer:
         if unknown is None or self._model.token_to_id(unknown) not in ids:
             return ""
         return f"the vocabulary lacks a part of the prompt: '{unknown}' stands for it"
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without special tokens."""
+        return self.encode_many([text])[0]
+
+    def texts(self) -> list[str | None]:
+        """Return the text that each id adds; None for a part of a character."""
+        # Decoders drop the space before a first piece, so a piece is decoded after itself.
+        ids = range(self.vocab_size)
+        once = self._model.decode_batch([[token_id] for token_id in ids])
+        twice = self._model.decode_batch([[token_id, token_id] for token_id in ids])
+        texts = [two[len(one) :] for one, two in zip(once, twice, strict=True)]
+        return [None if "\ufffd" in text else text for text in texts]
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without special tokens."""

@@ -32,7 +32,7 @@ from .search.logits_processors import (
     winning,
 )
 from .search.sampling import Sampler
-from .search.search import beam_search, sample
+from .search.search import Prompts, beam_search, sample
 from .settings import BeamSearch, Hypothesis, Sampling, TextOf
 from .shortlist.reduced import Reduced, ReducedStepper, reduced_vocabulary
 from .stepper import EnsembleStepper
@@ -46,6 +46,8 @@ class SpecialTokens(NamedTuple):
     pad: int
     never: frozenset[int] = frozenset()
     """Further ids that are never written."""
+    ends: tuple[int, ...] | None = None
+    """The ids that end an output; `end` alone if None."""
 
     @classmethod
     def of(cls, target: Vocabulary) -> SpecialTokens:
@@ -79,6 +81,9 @@ class Request:
     """Tokens of the longest text among them; outputs may be as long as for such a source."""
     location: str = ""
     """What to call the request in errors; `""` for its number in the batch."""
+    prompt: Sequence[int] = ()
+    """Ids that the model reads before it writes, instead of the begin token; all requests of a
+    batch have them, or none. Any id may follow them."""
 
 
 @torch.inference_mode()
@@ -119,7 +124,8 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
     source_NS = pad_sequence(rows, batch_first=True, padding_value=special_tokens.pad)
     lengths_N = torch.tensor([len(request.source) for request in requests], device=device)
     mask_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
-    limits_N = _limits(lengths_N, requests, search, positions_of(*models))
+    before_N = lengths_N.new_tensor([max(0, len(request.prompt) - 1) for request in requests])
+    limits_N = _limits(lengths_N, requests, search, positions_of(*models), before_N)
     inputs = inputs or UsualInputs()
     processors = [] if constraint is None else [constraint(limits_N.tolist())]
     if avoidance is not None:
@@ -133,15 +139,18 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
         requests, special_tokens = _placed(requests, special_tokens, reduced)
         processors = [reduced.widened(processor) for processor in processors]
         text_of = None if text_of is None else reduced.text_of(text_of)
-    include = _inclusion(requests, limits_N, search, special_tokens.end)
+    ends = (special_tokens.end,) if special_tokens.ends is None else special_tokens.ends
+    include = _inclusion(requests, limits_N, search, ends)
     processor = _processor(requests, search, processors, include)
-    ids = {"bos": special_tokens.begin, "eos": special_tokens.end, "pad": special_tokens.pad}
+    prompts = [request.prompt for request in requests if request.prompt]
+    bos = Prompts.of(prompts, device) if prompts else special_tokens.begin
+    ids: dict[str, Any] = {"bos": bos, "eos": ends, "pad": special_tokens.pad}
     never = special_tokens.never
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         fixed = inputs.fixed(source_NS, mask_NS, [request.others for request in requests])
         shape = {
             "beams": search.rows,
-            "length": int(limits_N.max()),
+            "length": int((limits_N + before_N).max()),
             "moving": inputs.written,
             "sentences": len(requests),
         }
@@ -150,7 +159,10 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
         ]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
-        if many := common([request.begin for request in requests], {*ids.values(), *never}):
+        if isinstance(bos, Prompts):
+            if bos.start:
+                reading.read(bos.rows(search.rows)[0][:, : bos.start])
+        elif many := common([request.begin for request in requests], {*special_tokens[:3], *never}):
             first = [[special_tokens.begin, *request.begin[:many]] for request in requests]
             vocabulary = int(program_of(models[0]).graph.inputs[inputs.written].size or 0)
             vocabulary = vocabulary if reduced is None else len(reduced.ids)
@@ -174,7 +186,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
             )
         else:
             among = None if reduced is None else (reduced.ids, reduced.size)
-            sources = [request.source for request in requests]
+            sources = prompts or [request.source for request in requests]
             hypotheses = sample(
                 stepper,
                 sampler=Sampler(search, sources, search.rows, among=among),
@@ -184,6 +196,7 @@ def decode_ids(  # noqa: PLR0913 - all by name but four
                 never=never,
                 cancelled=cancelled,
                 text_of=text_of,
+                ranked=not prompts,
                 **ids,
             )
     return hypotheses if reduced is None else reduced.hypotheses(hypotheses)
@@ -253,6 +266,7 @@ def _limits(
     requests: Sequence[Request],
     search: BeamSearch | Sampling,
     positions: int | None,
+    before_N: Tensor,
 ) -> Tensor:
     """Return the maximum length of each output; required phrases and prefixes always fit.
 
@@ -269,12 +283,12 @@ def _limits(
     if search.max_length is not None:
         limits_N = limits_N.clamp(max=search.max_length)
     if positions is not None:
-        limits_N = limits_N.clamp(max=positions)
+        limits_N = limits_N.minimum(positions - before_N)
         for number, (request, least) in enumerate(zip(requests, needed, strict=True), 1):
             for what, tokens in (
                 ("source", len(request.source)),
                 ("further text", request.other_length),
-                ("required output", least),
+                ("required output", least + max(0, len(request.prompt) - 1)),
             ):
                 if tokens > positions:
                     raise InputError(
@@ -309,12 +323,15 @@ def _processor(
 
 
 def _inclusion(
-    requests: Sequence[Request], limits_N: Tensor, search: BeamSearch | Sampling, end: int
+    requests: Sequence[Request],
+    limits_N: Tensor,
+    search: BeamSearch | Sampling,
+    ends: Sequence[int],
 ) -> Inclusion | None:
     if not any(request.include for request in requests):
         return None
     phrases = [request.include for request in requests]
-    return Inclusion(phrases, search.rows, limits_N.tolist(), end, search.no_repeat)
+    return Inclusion(phrases, search.rows, limits_N.tolist(), ends, search.no_repeat)
 
 
 def check_ids(graph: Graph, sources: Sequence[Sequence[int]]) -> None:

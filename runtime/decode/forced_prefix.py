@@ -23,6 +23,9 @@ NUMBERS = 1 << 25
 class Reading(Stepper, Protocol):
     """A stepper that can append several tokens at once."""
 
+    def read(self, tokens_RT: Tensor, /) -> None:
+        """Append the first tokens of every row, without computing logits."""
+
     def steps(self, tokens_RT: Tensor, position: int, /) -> Tensor:
         """Append tokens to every row and return the logits [R, T, V] after each."""
 

@@ -1,165 +1,102 @@
-"""Generate continuations of given tokens, greedily or by sampling.
-
-All rows begin at their first token.  The tokens up to the end of the shortest prompt are read
-at once.  After that, a row is fed from its prompt while the prompt lasts, and then with
-the tokens it generates; so prompts of different lengths share a batch without left padding.
-Rows that have ended are removed from the state (`active_rows.py`).
-
-Axes: R rows, P tokens of the longest prompt, V vocabulary, L most tokens to generate.
-"""
+"""Continue prompts with a decoder-only model: beams, greedily or by sampling."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
 from ...specs.findings import InputError
-from .active_rows import ActiveRows, Stepper
-from .decode import masks_of, refuse_ids
-from .graphed import stepper_of
+from ..data.symbols import Vocabulary, lacking
+from .decode import Request, SpecialTokens, decode_ids, masks_of, refuse_ids
 from .inputs import batch_axis
-from .search.sampling import Sampler
-from .settings import GenerateSettings
+from .search.constraints import Avoidance, texts_of
+from .settings import BeamSearch, GenerateSettings, Hypothesis, Sampling
+
+if TYPE_CHECKING:
+    from ..data.hub import Prompts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Continuation:
-    """The text generated after one prompt."""
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """Inputs of a model that are computed before it writes, a row for each prompt."""
 
-    tokens: tuple[int, ...]
-    """Ids, without the prompt and without the end token."""
-    log_probability: float
-    """Natural logarithm of the model's probability of the tokens, including the end token."""
-    finished: bool
-    """Whether an end token ended it, rather than the length limit."""
+    graph: Graph
+    written: str
+    values: Mapping[str, Tensor]
 
+    @property
+    def written_masks(self) -> tuple[str, ...]:
+        return masks_of(self.graph)
 
-class Reader(Stepper, Protocol):
-    """A stepper that can read many tokens at once."""
-
-    def read(self, tokens_RP: Tensor, /) -> None:
-        """Append the first tokens of every row, without computing logits."""
-
-
-@torch.no_grad()
-def generate(
-    stepper: Reader,
-    prompts: Sequence[Sequence[int]],
-    settings: GenerateSettings,
-    *,
-    eos: Collection[int],
-    device: torch.device,
-    positions: int | None = None,
-) -> list[Continuation]:
-    """Continue each prompt.
-
-    Args:
-        stepper: a stepper with `samples` rows per prompt, and capacity for the longest prompt and
-            its continuation.
-        prompts: ids, at least one each.
-        settings: how continuations are generated.
-        eos: the tokens that end a row; if empty, rows end after `max_new` tokens.
-        device: the device of the stepper.
-        positions: number of positions of the model, after which continuations are cut; None if
-            unlimited.
-
-    Returns:
-        `samples` continuations of the first prompt, then those of the second, and so on. A
-        continuation depends only on its own prompt and the seed, not on the other rows.
-
-    Raises:
-        ValueError: the stepper has a different number of rows, or a prompt is empty.
-    """
-    if len(prompts) * settings.samples != stepper.rows or not all(prompts):
-        msg = (
-            f"expected {settings.samples} rows for each of {len(prompts)} non-empty prompts, "
-            f"got {stepper.rows} rows"
-        )
-        raise ValueError(msg)
-    choose = _Choice(settings, prompts)
-    prompts = [prompt for prompt in prompts for _ in range(settings.samples)]
-    lengths_R = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    longest = max(map(len, prompts))
-    prompt_RP = torch.tensor([[*p, *[p[-1]] * (longest - len(p))] for p in prompts], device=device)
-    ends_E = torch.tensor(sorted(eos), device=device, dtype=torch.long)
-    first = min(map(len, prompts)) - 1
-    if first:
-        stepper.read(prompt_RP[:, :first])
-    active = ActiveRows(stepper, len(prompts))
-    token_R, count_R = prompt_RP[:, first], torch.zeros_like(lengths_R)
-    written_RL = prompt_RP.new_zeros(len(prompts), settings.max_new)
-    log_p_R = torch.zeros(len(prompts), device=device)
-    open_R = torch.ones_like(lengths_R, dtype=torch.bool)
-    ended_R = ~open_R
-    for position in range(first, _end(longest, settings, positions)):
-        logits_RV = active.spread(active.step(token_R, position))
-        reading_R = lengths_R > position + 1
-        if position + 1 < longest:
-            token_R = prompt_RP[:, position + 1]
-        writing_R = open_R & ~reading_R
-        chosen_R, gain_R = choose(logits_RV, writing_R)
-        token_R = torch.where(reading_R, token_R, chosen_R)
-        place_R1 = count_R.clamp(max=settings.max_new - 1)[:, None]
-        kept_R1 = written_RL.gather(1, place_R1)
-        written_RL.scatter_(1, place_R1, torch.where(writing_R[:, None], token_R[:, None], kept_R1))
-        log_p_R = torch.where(writing_R, log_p_R + gain_R, log_p_R)
-        count_R = count_R + writing_R
-        ended_R = ended_R | (writing_R & torch.isin(token_R, ends_E))
-        open_R = ~ended_R & (count_R < settings.max_new)
-        remaining = int(open_R.sum())
-        if not remaining:
-            break
-        active.narrow(open_R, remaining)
-    return [
-        Continuation(tokens=tuple(row[: count - ended]), log_probability=log_p, finished=ended)
-        for row, count, ended, log_p in zip(
-            written_RL.tolist(), count_R.tolist(), ended_R.tolist(), log_p_R.tolist(), strict=True
-        )
-    ]
+    def fixed(
+        self, source_NS: Tensor, mask_NS: Tensor, others: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Tensor]:
+        """Return the rows of some prompts."""
+        del mask_NS
+        rows_N = source_NS.new_tensor([row["prompt"] for row in others])
+        return {
+            name: value.index_select(batch_axis(self.graph, name), rows_N)
+            for name, value in self.values.items()
+        }
 
 
-def _end(longest: int, settings: GenerateSettings, positions: int | None) -> int:
-    """Return the number of positions that are read: the last token that is written is not."""
-    end = longest + settings.max_new - 1
-    return end if positions is None else min(end, positions)
+@dataclass(slots=True)
+class ColumnPrompts:
+    """A vocabulary, for prompts: they start with its beginning token, if it has one."""
+
+    vocabulary: Vocabulary
+    vocab_size: int
+
+    def prompt(self, text: str) -> list[int]:
+        """Return the ids of a prompt, starting with the beginning token if there is one."""
+        begin = [self.vocabulary.bos] if self.vocabulary.bos >= 0 else []
+        return [*begin, *self.vocabulary.encode(text)]
+
+    def lacking(self, text: str, ids: Sequence[int]) -> str:
+        """Return what to warn about a prompt with characters that the vocabulary lacks, or ""."""
+        return lacking(self.vocabulary, text, ids, "the prompt")
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text inside a continuation."""
+        return self.vocabulary.encode(text)
+
+    def texts(self) -> list[str | None]:
+        """Return the text that each id adds; None for a part of a character."""
+        vocabulary = self.vocabulary
+        special_tokens = (vocabulary.pad, vocabulary.bos, vocabulary.eos)
+        return texts_of(vocabulary.pieces(range(self.vocab_size)), special_tokens)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids."""
+        return self.vocabulary.decode(ids)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the piece of each id."""
+        return self.vocabulary.pieces(ids)
 
 
-class _Choice:
-    """Chooses one token per row from its logits."""
-
-    def __init__(self, settings: GenerateSettings, prompts: Sequence[Sequence[int]]) -> None:
-        draws = settings.draws
-        self.sampler = None if draws is None else Sampler(draws, prompts, settings.samples)
-
-    def __call__(self, logits_RV: Tensor, writing_R: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the tokens [R] and their log probabilities [R], in float32."""
-        log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=torch.float32)
-        if self.sampler is None:
-            gain_R, token_R = log_p_RV.max(-1)
-            return token_R, gain_R
-        token_R = self.sampler.choose(log_p_RV, writing_R.tolist())
-        return token_R, log_p_RV.gather(1, token_R[:, None])[:, 0]
-
-
-def generate_with(
+def generate_with(  # noqa: PLR0913 - all by name but four
     model: nn.Module,
     graph: Graph,
     prompts: Sequence[Sequence[int]],
     settings: GenerateSettings,
     *,
     eos: Collection[int] = (),
+    include: Sequence[Sequence[Sequence[int]]] = (),
     fixed: Mapping[str, Tensor] | None = None,
+    tokenizer: Prompts | None = None,
     half: bool = False,
-) -> list[Continuation]:
-    """Continue each prompt with a decoder-only model.
+) -> list[list[Hypothesis]]:
+    """Return the continuations of each prompt: `samples` of them, or the best of its beams.
 
-    A continuation ends where the model has no more positions.
+    A continuation depends only on its own prompt and the seed.  It ends where the model has no more
+    positions.  Prompts of different lengths are continued together where a row needs nothing but
+    its own tokens, and otherwise those of one length.
 
     Args:
         model: in evaluation mode.
@@ -167,8 +104,10 @@ def generate_with(
             and, optionally, to masks.
         prompts: ids, at least one each; all are decoded in one batch.
         settings: how continuations are generated, and how many for each prompt.
-        eos: the tokens that end a row.
+        eos: the tokens that end a row; if empty, rows end after `max_new` tokens.
+        include: for each prompt, phrases of ids that its continuations contain; empty for none.
         fixed: the inputs without the step axis, one row per prompt.
+        tokenizer: says which texts are different, and which tokens write what `avoid` bans.
         half: whether to run matrix products in bfloat16.
 
     Raises:
@@ -177,31 +116,65 @@ def generate_with(
     """
     moving = check_generates(graph, fixed or ())
     refuse_ids("prompt", prompts, int(graph.inputs[moving].size or 0))
-    if not prompts:
-        return []
-    device = next(model.parameters()).device
     positions = min(position_limits(graph), default=None)
-    longest = max(map(len, prompts))
+    longest = max(map(len, prompts), default=0)
     if positions is not None and longest > positions:
         raise InputError(
             f"the prompt has {longest} tokens, but the model has {positions} positions",
             location="prompt",
             help="shorten it",
         )
-    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
-        stepper = stepper_of(
-            model,
-            {
-                name: value.repeat_interleave(settings.samples, batch_axis(graph, name))
-                for name, value in (fixed or {}).items()
-            },
-            beams=1,
-            length=_end(longest, settings, positions),
-            moving=moving,
-            masks=masks_of(graph),
-            sentences=len(prompts) * settings.samples,
+    search, ends = settings.search(), tuple(sorted(eos))
+    avoidance = None
+    if search.avoid:
+        if tokenizer is None:
+            raise InputError(
+                "'avoid' bans texts, but there is no tokenizer", help="leave it out for token ids"
+            )
+        avoidance = Avoidance(search.avoid, tokenizer.texts(), ends)
+    phrases = include or [()] * len(prompts)
+    requests = [
+        Request(
+            (),
+            prompt=prompt,
+            include=required,
+            others={"prompt": row},
+            location=f"prompt {row + 1}",
         )
-        return generate(stepper, prompts, settings, eos=eos, device=device, positions=positions)
+        for row, (prompt, required) in enumerate(zip(prompts, phrases, strict=True))
+    ]
+    hypotheses: dict[int, list[Hypothesis]] = {}
+    for rows in _batches(requests, search):
+        hypotheses |= zip(
+            rows,
+            decode_ids(
+                [model],
+                [requests[row] for row in rows],
+                SpecialTokens(0, 0, 0, ends=ends),
+                search,
+                avoidance=avoidance,
+                inputs=_Computed(graph, moving, fixed or {}),
+                text_of=None if tokenizer is None else tokenizer.decode,
+                half=half,
+            ),
+            strict=True,
+        )
+    return [hypotheses[row] for row in range(len(prompts))]
+
+
+def _batches(requests: Sequence[Request], search: BeamSearch | Sampling) -> Iterator[list[int]]:
+    """Yield the rows that are decoded together."""
+    alone = isinstance(search, Sampling) or search.beam == 1
+    restricted = search.avoid or search.min_length or search.no_repeat
+    restricted = restricted or search.repetition_penalty > 1
+    if alone and not restricted and not any(request.include for request in requests):
+        if requests:
+            yield [*range(len(requests))]
+        return
+    by_length: dict[int, list[int]] = {}
+    for row, request in enumerate(requests):
+        by_length.setdefault(len(request.prompt), []).append(row)
+    yield from by_length.values()
 
 
 def check_generates(graph: Graph, fixed: Collection[str] = ()) -> str:

@@ -51,17 +51,11 @@ class SampleSettings(BaseModel):
     """Seed of the random numbers, which depend on it and on the source, not on the batch."""
 
 
-class Writing(BaseModel):
-    """Settings of every strategy that writes an output token by token."""
+class Restricting(BaseModel):
+    """Settings that restrict the tokens of an output."""
 
     model_config = _CONFIG
 
-    max_factor: float = Field(default=1.0, ge=0, le=1000)
-    """Maximum output length is this many tokens per input token, plus `max_extra`."""
-    max_extra: int = Field(default=50, ge=0, le=100_000)
-    """Tokens added to the maximum output length that `max_factor` gives."""
-    max_length: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Maximum tokens of an output for any input length; by default there is no further limit."""
     min_length: int = Field(default=0, ge=0, le=1_000_000)
     """Minimum tokens of an output, not counting the end token; the maximum length takes precedence.
     """
@@ -69,6 +63,17 @@ class Writing(BaseModel):
     """Length of n-grams that may not occur twice in an output; 0 for no limit."""
     repetition_penalty: float = Field(default=1.0, ge=1)
     """Factor on the log probability of tokens that the output already contains."""
+
+
+class Writing(Restricting):
+    """Settings of every strategy that writes an output token by token."""
+
+    max_factor: float = Field(default=1.0, ge=0, le=1000)
+    """Maximum output length is this many tokens per input token, plus `max_extra`."""
+    max_extra: int = Field(default=50, ge=0, le=1_000_000)
+    """Tokens added to the maximum output length that `max_factor` gives."""
+    max_length: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Maximum tokens of an output for any input length; by default there is no further limit."""
 
     def search(self) -> BeamSearch | Sampling:
         """Return the search that these settings describe."""
@@ -92,11 +97,13 @@ class Avoiding(BaseModel):
         return avoid
 
 
-class BeamFields(Writing):
-    """Settings of beam search besides the number of its answers.
+class Beaming(BaseModel):
+    """Settings of beams.
 
     Source: Vaswani et al. 2017, section 6.1, https://arxiv.org/abs/1706.03762
     """
+
+    model_config = _CONFIG
 
     beam: int = Field(default=4, ge=1, le=1000)
     """Hypotheses per sentence; 1 is greedy search."""
@@ -121,13 +128,9 @@ class BeamFields(Writing):
             raise SettingError(msg, "groups", help_=f"set it to a divisor of {self.beam}")
         return self
 
-    def search(self) -> BeamSearch:
-        """Return the search for one answer."""
-        return BeamSearch(**{name: getattr(self, name) for name in BeamFields.model_fields})
 
-
-class BeamSearch(Avoiding, BeamFields):
-    """Beam search, whose defaults follow the paper; with a beam of 1, greedy search."""
+class BestOfBeams(Beaming):
+    """Settings of beams of which several are returned."""
 
     nbest: int = Field(default=1, ge=1, le=1000)
     """Hypotheses returned for each sentence; at most `beam`."""
@@ -138,6 +141,18 @@ class BeamSearch(Avoiding, BeamFields):
             msg = f"'nbest' {self.nbest} is greater than 'beam' {self.beam}"
             raise SettingError(msg, "nbest", help_="set it to at most 'beam'")
         return self
+
+
+class BeamFields(Beaming, Writing):
+    """Settings of beam search besides the number of its answers."""
+
+    def search(self) -> BeamSearch:
+        """Return the search for one answer."""
+        return BeamSearch(**{name: getattr(self, name) for name in BeamFields.model_fields})
+
+
+class BeamSearch(BestOfBeams, Avoiding, BeamFields):
+    """Beam search, whose defaults follow the paper; with a beam of 1, greedy search."""
 
     @property
     def rows(self) -> int:
@@ -202,10 +217,8 @@ def _zero_or_warm(temperature: float) -> float:
     return temperature
 
 
-class GenerateSettings(BaseModel):
-    """How continuations are generated."""
-
-    model_config = _CONFIG
+class GenerateSettings(BestOfBeams, Avoiding, Restricting):
+    """How continuations are generated: by beams or, above temperature 0, by sampling."""
 
     max_new: int = Field(default=50, ge=1, le=1_000_000)
     """Maximum number of tokens to generate, not counting the prompt."""
@@ -223,20 +236,36 @@ class GenerateSettings(BaseModel):
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of the random numbers; they depend on it and on the prompt."""
     samples: int = Field(default=1, ge=1, le=1000)
-    """Continuations of each prompt; all are equal if the temperature is 0."""
+    """Continuations of each prompt that are sampled."""
+    beam: int = Field(default=1, ge=1, le=1000)
+    """Hypotheses per prompt; 1 takes the most probable token at each step."""
 
-    @property
-    def draws(self) -> SampleSettings | None:
-        """Settings of the sampler; None for greedy decoding."""
+    @model_validator(mode="after")
+    def _has_effect(self) -> Self:
+        if self.samples > 1 and self.temperature == 0:
+            msg = "'samples' has no effect at temperature 0"
+            raise SettingError(
+                msg, "samples", help_="set 'temperature', or give 'beam' and 'nbest'"
+            )
+        for name in BestOfBeams.model_fields:
+            if (
+                self.temperature > 0
+                and getattr(self, name) != type(self).model_fields[name].default
+            ):
+                msg = f"'{name}' has no effect above temperature 0"
+                raise SettingError(msg, name, help_="set 'temperature' to 0, or give 'samples'")
+        return self
+
+    def search(self) -> BeamSearch | Sampling:
+        """Return the search for continuations of `max_new` tokens at most."""
+        names = {*Restricting.model_fields, "avoid"}
         if self.temperature == 0:
-            return None
-        return SampleSettings(
-            temperature=self.temperature,
-            top_k=self.top_k or 0,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            seed=self.seed,
-        )
+            names |= BestOfBeams.model_fields.keys()
+            settings = self.model_dump(include=names)
+            return BeamSearch(max_factor=0, max_extra=self.max_new, **settings)
+        names |= SampleFields.model_fields.keys() - {"top_k"}
+        settings = self.model_dump(include=names) | {"top_k": self.top_k or 0}
+        return Sampling(max_factor=0, max_extra=self.max_new, **settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

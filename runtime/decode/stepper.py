@@ -165,6 +165,11 @@ class EnsembleStepper:
         self._steppers = steppers
         self.rows = steppers[0].rows
 
+    def read(self, tokens_RT: Tensor) -> None:
+        """Append the first tokens of every row, without computing logits."""
+        for stepper in self._steppers:
+            stepper.read(tokens_RT)
+
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
         """Append one token to every row and return the log probabilities [R, V], in float32."""
         return mean_log_p([stepper.step(tokens_R, position) for stepper in self._steppers])

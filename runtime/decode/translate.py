@@ -290,7 +290,7 @@ class Translator:
             target = self.target
             special_tokens = (target.pad, target.bos, target.eos)
             texts = texts_of(target.pieces(range(target.vocab_size)), special_tokens)
-            self._avoidance.append(Avoidance(self.search.avoid, texts, target.eos))
+            self._avoidance.append(Avoidance(self.search.avoid, texts, [target.eos]))
         return self._avoidance[0]
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ..analysis.alignment import Alignment
     from ..analysis.attention_weights import AttentionMaps
     from ..checkpoint.checkpoint import Checkpoint
+    from ..data.hub import Prompts
     from ..decode.decode import SpecialTokens
-    from ..decode.generate import Continuation
     from ..decode.predictors.predictor import Predictor, PredictorSettings
     from ..decode.score import Scored
-    from ..decode.settings import BeamSearch, Hypothesis, Sampling
+    from ..decode.settings import BeamSearch, GenerateSettings, Hypothesis, Sampling
     from ..decode.translate import TranslationRequest, Translator, Warn
     from .answering import Answering
 
@@ -227,41 +227,65 @@ class Model:
         prompts: Sequence[Sequence[int]],
         *,
         eos: int | Collection[int] | None = None,
+        include: Sequence[Sequence[Sequence[int]]] = (),
+        tokenizer: Prompts | None = None,
         **settings: Any,
-    ) -> list[Continuation]:
+    ) -> list[list[Hypothesis]]:
         """Continue each prompt, for a decoder-only model.
 
         Args:
             prompts: ids, at least one each; they may differ in length.
             eos: the tokens that end an output; default: those of the checkpoint.
-            **settings: those of `GenerateSettings`: `max_new`, `temperature`, `top_k`, `top_p`,
-                `min_p`, `seed`, `samples`; default: those of an imported model.
+            include: for each prompt, phrases of ids that its continuations contain.
+            tokenizer: which texts are different; needed for `avoid`.
+            **settings: those of `GenerateSettings`: `max_new`, `beam`, `nbest`, `temperature`,
+                `samples`, `avoid` and others; default: those of an imported model.
 
         Returns:
-            `samples` continuations of each prompt (default 1), prompt by prompt.
+            The continuations of each prompt: `samples` as they were drawn or, at temperature 0,
+            `nbest`, best first.
 
         Raises:
             InputError: the spec has inputs other than ids, or a prompt is empty or has ids outside
                 the vocabulary.
             SpecError: a setting is wrong.
         """
-        from ...specs.reader import parse
         from ..checkpoint.tokenizers import ends_of
         from ..decode.generate import generate_with
+
+        parsed = self.generation(settings)
+        ends = ends_of(self.checkpoint) if eos is None else {eos} if isinstance(eos, int) else eos
+        return generate_with(
+            self.module,
+            self.graph,
+            prompts,
+            parsed,
+            eos=frozenset(ends),
+            include=include,
+            tokenizer=tokenizer,
+            half=self.half,
+        )
+
+    def generation(self, settings: Mapping[str, Any]) -> GenerateSettings:
+        """Return the settings with which `generate` continues prompts.
+
+        Raises:
+            SpecError: a setting is wrong.
+        """
+        from ...specs.reader import parse
         from ..decode.settings import GenerateSettings
 
         defaults = self.checkpoint.state.get("imported", {}).get("generate", {})
-        parsed = parse(GenerateSettings, {**defaults, **settings}, "generate")
-        ends = ends_of(self.checkpoint) if eos is None else {eos} if isinstance(eos, int) else eos
-        return generate_with(
-            self.module, self.graph, prompts, parsed, eos=frozenset(ends), half=self.half
-        )
+        return parse(GenerateSettings, {**defaults, **settings}, "generate")
 
-    def generate_text(self, prompts: Sequence[str], **settings: Any) -> list[str]:
+    def generate_text(
+        self, prompts: Sequence[str], *, include: Sequence[Sequence[str]] = (), **settings: Any
+    ) -> list[str]:
         """Continue each text, for a decoder-only model whose checkpoint has a tokenizer.
 
         Args:
             prompts: text; the returned texts do not include it.
+            include: for each prompt, phrases that its continuations contain.
             **settings: as for `generate`.
 
         Raises:
@@ -272,8 +296,17 @@ class Model:
 
         check_generates(self.graph)
         tokenizer = prompts_of(self.checkpoint)
-        continuations = self.generate([tokenizer.prompt(prompt) for prompt in prompts], **settings)
-        return [tokenizer.decode(continuation.tokens) for continuation in continuations]
+        continuations = self.generate(
+            [tokenizer.prompt(prompt) for prompt in prompts],
+            include=[[tokenizer.encode(phrase) for phrase in phrases] for phrases in include],
+            tokenizer=tokenizer,
+            **settings,
+        )
+        return [
+            tokenizer.decode(hypothesis.tokens)
+            for hypotheses in continuations
+            for hypothesis in hypotheses
+        ]
 
     def decode(
         self, sources: Sequence[Sequence[int]], special_tokens: SpecialTokens | None = None

@@ -115,7 +115,7 @@ def test_generation_takes_the_same_tokens(
 
     found = weft.open(tmp_path / "ours").generate(prompts, max_new=12, eos=end)
 
-    for prompt, one in zip(prompts, found, strict=True):
+    for prompt, [one] in zip(prompts, found, strict=True):
         row = theirs.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -193,7 +193,7 @@ def test_whisper(hf: Any, imported: Callable[..., Any], padded: Padded, close: C
     close(found, expected)
 
     stepper = ModelStepper(ours, {"features": features.transpose(1, 2)}, beams=1, length=8)
-    written = greedy(stepper, bos=3, eos=2, pad=0, max_lengths_N=torch.full((3,), 8))
+    written = greedy(stepper, bos=3, eos=(2,), pad=0, max_lengths_N=torch.full((3,), 8))
     for row, one in enumerate(written):
         words = [3]
         while len(words) <= 8 and words[-1] != 2:

@@ -134,7 +134,7 @@ def test_generation_takes_the_same_tokens(
 
     found = weft.open(tmp_path / "ours").generate(prompts, max_new=9)
 
-    for prompt, one in zip(prompts, found, strict=True):
+    for prompt, [one] in zip(prompts, found, strict=True):
         row = theirs.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),

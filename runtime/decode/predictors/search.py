@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import model_validator
-
 from ....specs.findings import InputError
-from ....specs.wording import SettingError
 from ...data.columns.values import text_of
 from ...data.symbols import lacking
 from ..settings import Avoiding, BeamSearch, GenerateSettings, MaskFields, Sampling, Writing
@@ -186,7 +183,7 @@ class MaskPredict(PredictorSettings, MaskFields):
 
 
 class Generate(PredictorSettings, GenerateSettings):
-    """Continuation of a prefix by a decoder-only model, greedily or by sampling."""
+    """Continuation of a prefix by a decoder-only model: by beams, greedily or by sampling."""
 
     reads: ClassVar[Reads] = "fixed"
     command: ClassVar[str] = "generate"
@@ -194,13 +191,8 @@ class Generate(PredictorSettings, GenerateSettings):
     type: Literal["generate"] = "generate"
     prefix: str | None = None
     """Column with the text that is continued; `null` continues an empty text."""
-
-    @model_validator(mode="after")
-    def _samples_differ(self) -> Generate:
-        if self.samples > 1 and self.temperature == 0:
-            msg = "'samples' has no effect at temperature 0"
-            raise SettingError(msg, "samples", help_="set 'temperature', or remove 'samples'")
-        return self
+    include: str | None = None
+    """Column with phrases that each continuation contains, separated by tabs; `null` for none."""
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
@@ -212,10 +204,10 @@ class Generate(PredictorSettings, GenerateSettings):
         check_generates(graph, fixed)
         feeding = Feeding.of(context, fixed)
         context.vocabulary(context.answers)
-        if self.prefix is not None:
-            context.vocabulary(self.prefix)
+        for name in filter(None, (self.prefix, self.include)):
+            context.vocabulary(name)
         settings = GenerateSettings(**self.model_dump(include=set(GenerateSettings.model_fields)))
-        return Continuing(context, model, feeding, settings, self.prefix)
+        return Continuing(context, model, feeding, settings, self.prefix, self.include)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +220,7 @@ class Continuing:
     """Computes the inputs that do not depend on what is written."""
     settings: GenerateSettings
     prefix: str | None
+    include: str | None
 
     def predict(self, rows: Sequence[Row]) -> list[str]:
         """Return the continuation of each row."""
@@ -235,10 +228,12 @@ class Continuing:
 
     def answers(self, rows: Sequence[Row]) -> list[Answer]:
         """Return the most probable continuation of each row, and the others."""
-        from ..generate import generate_with
+        from ..generate import ColumnPrompts, generate_with
 
         target = self.context.vocabulary(self.context.answers)
+        tokenizer = ColumnPrompts(target, target.vocab_size)
         prompts = [[target.bos, *ids] for ids in self._prefixes(rows)]
+        include = [self._phrases(row, number) for number, row in enumerate(rows)]
         order = sorted(range(len(rows)), key=lambda at: len(prompts[at]), reverse=True)
         columns, device = self.context.columns, next(self.model.parameters()).device
         encoded = {
@@ -246,10 +241,10 @@ class Continuing:
             for name in self.feeding.columns
         }
         results: list[Answer] = [Answer("")] * len(rows)
-        samples = self.settings.samples
+        together = self.settings.search().rows
         with evaluating(self.context.models):
             while order:
-                width = (len(prompts[order[0]]) + self.settings.max_new) * samples
+                width = (len(prompts[order[0]]) + self.settings.max_new) * together
                 count = max(1, _PROMPT_TOKENS // width)
                 places, order = order[:count], order[count:]
                 tensors: dict[str, Tensor] = {}
@@ -261,16 +256,28 @@ class Continuing:
                     [prompts[at] for at in places],
                     self.settings,
                     eos=(target.eos,),
+                    include=[include[at] for at in places],
+                    tokenizer=tokenizer,
                     fixed=self.feeding(tensors, device),
                     half=self.context.half,
                 )
-                for number, at in enumerate(places):
+                for at, hypotheses in zip(places, written, strict=True):
+                    sampled = self.settings.temperature > 0
                     candidates = [
-                        Answer(target.decode(continuation.tokens), continuation.log_probability)
-                        for continuation in written[number * samples : (number + 1) * samples]
+                        Answer(
+                            target.decode(hypothesis.tokens),
+                            hypothesis.log_probability if sampled else hypothesis.score,
+                        )
+                        for hypothesis in hypotheses
                     ]
                     results[at] = best_of(sorted(candidates, key=lambda answer: -answer.score))
         return results
+
+    def _phrases(self, row: Row, number: int) -> list[list[int]]:
+        """Return the ids of the phrases that the continuation of a row contains."""
+        text = "" if self.include is None else text_in(row, self.include, number)
+        encode = self.context.vocabulary(self.context.answers).encode
+        return [encode(phrase) for phrase in text.split("\t") if phrase.strip()]
 
     def _prefixes(self, rows: Sequence[Row]) -> list[list[int]]:
         """Return the ids of the text that each row begins with."""

@@ -12,7 +12,7 @@ The model and the search loop are in `search.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -34,22 +34,23 @@ class Beams:
         max_lengths_N: Tensor,
         settings: BeamSearch,
         *,
-        eos: int,
+        eos: Sequence[int],
         include: Inclusion | None = None,
         text_of: TextOf | None = None,
     ) -> None:
         """Begin with one live hypothesis per sentence, in its first beam position.
 
         Args:
-            max_lengths_N: maximum tokens of each output, including `eos`.
+            max_lengths_N: maximum tokens of each output, including the end token.
             settings: `beam` over `groups` is the number K of beam positions.
-            eos: the token that ends a sentence.
+            eos: the tokens that end a sentence.
             include: phrases that every output must contain.
             text_of: the text of tokens; of ended hypotheses with the same text only the best stays.
         """
         sentences, device = len(max_lengths_N), max_lengths_N.device
         beam = settings.beam // settings.groups
-        self.settings, self.eos, self.include = settings, eos, include
+        self.settings, self.include = settings, include
+        self.ends, self._ends_E = tuple(eos), torch.tensor(eos, dtype=torch.long, device=device)
         self.text_of = text_of
         self.nbest = min(settings.nbest, beam)
         self.limit_N = max_lengths_N
@@ -106,7 +107,15 @@ class Beams:
     def looked_at(self, vocabulary: int) -> int:
         """Return how many of the best continuations of each row can be selected."""
         # The 2 K best of a sentence are among the 2 K best of each of its rows.
-        return min(2 * self.live_NK.size(1), vocabulary)
+        return min(self._looked_at(), vocabulary)
+
+    def _looked_at(self) -> int:
+        """Return how many candidates leave K that can be continued: 2 K with one end token."""
+        return (1 + len(self.ends)) * self.live_NK.size(1)
+
+    def _ends(self, token_NC: Tensor) -> Tensor:
+        """Return which tokens end a hypothesis."""
+        return torch.isin(token_NC, self._ends_E)
 
     def extend_by(
         self, best_RC: Tensor, token_RC: Tensor, written_RL: Tensor | None = None
@@ -132,7 +141,7 @@ class Beams:
         """Continue the best candidates by `choice_NC`; ended candidates compete for the results."""
         self.length += 1
         beam = self.live_NK.size(1)
-        ends_NC = token_NC == self.eos
+        ends_NC = self._ends(token_NC)
         may_end_NC = ends_NC
         if self.settings.ends == "best":
             may_end_NC = ends_NC & (torch.arange(ends_NC.size(1), device=ends_NC.device) < beam)
@@ -175,7 +184,9 @@ class Beams:
         """Return value, token and parent of the 2 K best continuations per sentence, best first."""
         (sentences, beam), candidate_count = self.live_NK.shape, best_RC.size(1)
         total_NKC = self.live_NK[:, :, None] + best_RC.view(sentences, beam, candidate_count)
-        value_NC, index_NC = total_NKC.flatten(1).topk(2 * beam)
+        value_NC, index_NC = total_NKC.flatten(1).topk(
+            min(self._looked_at(), beam * candidate_count)
+        )
         token_NC = token_RC.view(sentences, -1).gather(1, index_NC)
         return value_NC, token_NC, index_NC // candidate_count
 
@@ -188,7 +199,7 @@ class Beams:
         """
         sentences, beam = self.live_NK.shape
         most = include.most + 1
-        token_RM = torch.full((len(log_p_RV), most), self.eos, device=log_p_RV.device)
+        token_RM = torch.full((len(log_p_RV), most), (*self.ends, 0)[0], device=log_p_RV.device)
         token_RM[:, 0] = log_p_RV.argmax(1)
         for row, tokens in enumerate(written_RL.tolist()):
             following = sorted(include.of(row // beam, tokens).next)
@@ -223,7 +234,7 @@ class Beams:
             ],
             device=log_p_NC.device,
         )
-        open_NC = log_p_NC.masked_fill(token_NC == self.eos, -torch.inf)
+        open_NC = log_p_NC.masked_fill(self._ends(token_NC), -torch.inf)
         better_NCC = open_NC[:, None, :] > open_NC[:, :, None]
         rank_NC = (better_NCC & (met_NC[:, None, :] == met_NC[:, :, None])).sum(-1)
         # The best candidate of each coverage comes first, then each second best, and so on.

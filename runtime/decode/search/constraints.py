@@ -8,7 +8,7 @@ Axes: R rows, V vocabulary, L tokens written so far.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -57,10 +57,12 @@ class Avoidance:
     of a word: `dog` in `a dog.`, not in `dogma`.
     """
 
-    def __init__(self, phrases: Sequence[str], texts: Sequence[str | None], eos: int) -> None:
+    def __init__(
+        self, phrases: Sequence[str], texts: Sequence[str | None], ends: Collection[int]
+    ) -> None:
         """Store the phrases, and the text of every token of the vocabulary."""
         self._phrases = [" ".join(phrase.split()) for phrase in phrases]
-        self._texts, self._eos = texts, eos
+        self._texts, self._ends = texts, frozenset(ends)
         self._next: dict[tuple[int, _State, int], _State] = {}
         self._banned: dict[tuple[int, _State, bool], Tensor] = {}
 
@@ -126,7 +128,7 @@ class Avoidance:
                     for token, text in enumerate(self._texts)
                     if (text is None and foreign)
                     or self._read(
-                        which, state, (text or "") + " " * (closing or token == self._eos)
+                        which, state, (text or "") + " " * (closing or token in self._ends)
                     )[1]
                 ],
                 dtype=torch.long,
@@ -198,7 +200,7 @@ def _begun(tokens: Sequence[int], phrase: Sequence[int]) -> int:
 class Inclusion:
     """Phrases that the outputs of each sentence must contain.
 
-    The end token is banned until all phrases are complete; when only enough length is left for
+    End tokens are banned until all phrases are complete; when only enough length is left for
     the phrases, only their tokens are allowed.  So every output that ends contains them.
     Beam positions are divided among hypotheses by how many phrase tokens they contain.
 
@@ -211,7 +213,8 @@ class Inclusion:
     """Rows of each sentence."""
     limits: Sequence[int]
     """Maximum tokens of each sentence's outputs, including the end token."""
-    eos: int
+    ends: Sequence[int]
+    """Tokens that end an output."""
     no_repeat: int = 0
     """Length of n-grams that may not occur twice, except in the phrases; 0 for no limit."""
     _known: dict[tuple[int, tuple[int, ...]], Standing] = field(default_factory=dict)
@@ -247,7 +250,7 @@ class Inclusion:
             now = self.of(sentence, tokens)
             if not now.missing:
                 continue
-            log_p_RV[row, self.eos] = NEVER
+            log_p_RV[row, list(self.ends)] = NEVER
             # Any other token could break off a begun phrase, which must then be written again.
             is_last_chance = self.limits[sentence] - 1 - position <= now.missing
             if is_last_chance or _repeats(tokens, now.begun, self.no_repeat):

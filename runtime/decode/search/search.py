@@ -17,7 +17,8 @@ text (`translate.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -32,12 +33,36 @@ from .sampling import Sampler
 from .top_k import BannedTokens
 
 
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Tokens that each sentence reads before it writes, at least one each."""
+
+    tokens: Tensor
+    """Ids [N, P]; the end of a shorter prompt is filled."""
+    lengths: Tensor
+    start: int = 0
+    """Tokens before the last one of the shortest prompt, which the stepper has read."""
+
+    @classmethod
+    def of(cls, prompts: Sequence[Sequence[int]], device: torch.device) -> Prompts:
+        """Return prompts of ids, none empty."""
+        lengths = [len(prompt) for prompt in prompts]
+        filled = [[*prompt, *[0] * (max(lengths) - len(prompt))] for prompt in prompts]
+        start = min(lengths) - 1
+        return cls(torch.tensor(filled, device=device), torch.tensor(lengths, device=device), start)
+
+    def rows(self, samples: int) -> tuple[Tensor, Tensor]:
+        """Return the ids for each row [R, P], and its steps before it writes [R]."""
+        wait_N = self.lengths - 1 - self.start
+        return self.tokens.repeat_interleave(samples, 0), wait_N.repeat_interleave(samples)
+
+
 @torch.no_grad()
 def greedy(  # noqa: PLR0913 - all by name, and three of them special tokens
     stepper: Stepper,
     *,
-    bos: int,
-    eos: int,
+    bos: int | Prompts,
+    eos: Sequence[int],
     pad: int,
     max_lengths_N: Tensor,
     alpha: float = 0.0,
@@ -51,13 +76,14 @@ def greedy(  # noqa: PLR0913 - all by name, and three of them special tokens
 
     Args:
         stepper: a stepper with one row per sentence.
-        bos: the token that every row begins with; never chosen, unless it is `eos`.
-        eos: the token that ends a sentence.
-        pad: fed to sentences that have ended; never chosen, unless it is `eos`.
-        max_lengths_N: maximum tokens of each output, including `eos`; on the stepper's device.
+        bos: the token that every row begins with; never chosen, unless it ends a sentence. Or the
+            tokens that each sentence reads first, and then any token may be chosen.
+        eos: the tokens that end a sentence.
+        pad: fed to sentences that have ended; never chosen after `bos`, unless it ends one.
+        max_lengths_N: maximum tokens of each output, end token included; on the stepper's device.
         alpha: strength of the length penalty in `score`; it does not affect the search.
         penalty: form of the length penalty.
-        min_length: minimum tokens of an output, not counting `eos`; the maximum length takes
+        min_length: minimum tokens of an output without its end token; the maximum length takes
             precedence.
         processor: logits processor.
         never: other tokens that are never chosen.
@@ -71,9 +97,9 @@ def greedy(  # noqa: PLR0913 - all by name, and three of them special tokens
     return _written(
         stepper,
         None,
-        _banned((bos, pad, *never), eos, min_length, max_lengths_N),
+        _banned(bos, pad, never, eos, min_length, max_lengths_N),
         pad=pad,
-        first=bos,
+        prompts=_prompts(bos, max_lengths_N),
         limit=limit,
         penalty_of=lambda length: length_penalty(length, alpha, penalty),
         processor=processor,
@@ -87,47 +113,52 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
     *,
     sampler: Sampler,
     settings: Sampling,
-    bos: int,
-    eos: int,
+    bos: int | Prompts,
+    eos: Sequence[int],
     pad: int,
     max_lengths_N: Tensor,
     processor: LogitsProcessor | None = None,
     never: Collection[int] = (),
     cancelled: Cancelled | None = None,
     text_of: TextOf | None = None,
+    ranked: bool = True,
 ) -> list[list[Hypothesis]]:
     """Sample outputs of each sentence, and return them by their scores, best first.
 
-    They have different texts, so there may be fewer.
+    They have different texts, so there may be fewer.  Outputs that are not `ranked` are all
+    returned, as they were drawn.
 
     Args:
         stepper: a stepper with `settings.samples` rows per sentence.
         sampler: the random number generators.
         settings: `samples`, `min_length` and the length penalty.
         bos: as in `greedy`, and so are the arguments below.
-        eos: ends a sentence.
+        eos: end a sentence.
         pad: fed to sentences that have ended.
         max_lengths_N: maximum tokens of each output.
         processor: logits processor; the remaining probabilities are renormalized before a draw.
         never: other tokens that are never chosen.
         cancelled: as in `greedy`.
         text_of: the text of tokens; by default, other tokens are another text.
+        ranked: whether to sort them.
     """
     limit, samples = _longest(stepper, max_lengths_N), settings.samples
     hypotheses = _written(
         stepper,
         sampler.choose,
         _banned(
-            (bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(samples)
+            bos, pad, never, eos, settings.min_length, max_lengths_N.repeat_interleave(samples)
         ),
         pad=pad,
-        first=bos,
+        prompts=_prompts(bos, max_lengths_N),
         limit=limit,
         penalty_of=lambda length: length_penalty(length, settings.alpha, settings.penalty),
         processor=processor,
         cancelled=cancelled,
     )
     rows = [hypotheses[start : start + samples] for start in range(0, len(hypotheses), samples)]
+    if not ranked:
+        return rows
     return [
         of_different_texts(sorted(row, key=lambda hypothesis: -hypothesis.score), text_of)
         for row in rows
@@ -136,11 +167,11 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
 
 def _written(  # noqa: PLR0913 - all by name but three
     stepper: Stepper,
-    choose: Callable[[Tensor], Tensor] | None,
+    choose: Callable[[Tensor, list[bool] | None], Tensor] | None,
     banned: BannedTokens,
     *,
     pad: int,
-    first: int,
+    prompts: Prompts,
     limit: int,
     penalty_of: Callable[[Tensor], Tensor],
     processor: LogitsProcessor | None,
@@ -148,19 +179,26 @@ def _written(  # noqa: PLR0913 - all by name but three
 ) -> list[Hypothesis]:
     """Write every row independently, token by token, until it ends or reaches its limit.
 
-    Without `choose` the most probable token is taken.
+    Without `choose` the most probable token is taken.  A row is fed from its prompt while the
+    prompt lasts, so rows with longer prompts begin to write later.
     """
-    limits_R = banned.limits
+    limits_R, start = banned.limits, prompts.start
     active, sentences = ActiveRows(stepper, len(limits_R), cancelled), stepper.rows
-    token_R = torch.full_like(limits_R, first)
+    prompt_RP, wait_R = prompts.rows(len(limits_R) // sentences)
+    longest_wait, ends_E = prompt_RP.size(1) - 1 - start, limits_R.new_tensor(banned.ends)
+    if longest_wait and (processor is not None or banned.min_length):
+        msg = "prompts of several lengths have no logits processor and no minimum length"
+        raise ValueError(msg)
+    token_R, reading_R = prompt_RP[:, start], None
     ended_R = torch.zeros_like(limits_R, dtype=torch.bool)
     stuck_R, open_R = ended_R, ~ended_R
     log_p_R = torch.zeros_like(limits_R, dtype=torch.float32)
     length_R = torch.zeros_like(limits_R)
     written_RL = limits_R.new_empty((len(limits_R), 0))
-    for position in range(limit):
-        logits_MV = active.step(token_R, position)
+    for position in range(limit + longest_wait):
+        logits_MV = active.step(token_R, start + position)
         now = still(processor, position)
+        reading_R = wait_R > position if position < longest_wait else None
         if choose is None and now is None:
             best = banned.best(logits_MV, position, 1, active.rows_M)
             gain_R1, token_R1 = map(active.spread, best)
@@ -168,15 +206,20 @@ def _written(  # noqa: PLR0913 - all by name but three
             log_p_RV = active.spread(banned.log_probabilities(logits_MV, position, active.rows_M))
             if now is not None:
                 log_p_RV = now(log_p_RV, written_RL)
-            token_R1 = (log_p_RV.argmax(-1) if choose is None else choose(log_p_RV))[:, None]
+            drawn = None if reading_R is None else (~reading_R).tolist()
+            token_R = log_p_RV.argmax(-1) if choose is None else choose(log_p_RV, drawn)
+            token_R1 = token_R[:, None]
             gain_R1 = log_p_RV.gather(1, token_R1)
-        token_R = token_R1[:, 0]
+        token_R, writing_R = token_R1[:, 0], open_R
+        if reading_R is not None:
+            token_R = prompt_RP[:, start + position + 1].where(reading_R, token_R)
+            writing_R = open_R & ~reading_R
         # Where every token is banned, the output stops before it.
-        stuck_R = stuck_R | (open_R & (gain_R1[:, 0] == -torch.inf))
-        open_R = open_R & ~stuck_R
-        log_p_R = torch.where(open_R, log_p_R + gain_R1[:, 0], log_p_R)
-        length_R = length_R + open_R
-        ended_R = ended_R | (open_R & (token_R == banned.eos))
+        stuck_R = stuck_R | (writing_R & (gain_R1[:, 0] == -torch.inf))
+        open_R, writing_R = open_R & ~stuck_R, writing_R & ~stuck_R
+        log_p_R = torch.where(writing_R, log_p_R + gain_R1[:, 0], log_p_R)
+        length_R = length_R + writing_R
+        ended_R = ended_R | (writing_R & torch.isin(token_R, ends_E))
         token_R = token_R.masked_fill(~open_R, pad)
         written_RL = torch.cat((written_RL, token_R[:, None]), 1)
         open_NK = (~ended_R & ~stuck_R & (length_R < limits_R)).view(sentences, -1)
@@ -189,13 +232,14 @@ def _written(  # noqa: PLR0913 - all by name but three
     score_R = log_p_R / penalty_of(length_R.clamp(min=1))
     return [
         Hypothesis(
-            tokens=tuple(tokens[: length - ended]),
+            tokens=tuple(tokens[wait : wait + length - ended]),
             log_probability=log_p,
             score=score,
             finished=ended,
         )
-        for tokens, length, ended, log_p, score in zip(
+        for tokens, wait, length, ended, log_p, score in zip(
             written_RL.tolist(),
+            wait_R.tolist(),
             length_R.tolist(),
             ended_R.tolist(),
             log_p_R.tolist(),
@@ -210,8 +254,8 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     stepper: Stepper,
     *,
     settings: BeamSearch,
-    bos: int,
-    eos: int,
+    bos: int | Prompts,
+    eos: Sequence[int],
     pad: int,
     max_lengths_N: Tensor,
     processor: LogitsProcessor | None = None,
@@ -235,10 +279,10 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     Args:
         stepper: a stepper with `settings.beam` rows per sentence.
         settings: search settings; `max_extra` and `max_length` are not used here.
-        bos: the token that every row begins with; never chosen, unless it is `eos`.
-        eos: the token that ends a sentence.
-        pad: fed to sentences that have stopped; never chosen, unless it is `eos`.
-        max_lengths_N: maximum tokens of each output, including `eos`; on the stepper's device.
+        bos: as in `greedy`; prompts have one length.
+        eos: the tokens that end a sentence.
+        pad: fed to sentences that have stopped.
+        max_lengths_N: maximum tokens of each output, end token included; on the stepper's device.
         processor: logits processor, which also applies `include`.
         include: phrases that every output must contain; beam positions are divided accordingly.
         never: other tokens that are never chosen.
@@ -282,13 +326,18 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
         sentences, settings.beam
     )
     banned = _banned(
-        (bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(settings.beam)
+        bos, pad, never, eos, settings.min_length, max_lengths_N.repeat_interleave(settings.beam)
     )
+    prompts = _prompts(bos, max_lengths_N)
+    start = prompts.tokens.size(1) - 1
+    if start != prompts.start:
+        msg = "beams of one batch continue prompts of one length"
+        raise ValueError(msg)
     active = ActiveRows(stepper, own_NK.numel(), cancelled)
-    token_R = torch.full_like(own_NK, bos).flatten()
+    token_R = prompts.tokens[:, start].repeat_interleave(settings.beam)
     written_RL = own_NK.new_empty((own_NK.numel(), 0))
     for position in range(limit):
-        logits_MV = active.step(token_R, position)
+        logits_MV = active.step(token_R, start + position)
         now = still(processor, position)
         if now is None and groups == 1:
             count = beams[0].looked_at(logits_MV.size(1))
@@ -376,5 +425,20 @@ def _longest(stepper: Stepper, max_lengths_N: Tensor) -> int:
     return int(longest)
 
 
-def _banned(never: Collection[int], eos: int, min_length: int, limits_R: Tensor) -> BannedTokens:
-    return BannedTokens({*never} - {eos}, eos, min_length, limits_R)
+def _banned(
+    bos: int | Prompts,
+    pad: int,
+    never: Collection[int],
+    eos: Sequence[int],
+    min_length: int,
+    limits_R: Tensor,
+) -> BannedTokens:
+    special = () if isinstance(bos, Prompts) else (bos, pad)
+    return BannedTokens({*special, *never}.difference(eos), tuple(eos), min_length, limits_R)
+
+
+def _prompts(bos: int | Prompts, lengths_N: Tensor) -> Prompts:
+    """Return the prompts; those of one token for a token."""
+    if isinstance(bos, Prompts):
+        return bos
+    return Prompts(torch.full_like(lengths_N, bos)[:, None], torch.ones_like(lengths_N))

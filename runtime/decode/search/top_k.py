@@ -13,7 +13,7 @@ Axes in this file, also used as suffixes of tensor names:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,10 +27,11 @@ RUNS = 128
 
 @dataclass(frozen=True, slots=True)
 class BannedTokens:
-    """Tokens that are never written, and the minimum length before which `eos` is banned."""
+    """Tokens that are never written, and the minimum length before which end tokens are banned."""
 
     never: Collection[int]
-    eos: int
+    ends: Sequence[int]
+    """Tokens that end an output."""
     min_length: int
     """Minimum tokens of an output, not counting the end token; `limits` take precedence."""
     limits: Tensor
@@ -86,7 +87,8 @@ class BannedTokens:
         for token in self.never:
             log_p_RV[:, token] = -torch.inf
         if early_R is not None:
-            log_p_RV[:, self.eos].masked_fill_(early_R, -torch.inf)
+            for token in self.ends:
+                log_p_RV[:, token].masked_fill_(early_R, -torch.inf)
 
 
 def _best(values_RV: Tensor, count: int, runs: int) -> tuple[Tensor, Tensor]:

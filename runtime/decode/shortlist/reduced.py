@@ -83,6 +83,10 @@ class ReducedStepper:
         own_NC = reduced.own
         self._other_RC = None if own_NC is None else ~own_NC.repeat_interleave(beams, 0)
 
+    def read(self, tokens_RT: Tensor) -> None:
+        """Append the first tokens of every row, without computing logits."""
+        self._stepper.read(self._ids_C[tokens_RT])
+
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
         """Append one token to every row and return the logits [R, C] of the next token."""
         return self.steps(tokens_R[:, None], position)[:, -1]

@@ -75,12 +75,12 @@ def test_text_and_ids_give_the_same_continuation(generate: Generate, folder: Pat
     found = model.generate([[3, *_encoded(folder, "sun moon")], [3]], max_new=6)
 
     assert len(plain) == 2
-    assert tokenizer_ids == [list(one.tokens) for one in found]
+    assert tokenizer_ids == [list(one.tokens) for [one] in found]
     assert plain == model.generate_text(["sun moon", ""], max_new=6)
     assert [record["line"] for record in records] == [1, 2]
     [first] = records[0]["continuations"]
     assert first["text"] == plain[0]
-    assert first["log_probability"] == pytest.approx(found[0].log_probability, abs=1e-4)
+    assert first["log_probability"] == pytest.approx(found[0][0].log_probability, abs=1e-4)
 
 
 def _encoded(folder: Path, text: str) -> list[int]:
@@ -96,11 +96,40 @@ def test_a_continuation_is_one_line(generate: Generate, monkeypatch: pytest.Monk
     assert generate() == ["sun  moon tree"] * 2
 
 
+def test_an_n_best_list_has_the_beams_of_each_prompt(generate: Generate, folder: Path) -> None:
+    """Number of the prompt, score and text, best first; JSON has the same."""
+    model = weft.open(folder)
+    prompts = [[3, *_encoded(folder, "sun moon")], [3]]
+    expected = model.generate(prompts, max_new=6, beam=4, nbest=2)
+
+    rows = [line.split("\t") for line in generate("--beam", "4", "--nbest", "2")]
+    records = [json.loads(line) for line in generate("--beam", "4", "--nbest", "2", "--json")]
+
+    found = [one["ids"] for record in records for one in record["continuations"]]
+    assert [row[0] for row in rows] == ["1", "1", "2", "2"]
+    assert [float(row[1]) for row in rows] == pytest.approx(
+        [one.score for best in expected for one in best], abs=1e-3
+    )
+    assert found == [list(one.tokens) for best in expected for one in best]
+
+
+def test_a_continuation_has_required_and_no_banned_words(
+    generate: Generate, tmp_path: Path
+) -> None:
+    """Line by line; without a phrase, a line is not restricted by one."""
+    (tmp_path / "phrases").write_text("tree river\n\n")
+
+    first, second = generate("--include", str(tmp_path / "phrases"), "--avoid", "sun")
+
+    assert "tree river" in first
+    assert "sun" not in f"{first} {second}".split()
+
+
 def test_lines_of_ids(generate: Generate, folder: Path) -> None:
     """With --ids, input and output are token ids."""
     [found] = generate("--ids", lines=["3 5 7"])
 
-    [expected] = weft.open(folder).generate([[3, 5, 7]], max_new=6)
+    [[expected]] = weft.open(folder).generate([[3, 5, 7]], max_new=6)
     assert found.split() == [str(one) for one in expected.tokens]
 
 

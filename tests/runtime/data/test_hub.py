@@ -92,7 +92,7 @@ def test_a_checkpoint_continues_text(file: bytes, saved: Save) -> None:
 
     [written] = model.generate_text(["sun moon"], max_new=6)
 
-    [one] = model.generate([tokenizer.prompt("sun moon")], max_new=6)
+    [[one]] = model.generate([tokenizer.prompt("sun moon")], max_new=6)
     assert written == tokenizer.decode(one.tokens)
 
 

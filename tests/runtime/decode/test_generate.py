@@ -15,9 +15,10 @@ from weft.runtime import api
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.codegen.build import build
 from weft.runtime.decode import stepper
-from weft.runtime.decode.generate import generate, generate_with
-from weft.runtime.decode.search.sampling import filtered
-from weft.runtime.decode.settings import GenerateSettings
+from weft.runtime.decode.generate import generate_with
+from weft.runtime.decode.search.sampling import Sampler, filtered
+from weft.runtime.decode.search.search import Prompts, sample
+from weft.runtime.decode.settings import GenerateSettings, Hypothesis, Sampling
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load
 
@@ -56,7 +57,7 @@ def test_prompts_of_different_lengths_agree_with_the_parallel_pass() -> None:
 
     found = generate_with(model, graph, PROMPTS, GenerateSettings(max_new=6))
 
-    for prompt, one in zip(PROMPTS, found, strict=True):
+    for prompt, [one] in zip(PROMPTS, found, strict=True):
         wanted, log_p = by_the_parallel_pass(model, prompt, 6)
         assert list(one.tokens) == wanted
         assert one.log_probability == pytest.approx(log_p, abs=1e-4)
@@ -83,7 +84,7 @@ def test_the_common_prompt_length_is_read_in_one_step(
     found = generate_with(model, graph, prompts, GenerateSettings(max_new=4))
 
     assert steps == list(range(5, 11))
-    for prompt, one in zip(prompts, found, strict=True):
+    for prompt, [one] in zip(prompts, found, strict=True):
         wanted, log_p = by_the_parallel_pass(model, prompt, 4)
         assert list(one.tokens) == wanted
         assert one.log_probability == pytest.approx(log_p, abs=1e-4)
@@ -97,11 +98,11 @@ def test_an_output_ends_with_one_of_the_end_tokens() -> None:
 
     found = generate_with(model, graph, PROMPTS, GenerateSettings(max_new=8), eos=ends)
 
-    for tokens, one in zip(whole, found, strict=True):
+    for tokens, [one] in zip(whole, found, strict=True):
         place = next((i for i, token in enumerate(tokens) if token in ends), None)
         assert list(one.tokens) == tokens[:place]
         assert one.finished == (place is not None)
-    assert found[0].finished
+    assert found[0][0].finished
 
 
 @pytest.mark.integration
@@ -111,7 +112,7 @@ def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
 
     def drawn(**settings: float) -> list[tuple[int, ...]]:
         wanted = GenerateSettings(max_new=9, **settings)  # type: ignore[arg-type]
-        return [one.tokens for one in generate_with(model, graph, PROMPTS, wanted)]
+        return [one.tokens for [one] in generate_with(model, graph, PROMPTS, wanted)]
 
     assert drawn(temperature=1.0, top_k=1) == drawn()
     assert drawn(temperature=1.5, seed=3) == drawn(temperature=1.5, seed=3)
@@ -126,43 +127,53 @@ def test_samples_depend_only_on_their_prompt() -> None:
     together = generate_with(model, graph, PROMPTS, settings)
     backwards = generate_with(model, graph, PROMPTS[::-1], settings)
 
-    rows = [[one.tokens for one in together[start : start + 3]] for start in range(0, 12, 3)]
+    rows = [[one.tokens for one in samples] for samples in together]
     for number, prompt in enumerate(PROMPTS):
-        alone = [one.tokens for one in generate_with(model, graph, [prompt], settings)]
+        [samples] = generate_with(model, graph, [prompt], settings)
+        alone = [one.tokens for one in samples]
         assert alone == rows[number]
         assert len(set(alone)) > 1
-    assert [one.tokens for one in backwards[:3]] == rows[-1]
+    assert [one.tokens for one in backwards[0]] == rows[-1]
 
 
 def test_translations_and_continuations_are_filtered_by_one_function() -> None:
     """Exactly `top_k` tokens remain, and ties go to the lowest index; see `filtered`."""
     log_p = torch.tensor([[0.1, 0.3, 0.3, 0.3]]).log()
-    settings = GenerateSettings(temperature=1.0, top_k=2)
-    assert settings.draws is not None
+    settings = GenerateSettings(temperature=1.0, top_k=2, samples=200).search()
+    assert isinstance(settings, Sampling)
 
-    kept = filtered(log_p, settings.draws)[0].isfinite().tolist()
-    drawn = generate(
-        Fixed(200, log_p[0].tolist()),
-        [[0]],
-        settings.model_copy(update={"samples": 200}),
-        eos=(),
-        device=torch.device("cpu"),
-    )
+    likely = filtered(log_p, settings)[0].isfinite().tolist()
+    drawn = draw(Fixed(1, log_p[0].tolist(), 200), settings)
 
-    assert kept == [False, True, True, False]
+    assert likely == [False, True, True, False]
     assert {token for one in drawn for token in one.tokens} == {1, 2}
+
+
+def draw(stepper: Fixed, settings: Sampling) -> list[Hypothesis]:
+    """Return all samples of one prompt, which nothing ends."""
+    [drawn] = sample(
+        stepper,
+        sampler=Sampler(settings, [[0]], settings.samples),
+        settings=settings,
+        bos=Prompts.of([[0]], torch.device("cpu")),
+        eos=(),
+        pad=0,
+        max_lengths_N=torch.tensor([settings.max_extra]),
+        ranked=False,
+    )
+    return drawn
 
 
 class Fixed:
     """A stepper that always returns the same logits."""
 
-    def __init__(self, rows: int, logits: list[float]) -> None:
+    def __init__(self, rows: int, logits: list[float], samples: int) -> None:
         """Store the logits."""
-        self.rows, self.logits = rows, torch.tensor(logits)
+        self.rows, self.samples, self.logits = rows, samples, torch.tensor(logits)
 
     def step(self, tokens_R: Tensor, position: int, /) -> Tensor:  # noqa: ARG002
         """Return the logits."""
-        return self.logits.expand(self.rows, -1)
+        return self.logits.expand(self.rows * self.samples, -1)
 
     def reorder(self, rows_R: Tensor, /) -> None:
         """Not called."""
@@ -176,15 +187,91 @@ class Fixed:
 def test_tokens_are_drawn_as_often_as_their_probabilities_say() -> None:
     """4,000 samples at temperature 2 from the 3 best tokens, within three standard deviations."""
     logits, rows = [2.0, 0.0, 1.0, -1.0], 400
-    settings = GenerateSettings(max_new=10, temperature=2.0, top_k=3, seed=7, samples=rows)
+    settings = GenerateSettings(max_new=10, temperature=2.0, top_k=3, seed=7, samples=rows).search()
+    assert isinstance(settings, Sampling)
 
-    found = generate(Fixed(rows, logits), [[0]], settings, eos=(), device=torch.device("cpu"))
+    found = draw(Fixed(1, logits, rows), settings)
 
     drawn = torch.tensor([one.tokens for one in found]).flatten()
     share = drawn.bincount(minlength=4) / len(drawn)
     wanted = torch.tensor([1.0, 0.0, 0.5]).softmax(0)
     assert share[3] == 0
     assert (share[:3] - wanted).abs().max() < 3 * (0.25 / len(drawn)) ** 0.5
+
+
+def log_p_of(model: nn.Module, prompt: list[int], tokens: tuple[int, ...]) -> float:
+    """Return the log probability of tokens after a prompt, by the parallel pass."""
+    with torch.no_grad():
+        log_p = model(tokens=torch.tensor([[*prompt, *tokens]]))["logits"][0].log_softmax(-1)
+    return sum(log_p[len(prompt) - 1 + at, token].item() for at, token in enumerate(tokens))
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_beams_of_every_hypothesis_are_exhaustive_search(prompt: list[int]) -> None:
+    """All continuations of two tokens, and those that one of two end tokens ends before."""
+    graph, model = llama()
+    ends, wide = (4, 7), VOCAB * VOCAB
+    settings = GenerateSettings(max_new=2, beam=wide, nbest=5, penalty="length", alpha=1.0)
+    scores = {}
+    for first in range(VOCAB):
+        if first in ends:
+            scores[first,] = log_p_of(model, prompt, (first,))
+            continue
+        for end in ends:
+            scores[first, end] = log_p_of(model, prompt, (first, end)) / 2
+    best = sorted(scores, key=lambda tokens: -scores[tokens])
+    outputs = list(dict.fromkeys(tokens[:-1] for tokens in best))[:5]
+
+    [found] = generate_with(model, graph, [prompt], settings, eos=ends)
+
+    assert [one.tokens for one in found] == outputs
+    by_output = {tokens[:-1]: scores[tokens] for tokens in reversed(best)}
+    assert [one.score for one in found] == pytest.approx([by_output[t] for t in outputs], abs=1e-4)
+
+
+def test_beams_of_a_prompt_do_not_depend_on_the_others() -> None:
+    """Prompts of several lengths in one call, some of them equally long."""
+    graph, model = llama()
+    settings = GenerateSettings(max_new=5, beam=3, nbest=3, no_repeat=2)
+    prompts = [*PROMPTS, [6, 2, 9]]
+
+    together = generate_with(model, graph, prompts, settings, eos=(4,))
+
+    for prompt, found in zip(prompts, together, strict=True):
+        [alone] = generate_with(model, graph, [prompt], settings, eos=(4,))
+        assert [one.tokens for one in found] == [one.tokens for one in alone]
+        for one in found:
+            written = (*one.tokens, 4) if one.finished else one.tokens
+            assert one.log_probability == pytest.approx(log_p_of(model, prompt, written), abs=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{"beam": 4}, {"temperature": 1.5}, {}])
+def test_a_continuation_contains_the_required_phrases(settings: dict[str, float]) -> None:
+    """Each prompt has its own; one without phrases is continued as it is alone."""
+    graph, model = llama()
+    chosen = GenerateSettings(max_new=6, **settings)  # type: ignore[arg-type]
+    include = [[[3, 3, 8]], [[2], [11, 5]], [], [[22]]]
+
+    found = generate_with(model, graph, PROMPTS, chosen, eos=(4,), include=include)
+
+    for [one], phrases in zip(found, include, strict=True):
+        text = " ".join(map(str, one.tokens)).join("  ")
+        assert all(f" {' '.join(map(str, phrase))} " in text for phrase in phrases)
+    assert found[2] == generate_with(model, graph, [PROMPTS[2]], chosen, eos=(4,))[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"samples": 2}, "'samples' has no effect at temperature 0"),
+        ({"beam": 2, "temperature": 1.0}, "'beam' has no effect above temperature 0"),
+        ({"nbest": 2}, "'nbest' 2 is greater than 'beam' 1"),
+    ],
+)
+def test_settings_without_effect_are_refused(settings: dict[str, float], problem: str) -> None:
+    """Beams search, samples are drawn, and one strategy does one of the two."""
+    with pytest.raises(ValueError, match=problem):
+        GenerateSettings(**settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -218,8 +305,8 @@ def test_a_checkpoint_generates(tmp_path: Path) -> None:
     save(tmp_path / "llama", Contents(graph=graph, weights=weights_of(model, graph), state=state))
 
     opened = weft.open(tmp_path / "llama")
-    [one] = opened.generate(PROMPTS[:1], max_new=5)
-    [longer] = opened.generate(PROMPTS[:1], max_new=5, eos=())
+    [[one]] = opened.generate(PROMPTS[:1], max_new=5)
+    [[longer]] = opened.generate(PROMPTS[:1], max_new=5, eos=())
 
     assert list(one.tokens) == wanted[: wanted.index(end)]
     assert one.finished

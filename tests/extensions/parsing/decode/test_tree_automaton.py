@@ -98,7 +98,7 @@ def test_every_output_is_a_tree(
         Chance(len(lengths), beam, seed, len(symbols), leaning),
         settings=BeamSearch(beam=beam, nbest=beam, penalty="none"),
         bos=BOS,
-        eos=EOS,
+        eos=(EOS,),
         pad=PAD,
         max_lengths_N=torch.tensor(limits),
         processor=processor,

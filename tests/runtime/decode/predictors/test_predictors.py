@@ -255,7 +255,7 @@ def test_generation_continues_the_prefix_of_each_row() -> None:
     bos, eos = text.vocabulary.bos, text.vocabulary.eos
     for row, answer in zip(ROWS, found, strict=True):
         prompt = [bos, *text.vocabulary.encode(row["source"])]
-        [one] = generate_with(model, graph, [prompt], GenerateSettings(max_new=4), eos=(eos,))
+        [[one]] = generate_with(model, graph, [prompt], GenerateSettings(max_new=4), eos=(eos,))
         assert answer == text.vocabulary.decode(one.tokens)
 
 

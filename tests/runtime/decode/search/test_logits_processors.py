@@ -40,7 +40,7 @@ from weft.specs.wording import describe
 pytestmark = pytest.mark.integration
 
 PAD, EOS, UNK, BOS = range(4)
-IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
+IDS = {"bos": BOS, "eos": (EOS,), "pad": PAD}
 SIZE = 10
 
 
@@ -186,7 +186,7 @@ def test_outputs_contain_the_required_phrases(
     """Every hypothesis has every phrase, even at the smallest length; scores are the model's."""
     model = Chance(2, beam, seed, likely_end=2.0)
     limits = [sum(map(len, each)) + 1 + seed % 4 for each in wanted]
-    include = Inclusion(wanted, beam, limits, EOS)
+    include = Inclusion(wanted, beam, limits, (EOS,))
 
     found = searched(
         model, limits, BeamSearch(beam=beam, nbest=beam), processor=include, include=include
@@ -205,7 +205,7 @@ def test_dividing_the_beam_finds_a_better_place_for_a_phrase() -> None:
     best, near = 0, 0
     for seed in range(30):
         model = Chance(1, 6, seed)
-        include = Inclusion([[[5, 6]]], 6, [5], EOS)
+        include = Inclusion([[[5, 6]]], 6, [5], (EOS,))
         search = BeamSearch(beam=6, penalty="none")
         [[found]] = searched(model, [5], search, processor=include, include=include)
         outputs = _all_with([5, 6], 4)
@@ -246,7 +246,7 @@ def text_of(tokens: Sequence[int]) -> str:
 def test_no_output_contains_a_banned_phrase(seed: int, beam: int, avoided: list[str]) -> None:
     """Banned phrases match text in any tokenization, like a regular expression on words."""
     model = Wordy(1, beam, seed)
-    avoidance = Avoidance(avoided, TEXTS, EOS)
+    avoidance = Avoidance(avoided, TEXTS, (EOS,))
     processor = avoidance.processor(torch.tensor([7]).repeat_interleave(beam))
 
     [found] = searched(model, [7], BeamSearch(beam=beam, nbest=beam), processor=processor)
@@ -272,7 +272,7 @@ class Wordy(Chance):
 def test_a_banned_phrase_matches_complete_words_only() -> None:
     """`dog` is banned before a full stop and at the end, but not within `dogma`."""
     log_p_RV = torch.zeros(1, len(PIECES))
-    avoidance = Avoidance(["dog"], TEXTS, EOS)
+    avoidance = Avoidance(["dog"], TEXTS, (EOS,))
     after_dog = avoidance.processor(torch.tensor([9]))(log_p_RV.clone(), torch.tensor([[4]]))
     at_last = avoidance.processor(torch.tensor([1]))(log_p_RV.clone(), torch.empty(1, 0).long())
 
@@ -330,7 +330,7 @@ def test_groups_keep_apart() -> None:
 def test_a_group_that_is_settled_takes_no_tokens_from_the_others() -> None:
     """By hand: the first of two groups is closed, so the second takes the best tokens."""
     settings = BeamSearch(beam=4, groups=2, diversity=5.0, penalty="none")
-    beams = [Beams(torch.tensor([9]), settings, eos=EOS) for _ in range(2)]
+    beams = [Beams(torch.tensor([9]), settings, eos=(EOS,)) for _ in range(2)]
     log_p_RV = torch.full((4, SIZE), -1.0)
     log_p_RV[:, 3], log_p_RV[:, 4] = -0.1, -0.2
     empty = torch.zeros(4, 0, dtype=torch.long)
@@ -339,7 +339,7 @@ def test_a_group_that_is_settled_takes_no_tokens_from_the_others() -> None:
     assert set(both[0, :2].tolist()) == {3, 4}
     assert not {3, 4} & set(both[0, 2:].tolist())
 
-    beams = [Beams(torch.tensor([9]), settings, eos=EOS) for _ in range(2)]
+    beams = [Beams(torch.tensor([9]), settings, eos=(EOS,)) for _ in range(2)]
     beams[0].open_N[:] = False
     closed, _ = _extended(beams, log_p_RV, empty)
     assert set(closed[0, 2:].tolist()) == {3, 4}

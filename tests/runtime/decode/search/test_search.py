@@ -20,7 +20,7 @@ from weft.runtime.decode.search.search import beam_search, greedy
 from weft.runtime.decode.settings import BeamSearch, Hypothesis
 
 PAD, BOS, EOS, A, B, C = range(6)
-IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
+IDS = {"bos": BOS, "eos": (EOS,), "pad": PAD}
 Table = Callable[[tuple[int, ...]], Sequence[float]]
 """Scores of the next token after the tokens so far, `BOS` not among them."""
 
@@ -416,7 +416,7 @@ def test_the_start_and_padding_are_never_chosen(beam: int) -> None:
 def test_the_start_may_be_the_end() -> None:
     """Models that begin with the end token, as fairseq's do, can still end."""
     stepper = Scripted([scripted({(): {A: 1.0}})], 2)
-    ids = {"bos": EOS, "eos": EOS, "pad": EOS}
+    ids = {"bos": EOS, "eos": (EOS,), "pad": EOS}
     chosen, lengths_N = BeamSearch(beam=2), torch.tensor([4])
 
     [[best]] = beam_search(stepper, settings=chosen, max_lengths_N=lengths_N, **ids)

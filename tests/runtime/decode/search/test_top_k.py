@@ -16,7 +16,7 @@ WIDE = RUNS * RUNS + 77
 
 def banned(rows: int, *, min_length: int = 0, limit: int = 9) -> BannedTokens:
     """Return `BannedTokens` that ban tokens 0 and 3, and the end token up to a minimum length."""
-    return BannedTokens({0, 3}, EOS, min_length, torch.full((rows,), limit))
+    return BannedTokens({0, 3}, (EOS,), min_length, torch.full((rows,), limit))
 
 
 @given(seed=st.integers(0, 99), count=st.integers(1, 9), wide=st.booleans(), half=st.booleans())
@@ -58,7 +58,7 @@ def test_the_end_is_banned_below_the_minimum_length(size: int) -> None:
     """Below the minimum length the end is banned, except for the last token of a row."""
     logits = torch.zeros(2, size)
     logits[:, EOS] = 9.0
-    rules = BannedTokens({0}, EOS, 4, torch.tensor([3, 9]))
+    rules = BannedTokens({0}, (EOS,), 4, torch.tensor([3, 9]))
 
     taken = [rules.best(logits, position, 1)[1][:, 0] == EOS for position in range(5)]
     whole = [rules.log_probabilities(logits, place).argmax(1) == EOS for place in range(5)]
@@ -72,7 +72,7 @@ def test_rows_are_normed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Non
     """The result does not depend on how rows are divided."""
     logits = torch.randn(7, 11, generator=torch.Generator().manual_seed(1))
     logits[:, EOS] = 9.0
-    rules = BannedTokens({0}, EOS, 2, torch.tensor([1, 5, 1, 5, 1, 5, 1]))
+    rules = BannedTokens({0}, (EOS,), 2, torch.tensor([1, 5, 1, 5, 1, 5, 1]))
     whole = rules.best(logits, 0, 3)
 
     monkeypatch.setattr(candidates, "TOGETHER", 25)

@@ -85,7 +85,7 @@ def found_in(
     models: Sequence[nn.Module], given: Sequence[Request], settings: BeamSearch
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of requests."""
-    avoidance = Avoidance(settings.avoid, TEXTS, END) if settings.avoid else None
+    avoidance = Avoidance(settings.avoid, TEXTS, (END,)) if settings.avoid else None
     return decode_ids(models, given, SPECIAL, settings, avoidance=avoidance)
 
 
