@@ -3,16 +3,16 @@
 from .blocks.kernels.decode_state import Capacity as Capacity
 from .blocks.kernels.decode_state import State as State
 from .blocks.params import Params as Params
-from .extensions.interop.export.ctranslate2.export import Checked as Checked
-from .extensions.interop.export.eject.eject import Ejected as Ejected
-from .extensions.interop.export.eject.eject import eject as eject
+from .extensions.interop.export.ctranslate2 import Checked as Checked
+from .extensions.interop.export.eject import Ejected as Ejected
+from .extensions.interop.export.eject import eject as eject
 from .extensions.interop.export.huggingface.adapter import CheckedAdapter as CheckedAdapter
 from .extensions.interop.export.huggingface.export import (
     CheckedHuggingFace as CheckedHuggingFace,
 )
 from .extensions.interop.export.huggingface.fit import Fit as Fit
 from .extensions.interop.export.huggingface.fit import fits as fits
-from .extensions.interop.export.onnx.export import CheckedOnnx as CheckedOnnx
+from .extensions.interop.export.onnx import CheckedOnnx as CheckedOnnx
 from .extensions.interop.importing.hf import Imported as Imported
 from .extensions.interop.importing.hf import import_hf as import_hf
 from .extensions.parsing.decode.parse import Parse as Parse

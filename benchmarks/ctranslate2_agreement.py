@@ -19,7 +19,7 @@ from pathlib import Path
 
 import ctranslate2
 import torch
-from weft.extensions.interop.export.ctranslate2.export import export_ctranslate2
+from weft.extensions.interop.export.ctranslate2 import export_ctranslate2
 from weft.runtime.api import Model, open_model
 from weft.runtime.data.preparing.prepare import records_of
 from weft.runtime.metrics.text import score

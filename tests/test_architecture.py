@@ -125,7 +125,7 @@ def test_signatures_are_not_inspected_at_run_time() -> None:
         "runtime/train/engine.py": only,
         "runtime/cli/common/command.py": options,
         "runtime/codegen/plugin_modules.py": plug_in,
-        "extensions/interop/importing/comparing/compare.py": theirs,
+        "extensions/interop/importing/comparison.py": theirs,
     }
 
 

@@ -1,11 +1,11 @@
-"""The commands `weft export`, `fits` and `eject`."""
+"""The commands `weft export`, `fits`, `eject` and `import`."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -19,7 +19,9 @@ from ...plugin import (
     Overrides,
     argument,
     command,
+    complete_files,
     complete_specs,
+    complete_tables,
     did_you_mean,
     option,
     option_of,
@@ -164,7 +166,7 @@ def eject(
     """
     from ...plugin import graph_of, open_deployed
     from ...specs.load import load
-    from .export.eject.eject import eject as eject_to
+    from .export.eject import eject as eject_to
 
     if Path(model).is_dir():
         if overrides:
@@ -180,3 +182,84 @@ def eject(
             print(f"wrote {shlex.quote(str(file))}")
     if ejected.tokens:
         print("ids: " + ", ".join(f"{name} {value}" for name, value in ejected.tokens.items()))
+
+
+@command(
+    CHECKPOINTS,
+    "weft import hf ../bert-base-uncased --as bert --out outputs/bert",
+    note="""None of that library's code is run, except with `--compare`, which runs the installed
+library (`pip install 'weft[parity]'`) but no code of the folder.""",
+)
+def import_(
+    library: Annotated[
+        Literal["hf"],
+        argument("LIBRARY", "`hf`: a folder written by save_pretrained."),
+    ],
+    folder: Annotated[
+        str,
+        argument("FOLDER", "Folder with config.json and model.safetensors.", complete_files),
+    ],
+    *,
+    table: Annotated[
+        str | None,
+        option(
+            "--as",
+            "Shipped import table, such as bert, or a table file. [default: chosen by the "
+            "model's type]",
+            metavar="TABLE",
+            complete=complete_tables,
+        ),
+    ] = None,
+    adapter: Annotated[
+        str | None,
+        option(
+            "--adapter",
+            "Folder of a LoRA adapter in PEFT's format, to merge into the weights.",
+            metavar="FOLDER",
+            complete=complete_files,
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, out_option("Checkpoint folder to write. [default: outputs/NAME]")
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="Compare the outputs with those of transformers on random inputs, and write only "
+            "if they are equal.",
+        ),
+    ] = False,
+    json_: Json = False,
+) -> int:
+    """Convert another library's checkpoint folder.
+
+    Raises:
+        InputError: the folder, the table or the output path is invalid; nothing is written.
+    """
+    del library
+    from .importing.comparison import refuse_without_library, save_if_equal
+    from .importing.hf import import_hf
+
+    if compare:
+        refuse_without_library()
+        if adapter is not None:
+            raise wrong("--adapter", "the source that --compare runs has no adapter")
+    source = Path(folder)
+    target = Path(out or Path("outputs") / source.resolve().name)
+    imported = import_hf(source, table, adapter=adapter)
+    comparison = save_if_equal(imported, source, table, target) if compare else None
+    equal = comparison is None or comparison.equal
+    if comparison is None:
+        imported.save(target)
+    name, parameters = imported.graph.name, imported.graph.parameters()
+    if json_:
+        report: dict[str, Any] = {"spec": name, "parameters": parameters, "notes": imported.notes}
+        report["comparison"] = comparison.as_json() if comparison is not None else None
+        print(json.dumps({**report, "wrote": str(target) if equal else None}, indent=2))
+        return int(not equal)
+    print(f"{name}: {parameters:,} parameters from {source}")
+    for note in filter(None, (*imported.notes, comparison)):
+        print(note)
+    print(f"wrote {shlex.quote(str(target))}" if equal else "the outputs differ: wrote nothing")
+    return int(not equal)

@@ -11,7 +11,7 @@ import torch
 import weft
 from weft.extensions.interop.export.huggingface.export import export_huggingface
 from weft.extensions.interop.export.huggingface.fit import fit, specs_of
-from weft.extensions.interop.importing.comparing.compare import compare
+from weft.extensions.interop.importing.comparison import compare
 from weft.extensions.interop.importing.inherit import FOLDER
 from weft.extensions.interop.importing.plan import assigned
 from weft.extensions.interop.importing.table import load_table

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.extensions.interop.export.eject.eject import eject
+from weft.extensions.interop.export.eject import eject
 from weft.runtime.prove.prove import prove
 from weft.specs.reader import shipped_names
 

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from ....plugin import Exporter
-from .ctranslate2.quantization import Quantization
 
 if TYPE_CHECKING:
     from ....plugin import Checkpoint
-    from .ctranslate2.export import Checked
+    from .ctranslate2 import Checked
     from .huggingface.adapter import CheckedAdapter
     from .huggingface.export import CheckedHuggingFace
-    from .onnx.export import CheckedOnnx
+    from .onnx import CheckedOnnx
+
+_Quantization = Literal[
+    "float32",
+    "float16",
+    "bfloat16",
+    "int16",
+    "int8",
+    "int8_float32",
+    "int8_float16",
+    "int8_bfloat16",
+]
+"""A format in which CTranslate2 stores weights."""
+QUANTIZATIONS: tuple[str, ...] = get_args(_Quantization)
+
 
 LINES = 32
 """Number of lines of a text that both engines translate."""
@@ -25,7 +38,7 @@ class CTranslate2(Exporter):
     """Folder for CTranslate2: encoder-decoder and decoder-only models, also in int8."""
 
     type: Literal["ctranslate2"] = "ctranslate2"
-    quantization: Quantization = "float32"
+    quantization: _Quantization = "float32"
     """Number format of the weights."""
     text: str | None = None
     """File whose first 32 lines check the export; `null` takes random words."""
@@ -33,7 +46,7 @@ class CTranslate2(Exporter):
     def write(self, checkpoint: Checkpoint, folder: Path) -> Checked:
         """Write the folder."""
         from ....plugin import merged_checkpoint, read_lines
-        from .ctranslate2.export import export_ctranslate2
+        from .ctranslate2 import export_ctranslate2
 
         lines = list(islice(read_lines(self.text), LINES)) if self.text else []
         merged = merged_checkpoint(checkpoint)
@@ -50,7 +63,7 @@ class Onnx(Exporter):
     def write(self, checkpoint: Checkpoint, folder: Path) -> CheckedOnnx:
         """Write the graphs."""
         from ....plugin import merged_checkpoint
-        from .onnx.export import export_onnx
+        from .onnx import export_onnx
 
         return export_onnx(merged_checkpoint(checkpoint), folder)
 

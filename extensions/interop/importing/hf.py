@@ -1,11 +1,8 @@
-"""Import of Hugging Face models from a local folder, without network access.
-
-The folder has `config.json` and safetensors; a table maps its weights to those of a spec.
-"""
+"""Import of Hugging Face models from a local folder, without network access."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +11,22 @@ from torch import Tensor, nn
 
 from ....plugin import (
     Contents,
+    Finding,
     Graph,
     InputError,
     SpecError,
+    Tokenizer,
+    ValueType,
     build_empty,
     did_you_mean,
     graph_of,
+    pointer,
     save,
     set_weights,
 )
+from ....runtime.data.hub import HUB
 from ....specs.load import FOLDERS, load
-from ....specs.reader import shipped_names
+from ....specs.reader import read_file, shipped_names
 from .adapter import Adapter
 from .config import (
     Configuration,
@@ -34,13 +36,137 @@ from .config import (
     read_object,
     settle,
 )
-from .effects import without_effect
 from .generation import Generation, read_generation
 from .inherit import FOLDER, LIBRARY
+from .names import matcher
+from .plan import assigned
 from .table import Table, load_table
 from .tensors import Tensors
-from .tokenizers import tokenizers_for
 from .weights import converted
+
+
+def _without_effect(
+    table: Table,
+    source: str,
+    graph: Graph,
+    tensors: Collection[str],
+    config: Configuration,
+) -> Iterator[Finding]:
+    """Yield a warning for each part of a table that changes nothing.
+
+    These are lines that fit no weight, patterns that ignore no tensor, and params that are null
+    and that the spec lacks.
+
+    Only what the file itself has is examined, since a table inherits lines for other specs.
+    Shipped tables are for files of several versions of the library, and are not examined.
+
+    Args:
+        table: the table.
+        source: its file.
+        graph: graph of the spec with the params of the table.
+        tensors: names of the source tensors.
+        config: configuration read by the table's expressions.
+    """
+    if Path(source).resolve() in {path.resolve() for path in shipped_names(FOLDER).values()}:
+        return
+    paths = {*graph.weights(), *(path for group in graph.ties for path in group)}
+    written, _ = read_file(Path(source))
+    plan, _ = assigned(table, source, paths)
+    used = {origin.pattern for origin in plan.values()}
+    for line, weight in (written.get("weights") or {}).items():
+        if weight is not None and line not in used:
+            yield Finding(
+                code="I06",
+                at=pointer("weights", line),
+                level="warning",
+                problem=f"no weight of the spec fits '{line}'",
+                help=_near(line, paths) or "remove the line, if no other configuration needs it",
+                source=source,
+            )
+    params = (written.get("params") or {}) if "extends" not in written else {}
+    for name, value in params.items():
+        if value is None and name not in graph.spec.params:
+            yield Finding(
+                code="I06",
+                at=pointer("params", name),
+                level="warning",
+                problem=f"the spec has no param '{name}'",
+                help=_near(name, graph.spec.params) or "remove it",
+                source=source,
+            )
+    read = {name for at in plan.values() for names in at.names(config) for name in names}
+    ignored = set(tensors) - read
+    for index, pattern in enumerate(written.get("ignore") or ()):
+        fits = {name for name in ignored if matcher(pattern).fullmatch(name)}
+        ignored -= fits
+        if fits:
+            continue
+        help_ = _near(pattern, tensors) or "remove it, if no other folder needs it"
+        if table.prefix and pattern.startswith(table.prefix):
+            help_ = f"names have no prefix: write '{pattern.removeprefix(table.prefix)}'"
+        yield Finding(
+            code="I06",
+            at=pointer("ignore", index),
+            level="warning",
+            problem=f"'{pattern}' ignores no tensor that is not read or ignored already",
+            help=help_,
+            source=source,
+        )
+
+
+def _near(name: str, names: Collection[str]) -> str:
+    """Return a help that names the most similar name; empty if none is similar."""
+    help_ = did_you_mean(name, names)
+    return help_ if help_.startswith("did you mean") and f"'{name}'" not in help_ else ""
+
+
+OURS = "tokenizer.model"
+"""File name of a tokenizer for both sides in a checkpoint."""
+
+
+def tokenizers_for(
+    table: Table, folder: Path, graph: Graph
+) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """Return the tokenizer files for the checkpoint by name, and notes for the user.
+
+    A tokenizer that `weft translate` can use becomes `tokenizer.model`; others are copied
+    under their own name, and so is the `tokenizer.json` of a model that continues prompts.
+
+    Args:
+        table: names the tokenizer files whose ids the model uses.
+        folder: folder of the model.
+        graph: graph of the model, with the sizes of its vocabularies.
+    """
+    for name in table.tokenizers:
+        if not (folder / name).is_file():
+            continue
+        data = (folder / name).read_bytes()
+        why = _unusable(data, graph)
+        if why is None:
+            return {OURS: data}, ()
+        return {name: data}, (f"'{name}' is copied unchanged and not used for text: {why}",)
+    if (folder / HUB).is_file() and graph.step_axis is not None and len(_ids(graph)) == 1:
+        return {HUB: (folder / HUB).read_bytes()}, ()
+    missing = f": no {' or '.join(table.tokenizers)}" if table.tokenizers else ""
+    return {}, (f"the checkpoint has no tokenizer{missing}; it reads and writes ids",)
+
+
+def _unusable(data: bytes, graph: Graph) -> str | None:
+    """Return why Weft cannot use a tokenizer for the text of a model, or None if it can."""
+    try:
+        size = Tokenizer(data).vocab_size
+    except InputError as error:
+        return error.problem
+    sizes = {type_.size for type_ in _ids(graph)}
+    if sizes != {size}:
+        expected = ", ".join(map(str, sorted(sizes, key=str)))
+        return f"it has {size} pieces, but the model's vocabulary has {expected}"
+    return None
+
+
+def _ids(graph: Graph) -> list[ValueType]:
+    """Return the types of the graph inputs of kind ids."""
+    return [type_ for type_ in graph.inputs.values() if type_.kind == "ids"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -132,7 +258,7 @@ def import_hf(
         lora = Adapter(Path(adapter), loaded.prefix, loaded.endings)
     with Tensors(folder, loaded.prefix, loaded.endings, lora) as theirs:
         weights = converted(loaded, source, graph.weights(), theirs, config, graph.ties)
-        idle = without_effect(loaded, source, graph, [*theirs], config)
+        idle = _without_effect(loaded, source, graph, [*theirs], config)
         warnings = [finding.render() for finding in idle]
     if lora is not None:
         lora.refuse_unread()

@@ -11,8 +11,8 @@ import pytest
 import torch
 import weft
 from weft.blocks.registry import registry
+from weft.extensions.interop.importing.hf import tokenizers_for
 from weft.extensions.interop.importing.table import load_table
-from weft.extensions.interop.importing.tokenizers import tokenizers_for
 from weft.graphs.checker.check import check
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.cli.main import main

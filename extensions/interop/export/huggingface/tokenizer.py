@@ -2,14 +2,205 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .....plugin import Checkpoint, InputError, Tokenizer
 from .....runtime.data.hub import HUB
 from ...importing.table import Table
-from .fast_tokenizer import tokenizer_json
+
+_SPACE = "\u2581"
+_NORMAL, _USER, _BYTE = 1, 4, 6
+"""Types of pieces."""
+_UNIGRAM, _BPE = 1, 2
+"""Types of models."""
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+"""Wire types of protocol buffers."""
+_PIECES, _TRAINING, _RULES = 1, 2, 3
+"""Fields of a model."""
+_MORE = 0x80
+"""Bit of a byte that another one of the same number follows."""
+
+
+@dataclass(slots=True)
+class _Model:
+    """What a SentencePiece model says."""
+
+    pieces: list[tuple[str, float, int]] = field(default_factory=list)
+    """Text, score and type of each id."""
+    kind: int = _UNIGRAM
+    characters: bytes = b""
+    """The compiled normalization."""
+    prefixed: bool = True
+    """Whether a text begins with a space."""
+    trimmed: bool = True
+    """Whether spaces are removed at the ends and after another one."""
+
+
+def tokenizer_json(model: bytes, *, before: str | None, after: str | None) -> str | None:
+    """Return the content of `tokenizer.json`, or None if it cannot express the model.
+
+    Args:
+        model: content of a `.model` file, with the special ids of models trained here.
+        before: special piece before each text, if any.
+        after: special piece after each text, if any.
+    """
+    read = _read(model)
+    if read.kind not in (_UNIGRAM, _BPE) or any(kind == _USER for _, _, kind in read.pieces):
+        return None  # pieces of users are matched before the normalization
+    ids = {piece: number for number, (piece, _, _) in enumerate(read.pieces)}
+    tokenizer = Tokenizer.from_bytes(model)
+    special = [
+        read.pieces[i][0] for i in (tokenizer.pad, tokenizer.eos, tokenizer.unk, tokenizer.bos)
+    ]
+    bytes_too = any(kind == _BYTE for _, _, kind in read.pieces)
+    spaces: dict[str, Any] = {
+        "type": "Metaspace",
+        "replacement": _SPACE,
+        "prepend_scheme": "always" if read.prefixed else "never",
+        "split": True,
+    }
+    decoder: dict[str, Any] = spaces
+    if bytes_too:
+        decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, spaces]}
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_added(piece, ids[piece]) for piece in special],
+        "normalizer": _normalizer(read),
+        "pre_tokenizer": spaces,
+        "post_processor": _template(before, after, ids),
+        "decoder": decoder,
+        "model": _segmentation(read, ids, special[2], bytes_too=bytes_too),
+    }
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _added(piece: str, number: int) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": number, "content": piece, **flags, "special": True}
+
+
+def _normalizer(read: _Model) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = []
+    if read.characters:
+        compiled = base64.b64encode(read.characters).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": compiled})
+    if read.trimmed:
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def _template(before: str | None, after: str | None, ids: dict[str, int]) -> dict[str, Any]:
+    """Return the special pieces around a text; a pair of texts is written in one."""
+
+    def around(*texts: str) -> list[dict[str, Any]]:
+        inner = [{"Sequence": {"id": text, "type_id": 0}} for text in texts]
+        start, two = (
+            [{"SpecialToken": {"id": piece, "type_id": 0}}] if piece else []
+            for piece in (before, after)
+        )
+        return [*start, *inner, *two]
+
+    special = {
+        piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]}
+        for piece in (before, after)
+        if piece
+    }
+    return {
+        "type": "TemplateProcessing",
+        "single": around("A"),
+        "pair": around("A", "B"),
+        "special_tokens": special,
+    }
+
+
+def _segmentation(
+    read: _Model, ids: dict[str, int], unknown: str, *, bytes_too: bool
+) -> dict[str, Any]:
+    if read.kind == _UNIGRAM:
+        return {
+            "type": "Unigram",
+            "unk_id": ids[unknown],
+            "vocab": [[piece, score] for piece, score, _ in read.pieces],
+            "byte_fallback": bytes_too,
+        }
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": unknown,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": True,
+        "byte_fallback": bytes_too,
+        "ignore_merges": False,
+        "vocab": ids,
+        "merges": _merges(read),
+    }
+
+
+def _merges(read: _Model) -> list[list[str]]:
+    """Return the merges of a BPE model: all splits of each piece into two, best pieces first."""
+    normal = {piece for piece, _, kind in read.pieces if kind == _NORMAL}
+    splits = [
+        (-score, cut, [piece[:cut], piece[cut:]])
+        for piece, score, kind in read.pieces
+        if kind == _NORMAL
+        for cut in range(1, len(piece))
+        if piece[:cut] in normal and piece[cut:] in normal
+    ]
+    return [pair for _, _, pair in sorted(splits, key=lambda split: split[:2])]
+
+
+def _read(data: bytes) -> _Model:
+    """Read the fields of a SentencePiece model that define the segmentation."""
+    model = _Model()
+    for number, value in _fields(data):
+        if number == _PIECES:
+            fields = {1: b"", 2: struct.pack("<f", 0.0), 3: _NORMAL, **dict(_fields(value))}
+            model.pieces.append((fields[1].decode(), struct.unpack("<f", fields[2])[0], fields[3]))
+        elif number == _TRAINING:
+            model.kind = dict(_fields(value)).get(3, _UNIGRAM)
+        elif number == _RULES:
+            rules = dict(_fields(value))
+            model.characters = rules.get(2, b"")
+            model.prefixed, model.trimmed = bool(rules.get(3, 1)), bool(rules.get(4, 1))
+    return model
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the value of each field of a protocol buffer."""
+    offset = 0
+    while offset < len(data):
+        key, offset = _varint(data, offset)
+        kind = key & 7
+        value: Any
+        if kind == _VARINT:
+            value, offset = _varint(data, offset)
+        else:
+            size = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
+            if kind == _BYTES:
+                size, offset = _varint(data, offset)
+            value, offset = data[offset : offset + size], offset + size
+        yield key >> 3, value
+
+
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[offset]
+        offset += 1
+        value |= (byte & ~_MORE) << shift
+        shift += 7
+        if not byte & _MORE:
+            return value, offset
+
 
 _MARIAN = "marian"
 _SETTINGS = "tokenizer_config.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from weft.extensions.interop.export.huggingface.fast_tokenizer import tokenizer_json
+from weft.extensions.interop.export.huggingface.tokenizer import tokenizer_json
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
 

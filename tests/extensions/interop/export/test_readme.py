@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import weft
-from weft.extensions.interop.export.readme import ct2_readme
+from weft.extensions.interop.export.ctranslate2 import ct2_readme
 from weft.extensions.interop.export.vocabulary import Words
 from weft.runtime.decode.decode import SpecialTokens
 from weft.runtime.spec.check import graph_of

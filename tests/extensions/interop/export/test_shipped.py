@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import weft
 from torch import nn
-from weft.extensions.interop.export.ctranslate2.export import export_ctranslate2
-from weft.extensions.interop.export.ctranslate2.spec import ct2_plan
-from weft.extensions.interop.export.eject.eject import eject
-from weft.extensions.interop.export.onnx.export import export_onnx, onnx_files
+from weft.extensions.interop.export.ctranslate2 import export_ctranslate2
+from weft.extensions.interop.export.ctranslate2_spec import ct2_plan
+from weft.extensions.interop.export.eject import eject
+from weft.extensions.interop.export.onnx import export_onnx, onnx_files
 from weft.graphs.ir.graph import Graph
 from weft.runtime.checkpoint.checkpoint import Checkpoint
 from weft.runtime.codegen.build import build_empty

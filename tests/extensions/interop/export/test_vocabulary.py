@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import weft
-from weft.extensions.interop.export.ctranslate2.export import export_ctranslate2
+from weft.extensions.interop.export.ctranslate2 import export_ctranslate2
 from weft.extensions.interop.export.vocabulary import apart
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.saving import Contents, save, weights_of

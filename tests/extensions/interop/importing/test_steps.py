@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import weft
-from weft.extensions.interop.importing.comparing.steps import outputs_by_steps
+from weft.extensions.interop.importing.comparison import outputs_by_steps
 from weft.runtime.codegen.examples import example_inputs
 from weft.runtime.spec.check import graph_of
 from weft.specs.load import load

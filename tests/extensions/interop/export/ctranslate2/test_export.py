@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.extensions.interop.export.ctranslate2 import spec as ct2_spec
-from weft.extensions.interop.export.ctranslate2.export import Checked, export_ctranslate2
+from weft.extensions.interop.export import ctranslate2_spec as ct2_spec
+from weft.extensions.interop.export.ctranslate2 import Checked, export_ctranslate2
 from weft.runtime.checkpoint.checkpoint import Checkpoint
 from weft.runtime.cli.main import main
 from weft.specs.findings import InputError

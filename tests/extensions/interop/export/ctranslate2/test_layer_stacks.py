@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 import weft
-from weft.extensions.interop.export.ctranslate2.layer_features import epsilon_of, features_of
-from weft.extensions.interop.export.ctranslate2.layer_stacks import Refusals, read_stacks
+from weft.extensions.interop.export.ctranslate2_layers import (
+    Refusals,
+    epsilon_of,
+    features_of,
+    read_stacks,
+)
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, load, load_child

@@ -22,7 +22,7 @@ import torch
 import weft
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from weft.extensions.interop.export.eject.eject import eject, ejected_text
+from weft.extensions.interop.export.eject import eject, ejected_text
 from weft.runtime.checkpoint.checkpoint import Checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.extensions.interop.export.eject.source_bundle import Gatherer, Symbol
+from weft.extensions.interop.export.source_bundle import Gatherer, Symbol
 from weft.specs.findings import InputError
 
 FILES = {

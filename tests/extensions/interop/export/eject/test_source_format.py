@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from weft.extensions.interop.export.eject.source_format import WIDTH, defaults_of, laid_out
+from weft.extensions.interop.export.source_format import WIDTH, defaults_of, laid_out
 
 CLASSES = """
 class Path:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from weft.extensions.interop.export.onnx.check import difference
+from weft.extensions.interop.export.onnx import difference
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import torch
 import weft
 from torch import Tensor, nn
 from weft.blocks.feed_forward.feed_forward_module import FeedForward
-from weft.extensions.interop.export.onnx import export as to_onnx
-from weft.extensions.interop.export.onnx.export import export_onnx
-from weft.extensions.interop.export.reference import Plain
+from weft.extensions.interop.export import onnx as to_onnx
+from weft.extensions.interop.export.ctranslate2 import Plain
+from weft.extensions.interop.export.onnx import export_onnx
 from weft.runtime.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from weft.runtime.checkpoint.tokenizers import special_tokens_of
 from weft.runtime.cli.main import main

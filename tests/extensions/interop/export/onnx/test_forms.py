@@ -10,7 +10,7 @@ from torch import nn
 from weft.blocks.recurrent.recurrent_module import LSTM
 from weft.blocks.recurrent.recurrent_onnx import scan
 from weft.blocks.registry import registry
-from weft.extensions.interop.export.onnx.export import in_onnx_forms
+from weft.extensions.interop.export.onnx import in_onnx_forms
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build

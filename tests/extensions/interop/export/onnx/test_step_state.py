@@ -8,7 +8,7 @@ import pytest
 import torch
 import weft
 from weft.blocks.kernels.decode_state import Capacity, State
-from weft.extensions.interop.export.onnx.step_state import (
+from weft.extensions.interop.export.onnx_graph import (
     GROWN,
     Begin,
     Step,

@@ -15,9 +15,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ..... import build, example_inputs
-from .....blocks.registry import module_path
-from .....plugin import (
+from .... import build, example_inputs
+from ....blocks.registry import module_path
+from ....plugin import (
     BlockType,
     Checkpoint,
     Graph,
@@ -30,12 +30,12 @@ from .....plugin import (
     visits,
     write_tensors,
 )
-from .....runtime.codegen.module import Program, init_table, lower
-from .....runtime.spec.check import Source
-from ..vocabulary import tokens_of
+from ....runtime.codegen.module import Program, init_table, lower
+from ....runtime.spec.check import Source
 from . import torch_kernels
 from .source_bundle import Gatherer, Symbol
 from .source_format import WIDTH, defaults_of, laid_out
+from .vocabulary import tokens_of
 
 LARGEST = 100_000_000
 """Most parameters of an untrained model whose outputs are compared."""

@@ -10,9 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .....plugin import Graph
-from .layer_features import ACTIVATIONS, Features, epsilon_of, features_of
-from .layer_stacks import Layer, Place, Refusals, Stack, Stacks, read_stacks
+from ....plugin import Graph
+from .ctranslate2_layers import (
+    ACTIVATIONS,
+    Features,
+    Layer,
+    Place,
+    Refusals,
+    Stack,
+    Stacks,
+    epsilon_of,
+    features_of,
+    read_stacks,
+)
 
 POSITIONS = 2048
 """Positions in a sinusoidal table; CTranslate2 refuses longer sentences."""

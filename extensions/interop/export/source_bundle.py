@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .....plugin import InputError
+from ....plugin import InputError
 
 WIDTH = 100
 """Most characters in a line."""

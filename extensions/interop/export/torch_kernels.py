@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .....blocks.kernels.attention import weigh
-from .....blocks.kernels.attention_backends import (
+from ....blocks.kernels.attention import weigh
+from ....blocks.kernels.attention_backends import (
     AttentionCall,
     Cores,
     Pairs,
@@ -26,7 +26,7 @@ from .....blocks.kernels.attention_backends import (
     near,
     of_pairs,
 )
-from .....blocks.kernels.linear import Product
+from ....blocks.kernels.linear import Product
 
 REPLACED = {
     "blocks.kernels.attention_backends": ("softmax_of_keys", "varlen_applies"),

@@ -1,10 +1,4 @@
-"""Comparison of an imported model with the model that it was imported from.
-
-Both models run in float32 on the same random inputs, and their outputs are compared, also those of
-decoding step by step.  The other
-model is a class of the installed library `transformers`.  It is loaded from a folder with nothing
-but the configuration and the safetensors files, so no code and no pickle of the model is read.
-"""
+"""Comparison of an imported model with the model that it was imported from."""
 
 from __future__ import annotations
 
@@ -21,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .....graphs.ir.value_type import evaluate
-from .....plugin import (
+from ....graphs.ir.value_type import evaluate
+from ....plugin import (
+    Capacity,
     Checkpoint,
     Graph,
     InputError,
@@ -31,13 +26,52 @@ from .....plugin import (
     replace_folder,
     time_axes,
 )
-from ..config import read_object
-from ..hf import Imported, refuse_another_folder, table_for
-from ..table import load_table
-from ..tensors import INDEX, files_of
-from .comparison import Compared, Comparison, distance, without_padding
-from .layer_outputs import watched
-from .steps import outputs_by_steps
+from .config import read_object
+from .hf import Imported, refuse_another_folder, table_for
+from .layer_outputs import Compared, Comparison, distance, watched, without_padding
+from .table import load_table
+from .tensors import INDEX, files_of
+
+SINGLE = 8
+"""Maximum number of positions that are computed one by one."""
+
+
+@torch.no_grad()
+def outputs_by_steps(
+    graph: Graph, model: nn.Module, inputs: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the outputs along the step axis, computed as in decoding; none without such an axis.
+
+    The first half of the positions is read at once, as a prompt is, and the next ones one by one.
+
+    Args:
+        graph: graph of the model.
+        model: the model, in evaluation mode.
+        inputs: inputs of its parallel pass; padding is behind the other positions.
+    """
+    axis = graph.step_axis
+    if axis is None:
+        return {}
+    moving = {
+        name: type_.axes.index(axis) for name, type_ in graph.inputs.items() if axis in type_.axes
+    }
+    first = inputs[next(iter(moving))]
+    rows, length = first.size(0), first.size(moving[next(iter(moving))])
+    fixed = {name: value for name, value in inputs.items() if name not in moving}
+    stepping: Any = model
+    parameter = next(model.parameters())
+    state = stepping.begin(Capacity(rows, 1, length, parameter.dtype, parameter.device), **fixed)
+    parts: list[Mapping[str, Tensor]] = []
+    position, prompt = 0, length // 2
+    while position < length:
+        count = prompt if position < prompt else 1
+        count = count if len(parts) <= SINGLE else length - position
+        values = {name: inputs[name].narrow(dim, position, count) for name, dim in moving.items()}
+        parts.append(stepping.step(**values, state=state, position=position))
+        position += count
+    along = {n: type_.axes.index(axis) for n, type_ in graph.outputs.items() if axis in type_.axes}
+    return {name: torch.cat([part[name] for part in parts], dim) for name, dim in along.items()}
+
 
 ROWS = 3
 """Number of sequences in a batch."""

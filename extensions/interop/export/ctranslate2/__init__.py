@@ -1,1 +1,0 @@
-"""Export to CTranslate2 folders."""

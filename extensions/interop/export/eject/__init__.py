@@ -1,1 +1,0 @@
-"""Export to one file of plain PyTorch, `weft eject`."""

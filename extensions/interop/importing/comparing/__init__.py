@@ -1,1 +1,0 @@
-"""Comparison of an imported model with its source, a class of transformers."""
