@@ -87,7 +87,7 @@ class ActiveRows:
         place_R[self.rows_M] = torch.arange(len(self.rows_M), device=rows_R.device)
         self._stepper.reorder(place_R[rows_R[self.rows_M]])
 
-    def wanted(self, like_N: Tensor) -> Tensor:
+    def unfinished(self, like_N: Tensor) -> Tensor:
         """Return `like_N`, true for unfinished sentences, with cancelled sentences set to false."""
         cancelled = [] if self._cancelled is None else list(self._cancelled())
         if not cancelled:

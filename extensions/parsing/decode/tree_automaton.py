@@ -111,12 +111,12 @@ class TreeProcessor:
                 )
                 raise ValueError(msg)
 
-        def each(values: Tensor) -> Tensor:
+        def by_row(values: Tensor) -> Tensor:
             return values.repeat_interleave(rows_each, 0)
 
-        self._length_R = each(torch.tensor([len(ids) for ids in leaves]))
-        self._limit_R = each(torch.tensor(list(limits)))
-        self._next_RW, self._between_RW = each(next_NW), each(between_NW)
+        self._length_R = by_row(torch.tensor([len(ids) for ids in leaves]))
+        self._limit_R = by_row(torch.tensor(list(limits)))
+        self._next_RW, self._between_RW = by_row(next_NW), by_row(between_NW)
 
     def __call__(self, log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
         """Ban every symbol that cannot lead to a tree."""

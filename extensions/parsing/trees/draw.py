@@ -8,7 +8,7 @@ import graphviz
 
 from ....plugin import write_picture
 from ....specs.json_tree import cells
-from .trees import Leaf, Tree, plain
+from .trees import Leaf, Tree, unescaped
 
 _LABEL, _TAG, _LINE = "#225588", "#777777", "#999999"
 _SIZE = 12
@@ -54,7 +54,7 @@ def picture(tree: Tree) -> graphviz.Digraph:
         """Add a part, at least `least` points wide; return its center."""
         nonlocal edge
         if isinstance(part, Leaf):
-            word = plain(part.word)
+            word = unescaped(part.word)
             width = max(_width(word), _width(part.tag), least) + _GAP
             x, edge = edge + width / 2, edge + width
             put(name, part.tag, x, bottom, fontcolor=_TAG)

@@ -17,7 +17,7 @@ from . import tetra
 from .clean import clean, rooted
 from .linearization import LINEARIZATIONS
 from .settings import ParsingSettings
-from .trees import Leaf, Malformed, Tree, plain, read_all
+from .trees import Leaf, Malformed, Tree, read_all, unescaped
 
 ESCAPES = str.maketrans({"\uff08": "-LRB-", "\uff09": "-RRB-"})
 _WIDE = str.maketrans("()", "\uff08\uff09")
@@ -31,7 +31,7 @@ def word_text(word: str) -> str:
     >>> word_text("-LRB-"), word_text("New\u00a0York"), word_text("\u200b")
     ('(', 'NewYork', '?')
     """
-    return visible(plain(word))
+    return visible(unescaped(word))
 
 
 def source_text(words: Iterable[str]) -> str:

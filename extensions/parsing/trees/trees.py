@@ -269,10 +269,10 @@ def pretty(tree: Tree, *, width: int = 100) -> str:
     return "\n".join(lines(tree, 0))
 
 
-def plain(word: str) -> str:
+def unescaped(word: str) -> str:
     r"""Return a word as in the original text, with brackets and slashes unescaped.
 
-    >>> plain("-LRB-"), plain(r"1\/2")
+    >>> unescaped("-LRB-"), unescaped(r"1\/2")
     ('(', '1/2')
     """
     return _ESCAPED.get(word, word.replace(r"\/", "/").replace(r"\*", "*"))

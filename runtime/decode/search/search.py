@@ -223,12 +223,12 @@ def _written(  # noqa: PLR0913 - all by name but three
         token_R = token_R.masked_fill(~open_R, pad)
         written_RL = torch.cat((written_RL, token_R[:, None]), 1)
         open_NK = (~ended_R & ~stuck_R & (length_R < limits_R)).view(sentences, -1)
-        wanted_N = active.wanted(open_NK.any(1))
-        open_R = (open_NK & wanted_N[:, None]).flatten()
-        remaining = int(wanted_N.sum())
+        unfinished_N = active.unfinished(open_NK.any(1))
+        open_R = (open_NK & unfinished_N[:, None]).flatten()
+        remaining = int(unfinished_N.sum())
         if not remaining:
             break
-        active.narrow(wanted_N, remaining)
+        active.narrow(unfinished_N, remaining)
     score_R = log_p_R / penalty_of(length_R.clamp(min=1))
     return [
         Hypothesis(
@@ -351,7 +351,7 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
             token_NK, place_NK = _extended(beams, log_p_RV, written_RL)
         # Stopped sentences do not move, and after the first step all rows of a sentence are equal.
         for group_beams in beams:
-            group_beams.open_N = active.wanted(group_beams.open_N)
+            group_beams.open_N = active.unfinished(group_beams.open_N)
         open_NK = torch.stack([group_beams.open_N for group_beams in beams], 1).repeat_interleave(
             group_size, 1
         )

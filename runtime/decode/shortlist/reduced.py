@@ -35,7 +35,7 @@ class Reduced:
 
     ids: Tensor
     """The tokens, ascending, [C]."""
-    own: Tensor | None
+    listed: Tensor | None
     """Whether each sentence may use each of them, [N, C]; None if each may use all."""
     size: int
     """Number of tokens of the vocabulary."""
@@ -80,7 +80,7 @@ class ReducedStepper:
         """Wrap a stepper that computes the logits of `reduced.ids`, before its first step."""
         self.rows = stepper.rows
         self._stepper, self._ids_C, self._beams = stepper, reduced.ids, beams
-        own_NC = reduced.own
+        own_NC = reduced.listed
         self._other_RC = None if own_NC is None else ~own_NC.repeat_interleave(beams, 0)
 
     def read(self, tokens_RT: Tensor) -> None:

@@ -10,11 +10,11 @@ from weft.extensions.parsing.trees.trees import (
     Malformed,
     Tree,
     escaped,
-    plain,
     pretty,
     read_all,
     read_line,
     read_trees,
+    unescaped,
 )
 from weft.specs.findings import InputError
 
@@ -127,7 +127,7 @@ def test_a_line_may_hold_several_brackets_or_none() -> None:
 
 def test_words_as_in_text_and_as_in_treebanks() -> None:
     """Brackets and slashes are escaped in a treebank."""
-    assert [plain(word) for word in ("-LRB-", r"1\/2", "dog")] == ["(", "1/2", "dog"]
+    assert [unescaped(word) for word in ("-LRB-", r"1\/2", "dog")] == ["(", "1/2", "dog"]
     assert escaped("f(x)") == "f-LRB-x-RRB-"
 
 

@@ -311,9 +311,9 @@ def test_the_reduced_vocabulary_has_a_size_that_recurs() -> None:
     reduced = reduced_to(own_NV)
 
     assert reduced.ids.tolist() == [0, 3, 5, 7, 11, 13, 17, 19, 20, 29]
-    assert reduced.own is not None
-    assert reduced.own[0].nonzero()[:, 0].tolist() == [1, 8]
-    assert reduced.own[1].nonzero()[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 9]
+    assert reduced.listed is not None
+    assert reduced.listed[0].nonzero()[:, 0].tolist() == [1, 8]
+    assert reduced.listed[1].nonzero()[:, 0].tolist() == [1, 2, 3, 4, 5, 6, 7, 9]
     assert [recurring(count, 9999) for count in (1, 8, 9, 11, 16, 17, 1025)] == [
         1, 8, 10, 12, 16, 20, 1280,
     ]  # fmt: skip
