@@ -1,17 +1,9 @@
-"""The contract of blocks, checked for the complete registry.
-
-Each block is checked and built as the only node of a spec.  Every block in the registry is
-tested.  Files in `variants/` add, as `VARIANTS`, uses whose ports or behavior differ from the
-example and, as `FREE`, the names of blocks without matrix products.
-"""
+"""The contract of blocks, checked for the complete registry: see `cases.py`."""
 
 from __future__ import annotations
 
 import io
-import re
-import runpy
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,143 +11,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from weft.blocks.kernels.decode_state import Capacity, State
-from weft.blocks.registry import registry
-from weft.graphs.checker.check import check
-from weft.graphs.cost.decode_state import blocks_without_formula, state_by_node
-from weft.graphs.cost.flops import flops, sizes_in
+from weft.graphs.cost.flops import flops
 from weft.graphs.cost.table import hops_of
 from weft.graphs.ir.block_type import BlockType
 from weft.graphs.ir.graph import Graph, Part
 from weft.graphs.ir.value_type import evaluate
 from weft.runtime.codegen.build import build, build_empty, initialize
-from weft.runtime.decode.stepper import reorder
-from weft.specs.findings import SpecError
-from weft.specs.load import loaded
 
-VARIANTS: dict[str, BlockType] = {}
-FREE: set[str] = set()
-"""Names of the blocks without matrix products."""
-for _file in sorted((Path(__file__).parent / "variants").glob("*.py")):
-    _names = runpy.run_path(str(_file))
-    VARIANTS |= _names.get("VARIANTS", {})
-    FREE |= _names.get("FREE", set())
-NODES = [block for block in registry() if not block.fills]
-"""Blocks that can be nodes; the others fill slots, and variants of their owners test them."""
-CASES = {block.key: block for block in NODES} | VARIANTS
-PRIMES = ({"B": 2, "T": 11, "S": 13}, {"B": 3, "T": 17, "S": 19})
-"""Sizes of axes, each a different prime, so that no two can be confused."""
-SMALL = {"B": 3, "T": 5, "S": 4}
-UNSEEN = re.compile(r"(.*\.)?key\.bias")
-"""A key bias shifts all scores of a query equally, which the softmax cancels."""
-
-
-GRAPHS: dict[tuple[int, bool, str], Graph] = {}
-
-
-def graph_of(block: BlockType, *, steps: bool = False, **params: Any) -> Graph:
-    """Return a checked spec whose only node is the block's example; cached."""
-    key = (id(block), steps, repr(params))
-    if key not in GRAPHS:
-        GRAPHS[key] = checked(block, params, steps=steps)
-    return GRAPHS[key]
-
-
-def checked(block: BlockType, params: Mapping[str, Any], *, steps: bool) -> Graph:
-    """Return a spec whose only node is the block's example with the given params."""
-    wired = dict(block.example_inputs)
-    written = {**block.example, **params}
-    signature = block.signature(block.params(**written), frozenset(wired))
-    axes = sorted(set(re.findall(r"\b[A-Z]\w*", " ".join(wired.values()))))
-    spec: dict[str, Any] = {
-        "format": 1,
-        "name": "one",
-        "axes": {axis: "batch" if axis == "B" else "time" for axis in axes},
-        "inputs": wired,
-        "outputs": {port.name: f"node.{port.name}" for port in signature.outputs},
-        "nodes": {
-            "node": {
-                "use": block.key,
-                "params": written,
-                "fill": dict(block.example_fill),
-                "in": {port: port for port in wired},
-            }
-        },
-    }
-    if steps:
-        spec["step"] = {"axis": "T"}
-    return check(loaded(spec).form, registry(), checked=True)
-
-
-def made(block: BlockType, **params: Any) -> tuple[Graph, nn.Module]:
-    """Return the graph and module of the example, with random weights."""
-    graph = graph_of(block, **params)
-    return graph, scattered(build(graph).eval())
-
-
-def scattered(model: nn.Module) -> nn.Module:
-    """Draw every weight, so that no bias is zero and no scale is one."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.copy_(0.5 * torch.randn(weight.shape, generator=generator))
-    return model
-
-
-def drawn(graph: Graph, sizes: Mapping[str, int] = SMALL) -> dict[str, Tensor]:
-    """Return random inputs of a graph."""
-    generator = torch.Generator().manual_seed(2)
-    values = {}
-    for name, type_ in graph.inputs.items():
-        shape = [evaluate(axis, sizes) for axis in type_.axes]
-        if type_.kind in ("f", "score"):
-            values[name] = torch.randn(shape, generator=generator)
-        elif type_.kind == "ids":
-            values[name] = torch.randint(int(type_.size or 0), shape, generator=generator)
-        elif type_.kind == "label":  # -1 is the padding of labels
-            values[name] = torch.randint(-1, int(type_.size or 0), shape, generator=generator)
-        elif type_.kind == "len":
-            values[name] = torch.randint(1, min(sizes.values()), shape, generator=generator)
-        elif type_.kind == "pos":
-            values[name] = torch.randint(min(sizes.values()), shape, generator=generator)
-        elif type_.kind == "mask":
-            values[name] = torch.rand(shape, generator=generator) > 0.4
-            places = values[name].transpose(0, 1) if len(shape) > 1 else values[name]
-            places[0], places[-1] = True, False
-        elif type_.kind == "bias":
-            values[name] = torch.randn(shape, generator=generator)
-            values[name][..., 1] = float("-inf")
-        else:
-            pytest.fail(f"teach this test to draw values of kind '{type_.kind}'")
-    return values
-
-
-def part_of(graph: Graph) -> Part:
-    """Return the part of the only node."""
-    part = graph.root.nodes[0].part
-    assert part is not None
-    return part
-
-
-def behavior(part: Part, axis: str) -> str:
-    """Return the declared behavior of a part along an axis, including its slots."""
-    ranks = ["pointwise", "causal", "full"]
-    said = part.signature.behavior
-    own = [
-        said.get(name, "pointwise") for name, stands_for in part.axes.items() if stands_for == axis
-    ]
-    return max(
-        [*own, *(behavior(inner, axis) for inner in part.fill.values()), ranks[0]], key=ranks.index
-    )
-
-
-def _as_long(graph: Graph) -> bool:
-    return graph.outputs["y"].axes[:2] == graph.inputs[sequence(graph)].axes[:2]
-
-
-def sequence(graph: Graph) -> str:
-    """Return the name of the input whose positions a block mixes: x, its ids, or its values."""
-    return next(name for name in ("x", "ids", "value") if name in graph.inputs)
+from .cases import (
+    CASES,
+    FREE,
+    NODES,
+    PRIMES,
+    SMALL,
+    UNSEEN,
+    _as_long,
+    behavior,
+    drawn,
+    graph_of,
+    made,
+    part_of,
+    sequence,
+)
 
 
 def other(graph: Graph, name: str, value: Tensor, shift: int = 1) -> Tensor:
@@ -185,17 +62,6 @@ def named(*behaviors: str, axis: str = "T", again: bool = False) -> pytest.MarkD
     return pytest.mark.parametrize("block", chosen.values(), ids=chosen.keys())
 
 
-STEPPED = {
-    name: block
-    for name, block in CASES.items()
-    if "T" in " ".join(block.example_inputs.values())
-    and behavior(part_of(graph_of(block)), "T") != "full"
-    and all("T" in t.axes or t.kind == "loss" for t in graph_of(block).outputs.values())
-    and not (block.weighs or block.draws)
-}
-"""Cases that can decode: they do not look ahead, and output the axis that they read.
-
-Losses and noise belong to objectives, which do not decode."""
 EVERY_CASE = pytest.mark.parametrize("block", CASES.values(), ids=CASES.keys())
 MASKED = {
     name: block
@@ -503,106 +369,6 @@ def test_padding_does_not_change_unmasked_results(block: BlockType) -> None:
     unmasked = outputs.get("mask", inputs["mask"] if own else whole)
     torch.testing.assert_close(before[unmasked], after[unmasked])
     assert any(not torch.equal(changed[name], inputs[name]) for name in inputs)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
-def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
-    """Several positions at a time give the parallel result, also after beams are reordered."""
-    sentences, beams, length, turn = 2, 3, 5, 3
-    graph = graph_of(block, steps=True)
-    model = scattered(build(graph).eval()).double()
-    inputs = drawn(graph, {"B": sentences * beams, "T": length, "S": 4})
-    inputs = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
-    moving = {name: inputs[name] for name, t in graph.inputs.items() if "T" in t.axes}
-    fixed = {name: value[::beams] for name, value in inputs.items() if name not in moving}
-    parents = torch.tensor([2, 0, 0, 3, 5, 4])
-    rebuilt = {
-        name: torch.cat([value[parents, :turn], value[:, turn:]], 1)
-        for name, value in moving.items()
-    }
-    spread = {name: value.repeat_interleave(beams, 0) for name, value in fixed.items()}
-    expected_before, expected_after = model(**moving, **spread), model(**rebuilt, **spread)
-
-    for together in (1, 3):
-        capacity = Capacity(sentences, beams, length, torch.float64, torch.device("cpu"))
-        state = model.begin(capacity, **fixed)
-        for position in range(0, length, together):
-            if position == turn:
-                reorder(state, parents, position)
-            those = slice(position, position + together)
-            some = {name: value[:, those] for name, value in moving.items()}
-            stepped = model.step(**some, state=state, position=position)
-
-            expected = expected_before if position < turn else expected_after
-            here = {
-                port: value[:, those]
-                for port, value in expected.items()
-                if graph.outputs[port].kind != "loss"
-            }
-            torch.testing.assert_close(stepped, here, rtol=0, atol=1e-12)
-
-
-DTYPES = {"float32": torch.float32, "bool": torch.bool, "int64": torch.int64}
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
-def test_state_formulas_equal_the_tensors_that_decoding_keeps(
-    block: BlockType, dtype: torch.dtype
-) -> None:
-    """Names, shapes and dtypes after the last step, for every size of an axis, and all bytes."""
-    graph = graph_of(block, steps=True)
-    part, model = part_of(graph), build(graph).eval().to(dtype)
-
-    for sizes in (PRIMES[0], {"B": 3, "T": 7, "S": 5}):
-        inputs = drawn(graph, sizes)
-        inputs = {n: v.to(dtype) if v.is_floating_point() else v for n, v in inputs.items()}
-        moving = {name for name, t in graph.inputs.items() if "T" in t.axes}
-        fixed = {name: value for name, value in inputs.items() if name not in moving}
-        capacity = Capacity(sizes["B"], 1, sizes["T"], dtype, torch.device("cpu"))
-        with torch.inference_mode():
-            state = model.begin(capacity, **fixed)
-            for position in range(sizes["T"]):
-                here = slice(position, position + 1)
-                some = {name: inputs[name][:, here] for name in moving}
-                model.step(**some, state=state, position=position)
-
-        assert sum(state_by_node(graph, sizes, dtype.itemsize).values()) == bytes_of(state)
-        if block.steps:
-            assert block.state is not None
-            wanted = {
-                name: (one.shape, {**DTYPES, "float": dtype}[one.dtype])
-                for name, one in block.state(
-                    part.arguments, sizes_in(part, sizes), frozenset(part.inputs)
-                ).items()
-            }
-            kept = {name: t for group in state["node"] for name, t in group.items()}
-            assert {name: (tuple(t.shape), t.dtype) for name, t in kept.items()} == wanted
-
-
-def bytes_of(state: Any) -> int:
-    """Return the bytes of all tensors in a state."""
-    if isinstance(state, Tensor):
-        return state.nbytes
-    inner = state if isinstance(state, State) else state.values()
-    return sum(map(bytes_of, inner))
-
-
-def test_every_block_with_steps_declares_its_state() -> None:
-    """And the tests above decode with each of them."""
-    stepping = {block.key for block in registry() if block.steps}
-
-    assert stepping == {block.key for block in registry() if block.state is not None}
-    assert stepping <= STEPPED.keys()
-    assert all(blocks_without_formula(graph_of(b, steps=True)) == [] for b in STEPPED.values())
-
-
-def test_a_block_that_changes_the_axis_is_not_decodable() -> None:
-    """Positions of an output with another length do not correspond to input positions."""
-    with pytest.raises(SpecError, match=r"output 'y' of prepend@1 depends on T but lacks"):
-        graph_of(registry().get("prepend@1") or pytest.fail("gone"), steps=True)
 
 
 @pytest.mark.integration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,129 +20,10 @@ from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
 from weft.specs.findings import InputError, SpecError
 
+from .tagger import CONFIG, TABLE, their_tensors
+
 Tagger = Callable[..., tuple[Path, Path]]
 ROOT = Path(__file__).parents[4]
-
-SPEC: dict[str, Any] = {
-    "format": 1,
-    "name": "tagger",
-    "params": {"d_model": 4, "layers": 2, "vocab": 5, "activation": "relu"},
-    "axes": {"B": "batch", "T": "time"},
-    "inputs": {"tokens": "ids:vocab[B T]"},
-    "outputs": {"logits": "head.y"},
-    "blocks": {
-        "layer": {
-            "inputs": {"x": "f[B T d_model]"},
-            "outputs": {"x": "map.y"},
-            "nodes": {
-                "map": {
-                    "use": "feed_forward@1",
-                    "in": {"x": "x"},
-                    "params": {"d_ff": 6, "activation": "=activation"},
-                }
-            },
-        }
-    },
-    "nodes": {
-        "embedding": {
-            "use": "embedding@1",
-            "in": {"ids": "tokens"},
-            "params": {"d_model": "=d_model"},
-        },
-        "encoder": {
-            "repeat": "=layers",
-            "block": "layer",
-            "carry": ["x"],
-            "in": {"x": "embedding.y"},
-        },
-        "head": {"use": "linear@1", "in": {"x": "encoder.x"}, "params": {"d_out": "=vocab"}},
-    },
-    "tie": [["embedding.weight", "head.weight"]],
-}
-TABLE: dict[str, Any] = {
-    "format": 1,
-    "name": "hf-tagger",
-    "doc": "A tagger.",
-    "spec": "tagger.json",
-    "model_type": ["tagger"],
-    "architectures": ["Tagger"],
-    "defaults": {"act": "relu", "inner": "=1*size + 2"},
-    "require": [
-        {"that": "inner == 6", "else": "another inner width"},
-        {"key": "kind", "among": ["plain", None], "else": "kinds that are not plain"},
-    ],
-    "params": {
-        "d_model": "=size",
-        "layers": "=depth__layers",
-        "vocab": "=vocab",
-        "activation": {"by": "act", "cases": {"relu": "relu", "gelu_new": "gelu"}},
-    },
-    "prefix": "base.",
-    "endings": {".gamma": ".weight"},
-    "weights": {
-        "embedding.weight": ["embed.weight", "out.weight"],
-        "encoder.{i}.map.inner.weight": {
-            "from": "block.{i}.fused",
-            "take": [None, [0, 6]],
-            "permute": [1, 0],
-            "unread": 0,
-        },
-        "encoder.{i}.map.inner.bias": {"fill": 0.5},
-        "encoder.{i}.map.outer.{p}": "block.{i}.down.{p}",
-        "head.bias": {"from": "out.bias", "take": [0], "times": 2, "add": "=1/size"},
-    },
-    "ignore": ["{i}.table"],
-}
-CONFIG: dict[str, Any] = {
-    "model_type": "tagger",
-    "architectures": ["Tagger"],
-    "size": 4,
-    "depth": {"layers": 2},
-    "vocab": 5,
-    "kind": None,
-}
-
-
-def their_tensors() -> dict[str, torch.Tensor]:
-    """Return source tensors with distinct numbers."""
-    shapes = {
-        "base.embed.gamma": (5, 4),
-        "out.bias": (1, 5),
-        "base.sines.table": (3,),
-        **{f"base.block.{i}.fused": (4, 8) for i in range(2)},
-        **{f"base.block.{i}.down.weight": (4, 6) for i in range(2)},
-        **{f"base.block.{i}.down.bias": (4,) for i in range(2)},
-    }
-    count = iter(range(1000))
-    return {
-        name: torch.tensor([float(next(count)) for _ in range(torch.Size(shape).numel())]).reshape(
-            shape
-        )
-        for name, shape in shapes.items()
-    }
-
-
-@pytest.fixture
-def tagger(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
-    """Return a function that writes folder and table; changes replace keys, None removes them."""
-
-    def write(
-        config: Mapping[str, Any] | None = None,
-        table: Mapping[str, Any] | None = None,
-        tensors: Mapping[str, torch.Tensor | None] | None = None,
-    ) -> tuple[Path, Path]:
-        folder = tmp_path / "theirs"
-        folder.mkdir(exist_ok=True)
-        merged = {**their_tensors(), **(tensors or {})}
-        save_file({k: v for k, v in merged.items() if v is not None}, folder / "model.safetensors")
-        settings = {k: v for k, v in {**CONFIG, **(config or {})}.items() if v != "(gone)"}
-        (folder / "config.json").write_text(json.dumps(settings))
-        (tmp_path / "tagger.json").write_text(json.dumps(SPEC))
-        path = tmp_path / "table.json"
-        path.write_text(json.dumps({**TABLE, **(table or {})}))
-        return folder, path
-
-    return write
 
 
 def code_and_text(error: pytest.ExceptionInfo[SpecError]) -> list[tuple[str, str]]:
