@@ -6,103 +6,27 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import weft
 from weft.extensions.interop.export.huggingface.export import export_huggingface
-from weft.extensions.interop.export.huggingface.fit import fit, specs_of
 from weft.extensions.interop.importing.comparison import compare
-from weft.extensions.interop.importing.inherit import FOLDER
-from weft.extensions.interop.importing.plan import assigned
-from weft.extensions.interop.importing.table import load_table
-from weft.graphs.ir.canonical import canonical
-from weft.graphs.ir.graph import Graph
-from weft.runtime.checkpoint.checkpoint import Checkpoint
-from weft.runtime.checkpoint.saving import Contents, save, weights_of
+from weft.runtime.checkpoint.saving import Contents, save
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
-from weft.runtime.spec.check import graph_of
-from weft.specs.load import load, loaded
-from weft.specs.reader import shipped_names
 
-SMALL: dict[str, Any] = {
-    "d_model": 32,
-    "d_embedding": 32,
-    "heads": 4,
-    "kv_heads": 2,
-    "d_k": 16,
-    "buckets": 8,
-    "d_ff": 16,
-    "layers": 4,
-    "encoder_layers": 2,
-    "decoder_layers": 1,
-    "max_length": 32,
-    "vocab": 40,
-    "mels": 6,
-    "labels": 5,
-    "height": 12,
-    "width": 12,
-    "patch": 4,
-    "sliding_window": 4,
-    "rotary_base": 500.0,
-}
-TABLES = [name.removeprefix("hf-") for name in shipped_names(FOLDER)]
-IDS = {"begin": 2, "end": 1, "pad": 0}
+from ..extensions.interop.small_exports import EVERY_TABLE, checkpoint, exportable, small
 
 
-def checkpoint(graph: Graph, folder: Path, **more: Any) -> Checkpoint:
-    """Return a checkpoint with varied weights."""
-    model = weft.build(graph, seed=1)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
-    own = {"run": {}, "state": {"imported": {"table": "own", "tokens": IDS}}, "tokenizers": {}}
-    weights = weights_of(model, graph)
-    return Checkpoint(folder=folder, graph=graph, weights=weights, **{**own, **more})
-
-
-def small(name: str, **more: Any) -> Graph:
-    """Return the graph of a small shipped spec as a checkpoint has it, without params."""
-    known = load(name).form.params
-    given = {key: value for key, value in {**SMALL, **more}.items() if key in known}
-    return graph_of(loaded(canonical(graph_of(load(name, given)))))
-
-
-NEEDED: dict[str, dict[str, Any]] = {
-    "distilbert": {"types": 1},
-    "m2m-100": {
-        "position": {
-            "use": "sinusoidal_position@1",
-            "params": {"form": "concatenated", "first": IDS["pad"] + 1},
-        }
-    },
-}
-"""Table to params without which a spec cannot be one of its models."""
-
-
-@pytest.mark.parametrize(
-    ("name", "spec"),
-    [(name, spec) for name in TABLES for spec in specs_of(load_table(name)[0].spec)],
-)
+@EVERY_TABLE
 def test_from_pretrained_computes_the_same(hf: Any, tmp_path: Path, name: str, spec: str) -> None:
     """Logits equal at 1e-5, padding included; and ours equal those of the exported checkpoint."""
     del hf
-    table, source = load_table(name)
-    params = NEEDED.get(name, {})
-    graph = fit(table, source, small(spec, **params), IDS).graph  # with the params that it fixes
-    ours = checkpoint(graph_of(loaded(canonical(graph))), tmp_path)
-    plan, _ = assigned(table, source, ours.weights)
-    for path, origin in plan.items():
-        if not origin.weight.names:
-            ours.weights[path].fill_(origin.weight.fill or 0.0)
+    export = export_huggingface(exportable(name, spec), tmp_path / "out", table=name)
+    report = compare(weft.import_hf(tmp_path / "out", name), tmp_path / "out", name)
 
-    made = export_huggingface(ours, tmp_path / "out", table=name)
-    found = compare(weft.import_hf(tmp_path / "out", name), tmp_path / "out", name)
-
-    assert found.equal, str(found)
-    assert made.same
-    lacking = [note for note in found.notes if "lacks weights" in note]
+    assert report.equal, str(report)
+    assert export.same
+    lacking = [note for note in report.notes if "lacks weights" in note]
     assert all("embed_positions" in note for note in lacking)  # tables of sines
 
 
