@@ -299,11 +299,11 @@ def recover_placed(value: Any, source: str, origins: Origins) -> Recovered:
     try:
         recovered = recover(value, source)
     except SpecError as error:
-        raise SpecError(place(finding, origins) for finding in error.findings) from None
+        raise SpecError(with_location(finding, origins) for finding in error.findings) from None
     if not recovered.findings:
         return recovered
     return replace(
-        recovered, findings=tuple(place(finding, origins) for finding in recovered.findings)
+        recovered, findings=tuple(with_location(finding, origins) for finding in recovered.findings)
     )
 
 
@@ -316,10 +316,10 @@ def parse_placed(value: Any, source: str, origins: Origins) -> Spec:
     try:
         return parse(Spec, value, source)
     except SpecError as error:
-        raise SpecError(place(finding, origins) for finding in error.findings) from None
+        raise SpecError(with_location(finding, origins) for finding in error.findings) from None
 
 
-def place(finding: Finding, origins: Origins) -> Finding:
+def with_location(finding: Finding, origins: Origins) -> Finding:
     """Return a finding with the file, and the pointer in it, where its value was written."""
     file, at = origins.of(parts_of(finding.at))
     fix = _placed_fix(finding.fix, file, origins) if finding.fix else None

@@ -122,7 +122,7 @@ class Value:
     """Where its key begins and ends, quotes included."""
     name: str = ""
     """Its key, or its index as text."""
-    plain: Any = None
+    scalar: Any = None
     """The value of a string or word."""
     inner: list[Value] = field(default_factory=list)
     """Entries, as far as they have been read."""
@@ -185,7 +185,7 @@ class Value:
             return dict(pairs)
         if self.kind == "list":
             return [entry.json() for entry in self.entries]
-        return self.plain
+        return self.scalar
 
     def walk(self) -> Iterator[Value]:
         """Yield it and every value inside it, outer ones first."""
@@ -216,22 +216,22 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.root: Value | None = None
-        self.here: Value | None = None
+        self.current: Value | None = None
         self.key: tuple[int, int] | None = None
         self.colon = False
 
     def read(self) -> Value | None:
         """Read the root, and the entries around what is broken."""
         self._read(0)
-        while self.here is not None:
+        while self.current is not None:
             self._drop_key(len(self.text))
-            self.here.end, self.here.closed = len(self.text), False
-            self.here = self.here.outer
+            self.current.end, self.current.closed = len(self.text), False
+            self.current = self.current.outer
         return self.root
 
     def fill(self, value: Value) -> None:
         """Read the entries of a correct object or list."""
-        self.root = self.here = value
+        self.root = self.current = value
         self._read(value.start + 1, value)
 
     def _read(self, at: int, inside: Value | None = None) -> None:
@@ -245,7 +245,7 @@ class _Reader:
             elif match["mark"] in "{[" and (end := self._skip(match.start())):
                 at = end
             elif not self._mark(match["mark"], match.start()) or (
-                inside is not None and self.here is inside.outer
+                inside is not None and self.current is inside.outer
             ):
                 break
 
@@ -256,7 +256,7 @@ class _Reader:
             return 0
         kind: Literal["object", "list"] = "object" if self.text[start] == "{" else "list"
         self._add(Value(start, end, kind, unread=self.text))
-        return end if self.here is not None else len(self.text)
+        return end if self.current is not None else len(self.text)
 
     def _string(self, start: int, end: int) -> int:
         """Read a string; one that seems to contain a line feed ends with its line."""
@@ -267,17 +267,17 @@ class _Reader:
             piece = self.text[start:end].rstrip()
             end = start + len(piece)
         closed = len(piece) > 1 and piece.endswith('"') and _closes(piece)
-        if self.here is not None and self.here.kind == "object" and not self.colon:
+        if self.current is not None and self.current.kind == "object" and not self.colon:
             self._drop_key(start)
             self.key = (start, end)
             return end
-        node = Value(start, end, "string", plain=_plain(piece if closed else f'{piece}"'))
+        node = Value(start, end, "string", scalar=_plain(piece if closed else f'{piece}"'))
         node.closed = closed
         self._add(node)
         return end
 
     def _word(self, start: int, end: int) -> None:
-        if self.here is not None and self.here.kind == "object" and not self.colon:
+        if self.current is not None and self.current.kind == "object" and not self.colon:
             self._drop_key(start)
             return
         piece = self.text[start:end]
@@ -285,7 +285,7 @@ class _Reader:
             data = json.loads(piece)
         except ValueError:
             data = piece
-        self._add(Value(start, end, "word", plain=data))
+        self._add(Value(start, end, "word", scalar=data))
 
     def _mark(self, mark: str, start: int) -> bool:
         """Read a bracket, a colon or a comma; return whether the root is still open."""
@@ -296,24 +296,24 @@ class _Reader:
         elif mark in "{[":
             node = Value(start, start + 1, "object" if mark == "{" else "list")
             self._add(node)
-            self.here = node
+            self.current = node
         else:
             expected = "object" if mark == "}" else "list"
             self._drop_key(start)
-            around = self.here
+            around = self.current
             while around is not None and around.kind != expected:
                 around = around.outer
             if around is None:  # a bracket that closes nothing
-                return self.here is not None
-            while self.here is not around and self.here is not None:
-                self.here.end, self.here.closed = start, False
-                self.here = self.here.outer
+                return self.current is not None
+            while self.current is not around and self.current is not None:
+                self.current.end, self.current.closed = start, False
+                self.current = self.current.outer
             around.end = start + 1
-            self.here = around.outer
-        return self.here is not None or self.root is None
+            self.current = around.outer
+        return self.current is not None or self.root is None
 
     def _add(self, node: Value) -> None:
-        parent = self.here
+        parent = self.current
         if parent is None:
             self.root = self.root or node
             return
@@ -332,11 +332,11 @@ class _Reader:
 
     def _drop_key(self, at: int) -> None:
         """Record a key whose value is not written."""
-        if self.key is not None and self.here is not None:
+        if self.key is not None and self.current is not None:
             position = min(at, self.key[1] + 1) if not self.colon else at
             node = Value(position, position, "none", key=self.key, name=_key(self.text, self.key))
-            node.outer = self.here
-            self.here.inner.append(node)
+            node.outer = self.current
+            self.current.inner.append(node)
         self.key, self.colon = None, False
 
 

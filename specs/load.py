@@ -29,8 +29,8 @@ from .inherit import (
     inherited,
     parent_of,
     parse_placed,
-    place,
     recover_placed,
+    with_location,
 )
 from .json_tree import parts_of
 from .lost_parts import NOTHING, Lost, words_of
@@ -79,7 +79,7 @@ class LoadedSpec:
             return finding
         if self._overridden(finding.at):
             return replace(finding, source=OVERRIDES)
-        return place(finding, self.origins or Origins((self.source, "")))
+        return with_location(finding, self.origins or Origins((self.source, "")))
 
     def place_all(self, findings: Iterable[Finding]) -> list[Finding]:
         """Return findings in their files, without duplicates caused by one patch."""

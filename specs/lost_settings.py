@@ -168,7 +168,7 @@ class _Reader(Generic[Form]):
                 again = error["type"] == "missing" and lost.covers(self._written(pointer(*loc)))
                 if not (again or lost.hides(relocated.at) or relocated in self.findings):
                     self.findings.append(relocated)
-                if isinstance(raised, CombinedSettingError) and raised.whole:
+                if isinstance(raised, CombinedSettingError) and raised.complete:
                     self.reported |= {keys_of(error) for error in raised.errors}
                     repaired = True
                 else:

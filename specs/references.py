@@ -392,7 +392,7 @@ class _Patched(_Scopes):
     def _matches(self, texts: Sequence[str]) -> list[Found] | None:
         try:
             selections: list[Selection] = [read_selection(text) for text in texts]
-            return Walk(self.spec, selections).found
+            return Walk(self.spec, selections).matches
         except (SelectError, TooMuchError, KeyError):  # a finding says what is wrong
             return None
 

@@ -142,7 +142,7 @@ class CombinedSettingError(SettingError):
             errors: the errors, at least one.
             complete: whether each setting has the right form, but some do not fit together.
         """
-        self.errors, self.whole = tuple(errors), complete
+        self.errors, self.complete = tuple(errors), complete
         first = self.errors[0]
         super().__init__(str(first), *first.at, help_=first.help)
 

@@ -4,7 +4,7 @@ Used as `python tools/house.py`; `--json` prints the figures for comparison with
 `--names` refuses names that say nothing, as `make lint` does, and
 `tools/journeys.py` counts the files of journeys.  A room is a folder below a floor, such as
 `runtime/train`; an arrow is an import of one room by another.  A name is bound where it is
-assigned, is an argument, or names a function or class.
+assigned, also as an attribute of `self`, is an argument, or names a function or class.
 """
 
 from __future__ import annotations
@@ -29,8 +29,88 @@ FILLERS = frozenset(
     )
 )
 """Names that say nothing of what they hold; the words of the field do."""
-ALLOWED = frozenset((("blocks/losses/tree_crf_module.py", "known"),))
-"""File and name: a port of a shipped block."""
+ALLOWED = frozenset(
+    (
+        ("blocks/losses/tree_crf_module.py", "known"),
+        ("specs/load.py", "place"),
+        ("runtime/compile/torch_compile.py", "found"),
+    )
+)
+"""File and name: a port of a shipped block, and names that are public."""
+
+PENDING: dict[str, frozenset[str]] = {
+    "runtime/data/columns/fitting.py": frozenset(("place",)),
+    "runtime/data/hub.py": frozenset(("one",)),
+    "runtime/data/readers/reader.py": frozenset(("known",)),
+    "runtime/data/shards/filters.py": frozenset(("kept",)),
+    "runtime/data/shards/shards.py": frozenset(("kept",)),
+    "runtime/decode/active_rows.py": frozenset(("wanted",)),
+    "runtime/decode/shortlist/reduced.py": frozenset(("own",)),
+    "runtime/decode/shortlist/table.py": frozenset(("made",)),
+    "runtime/train/context.py": frozenset(("place",)),
+    "runtime/train/distributed/sharding.py": frozenset(
+        (
+            "here",
+            "whole",
+        )
+    ),
+    "runtime/train/profile.py": frozenset(("found",)),
+    "extensions/editor/language/document.py": frozenset(
+        (
+            "known",
+            "rest",
+        )
+    ),
+    "extensions/editor/language/rename.py": frozenset(("known",)),
+    "extensions/editor/language/server.py": frozenset(("made",)),
+    "extensions/editor/studio/edits.py": frozenset(
+        (
+            "one",
+            "told",
+        )
+    ),
+    "extensions/editor/studio/menu.py": frozenset(
+        (
+            "kept",
+            "known",
+        )
+    ),
+    "extensions/interop/export/ctranslate2.py": frozenset(("here",)),
+    "extensions/interop/export/ctranslate2_layers.py": frozenset(("found",)),
+    "extensions/interop/export/huggingface/alignment.py": frozenset(
+        (
+            "found",
+            "one",
+        )
+    ),
+    "extensions/interop/export/source_bundle.py": frozenset(("wanted",)),
+    "extensions/interop/importing/names.py": frozenset(
+        (
+            "named",
+            "one",
+        )
+    ),
+    "extensions/parsing/decode/tree_automaton.py": frozenset(("each",)),
+    "extensions/parsing/trees/trees.py": frozenset(("plain",)),
+    "extensions/serve/batcher.py": frozenset(
+        (
+            "given",
+            "made",
+        )
+    ),
+    "extensions/serve/forms.py": frozenset(("place",)),
+    "extensions/serve/libre.py": frozenset(("place",)),
+    "extensions/serve/service.py": frozenset(("own",)),
+    "extensions/study/planning/match.py": frozenset(("wanted",)),
+    "extensions/study/planning/space.py": frozenset(
+        (
+            "named",
+            "whole",
+        )
+    ),
+    "extensions/study/report/text.py": frozenset(("plain",)),
+}
+"""File to the fields, functions and attributes in it that have yet to get a name; add none."""
 
 
 @dataclass(slots=True)
@@ -109,6 +189,9 @@ def bindings(tree: ast.Module) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                yield node.attr, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -116,26 +199,12 @@ def bindings(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def fillers(root: Path = ROOT) -> Iterator[str]:
-    """Yield `file:line: name` of each variable or parameter of a filler's name, also in tools/.
-
-    Fields, functions and `ALLOWED` names are counted by `measured`, but not refused yet.
-    """
+    """Yield `file:line: name` of each binding of a filler that is not allowed, also in tools/."""
     for folder in (*FLOORS, EXTENSIONS, "tools"):
         for path in sorted((root / folder).rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-            defined = [node for node in ast.walk(tree) if isinstance(node, definitions)]
-            fields = {
-                statement.target.lineno
-                for node in defined
-                if isinstance(node, ast.ClassDef)
-                for statement in node.body
-                if isinstance(statement, ast.AnnAssign)
-            }
-            skipped = fields | {node.lineno for node in defined if node.name in FILLERS}
             file = path.relative_to(root).as_posix()
-            for name, line in bindings(tree):
-                if name in FILLERS and line not in skipped and (file, name) not in ALLOWED:
+            for name, line in bindings(ast.parse(path.read_text(encoding="utf-8"))):
+                if name in FILLERS - PENDING.get(file, frozenset()) and (file, name) not in ALLOWED:
                     yield f"{file}:{line}: {name}"
 
 

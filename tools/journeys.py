@@ -2,9 +2,10 @@
 
 Used as `python tools/journeys.py`; `--files` also lists the files of each journey, in the order
 in which they are entered.  A file is entered when a function in it runs; it is loaded when Python
-has imported it.  `__init__.py` files of packages, which hold only a docstring, are not counted;
-the public API (the root `__init__.py`) is.  Trainings of a study are processes of their own, whose
-files are those of a training.
+has imported it.  Of the update, only the files entered from its batch to the step of the optimizer
+count; the training around it has a line of its own.  `__init__.py` files of packages, which hold
+only a docstring, are not counted; the public API (the root `__init__.py`) is.  Trainings of a study
+are processes of their own, whose files are those of a training.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ JOURNEYS = {
     "study": "from a study to its report",
 }
 """Function below to the heading of the journey in docs/architecture.md."""
+TRAINING = "the complete training, of one update"
+UPDATE = ("runtime/train/trainer.py", "Trainer._update")
+"""File and name of the function that turns micro-batches into a step of the optimizer."""
 SMALL: dict[str, Any] = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
 
 
@@ -157,19 +161,38 @@ def study(folder: Path) -> None:
     weft.Study(path, out=folder / "study").run()
 
 
-def walked(journey: Callable[[Path], None], folder: Path) -> tuple[list[str], list[str]]:
-    """Run a journey; return the files that it enters, in order, and those that are loaded."""
+def walked(
+    journey: Callable[[Path], None], folder: Path, within: tuple[str, str] | None = None
+) -> tuple[list[str], list[str], list[str]]:
+    """Run a journey.
+
+    Args:
+        journey: the function to run.
+        folder: its argument.
+        within: file and qualified name of a function that the journey calls.
+
+    Returns:
+        The files that it enters, in order; those of them that it enters while `within` runs; and
+        those that are loaded.
+    """
     entered: dict[str, None] = {}
+    inside: dict[str, None] = {}
     root = str(ROOT) + "/"
-    importing = 0
+    importing = depth = 0
 
     def hook(frame: FrameType, event: str, _: object) -> None:
-        nonlocal importing
+        nonlocal importing, depth
         code = frame.f_code
+        file = code.co_filename.removeprefix(root)
+        change = {"call": 1, "return": -1}.get(event, 0)
         if code.co_name == "<module>":  # what runs inside is the import, not the journey
-            importing += {"call": 1, "return": -1}.get(event, 0)
-        elif event == "call" and not importing and code.co_filename.startswith(root):
-            entered[code.co_filename.removeprefix(root)] = None
+            importing += change
+        elif (file, code.co_qualname) == within:
+            depth += change
+        if event == "call" and not importing and code.co_filename.startswith(root):
+            entered[file] = None
+            if depth:
+                inside[file] = None
 
     threading.setprofile(hook)
     sys.setprofile(hook)
@@ -182,7 +205,24 @@ def walked(journey: Callable[[Path], None], folder: Path) -> tuple[list[str], li
     loaded = {file.removeprefix(root) for file in files if file.startswith(root)}
     ours = ("specs/", "graphs/", "blocks/", "runtime/", "extensions/", "__init__.py")
     counted = [f for f in sorted(loaded) if f.startswith(ours) and not f.endswith("/__init__.py")]
-    return [file for file in entered if file in counted], counted
+    return (
+        [file for file in entered if file in counted],
+        [file for file in inside if file in counted],
+        counted,
+    )
+
+
+def record(name: str, folder: Path) -> dict[str, dict[str, list[str]]]:
+    """Run a journey by name; return its files, and for `update` also those of the training."""
+    entered, inside, loaded = walked(globals()[name], folder, UPDATE if name == "update" else None)
+    if name != "update":
+        return {name: {"entered": entered, "loaded": loaded}}
+    if not inside:
+        sys.exit(f"{UPDATE[1]} of {UPDATE[0]} did not run")
+    return {
+        "update": {"entered": inside, "loaded": loaded},
+        "training": {"entered": entered, "loaded": loaded},
+    }
 
 
 def main() -> None:
@@ -195,9 +235,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        entered, loaded = walked(globals()[options.one], options.folder)
-        record = {"entered": entered, "loaded": loaded}
-        (options.folder / f"{options.one}.json").write_text(json.dumps(record))
+        files = record(options.one, options.folder)
+        (options.folder / f"{options.one}.json").write_text(json.dumps(files))
         return
     chosen = options.only or list(JOURNEYS)
     if "translate" in chosen and "update" not in chosen[: chosen.index("translate")]:
@@ -209,16 +248,16 @@ def main() -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 sys.exit(f"{name}: {done.stderr}")
-            records[name] = json.loads((Path(folder) / f"{name}.json").read_text())
+            records |= json.loads((Path(folder) / f"{name}.json").read_text())
     if options.json:
         print(json.dumps(records, indent=2))
         return
     print(f"{'journey':52} entered  loaded")
-    for name in chosen:
-        doc = JOURNEYS[name]
-        print(f"{doc:52} {len(records[name]['entered']):7} {len(records[name]['loaded']):7}")
+    for name, files in records.items():
+        title = JOURNEYS.get(name, TRAINING)
+        print(f"{title:52} {len(files['entered']):7} {len(files['loaded']):7}")
         if options.files:
-            print("".join(f"    {file}\n" for file in records[name]["entered"]), end="")
+            print("".join(f"    {file}\n" for file in files["entered"]), end="")
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ class Attention(Parts):
         dropout = self.dropout if self.training else 0.0
         query, key, value = self._projected(x, memory)
         if x_rows is not None and source_rows is not None:
-            unchanged = self.plain and bias is None and (mask is None or mask is source_rows.mask)
+            unchanged = self.bare and bias is None and (mask is None or mask is source_rows.mask)
             widths = key.size(-1) // self.kv_heads, value.size(-1) // self.kv_heads
             if unchanged and varlen_applies(self.cores, query, widths, dropout=dropout):
                 return self._without_padding(query, key, value, x_rows, source_rows)

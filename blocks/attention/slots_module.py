@@ -65,7 +65,7 @@ class Parts(nn.Module):
         self.stepping = tuple(stepping)
         for slot in SLOTS:
             setattr(self, slot, parts.get(slot))
-        self.plain = not parts
+        self.bare = not parts
 
     def _wires_of(self, slot: str, wires: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the wires that are passed on to a slot."""

@@ -48,11 +48,11 @@ class _OptimizerSteps:
     """
 
     def __init__(self) -> None:
-        self.made = 0
+        self.steps = 0
         register_optimizer_step_post_hook(self._count)
 
     def _count(self, *_: Any) -> None:
-        self.made += 1
+        self.steps += 1
 
 
 _steps = functools.cache(_OptimizerSteps)
@@ -61,7 +61,7 @@ _steps = functools.cache(_OptimizerSteps)
 
 def steps_made() -> int:
     """Return the number of optimizer steps in this process since the first call."""
-    return _steps().made
+    return _steps().steps
 
 
 def version_of(tensor: Tensor) -> int:
@@ -85,7 +85,7 @@ class Copies:
     def __init__(self, dtype: torch.dtype) -> None:
         """Start without copies."""
         self.dtype = dtype
-        self.held: dict[str, _Copy] = {}
+        self.by_name: dict[str, _Copy] = {}
         """Name of a weight to its copy."""
 
     def of(self, name: str, weight: Tensor, *, training: bool) -> Tensor:
@@ -94,7 +94,7 @@ class Copies:
         A copy that is out of date is not used, so autocast converts the weight.  Compiled code
         cannot look: it uses copies in training alone, where the root has written them.
         """
-        copy = self.held.get(name)
+        copy = self.by_name.get(name)
         if copy is None or not _casts(weight.device.type, self.dtype):
             return weight
         if torch.compiler.is_compiling():
@@ -136,7 +136,7 @@ class Casts:
         stale = [
             (copies, name, weight)
             for copies, name, weight in weights
-            if _is_stale(copies.held.get(name), weight, states[id(weight)])
+            if _is_stale(copies.by_name.get(name), weight, states[id(weight)])
         ]
         if not stale:
             return
@@ -150,7 +150,7 @@ class Casts:
             for key, weight in changed.items()
         }
         for copies, name, weight in stale:
-            copies.held[name] = _Copy(weight, states[id(weight)], written[id(weight)])
+            copies.by_name[name] = _Copy(weight, states[id(weight)], written[id(weight)])
 
     def _memory(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return a weight and the memory of its copy."""

@@ -60,13 +60,13 @@ class InferenceLinear(nn.Module, abc.ABC):
         self.register_parameter("bias", None)
         # A tensor: a Python number would be a constant of the graph, and each layer would need its
         # own graph.
-        self.place = torch.tensor(next(_counted), device="cpu")
-        _PLACES[int(self.place)] = self
+        self.number = torch.tensor(next(_counted), device="cpu")
+        _PLACES[int(self.number)] = self
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., I] to [..., O], in the dtype of the map."""
         if torch.compiler.is_compiling():
-            y: Tensor = torch.ops.weft.packed_linear(x, self.place, self.out_features, self.dtype)
+            y: Tensor = torch.ops.weft.packed_linear(x, self.number, self.out_features, self.dtype)
             return y
         return self.multiply(x)
 

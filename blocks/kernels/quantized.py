@@ -233,11 +233,11 @@ def quantize(model: nn.Module, dtype: torch.dtype) -> None:
     library = "onednn" if pack is onednn else "fbgemm"  # also for `by_rows`
     least = LEAST[library, dtype]
 
-    def made(linear: nn.Linear) -> Int8Linear | None:
+    def int8_linear(linear: nn.Linear) -> Int8Linear | None:
         large = linear.in_features * linear.out_features >= least
         return Int8Linear(linear.in_features, linear.out_features, dtype) if large else None
 
-    exchange_linear(model, made)
+    exchange_linear(model, int8_linear)
 
 
 def can_quantize() -> bool:

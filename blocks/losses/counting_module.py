@@ -22,7 +22,7 @@ def summed(loss: Tensor, mask: Tensor | None) -> Tensor:
     return (loss if mask is None else loss.masked_fill(~mask, 0.0)).sum()
 
 
-def given(*alternatives: Tensor | None) -> Tensor:
+def wired(*alternatives: Tensor | None) -> Tensor:
     """Return the value of the one port that is wired, of several that exclude each other.
 
     Raises:

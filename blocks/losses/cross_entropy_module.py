@@ -11,7 +11,7 @@ from ..kernels.losses.fused_linear_cross_entropy import (
     LossKernel,
     fused_linear_cross_entropy,
 )
-from .counting_module import counted, given
+from .counting_module import counted, wired
 
 
 class CrossEntropy(nn.Module):
@@ -54,7 +54,7 @@ class CrossEntropy(nn.Module):
             The loss and the negative log-likelihood without smoothing, both summed over the
             items that count, in float32.
         """
-        labels = given(labels, classes)
+        labels = wired(labels, classes)
         mask, smoothing, spread = counted(labels, mask), self.label_smoothing, self.spread
         if isinstance(logits, LinearOutput):
             return fused_linear_cross_entropy(
@@ -81,4 +81,4 @@ class CrossEntropy(nn.Module):
         """
         if items is not None:
             return items.sum()
-        return counted(given(labels, classes), mask).sum()
+        return counted(wired(labels, classes), mask).sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .counting_module import all_of, counted, given, summed
+from .counting_module import all_of, counted, summed, wired
 
 
 class BinaryCrossEntropy(nn.Module):
@@ -35,7 +35,7 @@ class BinaryCrossEntropy(nn.Module):
         Returns:
             The sum over items of the mean over their scores, in float32.
         """
-        scores, right = logits.float(), given(labels, classes, truth).float()
+        scores, right = logits.float(), wired(labels, classes, truth).float()
         if classes is not None:
             mask = counted(classes, mask)
         if labels is None:
@@ -55,7 +55,7 @@ class BinaryCrossEntropy(nn.Module):
             return counted(classes, mask).sum()
         if mask is not None:
             return mask.sum()
-        return all_of(given(labels, truth) if labels is None else labels[..., 0])
+        return all_of(wired(labels, truth) if labels is None else labels[..., 0])
 
 
 class MeanSquaredError(nn.Module):
@@ -83,7 +83,7 @@ class MeanSquaredError(nn.Module):
         Returns:
             The sum over items of the mean squared difference, in float32.
         """
-        expected = given(target, numbers).float()
+        expected = wired(target, numbers).float()
         if numbers is not None:
             expected = expected[..., None]
         return summed((x.float() - expected).square().mean(-1), mask)
@@ -97,4 +97,4 @@ class MeanSquaredError(nn.Module):
         """Return the number of items that count; with a mask, the target is not needed."""
         if mask is not None:
             return mask.sum()
-        return all_of(given(target, numbers) if target is None else target[..., 0])
+        return all_of(wired(target, numbers) if target is None else target[..., 0])

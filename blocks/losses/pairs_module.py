@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..kernels.linear import Product
 from ..kernels.losses.divergence import Direction, divergence
-from .counting_module import counted, given
+from .counting_module import counted, wired
 
 
 class KLDivergence(nn.Module):
@@ -50,7 +50,7 @@ class KLDivergence(nn.Module):
         total = divergence(
             logits,
             target,
-            counted(given(mask, classes), None),
+            counted(wired(mask, classes), None),
             temperature=self.temperature,
             direction=self.direction,
         )
@@ -58,7 +58,7 @@ class KLDivergence(nn.Module):
 
     def weight(self, mask: Tensor | None = None, classes: Tensor | None = None) -> Tensor:
         """Return the number of items that count."""
-        return counted(given(mask, classes), None).sum()
+        return counted(wired(mask, classes), None).sum()
 
 
 class Contrastive(nn.Module):
@@ -93,5 +93,5 @@ class Contrastive(nn.Module):
         self, ids: Tensor | None = None, mask: Tensor | None = None, images: Tensor | None = None
     ) -> Tensor:
         """Return the number of rows."""
-        items = given(ids, mask, images)
+        items = wired(ids, mask, images)
         return torch.full((), items.size(0), dtype=torch.int64, device=items.device)

@@ -75,10 +75,10 @@ class Retention(nn.Module):
     def step(self, x: Tensor, mask: Tensor | None = None, *, state: State, position: int) -> Tensor:
         """Process the next positions of every row, x [R, T, D], with a mask [R, T]."""
 
-        def one(x: Tensor, mask: Tensor | None, position: int) -> Tensor:
+        def step(x: Tensor, mask: Tensor | None, position: int) -> Tensor:
             return self._step(x, mask, state, position)
 
-        return one_by_one(one, x, mask, position)
+        return one_by_one(step, x, mask, position)
 
     def _step(self, x: Tensor, mask: Tensor | None, state: State, position: int) -> Tensor:
         """Process one position of every row, x [R, 1, D], with a mask [R, 1]."""

@@ -240,7 +240,7 @@ def template_named(context: Context, use: Use) -> str:
     if use.use in context.spec.blocks:
         return use.use
     name = use.use[1:].strip() if is_expression(use.use) else ""
-    choice = context.values.known.get(name)
+    choice = context.values.resolved.get(name)
     used = choice.get("use") if isinstance(choice, dict) else None
     if isinstance(used, str) and used in context.spec.blocks:
         context.values.read.add(name)

@@ -89,7 +89,7 @@ def _place(key: tuple[Any, ...]) -> list[Part]:
 
 def _mistakes(findings: Findings, doubts: Doubts) -> tuple[int, ...]:
     """Return numbers that grow with each mistake that concerns a part."""
-    return findings.calls, doubts.misfits, doubts.doubts, len(doubts.wanted)
+    return findings.calls, doubts.misfits, doubts.doubts, len(doubts.unwired)
 
 
 def _key(
@@ -103,7 +103,7 @@ def _key(
     key = [*_types(inputs), *_blocks(context, use, at)]
     names = frozenset(name for inner, _ in _uses(use, at) for name in _reads(inner))
     for name in sorted(names):
-        value = context.values.known.get(name)
+        value = context.values.resolved.get(name)
         key += (name, repr(value) if isinstance(value, bool | int | float | str) else None)
     return None if None in key else tuple(key), names
 

@@ -185,7 +185,7 @@ def _analyse(checker: Checker, insides: dict[str, Scope], *, checked: bool) -> G
         # After a mistake, a spec that holds itself could be written out without end.
         spec=written if findings.all else self_contained(written, context, memo),
         source=context.source,
-        params=values.known,
+        params=values.resolved,
         root=root,
         ties=united(ties),
         written_ties=ties,
@@ -212,7 +212,7 @@ def _check_unused(checker: Checker) -> None:
     spec, values = context.spec, context.values
     # A template that a param chooses in the file counts as used, even if an override replaces it.
     choices = [value.get("use") for value in spec.params.values() if isinstance(value, dict)]
-    for name in unused_templates(spec, values.known):
+    for name in unused_templates(spec, values.resolved):
         ports = template_ports(context, findings, name)
         reads = {port.name: Given(port.type, f"input {port.name}") for port in ports}
         at = pointer("blocks", name)

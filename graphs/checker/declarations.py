@@ -115,7 +115,7 @@ def evaluate_params(spec: Spec, overrides: Mapping[str, Any], findings: Findings
             written[name] = in_place_of(spec.params[name], value)
     values = Values(written, findings, overrides)
     for name in _order(written, findings):
-        values.known[name] = values.resolve(written[name], pointer("params", name))
+        values.resolved[name] = values.resolve(written[name], pointer("params", name))
     return values
 
 
@@ -184,9 +184,9 @@ _FACTORS = (1.25, 2, 10, 1_000)
 def _fails_above(text: str, values: Values, least: Iterable[str]) -> bool:
     """Return whether a requirement does not hold either for larger values of some names."""
     for factor in _FACTORS:
-        sizes = {name: int(values.known[name] * factor) + 1 for name in least}
+        sizes = {name: int(values.resolved[name] * factor) + 1 for name in least}
         try:
-            if evaluate(text, {**values.known, **sizes}) is not False:
+            if evaluate(text, {**values.resolved, **sizes}) is not False:
                 return False
         except ExpressionError:
             return False
@@ -228,7 +228,7 @@ def _check_requirement(
     names = names_in(text)
     values.doubtful.update(names)
     settings = ", ".join(
-        f"{name} {'>=' if name in least else '='} {_shown(values.known[name])}" for name in names
+        f"{name} {'>=' if name in least else '='} {_shown(values.resolved[name])}" for name in names
     )
     help_ = "change one of these params" if names else "remove it: it reads no param"
     if names and BUDGETS.keys() >= set(names):
@@ -283,7 +283,7 @@ def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
 
 def within_limits(spec: Spec, values: Values, findings: Findings) -> bool:
     """Return whether a spec may be expanded, and report what is too large or too deep."""
-    uses = templates_used(spec, values.known)
+    uses = templates_used(spec, values.resolved)
     for cycle in cycles(uses):
         # A template that contains itself has its own finding; here the cycle is cut.
         for name in cycle:
@@ -297,13 +297,13 @@ def within_limits(spec: Spec, values: Values, findings: Findings) -> bool:
         if isinstance(node, RepeatNode):
             written = values.resolve(node.repeat, at + pointer("repeat"))
             count = number_of_copies(written) or 1
-            deep = max(depths.get(name, 0) for name in _templates_of(node, values.known))
+            deep = max(depths.get(name, 0) for name in _templates_of(node, values.resolved))
             others = sum(
                 sizes.get(name, 1) * max(1, len(selected_copies(key, count)))
                 for key, name in node.instead.items()
             )
             return count * sizes.get(node.block, 1) + others, deep
-        inside = [name for name in _templates_of(node, values.known) if name in spec.blocks]
+        inside = [name for name in _templates_of(node, values.resolved) if name in spec.blocks]
         size = _blocks_in(node) + sum(sizes.get(name, 1) for name in inside)
         return size, max((depths.get(name, 0) for name in inside), default=0)
 

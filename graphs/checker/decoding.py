@@ -288,9 +288,9 @@ def _states(graph: Graph) -> Iterator[Obstacle]:
     """Yield an obstacle for each block whose state cannot be carried."""
     nodes = {node.name: node for node in graph.root.nodes}
     for keeper in keepers(graph):
-        if not isinstance(keeper.kept, Part):
+        if not isinstance(keeper.keeps, Part):
             continue
-        part = keeper.kept
+        part = keeper.keeps
         carries = part.block.carries
         why = "its state cannot be carried" if carries is None else carries(part)
         if why:

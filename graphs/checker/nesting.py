@@ -320,7 +320,7 @@ MOST_HELD = 10_000
 def model_named(context: Context, use: Use) -> str:
     """Return the param that holds the model which a node uses, or ``""``."""
     name = use.use[1:].strip() if is_expression(use.use) else ""
-    return name if holds_spec(context.values.known.get(name)) else ""
+    return name if holds_spec(context.values.resolved.get(name)) else ""
 
 
 def infer_model(
@@ -340,7 +340,7 @@ def infer_model(
     """
     name = model_named(checker.context, node)
     checker.context.values.read.add(name)
-    home, value = checker.context.values.place_of(name), checker.context.values.known[name]
+    home, value = checker.context.values.place_of(name), checker.context.values.resolved[name]
     if node.params or node.fill:
         what = "params" if node.params else "fill"
         checker.findings.report(
@@ -365,11 +365,11 @@ def infer_model(
     fitted = fit_ports(checker, takes, as_meant(takes, inputs), {}, name, at + pointer("in"))
     report_unwired(checker, takes, inputs, name, at)
     certain = fitted.certain(checker.doubts.misfits - before)
-    before, checker.memo.held_nodes = (
-        checker.memo.held_nodes,
-        checker.memo.held_nodes + nodes_of(graph.root),
+    before, checker.memo.nested_nodes = (
+        checker.memo.nested_nodes,
+        checker.memo.nested_nodes + nodes_of(graph.root),
     )
-    if checker.memo.held_nodes > MOST_HELD:
+    if checker.memo.nested_nodes > MOST_HELD:
         if before <= MOST_HELD:
             checker.findings.report(
                 code="P06",
@@ -380,9 +380,9 @@ def infer_model(
         return None, ports
     axes = {axis: certain.get(free, UNKNOWN) for axis, free in names.items()}
     same = ("body", id(graph), tuple(axes.items()))
-    if same not in checker.memo.held:
-        checker.memo.held[same] = in_axes(graph.root, axes)
-    body = checker.memo.held[same]
+    if same not in checker.memo.nested:
+        checker.memo.nested[same] = in_axes(graph.root, axes)
+    body = checker.memo.nested[same]
     model_node = TemplateNode(
         name=key,
         at=at,
@@ -472,8 +472,8 @@ def _graph(
     wired = {port: read.type for port, read in inputs.items() if isinstance(read, Given)}
     params |= sizes_of_inputs(spec.inputs, spec.params.keys() - params.keys(), wired)
     same = ("model", home, json.dumps(params, sort_keys=True, default=str))
-    if same in checker.memo.held:
-        return cast("Graph | None", checker.memo.held[same])
+    if same in checker.memo.nested:
+        return cast("Graph | None", checker.memo.nested[same])
     configured = replace(loaded, overrides=params)
     graph, findings = checker.context.analyse(
         spec,
@@ -485,8 +485,8 @@ def _graph(
     )
     for finding in [*loaded.mistakes, *(configured.place(nested) for nested in findings)]:
         _adopt(checker.context, checker.findings, finding, configured, home)
-    checker.memo.held[same] = None if loaded.mistakes else graph
-    return cast("Graph | None", checker.memo.held[same])
+    checker.memo.nested[same] = None if loaded.mistakes else graph
+    return cast("Graph | None", checker.memo.nested[same])
 
 
 def _adopt(

@@ -87,7 +87,7 @@ class Values:
         self, written: Mapping[str, Any], findings: Findings, overridden: Iterable[str] = ()
     ) -> None:
         """Start with every param unknown; `findings` receives what is wrong."""
-        self.written, self.known = written, dict.fromkeys(written, MISSING)
+        self.written, self.resolved = written, dict.fromkeys(written, MISSING)
         self.overridden = frozenset(overridden)
         """Params whose value an override replaces."""
         self.read = set[str]()
@@ -132,12 +132,12 @@ class Values:
         try:
             names = names_in(value[1:])
             self.read.update(names)
-            unknown = [name for name in names if name not in self.known]
+            unknown = [name for name in names if name not in self.resolved]
             for name in unknown:
                 self._unknown(name, shown or value, at)
-            if unknown or any(self.known[name] is MISSING for name in names):
+            if unknown or any(self.resolved[name] is MISSING for name in names):
                 return MISSING
-            return _plain(evaluate(value[1:], self.known))
+            return _plain(evaluate(value[1:], self.resolved))
         except ExpressionError as error:
             self.read.update(words_in(value))
             self._findings.report(
@@ -198,19 +198,19 @@ class Values:
     def with_(self, more: Mapping[str, Any]) -> Values:
         """Return a copy with more values, which shares the records of reads and reports."""
         wider = copy(self)
-        wider.known = {**self.known, **more}
+        wider.resolved = {**self.resolved, **more}
         return wider
 
     def _unknown(self, name: str, text: str, at: str) -> None:
-        near = nearest(name, self.known)
+        near = nearest(name, self.resolved)
         self.read.add(near)
         self.unclear |= not near
         self._findings.report(
             code="E02",
             at=at,
             problem=f"'{text}' reads '{name}', which is not a param of the spec",
-            help=did_you_mean(name, self.known) or f"add '{name}' to 'params'",
-            fix=respelled(at, name, self.known, with_gap(text, name)),
+            help=did_you_mean(name, self.resolved) or f"add '{name}' to 'params'",
+            fix=respelled(at, name, self.resolved, with_gap(text, name)),
         )
 
 
@@ -300,9 +300,9 @@ class Memo:
     """Number of params that may still be tried in place of wrong ones."""
     models: dict[str, LoadedSpec | None] = field(default_factory=dict)
     """Param to the spec that it holds; None if it cannot be read."""
-    held: dict[Any, Any] = field(default_factory=dict)
+    nested: dict[Any, Any] = field(default_factory=dict)
     """Graphs of held models and their insides, by what they depend on: each is made once."""
-    held_nodes: int = 0
+    nested_nodes: int = 0
     """Number of nodes of all held models, with those inside them."""
 
 
@@ -310,7 +310,7 @@ class Memo:
 class Doubts:
     """What mistakes leave unknown, so that their consequences are not reported."""
 
-    wanted: list[ValueType] = field(default_factory=list)
+    unwired: list[ValueType] = field(default_factory=list)
     """Types of the ports in the current scope whose wires are missing or do not fit."""
     excused: set[str] = field(default_factory=set)
     """Templates that a misspelled name most likely meant."""

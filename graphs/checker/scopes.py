@@ -65,12 +65,12 @@ def type_of_text(context: Context, findings: Findings, text: str, at: str) -> Ty
         The type, with unknown axes where it is wrong or reads a param with a mistake; None if even
         the kind is unknown.
     """
-    values = context.values.known
+    values = context.values.resolved
     if not any(values.get(name) is MISSING for name in words_in(text)):
         try:
             return TypeRead(*parse_type(text, values, context.spec.axes))
         except TypeTextError as error:
-            word, choices = error.word, error.known
+            word, choices = error.word, error.candidates
             help_, fix = TYPE_HELP, None
             if word:
                 help_ = did_you_mean(word, choices)
@@ -109,7 +109,7 @@ def infer_scope(
     shares = {key: node.share for key, node in nodes.items() if isinstance(node, ShareNode)}
     nodes = with_shared(checker.findings, nodes, at)
     live = {key: _without(checker.doubts, absent, key, node, at) for key, node in nodes.items()}
-    unsatisfied, checker.doubts.wanted = checker.doubts.wanted, []
+    unsatisfied, checker.doubts.unwired = checker.doubts.unwired, []
     order, live, guessed, cyclic = order_nodes(checker.context, checker.findings, live, inputs, at)
     values: dict[str, Given | None] = {
         port: None if type_ is None else Given(type_, f"input {port}")
@@ -154,7 +154,7 @@ def infer_scope(
     if not cyclic and not _lacks_wires(checker.doubts, nodes, at):
         names = {**dict.fromkeys(absent), **inputs}
         report_unused(checker, nodes, outputs, names, values, at)
-    checker.doubts.wanted = unsatisfied
+    checker.doubts.unwired = unsatisfied
     check_shared(checker.findings, placed, at)
     typed_inputs = {port: type_ for port, type_ in inputs.items() if type_ is not None}
     read = (value for node in placed for value in node.wires.values())

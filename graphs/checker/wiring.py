@@ -41,9 +41,9 @@ class NoOutput:
 
     node: str
     port: str
-    known: tuple[str, ...]
+    outputs: tuple[str, ...]
     """The outputs that the node has."""
-    meant: Given | None = None
+    nearest: Given | None = None
     """The output that was most likely meant."""
 
 
@@ -53,8 +53,8 @@ Reads = Mapping[str, Given | NoOutput | None]
 
 def report_no_output(findings: Findings, missing: NoOutput, at: str) -> None:
     """Report a wire to an output that its node does not have."""
-    values = [f"{missing.node}.{port_}" for port_ in missing.known]
-    near = nearest(missing.port, missing.known)
+    values = [f"{missing.node}.{port_}" for port_ in missing.outputs]
+    near = nearest(missing.port, missing.outputs)
     findings.report(
         code="N03",
         at=at,
@@ -62,7 +62,7 @@ def report_no_output(findings: Findings, missing: NoOutput, at: str) -> None:
         help=f"did you mean '{missing.node}.{near}'?" if near else did_you_mean("", values),
         fix=replacing(at, values[0], certain=True)
         if len(values) == 1
-        else respelled(at, missing.port, missing.known, f"{missing.node}.{{}}"),
+        else respelled(at, missing.port, missing.outputs, f"{missing.node}.{{}}"),
     )
 
 
@@ -85,7 +85,7 @@ def as_meant(ports: Iterable[Port], inputs: Reads, *, slots: bool = False) -> Re
         near = nearest(name, needed if slots else free)
         near = near or (needed[0] if len(needed) == 1 and not slots else "")
         if near and near not in corrected:
-            guess = read.meant if isinstance(read, NoOutput) else read
+            guess = read.nearest if isinstance(read, NoOutput) else read
             corrected[near] = None if guess is None else replace(guess, guessed=True)
     return {**inputs, **corrected} if corrected else inputs
 
@@ -202,7 +202,7 @@ def fit_ports(
 
 def _value(read: Given | NoOutput | None) -> Given | None:
     """Return the value that a port reads, or most likely was meant to read."""
-    return read.meant if isinstance(read, NoOutput) else read
+    return read.nearest if isinstance(read, NoOutput) else read
 
 
 def report_unwired(
@@ -226,7 +226,7 @@ def report_unwired(
     for port_ in ports:
         if port_.optional or port_.name in inputs or port_.name in likely or "" in likely:
             continue
-        checker.doubts.wanted.append(port_.type)
+        checker.doubts.unwired.append(port_.type)
         location = wires + pointer(port_.name)
         if location in checker.doubts.absent_wires:
             name = checker.doubts.absent_wires[location]
@@ -270,7 +270,7 @@ def report_misfit(
         at: JSON Pointer of the wire, or of the block in a slot.
         way_out: how to fix it; by default a way that follows from the types.
     """
-    checker.doubts.wanted.append(port_.type)
+    checker.doubts.unwired.append(port_.type)
     checker.doubts.misfits += 1
     help_ = way_out or _adapter(checker.context, read.type.kind, port_.type.kind)
     if read.slot and not way_out:
@@ -528,7 +528,7 @@ def report_unused(
     if ("", "") in read:
         return
     by_source: dict[str, list[str]] = {}
-    for name in typed_values if checker.doubts.wanted else ():
+    for name in typed_values if checker.doubts.unwired else ():
         by_source.setdefault(name.partition(".")[0], []).append(name)
     for key, node in nodes.items():
         if isinstance(node, RepeatNode) and not (node.carry or node.collect):
@@ -562,9 +562,9 @@ def _suits(doubts: Doubts, names: Iterable[str], typed_values: Mapping[str, Give
     """Return whether one of some values may fit a port in this scope without a valid wire."""
     types = [value.type for name in names if (value := typed_values.get(name)) is not None]
     if not types:
-        return bool(doubts.wanted)
+        return bool(doubts.unwired)
     return any(
         not isinstance(fit(port_type, type_, {}, {}), Misfit)
-        for port_type in doubts.wanted
+        for port_type in doubts.unwired
         for type_ in types
     )

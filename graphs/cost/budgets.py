@@ -56,7 +56,7 @@ def measured_state(graph: Graph, certain: Certain | None) -> Measure:
         if certain is None:
             return keeper.nbytes(lengths, FULL_BYTES)
         # Values do not count: they may be kept only because of a wire that is wrong.
-        counts = isinstance(keeper.kept, Part) and certain(keeper.at)
+        counts = isinstance(keeper.keeps, Part) and certain(keeper.at)
         return _state_of(keeper, lengths) if counts else 0
 
     shown = f"{_shown(lengths)}, bytes in float32"

@@ -34,13 +34,13 @@ class Keeper:
     """JSON Pointer of the use of the block; empty for a value."""
     copies: int
     """How many of it decoding keeps: one for each run of the template that contains it."""
-    kept: Part | ValueType
+    keeps: Part | ValueType
 
     def nbytes(self, sizes: Mapping[str, int], float_bytes: int) -> int:
         """Return the bytes of one copy; 0 for a block without a formula."""
-        if isinstance(self.kept, ValueType):
-            return value_bytes(self.kept, sizes, float_bytes)
-        part, formula = self.kept, self.kept.block.state
+        if isinstance(self.keeps, ValueType):
+            return value_bytes(self.keeps, sizes, float_bytes)
+        part, formula = self.keeps, self.keeps.block.state
         if formula is None:
             return 0
         tensors = formula(part.arguments, sizes_in(part, sizes), frozenset(part.inputs))
@@ -101,8 +101,8 @@ def blocks_without_formula(graph: Graph) -> list[str]:
     keys: dict[str, None] = {}
 
     def note(keeper: Keeper) -> int:
-        if isinstance(keeper.kept, Part) and keeper.kept.block.state is None:
-            keys[keeper.kept.key] = None
+        if isinstance(keeper.keeps, Part) and keeper.keeps.block.state is None:
+            keys[keeper.keeps.key] = None
         return 0
 
     total_state(graph, note)

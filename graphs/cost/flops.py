@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from ...specs.findings import InputError
-from ..ir.graph import Filling, Graph, Part, TemplatePart, kept
+from ..ir.graph import Filling, Graph, Part, TemplatePart, last_result
 from ..ir.traverse import placed
 from ..ir.value_type import evaluate
 
@@ -73,7 +73,7 @@ def flops_by_node(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     return {path: runs * part_flops(node.part, sizes) for path, node, runs, _ in placed(graph.root)}
 
 
-@kept
+@last_result
 def part_flops(part: Filling, sizes: Mapping[str, int]) -> int:
     """Return the operations of a block and those in its slots; templates count separately."""
     if isinstance(part, TemplatePart):

@@ -14,7 +14,17 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from ..ir.graph import BlockNode, Filling, Graph, Node, Part, RepeatNode, Scope, TemplatePart, kept
+from ..ir.graph import (
+    BlockNode,
+    Filling,
+    Graph,
+    Node,
+    Part,
+    RepeatNode,
+    Scope,
+    TemplatePart,
+    last_result,
+)
 from ..ir.traverse import fillings, find_weight, placed
 from ..ir.value_type import SIZED, Axis, ValueType, evaluate
 from .flops import check_sizes, part_flops, sizes_in
@@ -34,7 +44,7 @@ def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:
     return max(_finish(graph.root, dict.fromkeys(graph.root.inputs, 0), sizes).values(), default=0)
 
 
-@kept
+@last_result
 def part_sequential(part: Filling, sizes: Mapping[str, int]) -> int:
     """Return the sequential operations of a block plus the maximum over the blocks in its slots."""
     if isinstance(part, TemplatePart):
@@ -73,7 +83,7 @@ def _finish_node(node: Node, reads: dict[str, int], sizes: Mapping[str, int]) ->
     return latest | {port: entered[port] for port in carry}
 
 
-@kept
+@last_result
 def paths(part: Filling, sizes: Mapping[str, int]) -> Mapping[Axis, int]:
     """Return the maximum path length between two positions, by axis.
 
@@ -231,13 +241,13 @@ def value_bytes(type_: ValueType, sizes: Mapping[str, int], float_bytes: int) ->
     return places * scores * float_bytes
 
 
-@kept
+@last_result
 def _parameters(part: Part) -> int:
     """Return the parameters of one set of weights, without templates in slots (they have rows)."""
     return sum(sum(map(prod, inner.own_weights().values())) for inner in _blocks(part))
 
 
-@kept
+@last_result
 def _activation_bytes(part: Part, sizes: Mapping[str, int], float_bytes: int) -> int:
     types = (type_ for inner in _blocks(part) for type_ in inner.outputs.values())
     return sum(value_bytes(type_, sizes, float_bytes) for type_ in types)

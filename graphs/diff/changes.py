@@ -291,7 +291,7 @@ class Comparison:
     renames: dict[Pair, dict[str, str]] = field(default_factory=dict)
     """Compared templates to their renamed nodes: new name to old."""
 
-    def found(self) -> list[Change]:
+    def results(self) -> list[Change]:
         """Return all changes, each with the other places of its template."""
         return [self._with_places(change) for change in self.changes]
 

@@ -80,7 +80,7 @@ def diff(old: Graph, new: Graph) -> Diff:
     return Diff(
         names=(old.name, new.name),
         fingerprints=(fingerprint(old), fingerprint(new)),
-        changes=tuple(comparison.found()),
+        changes=tuple(comparison.results()),
         templates=comparison.templates(),
         parameters=(old.parameters(), new.parameters()),
         flops=(flops(old, sizes), flops(new, sizes)),

@@ -22,7 +22,7 @@ from ..diff.text import describe
 from ..ir.canonical import Json, canonical, scope_of
 from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
 from ..ir.value_type import ValueType
-from .labels import DETAIL, DIM, INK, LONGEST, markup, plain, short, words_of, wrapped
+from .labels import DETAIL, DIM, INK, LONGEST, markup, quoted, short, words_of, wrapped
 from .patterns import segments
 from .picture import MASKS
 from .render import write_picture
@@ -362,7 +362,7 @@ def draw_diff(old: Graph, new: Graph, difference: Diff, out: Path) -> Path:
 def diff_picture(old: Graph, new: Graph, difference: Diff) -> graphviz.Digraph:
     """Return the diagram of a diff; equal diffs give equal DOT text."""
     union = unite(old, new, difference)
-    dot = graphviz.Digraph(name=plain(f"{old.name} -> {new.name}"))
+    dot = graphviz.Digraph(name=quoted(f"{old.name} -> {new.name}"))
     look = {"fontname": FONT, "fontcolor": INK}
     dot.attr(
         "graph",
@@ -427,7 +427,7 @@ def _write_ends(dot: graphviz.Digraph, union: Union, what: str, rank: str) -> No
                 label=f"<{text}{_notes(notes)}>",
                 shape="plaintext",
                 margin="0.08,0.03",
-                tooltip=plain(f"{what} {word}: {type_}"),
+                tooltip=quoted(f"{what} {word}: {type_}"),
             )
 
 
@@ -435,7 +435,7 @@ def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
     """Write the boxes of a frame, and the frames in it."""
     for box in frame.boxes:
         path = box.name.removeprefix("node/")
-        dot.node(box.name, label=_box(box), tooltip=plain(f"{path}: {box.part.block.key}"))
+        dot.node(box.name, label=_box(box), tooltip=quoted(f"{path}: {box.part.block.key}"))
     for number, inner in enumerate(frame.frames):
         with dot.subgraph(name=f"cluster_{number}_{inner.state}_{inner.path}") as sub:
             lines = wrapped(inner.title.replace("_", " "), FRAME_LINE)
@@ -454,7 +454,7 @@ def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
                 margin="18",
                 labeljust="l",
                 labelloc="b",
-                tooltip=plain(inner.path),
+                tooltip=quoted(inner.path),
             )
             _write_frame(sub, inner)
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...specs.findings import pointer
 from ..checker.block_params import choices
 from ..cost.table import CostTable, cost_table
-from ..ir.graph import BlockNode, Graph, Part, RepeatNode, kept
+from ..ir.graph import BlockNode, Graph, Part, RepeatNode, last_result
 from ..ir.traverse import Visit, holds_model, in_model, visits
 from ..ir.value_type import ValueType, evaluate
 from .labels import number, words_of
@@ -47,7 +47,7 @@ def facts(graph: Graph, sizes: Mapping[str, int]) -> dict[str, dict[str, Any]]:
             "inputs": texts.of(line.inputs),
             "outputs": texts.of(line.outputs),
             "weights": line.weights,
-            "each": line.each,
+            "each": line.per_copy,
             "parameters": line.parameters,
             "tied": line.tied,
             "flops": line.flops,
@@ -92,7 +92,7 @@ def _memory(table: CostTable) -> Counter[str]:
     return memory
 
 
-@kept
+@last_result
 def _params(part: Part) -> Mapping[str, Any]:
     return {name: _shown(value) for name, value in part.params.model_dump().items()}
 
@@ -108,13 +108,13 @@ class _Texts:
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
-        self.known: dict[ValueType, str] = {}
+        self.texts: dict[ValueType, str] = {}
 
     def of(self, types: Mapping[str, ValueType]) -> dict[str, str]:
         for type_ in types.values():
-            if type_ not in self.known:
-                self.known[type_] = f"{type_}{self._shape(type_)}"
-        return {port: self.known[type_] for port, type_ in types.items()}
+            if type_ not in self.texts:
+                self.texts[type_] = f"{type_}{self._shape(type_)}"
+        return {port: self.texts[type_] for port, type_ in types.items()}
 
     def _shape(self, type_: ValueType) -> str:
         try:

@@ -70,14 +70,14 @@ class Grid:
         return f"e,{end[0]:.1f},{end[1]:.1f} {curve}" if arrow else curve
 
 
-def place(picture: Picture, label_lines: int) -> Grid:
+def grid_positions(picture: Picture, label_lines: int) -> Grid:
     """Return positions for a picture.
 
     Args:
         picture: the picture.
         label_lines: number of lines that the label of a frame may have.
     """
-    return _Placer(picture, label_lines).place()
+    return _Placer(picture, label_lines).positions()
 
 
 class _Placer:
@@ -90,7 +90,7 @@ class _Placer:
         self.first: dict[int, int] = {}
         """Identity of a frame to the order of its first box."""
 
-    def place(self) -> Grid:
+    def positions(self) -> Grid:
         """Place everything."""
         picture, grid = self.picture, self.grid
         self._find_first(picture.root)
@@ -169,7 +169,7 @@ def _height(box: Box) -> float:
     if box.shape != "box":
         return {"join": 2.0, "text": 20.0}.get(box.shape, 26.0)
     words = box.words
-    small = ", ".join(filter(None, (words.own if box.lines else words.detail, *box.notes)))
+    small = ", ".join(filter(None, (words.params if box.lines else words.detail, *box.notes)))
     lines = len(wrapped(small, DETAIL)) * bool(small) + box.frozen
     lines += sum(len(wrapped(text, DETAIL)) for text in box.lines)
     titles = len(wrapped(words.title, 20))

@@ -1,6 +1,6 @@
 """Labels: the text and color of a block's box, and escaping of text for graphviz.
 
-Names, params and docs may come from untrusted files, so every text passes through `plain` or
+Names, params and docs may come from untrusted files, so every text passes through `quoted` or
 `markup` before it reaches graphviz.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Literal, get_origin
 
 import graphviz
 
-from ..ir.graph import BlockNode, Filling, Node, Part, RepeatNode, TemplatePart, kept
+from ..ir.graph import BlockNode, Filling, Node, Part, RepeatNode, TemplatePart, last_result
 from ..ir.traverse import holds_model, model_of
 
 LONGEST = 48
@@ -84,13 +84,13 @@ class Words:
     """Bands of the wrapper below the box, before the block, in the order of computation."""
     above: tuple[str, ...] = ()
     """Bands of the wrapper above the box, after the block."""
-    own: str = ""
+    params: str = ""
     """The distinguishing params alone."""
     parts: tuple[tuple[str, str], ...] = ()
     """Optional slots and the text of what fills them."""
 
 
-def plain(text: str) -> str:
+def quoted(text: str) -> str:
     """Return text for a quoted attribute: no markup, no escapes, no control characters."""
     escaped: str = graphviz.escape(_clean(text))
     return escaped
@@ -173,7 +173,7 @@ def count_words(count: int) -> str:
     return str(count)
 
 
-@kept
+@last_result
 def salient(part: Part) -> tuple[tuple[str, Any], ...]:
     """Return the params that distinguish this use of a block from others, by name.
 
@@ -198,7 +198,7 @@ def _salient(part: Part) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-@kept
+@last_result
 def words_of(part: Filling) -> Words:
     """Return the text of a block's box.
 
@@ -212,7 +212,7 @@ def words_of(part: Filling) -> Words:
         parts = tuple((slot, _part_text(inner)) for slot, inner in part.fill.items())
         texts = dict.fromkeys([params_text, *(text for _, text in parts)])
         detail = ", ".join(filter(None, texts))
-        return Words(_title(part), detail, part.block.family, own=params_text, parts=parts)
+        return Words(_title(part), detail, part.block.family, params=params_text, parts=parts)
     inner = [words_of(filling) for filling in part.fill.values()]
     below, above = bands_of(part)
     return Words(
@@ -221,7 +221,7 @@ def words_of(part: Filling) -> Words:
         inner[0].family,
         (*below, *inner[0].below),
         (*inner[0].above, *above),
-        ", ".join(words.own for words in inner if words.own),
+        ", ".join(words.params for words in inner if words.params),
         tuple(pair for words in inner for pair in words.parts),
     )
 

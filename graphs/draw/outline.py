@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ..cost.flops import default_sizes, flops, flops_by_node
-from ..ir.graph import Graph, Part, RepeatNode, Scope, kept
+from ..ir.graph import Graph, Part, RepeatNode, Scope, last_result
 from ..ir.traverse import Visit, find_weight, visits
 from ..ir.value_type import ValueType
 from ..passes.unpad import plan_unpad
@@ -38,7 +38,7 @@ class Line:
     outputs: Mapping[str, ValueType]
     weights: Mapping[str, tuple[int, ...]]
     """Shapes of its own parameters, without those of slots and nodes below it."""
-    each: int
+    per_copy: int
     """Number of parameters of one copy, including everything below it."""
     parameters: int
     """Number of parameters of all its copies; those that are tied to one another count once."""
@@ -158,7 +158,7 @@ def _line(
         inputs=inputs,
         outputs=outputs,
         weights=weights,
-        each=per_copy,
+        per_copy=per_copy,
         parameters=total,
         tied=0 if visit.kind == "index" else tied.get(visit.path, 0),
         flops=work.get(visit.path, 0),
@@ -175,20 +175,20 @@ def _counted_once(line: Line, again: int) -> Line:
     if not again:
         return line
     total = line.parameters - again
-    copies = line.parameters // line.each if line.each else 1
-    per_copy = total // copies if line.each and total % copies == 0 else 0
-    return replace(line, parameters=total, each=per_copy)
+    copies = line.parameters // line.per_copy if line.per_copy else 1
+    per_copy = total // copies if line.per_copy and total % copies == 0 else 0
+    return replace(line, parameters=total, per_copy=per_copy)
 
 
 _NO_WEIGHTS: Mapping[str, tuple[int, ...]] = {}
 
 
-@kept
+@last_result
 def _params(part: Part) -> Mapping[str, Any]:
     return part.params.model_dump()
 
 
-@kept
+@last_result
 def _shown_params(part: Part) -> str:
     """Return the distinguishing params as `name=value`."""
     words = (
@@ -213,7 +213,7 @@ def render(graph: Graph) -> str:
                 "  " * line.depth + line.name + times,
                 f"{line.use} {line.shown}".rstrip(),
                 f"{_types(line.inputs)} -> {_types(line.outputs)}",
-                f"{line.each:,}" if line.each and line.each != line.parameters else "",
+                f"{line.per_copy:,}" if line.per_copy and line.per_copy != line.parameters else "",
                 f"{line.parameters:,}" if line.parameters else "",
                 share,
                 _millions(line.flops) if line.flops else "",
@@ -350,7 +350,7 @@ def _line_json(line: Line) -> dict[str, Any]:
         "repeat": line.repeat,
         "inputs": _types_json(line.inputs),
         "outputs": _types_json(line.outputs),
-        "each": line.each,
+        "each": line.per_copy,
         "parameters": line.parameters,
         "tied": line.tied,
         "flops": line.flops,

@@ -19,7 +19,7 @@ from ..cost.flops import default_sizes
 from ..ir.graph import Graph
 from ..ir.traverse import find_weight, placed
 from .facts import facts, foldable, param_help
-from .grid import place
+from .grid import grid_positions
 from .labels import DETAIL, LONGEST, TITLE, wrapped
 from .layout import lay_out_graph
 from .picture import FROZEN, MASKS, Box, Folds, Frame, Picture
@@ -129,7 +129,7 @@ def _points(pos: str, flip: Callable[[float, float], Point]) -> list[str]:
 
 
 def _from_grid(picture: Picture) -> Placed:
-    grid = place(picture, FRAME_LINES)
+    grid = grid_positions(picture, FRAME_LINES)
     tops = [y + grid.size[name][1] / 2 for name, (_, y) in grid.at.items()]
     high = max([grid.height, *tops]) + _MARGIN
     above = grid.above()
@@ -329,7 +329,7 @@ def _box(
 ) -> dict[str, Any]:
     words = box.words
     small = [*([FROZEN] if box.frozen else []), *box.notes]
-    detail = ", ".join(filter(None, [words.own if box.lines else words.detail, *small]))
+    detail = ", ".join(filter(None, [words.params if box.lines else words.detail, *small]))
     lines = wrapped(detail, DETAIL) if detail else []
     lines += [line for text in box.lines for line in wrapped(text, DETAIL)]
     width = LONGEST if box.shape == "text" else TITLE

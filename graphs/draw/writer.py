@@ -1,6 +1,6 @@
 """Writer: a picture as DOT, for graphviz.
 
-Inputs are at the bottom and values flow upwards.  Every text passes through `plain` or `markup`.
+Inputs are at the bottom and values flow upwards.  Every text passes through `quoted` or `markup`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import graphviz
 
-from .grid import place
+from .grid import grid_positions
 from .labels import (
     COLORS,
     DETAIL,
@@ -24,7 +24,7 @@ from .labels import (
     LONGEST,
     TITLE,
     markup,
-    plain,
+    quoted,
     wrapped,
 )
 from .picture import FROZEN, MASKS, Box, Frame, Picture, Side, frame_of
@@ -82,8 +82,8 @@ class _Writer:
     def __init__(self, picture: Picture, look: Look) -> None:
         self.picture, self.look = picture, look
         large = is_large(picture)
-        self.grid = place(picture, FRAME_LINES) if large else None
-        self.dot = graphviz.Digraph(name=plain(look.name), engine="neato" if large else "dot")
+        self.grid = grid_positions(picture, FRAME_LINES) if large else None
+        self.dot = graphviz.Digraph(name=quoted(look.name), engine="neato" if large else "dot")
         self.stacks = picture.stacks()
         self._next = self.grid.above() if self.grid is not None else {}
         """DOT name of a box to that of the next box above it."""
@@ -95,7 +95,7 @@ class _Writer:
             "graph",
             rankdir="BT",
             **({"label": self._heading(), "labelloc": "t"} if look.heading else {}),
-            tooltip=plain(look.tooltip),
+            tooltip=quoted(look.tooltip),
             fontname=FONT,
             fontcolor=look.ink,
             bgcolor="white",
@@ -160,7 +160,7 @@ class _Writer:
     ) -> None:
         """Write one wire; one that is `bent` does not lead straight up."""
         label = "\n".join(f" {type_} " for type_ in types) if self.look.typed else ""
-        style = {"label": plain(label)} if label else {}
+        style = {"label": quoted(label)} if label else {}
         target_box = self.picture.boxes[target]
         if target_box.shape == "join":
             style["arrowhead"] = "none"
@@ -238,7 +238,7 @@ class _Writer:
                     penwidth="1.2",
                     margin="22" if self.picture.residuals else "17",
                     labeljust="l",
-                    tooltip=plain(inner.path),
+                    tooltip=quoted(inner.path),
                     **self._edges(inner),
                 )
                 self._write_frame(sub, inner)
@@ -257,19 +257,19 @@ class _Writer:
     def _write_box(self, dot: graphviz.Digraph, name: str) -> None:
         """Write one box."""
         box, look = self.picture.boxes[name], self.look
-        more = {"tooltip": plain(box.tooltip)} if box.tooltip else {}
+        more = {"tooltip": quoted(box.tooltip)} if box.tooltip else {}
         if not self.picture.unfolded and name in self.picture.columns:
             more["group"] = self.picture.columns[name]
         if self.grid is not None:
             x, y = self.grid.at[name]
             more["pos"] = f"{x:.1f},{y:.1f}"
-        title = "\\n".join(map(plain, wrapped(box.words.title, look.title)))
+        title = "\\n".join(map(quoted, wrapped(box.words.title, look.title)))
         match box.shape:
             case "join":
                 dot.node(name, label="", shape="point", width="0.02", color=look.ink, **more)
             case "text":
                 faint = {"fontsize": "11", "fontcolor": FAINT} if box.faint else {"fontsize": "13"}
-                title = "\\n".join(map(plain, wrapped(box.words.title, look.end)))
+                title = "\\n".join(map(quoted, wrapped(box.words.title, look.end)))
                 dot.node(name, label=title, shape="plaintext", margin="0.06,0.03", **faint, **more)
             case "stack" | "carried" | "constant":
                 dashed = ",dashed" if box.shape == "constant" else ""
@@ -304,7 +304,7 @@ class _Writer:
         """Return the box of a block, with bands around it; a frozen one has a dashed line."""
         words, look = box.words, self.look
         notes = [*([FROZEN] if box.frozen else []), *box.notes]
-        small = (words.own if box.lines else words.detail, *notes)
+        small = (words.params if box.lines else words.detail, *notes)
         lines = wrapped(", ".join(filter(None, small)), DETAIL) if any(small) else []
         lines += [line for text in box.lines for line in wrapped(text, DETAIL)]
         core = "<br/>".join(map(markup, wrapped(words.title, look.title)))

@@ -43,7 +43,9 @@ def canonical(graph: Graph, *, models: Literal["params", "templates"] = "params"
     full["axes"] = dict(sorted(spec.axes.items()))
     full["inputs"] = {name: str(type_) for name, type_ in sorted(graph.inputs.items())}
     full["outputs"] = dict(sorted(spec.outputs.items()))
-    full["params"] = {writer.names[id(model)]: {"spec": canonical(model)} for model in writer.held}
+    full["params"] = {
+        writer.names[id(model)]: {"spec": canonical(model)} for model in writer.models
+    }
     scopes = {writer.names[id(body)]: body for body in writer.bodies}
     full["blocks"] = {name: writer.template(scope) for name, scope in sorted(scopes.items())}
     full["nodes"] = writer.nodes(graph.root)
@@ -135,7 +137,7 @@ class _Writer:
         """Tied parameters that the specs of held models tie themselves."""
         nodes = [node for path, node in walked if not path.startswith(self.inside or "/")]
         nodes = [node for node in nodes if not (self.hold and node.shares)]
-        self.held: list[Graph] = []
+        self.models: list[Graph] = []
         self.bodies: list[Scope] = []
         self.names: dict[int, str] = {}
         used: list[Scope | Graph] = []
@@ -155,7 +157,7 @@ class _Writer:
             if isinstance(template, Scope):
                 self.bodies.append(template)
             else:
-                self.held.append(template)
+                self.models.append(template)
 
     def _held(self, node: Node) -> Graph | None:
         return model_of(node) if self.hold else None

@@ -51,7 +51,7 @@ class UnpadPlan:
 
     axes: tuple[str, ...]
     """The time axes that are unpadded; empty if there are none."""
-    whole: Around = field(repr=False)
+    boundary: Around = field(repr=False)
     """The graph's inputs to unpad before it runs, and its outputs to pad afterwards."""
     masks: Mapping[str, str]
     """Time axis to the input that masks its padding, for the axes that have such an input."""
@@ -59,7 +59,7 @@ class UnpadPlan:
     """Path of a module to the inputs that are padded for it and the outputs to unpad after it."""
     padded: Mapping[str, str]
     """Each axis that stays padded to the reason."""
-    kept: Mapping[str, Place] = field(default_factory=dict, repr=False)
+    cached: Mapping[str, Place] = field(default_factory=dict, repr=False)
     """The unpadded values of the root that decoding steps read, which are computed once."""
 
     @property
@@ -167,7 +167,7 @@ class Execution:
     """The padding id at the ends of rows, for axes without an input of kind `mask`."""
     checkpointed: frozenset[str] = frozenset()
     """Paths of the modules whose activations the backward pass computes again."""
-    left: tuple[str, ...] = ()
+    deferred: tuple[str, ...] = ()
     """Nodes of linear maps that a caller may leave to a loss: `forward` takes `projected`."""
     fused: Mapping[str, Fused] = field(default_factory=dict)
     """Node of a loss to the linear map that it alone computes in training."""

@@ -108,7 +108,7 @@ def digraph(reads: Reads) -> nx.DiGraph:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def kept(function: F) -> F:
+def last_result(function: F) -> F:
     """Keep the last result of a function with its first argument.
 
     Args:
@@ -166,7 +166,7 @@ class Part:
     fill: Mapping[str, Filling] = field(default_factory=dict)
     """The block or template in each slot."""
     results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Results of functions of the part; see `kept`."""
+    """Results of functions of the part; see `last_result`."""
 
     @property
     def key(self) -> str:
@@ -178,7 +178,7 @@ class Part:
         for slot, filling in self.fill.items():
             yield from filling.bodies(f"{below}{slot}/")
 
-    @kept
+    @last_result
     def weights(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every parameter by name, slots included."""
         weights = {**self.own_weights()}
@@ -191,7 +191,7 @@ class Part:
         """The low-rank matrices that are added to its linear maps."""
         return lora_of(self.params)
 
-    @kept
+    @last_result
     def own_weights(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every parameter by name, without its slots."""
         weights = dict(self.block.weights(self.arguments))
@@ -214,7 +214,7 @@ class Part:
         """How processes can divide its work; None if they cannot, as with LoRA."""
         return None if self.lora else self.block.division(self.arguments)
 
-    @kept
+    @last_result
     def parameters(self) -> int:
         """Return the number of parameters, slots included."""
         return sum(map(prod, self.weights().values()))
@@ -441,7 +441,7 @@ class Scope:
     """Rules for the initial weights of its parameters, in order."""
     _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)
     results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Results of functions of the scope; see `kept`."""
+    """Results of functions of the scope; see `last_result`."""
 
     def __post_init__(self) -> None:
         """Index the type of every value for `type_of`."""

@@ -33,7 +33,7 @@ from .graph import (
     Scope,
     TemplateNode,
     TemplatePart,
-    kept,
+    last_result,
 )
 
 Copies = Literal["folded", "weights", "each"]
@@ -109,7 +109,7 @@ def visits(scope: Scope, copies: Copies = "folded") -> Iterator[Visit]:
     return _in_scope(scope, None, "", copies)
 
 
-@kept
+@last_result
 def _folded(scope: Scope) -> tuple[Visit, ...]:
     return tuple(_in_scope(scope, None, "", "folded"))
 
@@ -312,7 +312,7 @@ def position_limits(graph: Graph) -> tuple[int, ...]:
     return _limits(graph.root)
 
 
-@kept
+@last_result
 def _limits(root: Scope) -> tuple[int, ...]:
     """Return the maximum sequence lengths of the blocks in a scope."""
     limits = (part.block.max_length(part.arguments) for _, _, part in owned_parts(root))
@@ -506,7 +506,7 @@ def state_owner(scope: Scope, node: Node) -> str:
     if not isinstance(node, BlockNode) or not node.part.block.keeps or node.part.fill:
         return node.name
 
-    def kept(candidate: BlockNode) -> tuple[object, ...]:
+    def keeping(candidate: BlockNode) -> tuple[object, ...]:
         block = candidate.part.block
         return (
             block.key,
@@ -514,5 +514,5 @@ def state_owner(scope: Scope, node: Node) -> str:
             *(candidate.wires.get(port) for port in block.keeps),
         )
 
-    same = (n for n in scope.nodes if isinstance(n, BlockNode) and kept(n) == kept(node))
+    same = (n for n in scope.nodes if isinstance(n, BlockNode) and keeping(n) == keeping(node))
     return next(same, node).name

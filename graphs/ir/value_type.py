@@ -250,7 +250,7 @@ class TypeTextError(ValueError):
         self, code: str, problem: str, *, word: str = "", candidates: tuple[str, ...] = ()
     ) -> None:
         """Store the code of the finding, and the unknown word with the known ones."""
-        self.code, self.word, self.known = code, word, candidates
+        self.code, self.word, self.candidates = code, word, candidates
         super().__init__(problem)
 
 
@@ -311,18 +311,18 @@ def parse_known(
     if match is None or match["kind"] not in KINDS:
         return None
 
-    def known(word: str) -> Axis:
+    def read(word: str) -> Axis:
         try:
             return _axis(word, params, axes)
         except TypeTextError:
             return UNKNOWN
 
     kind, words = match["kind"], match["axes"]
-    size = known((match["size"] or UNKNOWN).strip()) if kind in SIZED else None
+    size = read((match["size"] or UNKNOWN).strip()) if kind in SIZED else None
     parts = ["..."] if words is None else words.split()
     if "..." in parts:
         parts = parts[len(parts) - 1 - parts[::-1].index("...") :]
-    return ValueType(kind, tuple(map(known, parts)), size), text.rstrip().endswith("?")
+    return ValueType(kind, tuple(map(read, parts)), size), text.rstrip().endswith("?")
 
 
 def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) -> Axis:
@@ -470,11 +470,11 @@ def settled(type_: ValueType) -> ValueType:
     'f[B ? 512]'
     """
 
-    def known(axis: Axis) -> Axis:
+    def bound(axis: Axis) -> Axis:
         return UNKNOWN if any(map(_is_free, names_of(axis))) else axis
 
-    size = None if type_.size is None else known(type_.size)
-    return ValueType(type_.kind, tuple(map(known, type_.axes)), size)
+    size = None if type_.size is None else bound(type_.size)
+    return ValueType(type_.kind, tuple(map(bound, type_.axes)), size)
 
 
 def may_have(type_: ValueType, axis: str) -> bool:

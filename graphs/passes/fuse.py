@@ -49,8 +49,8 @@ def fuse(graph: Graph) -> Graph:
     models = dict(graph.execution.models)
     for linear in (*fused.values(), *(map_ for group in together for map_ in group.maps)):
         before: Execution = models.get(linear.module, PLAIN)
-        if linear.head is not None and linear.head not in before.left:
-            models[linear.module] = replace(before, left=(*before.left, linear.head))
+        if linear.head is not None and linear.head not in before.deferred:
+            models[linear.module] = replace(before, deferred=(*before.deferred, linear.head))
     execution = replace(graph.execution, fused=fused, groups=tuple(together), models=models)
     return replace(graph, execution=execution)
 
@@ -76,8 +76,8 @@ def leave_projection(graph: Graph, output: str = "logits") -> Graph:
     if head is None:
         problem = f"no linear map that nothing else reads computes the output '{output}'"
         raise InputError(problem, location=graph.source)
-    deferred = (*graph.execution.left, head)
-    return replace(graph, execution=replace(graph.execution, left=deferred))
+    deferred = (*graph.execution.deferred, head)
+    return replace(graph, execution=replace(graph.execution, deferred=deferred))
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Divided:
 
     blocks: dict[str, Division] = field(default_factory=dict)
     """Division of each partitioned block, by the path of its module."""
-    whole: dict[str, str] = field(default_factory=dict)
+    undivided: dict[str, str] = field(default_factory=dict)
     """Reason why a block that supports it is not partitioned, by the path of its module."""
 
 
@@ -101,9 +101,9 @@ def divided_blocks(graph: Graph, processes: int) -> Divided:
         uneven = [f"{n} {name}" for name, n in division.parts.items() if n % processes]
         maps = (f"{path}.{name}." for name in (*division.enter, *division.leave))
         if uneven:
-            divided.whole[path] = f"{uneven[0]} do not divide evenly among {processes}"
+            divided.undivided[path] = f"{uneven[0]} do not divide evenly among {processes}"
         elif any(weight.startswith(begin) for begin in maps for weight in tied):
-            divided.whole[path] = "a weight is tied"
+            divided.undivided[path] = "a weight is tied"
         else:
             divided.blocks[path] = replace(division, drops=part.drops)
     return divided
@@ -126,7 +126,7 @@ def _blocks(graph: Graph, processes: int) -> dict[str, Division]:
     divided = divided_blocks(graph, processes)
     if divided.blocks:
         return divided.blocks
-    why = next(iter(divided.whole.items()), None)
+    why = next(iter(divided.undivided.items()), None)
     reason = f": {why[0]}: {why[1]}" if why else ""
     raise InputError(
         f"no block of '{graph.name}' can be partitioned over {processes} processes{reason}",

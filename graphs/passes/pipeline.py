@@ -236,7 +236,7 @@ def _unpadded(graph: Graph) -> list[str]:
         if (plan := execution.unpad) is None:
             continue
         if execution.decoding:
-            cached_axes = sorted({location.axis for location in plan.kept.values()})
+            cached_axes = sorted({location.axis for location in plan.cached.values()})
             lines.append(f"{' and '.join(cached_axes)} of {name}, where decoding begins")
         else:
             padded = [path for path, around in plan.blocks.items() if not around.inside]

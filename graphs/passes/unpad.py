@@ -88,7 +88,7 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
             around = planner.around(visit.part, planner.padded_entries(visit))
             if around is not None:
                 blocks[visit.module] = around
-    outputs = {name: planner.place(type_) for name, type_ in graph.outputs.items()}
+    outputs = {name: planner.layout_of(type_) for name, type_ in graph.outputs.items()}
     axes = tuple(axis for axis in kinds if axis in planner.unpadded)
     boundary = Around(graph.name, planner.places(graph.inputs), outputs)
     cached = planner.places(_read_by_steps(graph))
@@ -126,7 +126,7 @@ def unpad_decoding(graph: Graph) -> Graph:
     if graph.step_axis is None:
         return graph
     plan, moving = plan_unpad(graph), root_moving(graph)
-    if not any(port not in moving for port in plan.whole.inputs):
+    if not any(port not in moving for port in plan.boundary.inputs):
         return graph
     return replace(graph, execution=replace(graph.execution, unpad=plan, decoding=True))
 
@@ -158,10 +158,10 @@ class _Planner:
     unpadded: frozenset[str]
     needs: dict[int, bool] = field(default_factory=dict)
     """Known answers of `needs_padding`; the copies of a repeat share their blocks."""
-    found: dict[tuple[int, tuple[str, ...]], Around | None] = field(default_factory=dict)
+    boundaries: dict[tuple[int, tuple[str, ...]], Around | None] = field(default_factory=dict)
     """Known answers of `around`."""
 
-    def place(self, type_: ValueType) -> Place | None:
+    def layout_of(self, type_: ValueType) -> Place | None:
         """Return where the batch and time axis of a value are; None if it is not unpadded."""
         axes = type_.axes
         long = [index for index, axis in enumerate(axes) if self.times & names_of(axis)]
@@ -173,7 +173,7 @@ class _Planner:
 
     def places(self, types: Mapping[str, ValueType]) -> dict[str, Place]:
         """Return the places of the values that are unpadded."""
-        locations = {name: self.place(type_) for name, type_ in types.items()}
+        locations = {name: self.layout_of(type_) for name, type_ in types.items()}
         return {name: location for name, location in locations.items() if location is not None}
 
     def needs_padding(self, part: Part) -> bool:
@@ -187,7 +187,7 @@ class _Planner:
             return True
         wired = [(port, part.inputs[port.name]) for port in _wired(part)]
         outputs = [(port, part.outputs[port.name]) for port in part.signature.outputs]
-        places = [self.place(type_) for _, type_ in (*wired, *outputs)]
+        places = [self.layout_of(type_) for _, type_ in (*wired, *outputs)]
         any_axes = all(port.type.axes[:1] == ("...",) for port, _ in (*wired, *outputs))
         return any(places) and not (any_axes and all(places))
 
@@ -207,15 +207,15 @@ class _Planner:
             entered: the ports by which padded values enter from the enclosing block.
         """
         key = id(part), entered
-        if key not in self.found:
-            self.found[key] = self._around(part, entered)
-        return self.found[key]
+        if key not in self.boundaries:
+            self.boundaries[key] = self._around(part, entered)
+        return self.boundaries[key]
 
     def _around(self, part: Part, entered: tuple[str, ...]) -> Around | None:
         if not self.needs_padding(part):
             return None
         inputs = self.places(part.inputs)
-        outputs = {name: self.place(type_) for name, type_ in part.outputs.items()}
+        outputs = {name: self.layout_of(type_) for name, type_ in part.outputs.items()}
         if entered:
             inputs = {name: location for name, location in inputs.items() if name not in entered}
             outputs = dict.fromkeys(outputs)

@@ -41,14 +41,14 @@ class Place:
     select: str
     """Selection for a patch, such as `encoder.0.self_attention/f`."""
     part: Part
-    kept: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
     """Heads that remain, counted from 0."""
 
     @property
     def kept_groups(self) -> tuple[int, ...]:
         """Key-value heads that remain."""
         group_size = self.part.arguments["heads"] // self.part.arguments["kv_heads"]
-        return tuple(dict.fromkeys(head // group_size for head in self.kept))
+        return tuple(dict.fromkeys(head // group_size for head in self.heads))
 
 
 def pruned(checkpoint: Checkpoint, heads: Mapping[str, Collection[int]]) -> Checkpoint:
@@ -143,7 +143,7 @@ def _place(by_path: Mapping[str, Place], path: str, removed: set[int], source: s
     attention = by_path[path]
     arguments = attention.part.arguments
     count, groups = arguments["heads"], arguments["kv_heads"]
-    unknown = sorted(removed - {*attention.kept})
+    unknown = sorted(removed - {*attention.heads})
     if unknown:
         raise InputError(
             f"'{path}' has no head {unknown[0]}",
@@ -151,9 +151,9 @@ def _place(by_path: Mapping[str, Place], path: str, removed: set[int], source: s
             help=f"its heads are 0 to {count - 1}",
         )
     remaining = replace(
-        attention, kept=tuple(head for head in attention.kept if head not in removed)
+        attention, heads=tuple(head for head in attention.heads if head not in removed)
     )
-    if not remaining.kept:
+    if not remaining.heads:
         help_ = "keep one head, or adapt the checkpoint to a spec without this attention"
         raise InputError(f"no head of '{path}' would remain", location=source, help=help_)
     if attention.part.lora is not None:
@@ -166,7 +166,7 @@ def _place(by_path: Mapping[str, Place], path: str, removed: set[int], source: s
                 location=source,
                 help="do not remove heads of this attention",
             )
-    if len(remaining.kept) * groups != len(remaining.kept_groups) * count:
+    if len(remaining.heads) * groups != len(remaining.kept_groups) * count:
         group_size = count // groups
         raise InputError(
             f"heads of '{path}' share keys in groups of {group_size}, which can only be removed"
@@ -197,7 +197,7 @@ def _graph_without(graph: Graph, places: list[Place]) -> Graph:
     patches: list[dict[str, Any]] = []
     for attention in places:
         arguments = attention.part.arguments
-        sizes = {"heads": len(attention.kept), "d_k": arguments["d_k"], "d_v": arguments["d_v"]}
+        sizes = {"heads": len(attention.heads), "d_k": arguments["d_k"], "d_v": arguments["d_v"]}
         if getattr(attention.part.params, "kv_heads", None) is not None:
             sizes["kv_heads"] = len(attention.kept_groups)
         keys = {f"params.{name}": size for name, size in sizes.items()}
@@ -215,7 +215,7 @@ def _rows(attention: Place, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if axes is None:
         return {}
     remaining = {
-        "heads": torch.tensor(attention.kept),
+        "heads": torch.tensor(attention.heads),
         "kv_heads": torch.tensor(attention.kept_groups),
     }
     pruned_weights: dict[str, Tensor] = {}

@@ -100,7 +100,7 @@ def prune(
     )
     folder = save(Path(out), contents)
     before, after = (
-        {attention.path: len(attention.kept) for attention in attentions(graph)}
+        {attention.path: len(attention.heads) for attention in attentions(graph)}
         for graph in (opened.graph, result.graph)
     )
     for path in chosen:

@@ -285,7 +285,7 @@ def begin_lines(
     after = [
         f'        {names[value]} = self.batched.padded({names[value]}, "{layout.axis}", '
         f"{layout.dim}, {layout.rank})"
-        for value, layout in plan.kept.items()
+        for value, layout in plan.cached.items()
     ]
     return [*before], [*after, "        self.batched.rows.clear()"]
 
@@ -301,7 +301,7 @@ def _start_lines(
     masks = (entry for entry in _masks(graph, plan) if entry[1] not in moving_in)
     arguments = (f'"{axis}": ("{port}", {mask})' for axis, port, mask in masks)
     yield f"        self.batched.start({{{', '.join(arguments)}}}{more})"
-    for port, layout in plan.whole.inputs.items():
+    for port, layout in plan.boundary.inputs.items():
         if port not in moving_in:
             rows = f'self.batched.rows["{layout.axis}"]'
             yield f"        {names[port]} = without_padding({names[port]}, {rows}, {layout.dim})"
@@ -316,7 +316,9 @@ def _masks(graph: Graph, plan: UnpadPlan) -> Iterable[tuple[str, str, str]]:
         if axis in plan.masks:
             yield axis, plan.masks[axis], plan.masks[axis]
             continue
-        places = {port: layout for port, layout in plan.whole.inputs.items() if layout.axis == axis}
+        places = {
+            port: layout for port, layout in plan.boundary.inputs.items() if layout.axis == axis
+        }
         ids = (
             port
             for port, layout in places.items()
@@ -338,7 +340,7 @@ def leave_lines(graph: Graph, end: str) -> list[str]:
         end: the line that returns the outputs of the plain graph.
     """
     plan = graph.execution.unpad
-    places = {} if plan is None or graph.execution.decoding else plan.whole.outputs
+    places = {} if plan is None or graph.execution.decoding else plan.boundary.outputs
     lines = [end.replace("return ", "outputs = ", 1)]
     for port, layout in places.items():
         if layout is not None:

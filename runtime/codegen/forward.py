@@ -157,7 +157,7 @@ def run_lines(
         if deferred and isinstance(node, BlockNode):
             (value,) = node.wires.values()
             text = f"{names[value]} if self.training else {text}"
-        if node.name in execution.left:
+        if node.name in execution.deferred:
             (value,) = node.wires.values()
             text = f"{text} if {PROJECTED} else {names[value]}"
         yield f"{indent}{targets(node, names)} = {text}"

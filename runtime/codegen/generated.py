@@ -87,7 +87,7 @@ def generated_module(program: Program) -> ModuleType:
         if isinstance(kind, type) and kind.__module__ == name:
             kind.__reduce_ex__ = reduce  # type: ignore[assignment, method-assign]
     root = getattr(module, program.root)
-    flags = (PROJECTED,) if program.graph.execution.left else ()
+    flags = (PROJECTED,) if program.graph.execution.deferred else ()
     root.__call__ = checked_call(program.graph.inputs, flags)
     for method in ("_apply", "load_state_dict") if program.graph.ties else ():
         setattr(root, method, _keeping_ties(getattr(nn.Module, method), program.graph.ties))

@@ -410,7 +410,7 @@ def _construct(
 def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool) -> str:
     outputs = list(scope.outputs) if root else given_ports(scope)
     execution = graph.execution if root else PLAIN
-    lines = [signature_line(scope, len(outputs), root=root, projected=bool(execution.left))]
+    lines = [signature_line(scope, len(outputs), root=root, projected=bool(execution.deferred))]
     lines += doc_lines(scope) if root else ()
     lines += enter_lines(graph, names) if root else ()
     nodes = weighing_first(scope) if root else scope.nodes

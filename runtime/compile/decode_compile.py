@@ -50,7 +50,7 @@ GRAPHS = 6
 class Measured:
     """Measured times of a step."""
 
-    plain: float
+    uncompiled: float
     """Seconds of an uncompiled step."""
     compiled: float
     """Seconds of a compiled step."""
@@ -62,7 +62,7 @@ class Measured:
     @property
     def gain(self) -> float:
         """Speedup of a compiled step."""
-        return self.plain / self.compiled
+        return self.uncompiled / self.compiled
 
     def pays(self, work: float) -> bool:
         """Return whether compiling pays off for `work` seconds of uncompiled steps."""
@@ -71,7 +71,7 @@ class Measured:
     def __str__(self) -> str:
         """Return a one-line summary."""
         return (
-            f"{self.compiled * 1e3:.1f} ms compiled, {self.plain * 1e3:.1f} ms not, for "
+            f"{self.compiled * 1e3:.1f} ms compiled, {self.uncompiled * 1e3:.1f} ms not, for "
             f"{self.rows} rows; compiling takes {self.compiling:.0f} s"
         )
 
@@ -261,7 +261,7 @@ def _measure(
             torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    def plain() -> object:
+    def uncompiled() -> object:
         return model.step(**moving, state=state, position=position)
 
     def compiled() -> object:
@@ -270,7 +270,7 @@ def _measure(
     first = timed(compiled)
     if compiled_model.failure:
         return None
-    times = [(timed(plain), timed(compiled)) for _ in range(RUNS + 2)][2:]
+    times = [(timed(uncompiled), timed(compiled)) for _ in range(RUNS + 2)][2:]
     plain_seconds, compiled_seconds = (
         statistics.median(variant) for variant in zip(*times, strict=True)
     )
@@ -315,7 +315,7 @@ def _cached(key: str) -> Measured | None:
     try:
         measured = Measured(**stored(_file(key)))
         valid = (
-            min(float(measured.plain), float(measured.compiled)) > 0
+            min(float(measured.uncompiled), float(measured.compiled)) > 0
             and float(measured.compiling) >= 0
         )
     except (TypeError, ValueError):

@@ -27,7 +27,7 @@ class Difference:
     """Where it is, such as `B=0, T=3, 5`."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The tensor and the position in it."""
         return f"{self.what} at {self.position}" if self.position else self.what
 

@@ -212,7 +212,7 @@ def _padded_inputs(subject: Subject, plan: UnpadPlan) -> Inputs:
     inputs = draw(graph, subject.sizes, subject.seed, padded=mask_inputs(graph))
     generator = torch.Generator().manual_seed(subject.seed)
     lengths: dict[tuple[Any, ...], Tensor] = {}
-    for port, layout in plan.whole.inputs.items():
+    for port, layout in plan.boundary.inputs.items():
         type_ = graph.inputs[port]
         if layout.axis in plan.masks or type_.kind != "ids" or layout.rank != len(("B", "T")):
             continue

@@ -179,7 +179,7 @@ def _failed(detail: str, path: str, notes: list[str]) -> Property:
         name="gradients",
         outcome="failed",
         detail=detail,
-        place=f"parameter {path}",
+        location=f"parameter {path}",
         notes=tuple(notes),
     )
 

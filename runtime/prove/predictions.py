@@ -122,7 +122,7 @@ def predictions(run: Run | None, objective: Graph, seed: int) -> Property:
                 name="predictions",
                 outcome="failed",
                 detail=f"the reopened checkpoint answers {second!r:.60}, not {first!r:.60}",
-                place=f"row {number}",
+                location=f"row {number}",
             )
     return Property(
         name="predictions",

@@ -17,7 +17,7 @@ from .invariance import causality, padding
 from .predictions import predictions, run_named
 from .report import PROPERTIES, Name, Proof, Property
 from .steps import steps
-from .subject import BlockError, Subject, in_float64, made, refuse_large
+from .subject import BlockError, Subject, in_float64, random_model, refuse_large
 
 BATCH, LENGTH = 2, 7
 """Default size of batch axes, and of the first axis; later ones are longer."""
@@ -87,7 +87,7 @@ def prove(  # noqa: PLR0913 - all by name but one
     if progress is not None and graph.parameters() > MANY:
         progress(f"{graph.parameters():,} parameters take minutes; --set makes the model smaller")
     with in_float64():
-        subject = Subject(graph, made(graph, seed), axis_sizes, seed, tolerance)
+        subject = Subject(graph, random_model(graph, seed), axis_sizes, seed, tolerance)
         _refuse_failing(subject)
         properties = []
         for name in names:

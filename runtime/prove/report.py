@@ -45,7 +45,7 @@ class Property:
     None if no values were compared."""
     tolerance: float | None = None
     """Largest difference that passes."""
-    place: str = ""
+    location: str = ""
     """Output, input or parameter where it failed, with the position of the largest difference."""
     node: str = ""
     """First node, in the order of execution, whose values differ; empty if none was found."""
@@ -113,7 +113,7 @@ class Proof:
             lines += [f"note ({prop.name}): {note}" for note in prop.notes]
         for failure in self.failed:
             lines += ["", f"failed: {PROPERTIES[failure.name]}", f"  {failure.detail}"]
-            lines += [f"  place  {failure.place}"] if failure.place else []
+            lines += [f"  place  {failure.location}"] if failure.location else []
             lines += (
                 [f"  node   {failure.node}, the first whose values differ"] if failure.node else []
             )

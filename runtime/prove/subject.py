@@ -75,7 +75,7 @@ class Subject:
         """
         if seed is None:
             return self.trainable_as(self.graph)
-        model = made(self.graph, seed, noise=noise)
+        model = random_model(self.graph, seed, noise=noise)
         model.train()
         Dropouts(model, self.graph).set(active=False)
         return model
@@ -136,7 +136,7 @@ class Subject:
             detail=detail,
             difference=worst.amount,
             tolerance=self.tolerance,
-            place=worst.place,
+            location=worst.location,
             node=node,
             notes=tuple(notes),
         )
@@ -158,7 +158,7 @@ def in_float64() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def made(graph: Graph, seed: int, *, noise: bool = True) -> nn.Module:
+def random_model(graph: Graph, seed: int, *, noise: bool = True) -> nn.Module:
     """Return a model with random weights in evaluation mode, in the default dtype.
 
     Args:

@@ -21,7 +21,7 @@ class Fixed:
     text: str
     applied: tuple[Finding, ...]
     """The findings whose fixes were applied, each with its place before them."""
-    left: tuple[Finding, ...]
+    remaining: tuple[Finding, ...]
     """The findings that remain."""
 
 

@@ -35,7 +35,7 @@ def provenance(graph: Graph, loaded: LoadedSpec) -> dict[str, Entry]:
     `how` is `written`, `expression`, `override` (set with `--set` or from Python) or `default`.
     An entry whose value uses params has `reads`: those params, and the params they depend on.
     """
-    return _Tracer(graph, loaded).found
+    return _Tracer(graph, loaded).entries
 
 
 def render(entry_by_pointer: Mapping[str, Entry]) -> str:
@@ -89,7 +89,7 @@ class _Tracer:
         """Trace every value of the graph."""
         self.graph, self.loaded, self.value = graph, loaded, loaded.value()
         self.written = {**self.value.get("params", {}), **loaded.overrides}
-        self.found: dict[str, Entry] = {}
+        self.entries: dict[str, Entry] = {}
         full = canonical(graph)
         templates: dict[str, Scope] = {}
         _name_templates(full, full["nodes"], graph.root, templates)
@@ -178,15 +178,15 @@ class _Tracer:
         raw = self._raw(at)
         if block or (raw is None and not self._has_key(at)):
             of = block or f"format {self.graph.spec.format}"
-            self.found[location] = {"value": value, "how": "default", "of": of}
+            self.entries[location] = {"value": value, "how": "default", "of": of}
             return
-        self.found[location] = self._entry(value, raw, at)
+        self.entries[location] = self._entry(value, raw, at)
         typed = parts_of(at)[-2:-1] == ("inputs",) and raw != value
         names = words_in(str(raw)) & self.written.keys() if typed else self._names(raw)
         if typed:
-            self.found[location] |= {"how": "expression", "expression": raw}
+            self.entries[location] |= {"how": "expression", "expression": raw}
         if names:
-            self.found[location]["reads"] = self._params(names)
+            self.entries[location]["reads"] = self._params(names)
 
     def _entry(self, value: Any, raw: Any, at: str) -> Entry:
         file, origin = self.loaded.origin_of(at)

@@ -232,7 +232,7 @@ def _changes(
     walk = Walk(value, [selection])
     param_names, slots = _takes(use, value, blocks)
     changes = []
-    for (scope, site), path in walk.found[0].paths.items():
+    for (scope, site), path in walk.matches[0].paths.items():
         record = walk.record(scope, site)
         if is_repeat(record):
             help_ = f"select a node inside it, such as '{path}.*.NAME'"

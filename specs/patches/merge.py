@@ -253,7 +253,7 @@ class _Merge:
         except TooMuchError:
             self._too_much("the selections of these patches need too many comparisons")
             return
-        for patch, match in zip(self.patches, walk.found, strict=True):
+        for patch, match in zip(self.patches, walk.matches, strict=True):
             compare = len(self._findings) < _MOST_COMPARED
             report_selection(patch, match, walk, self._report, compare=compare)
             if len(self._findings) > MOST:
@@ -261,7 +261,7 @@ class _Merge:
         self._raise()
         edits = sum(
             len(match.paths) * max(1, len(patch.keys))
-            for patch, match in zip(self.patches, walk.found, strict=True)
+            for patch, match in zip(self.patches, walk.matches, strict=True)
         )
         if edits > MOST_EDITS:
             self._too_much(f"these patches make {edits:,} changes, more than {MOST_EDITS:,}")

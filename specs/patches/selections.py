@@ -340,7 +340,7 @@ class Walk:
             TooMuchError: the selections need too many comparisons.
         """
         self.spec, self.blocks, self.selections = spec, spec.get("blocks", {}), selections
-        self.found = [Found() for _ in selections]
+        self.matches = [Found() for _ in selections]
         self.paths: dict[tuple[str, Site], str] = {}
         """Every site to the first path that reaches it."""
         self.order = bottom_up(self.blocks)
@@ -407,7 +407,7 @@ class Walk:
     def _pass_by(self, state: State, path: str) -> None:
         """Store the paths at which a selection got furthest, to suggest them if it is empty."""
         for index, mask in state:
-            match, reached = self.found[index], mask.bit_length()
+            match, reached = self.matches[index], mask.bit_length()
             if reached > match.furthest:
                 match.furthest, match.candidates = reached, []
             if reached == match.furthest and len(match.candidates) < _MOST_CANDIDATES:
@@ -416,7 +416,7 @@ class Walk:
     def _choose(
         self, version: Version, index: int, site: Site, record: Mapping[str, Any], path: str
     ) -> None:
-        match = self.found[index]
+        match = self.matches[index]
         if self.selections[index].holds(record):
             version.chosen.setdefault(index, []).append(site)
             match.paths.setdefault((version.scope, site), path)
@@ -519,15 +519,15 @@ class Walk:
                 why = f"'{path}' has {count} copies, so copy {high} does not exist"
             else:
                 continue
-            if why not in self.found[which].misplaced:
-                self.found[which].misplaced.append(why)
+            if why not in self.matches[which].misplaced:
+                self.matches[which].misplaced.append(why)
 
     def _refuse_indices(self, state: State, path: str) -> None:
         """Record copy indices in a repeat with slices whose number of copies is an expression."""
         for which, _, high, loose in self._indices(state):
             why = f"'instead' of '{path}' has slices, so 'repeat' must be a number to select copy "
-            if not loose and f"{why}{high}" not in self.found[which].misplaced:
-                self.found[which].misplaced.append(f"{why}{high}")
+            if not loose and f"{why}{high}" not in self.matches[which].misplaced:
+                self.matches[which].misplaced.append(f"{why}{high}")
 
 
 def _pieces(cuts: set[int], count: int | None) -> list[Piece]:

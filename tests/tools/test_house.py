@@ -78,3 +78,17 @@ def test_fillers_are_listed_with_their_lines(small: Path) -> None:
         "specs/reader.py:5: one",
         "runtime/data/table.py:1: each",
     ]
+
+
+def test_fields_functions_and_attributes_may_not_be_fillers_either(tmp_path: Path) -> None:
+    """A reader meets them in more places than a variable."""
+    text = "class Spec:\n    whole: int\n\n    def found(self):\n        self.kept = self.whole\n"
+    path = tmp_path / "specs/form.py"
+    path.parent.mkdir()
+    path.write_text(text)
+
+    assert {*fillers(tmp_path)} == {
+        "specs/form.py:2: whole",
+        "specs/form.py:4: found",
+        "specs/form.py:5: kept",
+    }

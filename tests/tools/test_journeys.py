@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from journeys import JOURNEYS
+import weft
+from journeys import JOURNEYS, UPDATE
+from journeys import walked as walk
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
@@ -55,3 +57,29 @@ def test_each_journey_enters_only_files_that_it_loads(walked: Files) -> None:
         assert len(files["entered"]) == len({*files["entered"]})
         assert {*files["entered"]} <= {*files["loaded"]}
         assert all((ROOT / file).is_file() for file in files["loaded"])
+
+
+def test_files_within_a_function_are_those_that_it_enters(tmp_path: Path) -> None:
+    """Reading a text enters the reader; loading a spec enters more before and after."""
+    within = ("specs/reader.py", "read_json")
+
+    entered, inside, _ = walk(lambda _: weft.load("transformer-tiny"), tmp_path, within)
+
+    assert "specs/reader.py" in inside
+    assert {*inside} < {*entered}
+    assert "specs/load.py" in {*entered} - {*inside}
+
+
+@pytest.mark.slow
+def test_an_update_enters_its_optimizer_and_not_what_surrounds_it(walked: Files) -> None:
+    """From the batch to the step: nothing is planned, validated or written."""
+    update, training = ({*walked[name]["entered"]} for name in ("update", "training"))
+
+    assert {UPDATE[0], "runtime/train/optimize.py", "runtime/train/losses.py"} <= update
+    assert update < training
+    around = {
+        "runtime/train/plan.py",
+        "runtime/train/validation.py",
+        "runtime/checkpoint/saving.py",
+    }
+    assert around <= training - update

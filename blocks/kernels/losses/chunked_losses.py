@@ -38,7 +38,7 @@ class Reading:
     reads: Mapping[str, Tensor | int]
     """Its arguments by name; an integer is the number of a linear map."""
 
-    def each(self, change: Callable[[Tensor], Tensor]) -> Reading:
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Reading:
         """Return the reading with every tensor changed."""
         changed = {
             name: change(value) if isinstance(value, Tensor) else value
@@ -93,11 +93,11 @@ def losses_in_chunks(
     if torch.compiler.is_compiling():  # a compiler cannot trace the gradients computed in advance
         return [loss.run([F.linear(x, weight, b) for x, weight, b, _ in maps]) for loss in readings]
     inputs = [map_.x.flatten(0, -2) for map_ in maps]
-    readings = [loss.each(Tensor.flatten) for loss in readings]
+    readings = [loss.mapped(Tensor.flatten) for loss in readings]
     if _on_cpu(inputs[0]):
         rows_R = _counted(readings).nonzero()[:, 0]
         inputs = [x_RD[rows_R] for x_RD in inputs]
-        readings = [loss.each(lambda value: value[rows_R]) for loss in readings]
+        readings = [loss.mapped(lambda value: value[rows_R]) for loss in readings]
     weights = list({id(map_.weight): map_.weight for map_ in maps}.values())
     biases = list({id(map_.bias): map_.bias for map_ in maps if map_.bias is not None}.values())
     work = _Work(maps, readings, weights, biases, kernel, autocast_dtype(inputs[0]))
@@ -188,7 +188,9 @@ class _Work:
                 factors is not None and any(part.requires_grad for part in parts)
             )
         with torch.no_grad() if factors is None else torch.enable_grad():
-            outputs = [loss.each(lambda value: value[chunk]).run(logits) for loss in self.readings]
+            outputs = [
+                loss.mapped(lambda value: value[chunk]).run(logits) for loss in self.readings
+            ]
         self.outputs = [len(output) for output in outputs]
         trained = [tensor for tensor in logits if tensor.requires_grad]
         of_logits: list[Tensor | None] = [None] * len(logits)

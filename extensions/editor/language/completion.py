@@ -200,7 +200,7 @@ def selected(doc: Document, select: object) -> list[Mapping[str, Any]]:
         walk = Walk(doc.merged, [selection])
     except (SelectError, TooMuchError, KeyError, TypeError):
         return []
-    sites = [*(walk.found[0].paths or walk.found[0].near)][:_MOST_SELECTED]
+    sites = [*(walk.matches[0].paths or walk.matches[0].near)][:_MOST_SELECTED]
     records = (walk.record(scope, path) for scope, path in sites)
     return [record for record in records if isinstance(record, Mapping)]
 

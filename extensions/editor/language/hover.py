@@ -71,7 +71,7 @@ def hover(text: str, offset: int, path: str) -> Hover | None:
 def _wire(doc: Document, caret: Cursor) -> Iterator[str]:
     """Yield what is known of the value that a wire or an output reads, or of a port."""
     at = site(caret.value.path)
-    value = str(caret.value.plain)
+    value = str(caret.value.scalar)
     if caret.role == "value" and caret.value.kind == "string":
         if (at.node and at.rest[:1] == ("in",)) or (not at.node and at.rest[:1] == ("outputs",)):
             type_ = doc.type_of(at.scope, value)
@@ -254,8 +254,8 @@ def _key(doc: Document, caret: Cursor) -> Iterator[str]:
     if schema.get("description"):
         yield str(schema["description"])
     try:
-        value = doc.value_of(caret.value.plain)
+        value = doc.value_of(caret.value.scalar)
     except ValueError:
         return
-    if value != caret.value.plain:
+    if value != caret.value.scalar:
         yield f"value `{json.dumps(value, default=str)}`"

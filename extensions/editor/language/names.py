@@ -61,7 +61,7 @@ def _values(value: Value, at: str) -> Iterator[tuple[str, Value]]:
 def _name(reference: Reference, value: Value, text: str) -> Name | None:
     """Return the place of a reference; None if it is a pattern, or a free word of a type."""
     kind, name = reference.kind, reference.name
-    written = value.name if reference.in_key else value.plain
+    written = value.name if reference.in_key else value.scalar
     span = value.key_inside if reference.in_key else value.inside
     if span is None or kind == "size" or (kind == "template" and "*" in name):
         return None

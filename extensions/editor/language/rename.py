@@ -246,7 +246,7 @@ def _home(
 def _parent(doc: Document, texts: Mapping[Path, str]) -> tuple[Path, str, Document] | None:
     """Return the file that a spec extends, with its text."""
     extends = doc.root.get("extends")
-    file = parent_of(str(extends.plain), Path(doc.path)) if extends else None
+    file = parent_of(str(extends.scalar), Path(doc.path)) if extends else None
     if file is None:
         return None
     text = texts.get(file.resolve()) or _read(file)
@@ -430,7 +430,7 @@ def _help(target: _Target, file: Path, before: Mapping[Path, str], at: str) -> s
             if select.start <= occurrence.start < select.end and occurrence.name == target.name.name
         }
         if number or len(inside) > 1:
-            text = f"patch {patch.name} of '{file.name}' selects '{select.plain}'"
+            text = f"patch {patch.name} of '{file.name}' selects '{select.scalar}'"
             several = ", which also stands for other names" * (len(inside) > 1)
             return f"{text}{several}; write one selection for each, or choose another name"
     return "choose another name, or rename the parts by hand"
@@ -444,7 +444,7 @@ def _left(
         if document(text, str(file)).kind == "spec" or edits[file]:
             continue
         for value in tree(text).walk():
-            words = str(value.plain) if value.kind == "string" else ""
+            words = str(value.scalar) if value.kind == "string" else ""
             if target.name.name in words.replace("/", ".").split("."):
                 yield f"{file.name} has '{words}' at {pointer(*value.path)}, which is left as it is"
                 break

@@ -90,4 +90,4 @@ def _symbol(
 def _short(value: Value | None) -> str:
     if value is None or value.kind in ("object", "list", "none"):
         return ""
-    return str(value.plain)[:60]
+    return str(value.scalar)[:60]

@@ -30,9 +30,11 @@ def covering(spec: Mapping[str, Any], paths: Sequence[str]) -> list[str]:
         return paths
     try:
         walk = Walk(spec, [read_selection(path) for path in paths])
-        reached = {path: {*matched.paths} for path, matched in zip(paths, walk.found, strict=True)}
+        reached = {
+            path: {*matched.paths} for path, matched in zip(paths, walk.matches, strict=True)
+        }
         texts = list(dict.fromkeys(_patterns(walk, reached)))
-        matches = Walk(spec, [read_selection(text) for text in texts]).found
+        matches = Walk(spec, [read_selection(text) for text in texts]).matches
     except TooMuchError:
         return paths
     targets = set[Place]().union(*reached.values())

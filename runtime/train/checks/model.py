@@ -157,7 +157,7 @@ def _partition(run: Run, graph: Graph) -> Iterator[Finding]:
             code="R04",
             at="/parallel/tensor",
             problem=f"no block of '{graph.name}' can be partitioned over {run.parallel.tensor}",
-            evidence=tuple(f"{path}: {why}" for path, why in list(partition.whole.items())[:1]),
+            evidence=tuple(f"{path}: {why}" for path, why in list(partition.undivided.items())[:1]),
             help="set it to a number that divides its heads and d_ff, or to 1",
         )
 

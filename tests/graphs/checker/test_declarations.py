@@ -36,7 +36,7 @@ def evaluated(
     """Return the values of params, and the findings."""
     findings = Findings()
     values = evaluate_params(spec_with(params), overrides or {}, findings)
-    return values.known, findings.all
+    return values.resolved, findings.all
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from weft.extensions.interop.export.flat import flat_graph
 from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import diagram as draw_dot
 from weft.graphs.draw.diagram import draw
-from weft.graphs.draw.labels import count_words, markup, plain, words_of
+from weft.graphs.draw.labels import count_words, markup, quoted, words_of
 from weft.graphs.ir.block_type import BlockType, Registry, Signature, Slot, port
 from weft.graphs.ir.graph import BlockNode, Graph, Part
 from weft.specs.findings import InputError
@@ -341,7 +341,7 @@ def test_parts_that_the_picture_has_no_words_for_are_named_by_their_key() -> Non
         subprocess.run(["dot", "-Tsvg"], input=source.encode(), check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("make", [plain, markup])
+@pytest.mark.parametrize("make", [quoted, markup])
 def test_text_for_labels_has_no_live_characters(make: Any) -> None:
     """No tags, no Graphviz escapes, and no characters that a file cannot contain."""
     said = make(NASTY)

@@ -13,7 +13,7 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import diagram, draw
-from weft.graphs.draw.grid import place
+from weft.graphs.draw.grid import grid_positions
 from weft.graphs.draw.layout import lay_out_graph
 from weft.graphs.draw.picture import Picture
 from weft.graphs.ir.graph import Graph
@@ -35,7 +35,7 @@ def picture() -> Picture:
 
 def test_boxes_do_not_overlap_and_are_in_their_frames(picture: Picture) -> None:
     """Inputs are lowest, outputs highest, and every copy has a frame around its boxes."""
-    grid = place(picture, 2)
+    grid = grid_positions(picture, 2)
 
     edges = {
         name: (x - grid.size[name][0] / 2, y - grid.size[name][1] / 2, *_far(grid, name))
@@ -66,7 +66,7 @@ def _far(grid: Any, name: str) -> tuple[float, float]:
 
 def test_every_wire_leads_up_or_to_the_other_stack(picture: Picture) -> None:
     """A box is above everything that it reads, within its stack; two stacks have two columns."""
-    grid = place(picture, 2)
+    grid = grid_positions(picture, 2)
 
     for source, target in picture.wires:
         (x, y), (to_x, to_y) = grid.at[source], grid.at[target]

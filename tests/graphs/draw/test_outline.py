@@ -73,12 +73,12 @@ def test_parameters_of_the_paper_agree_with_a_hand_calculation() -> None:
     lines = by_path(base())
 
     assert ENCODER_LAYER == 3_152_384
-    assert lines["encoder.*.self_attention/f"].each == ATTENTION
-    assert lines["encoder.*.self_attention"].each == ATTENTION + NORM
-    assert lines["encoder.*.feed_forward/f"].each == FEED_FORWARD
-    assert lines["encoder"].each == ENCODER_LAYER
+    assert lines["encoder.*.self_attention/f"].per_copy == ATTENTION
+    assert lines["encoder.*.self_attention"].per_copy == ATTENTION + NORM
+    assert lines["encoder.*.feed_forward/f"].per_copy == FEED_FORWARD
+    assert lines["encoder"].per_copy == ENCODER_LAYER
     assert lines["encoder"].parameters == 6 * ENCODER_LAYER
-    assert lines["decoder"].each == DECODER_LAYER
+    assert lines["decoder"].per_copy == DECODER_LAYER
     assert lines["decoder.*.cross_attention/f"].parameters == 6 * ATTENTION
     assert lines["source_position"].parameters == 0
     assert base().parameters() == TABLE + 6 * (ENCODER_LAYER + DECODER_LAYER) == 63_082_496
@@ -100,9 +100,9 @@ def test_repeats_in_repeats_multiply() -> None:
     lines = by_path(tiny())
     each = 4 * 4 + 4
 
-    assert (lines["stack"].each, lines["stack"].parameters) == (2 * each, 6 * each)
-    assert (lines["stack.*.pair"].each, lines["stack.*.pair"].parameters) == (each, 6 * each)
-    assert (lines["stack.*.pair.*.map"].each, lines["stack.*.pair.*.map"].parameters) == (
+    assert (lines["stack"].per_copy, lines["stack"].parameters) == (2 * each, 6 * each)
+    assert (lines["stack.*.pair"].per_copy, lines["stack.*.pair"].parameters) == (each, 6 * each)
+    assert (lines["stack.*.pair.*.map"].per_copy, lines["stack.*.pair.*.map"].parameters) == (
         each,
         6 * each,
     )
@@ -172,7 +172,7 @@ def test_every_weight_of_the_model_is_listed_once() -> None:
     graph = base()
     listed = 0
     for line in outline(graph):
-        copies = line.parameters // line.each if line.each else 1
+        copies = line.parameters // line.per_copy if line.per_copy else 1
         listed += copies * sum(map(prod, line.weights.values()))
 
     assert listed == sum(map(prod, graph.root.weights().values()))

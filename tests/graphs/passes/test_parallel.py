@@ -50,8 +50,8 @@ def test_indivisible_blocks_are_not_partitioned_with_a_reason() -> None:
     made = divided_blocks(graph("transformer-base", layers=1), 3)
 
     assert made.blocks == {}
-    assert made.whole["encoder.0.self_attention.f"] == "8 heads do not divide evenly among 3"
-    assert made.whole["decoder.0.feed_forward.f"] == "2048 d_ff do not divide evenly among 3"
+    assert made.undivided["encoder.0.self_attention.f"] == "8 heads do not divide evenly among 3"
+    assert made.undivided["decoder.0.feed_forward.f"] == "2048 d_ff do not divide evenly among 3"
 
 
 def test_fewer_key_value_heads_than_processes_are_not_partitioned() -> None:
@@ -61,7 +61,7 @@ def test_fewer_key_value_heads_than_processes_are_not_partitioned() -> None:
 
     attentions = [path for path in two.blocks if "attention" in path]
     assert attentions
-    assert [path for path in four.whole if "attention" in path]
+    assert [path for path in four.undivided if "attention" in path]
 
 
 def test_heads_with_own_parameters_are_not_partitioned() -> None:
@@ -101,7 +101,7 @@ def test_a_block_tied_to_another_model_of_an_objective_is_not_partitioned() -> N
 
     made = divided_blocks(graph_of(loaded(spec)), 2)
 
-    assert made.whole == {
+    assert made.undivided == {
         f"{name}.encoder.0.feed_forward.f": "a weight is tied" for name in ("model", "other")
     }
     inside = {path.partition(".")[2] for path in made.blocks if path.startswith("other.")}

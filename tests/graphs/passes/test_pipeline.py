@@ -38,7 +38,7 @@ def test_passes_run_in_order_and_tell_what_they_change() -> None:
     assert graph.execution == PLAIN
     last = steps[-1].graph.execution
     assert last.models["model"].checkpointed == {"encoder.0", "encoder.1"}
-    assert last.models["model"].left == ("head",)
+    assert last.models["model"].deferred == ("head",)
 
 
 def test_a_pass_can_be_left_out_and_the_pipeline_stopped() -> None:
@@ -49,7 +49,7 @@ def test_a_pass_can_be_left_out_and_the_pipeline_stopped() -> None:
     without = after(graph, Settings(without=("fuse",))).execution
     first = after(graph, Settings(), "unpad").execution
 
-    assert (without.fused, without.models["model"].left) == ({}, ())
+    assert (without.fused, without.models["model"].deferred) == ({}, ())
     assert without.models["model"].unpad == whole.models["model"].unpad
     assert first == without
     assert after(graph, Settings(unpad=False, without=("fuse",))).execution == PLAIN

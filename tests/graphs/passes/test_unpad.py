@@ -46,8 +46,8 @@ def test_blocks_with_any_axes_run_unpadded() -> None:
     found = plan({"embed": EMBED, "head": head}, {"logits": "head.y"})
 
     assert found.axes == ("T",)
-    assert found.whole.inputs == {"tokens": Place("T", 0, 2)}
-    assert found.whole.outputs == {"logits": T3}
+    assert found.boundary.inputs == {"tokens": Place("T", 0, 2)}
+    assert found.boundary.outputs == {"logits": T3}
     assert found.blocks == {}
 
 
@@ -116,7 +116,7 @@ def test_collected_copies_are_unpadded_after_their_first_axis() -> None:
 
     found = plan({"embed": EMBED, "stack": stack}, {"all": "stack.each"}, blocks={"layer": layer})
 
-    assert found.whole.outputs == {"all": Place("T", 1, 4)}
+    assert found.boundary.outputs == {"all": Place("T", 1, 4)}
 
 
 def test_values_of_a_longer_axis_stay_padded() -> None:
@@ -128,6 +128,6 @@ def test_values_of_a_longer_axis_stay_padded() -> None:
 
     found = plan(nodes, {"y": "front.y"})
 
-    assert found.whole.outputs == {"y": None}
+    assert found.boundary.outputs == {"y": None}
     assert around(found)["front"][0] == {"x": T3}
     assert set(around(found)["front"][1].values()) == {None}

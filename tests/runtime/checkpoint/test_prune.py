@@ -126,7 +126,7 @@ def test_without_a_head_is_with_its_gate_at_zero(parts: dict[str, Any], tmp_path
         for path, heads in GONE.items():
             model.get_parameter(f"{path}.output.weight")[heads] = 0.0
     torch.testing.assert_close(made.build()(**given)["y"], model(**given)["y"])
-    left = {place.path: len(place.kept) for place in attentions(made.graph)}
+    left = {place.path: len(place.heads) for place in attentions(made.graph)}
     assert left == {
         "stack.0.itself.f": 2,
         "stack.0.across": 4,

@@ -76,7 +76,7 @@ def test_wrong_steps(module: type[nn.Module], way: str, first: int, tmp_path: Pa
     assert [one.name for one in found.failed] == ["steps"]
     failed = found["steps"]
     assert f"decoding {way} " in failed.detail
-    [position] = re.findall(r"^output logits at B=\d, T=(\d), \d$", failed.place)
+    [position] = re.findall(r"^output logits at B=\d, T=(\d), \d$", failed.location)
     assert first <= int(position) < 8
     assert failed.node == FIRST.format(module.__name__.lower())
     assert failed.difference is not None
@@ -106,7 +106,7 @@ def test_a_leak(tmp_path: Path) -> None:
     failed = found["causality"]
     assert failed.outcome == "failed"
     assert failed.detail == "other inputs from T=1 on change an output before it"
-    assert "T=0" in failed.place
+    assert "T=0" in failed.location
     assert failed.node == FIRST.format("leaking")
     assert found["unpadded"].outcome == "failed", "rows end in padding, which the block reads"
 
@@ -141,7 +141,7 @@ def test_padding_that_matters(module: type[nn.Module], what: str, tmp_path: Path
     assert failed.outcome == "failed"
     assert failed.detail.startswith(what)
     assert failed.node == FIRST.format(module.__name__.lower())
-    position = dict(one.split("=") for one in failed.place.split(" at ")[1].split(", ")[:2])
+    position = dict(one.split("=") for one in failed.location.split(" at ")[1].split(", ")[:2])
     assert position.keys() == {"B", "T"}
 
 
@@ -199,7 +199,7 @@ def test_an_unpadded_form_with_other_gradients(tmp_path: Path) -> None:
     found = proof(faults.RowwiseGradient, tmp_path)
 
     assert [one.name for one in found.failed] == ["unpadded"]
-    assert found["unpadded"].place.startswith("gradient of ")
+    assert found["unpadded"].location.startswith("gradient of ")
     assert found["unpadded"].node == ""
 
 

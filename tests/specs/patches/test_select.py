@@ -45,7 +45,7 @@ NESTED: dict[str, Any] = {
 
 def selected(text: str, spec: dict[str, Any]) -> list[str]:
     """Return the paths that a selection matches, in order."""
-    return sorted(Walk(spec, [read_selection(text)]).found[0].paths.values())
+    return sorted(Walk(spec, [read_selection(text)]).matches[0].paths.values())
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_paths_go_through_templates_numbers_and_slots(text: str, paths: list[str
 )
 def test_an_invalid_copy_number_is_reported(text: str, why: str) -> None:
     """If the number of copies is a literal."""
-    assert Walk(NESTED, [read_selection(text)]).found[0].misplaced == [why]
+    assert Walk(NESTED, [read_selection(text)]).matches[0].misplaced == [why]
 
 
 @pytest.mark.parametrize("text", ["right.900.a.map", "**.3.map", "left.b.3.map"])
 def test_a_number_that_may_be_a_copy_is_not(text: str) -> None:
     """If the number of copies is an expression, or after `**`."""
-    assert Walk(NESTED, [read_selection(text)]).found[0].misplaced == []
+    assert Walk(NESTED, [read_selection(text)]).matches[0].misplaced == []
 
 
 @pytest.mark.parametrize(
@@ -233,6 +233,6 @@ def test_selections_that_would_take_too_long_are_refused() -> None:
     spec = {"nodes": {f"n{i}": LINEAR for i in range(MOST_STEPS // 1000 + 1)}}
     one = read_selection("**.x")
 
-    assert Walk(spec, [one] * 10).found[0].paths == {}
+    assert Walk(spec, [one] * 10).matches[0].paths == {}
     with pytest.raises(TooMuchError):
         Walk(spec, [one] * 1000)

@@ -44,7 +44,7 @@ def test_selections_reach_exactly_the_same_records(name: str) -> None:
 
     def reached(selections: list[str]) -> set[Any]:
         walk = Walk(value, [read_selection(one) for one in selections])
-        return {place for found in walk.found for place in found.paths}
+        return {place for found in walk.matches for place in found.paths}
 
     for some in (paths, paths[::2], paths[1::2], paths[::3], *map(list, pairwise(paths))):
         assert reached(covering(value, some)) == reached(some)

@@ -97,7 +97,7 @@ def batch_of(name: str, plan: UnpadPlan) -> tuple[dict[str, Tensor], dict[str, T
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     inputs = {port: value(type_) for port, type_ in made.inputs.items()}
-    for port, place in plan.whole.inputs.items():
+    for port, place in plan.boundary.inputs.items():
         if made.inputs[port].kind == "ids":
             inputs[port] = inputs[port].masked_fill(~mask[place.axis], 0)
     return inputs, mask
