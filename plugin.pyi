@@ -130,9 +130,9 @@ from .runtime.data.columns.settings import TextSettings as TextSettings
 from .runtime.data.columns.settings import Tokenizers as Tokenizers
 from .runtime.data.columns.settings import missing_text as missing_text
 from .runtime.data.columns.text import TextColumn as TextColumn
-from .runtime.data.preparing.prepare import prepare as prepare
-from .runtime.data.preparing.prepare import records_of as records_of
-from .runtime.data.preparing.records import values_of as values_of
+from .runtime.data.prepare import prepare as prepare
+from .runtime.data.prepare import records_of as records_of
+from .runtime.data.records import values_of as values_of
 from .runtime.data.readers.jsonl import RepeatedKeyError as RepeatedKeyError
 from .runtime.data.readers.jsonl import distinct_keys as distinct_keys
 from .runtime.data.readers.jsonl import is_blank as is_blank
@@ -233,9 +233,9 @@ from .runtime.train.plan import RunPlan as RunPlan
 from .runtime.train.plan import load_run as load_run
 from .runtime.train.plan import plan_value as plan_value
 from .runtime.train.plan import run_of as run_of
-from .runtime.train.reporting.trackers.tracker import TrackedRun as TrackedRun
-from .runtime.train.reporting.trackers.tracker import Tracker as Tracker
-from .runtime.train.reporting.trackers.tracker import TrackerSettings as TrackerSettings
+from .runtime.train.trackers import TrackedRun as TrackedRun
+from .runtime.train.trackers import Tracker as Tracker
+from .runtime.train.trackers import TrackerSettings as TrackerSettings
 from .runtime.train.run import read_run as read_run
 from .runtime.train.run import set_dotted as set_dotted
 from .specs.files import write_beside as write_beside

@@ -21,7 +21,7 @@ import ctranslate2
 import torch
 from weft.extensions.interop.export.ctranslate2 import export_ctranslate2
 from weft.runtime.api import Model, open_model
-from weft.runtime.data.preparing.prepare import records_of
+from weft.runtime.data.prepare import records_of
 from weft.runtime.metrics.text import score
 
 BATCH = 32

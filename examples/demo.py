@@ -14,9 +14,9 @@ from ..runtime import api
 from ..runtime.cli.common.terminal import Reporter
 from ..runtime.data.text_files import read_lines
 from ..runtime.metrics.text import score
+from ..runtime.train.history import plot_curves
 from ..runtime.train.objective import Objective
 from ..runtime.train.plan import load_run
-from ..runtime.train.reporting.plot import plot_curves
 from ..specs.findings import InputError
 from .spelled_numbers import write_corpus
 

@@ -12,8 +12,8 @@ from ..graphs.ir.block_type import BlockType
 from ..specs.findings import InputError
 from .analysis.profile_report import write
 from .analysis.profile_summary import Profile
-from .data.preparing.preparation import Report as PrepareReport
-from .data.preparing.prepare import Prepared
+from .data.preparation import Report as PrepareReport
+from .data.prepare import Prepared
 from .model.model import Adapted, Model
 from .model.opening import ensemble, open_model
 from .spec.check import listed

@@ -13,8 +13,8 @@ import pytest
 from pydantic import TypeAdapter
 from typer.main import get_command
 from weft.runtime.cli.main import app, load_commands
-from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
 from weft.runtime.data.readers.split import Split
+from weft.runtime.data.table_settings import DataSettings, Tokenizers
 from weft.runtime.decode.predictors.registry import PREDICTORS
 from weft.runtime.train.run import Run
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import copy
 import json
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from filelock import FileLock, Timeout
 
 from ...plugin import InputError, objective_file, significant, write_beside
-from ...runtime.train.reporting.history import read
+from ...runtime.train.history import read
 from ...specs.form import holds_spec
 from ...specs.load import inlined, load
 from ...specs.reader import SHIPPED
@@ -41,8 +42,6 @@ from .planning.table import duration
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-    from .pool import Work
 
 PLAN = "plan.json"
 TASK = "task.json"
@@ -327,6 +326,20 @@ def status_of(job: Job) -> dict[str, Any]:
     if state == "failed":
         status["error"] = job.error()
     return status
+
+
+@dataclass(slots=True)
+class Work:
+    """What a pool does at a moment."""
+
+    waiting: list[Job]
+    running: dict[str, tuple[Job, float]] = field(default_factory=dict)
+    """Key to the job and the time at which it was started."""
+    done: list[Job] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Key of a job to why it failed."""
+    stopped_by: signal.Signals | None = None
+    """The signal that stops the pool."""
 
 
 def status_table(record: dict[str, Any], out: Path, work: Work | None = None) -> Table:

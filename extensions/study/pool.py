@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage
 from types import FrameType
@@ -17,26 +17,12 @@ from typing import Any
 
 from ...plugin import InputError
 from ...runtime.checkpoint.manifest import RESERVE
-from .jobs import ERROR, Job, error_of, write_json
+from .jobs import ERROR, Job, Work, error_of, write_json
 
 POLL = 0.2
 """Seconds between two looks at the processes."""
 LOG = "log"
 """File of a job with the output of its processes."""
-
-
-@dataclass(slots=True)
-class Work:
-    """What a pool does at a moment."""
-
-    waiting: list[Job]
-    running: dict[str, tuple[Job, float]] = field(default_factory=dict)
-    """Key to the job and the time at which it was started."""
-    done: list[Job] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    """Key of a job to why it failed."""
-    stopped_by: signal.Signals | None = None
-    """The signal that stops the pool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from ...graphs.passes.objective import feeds_of, source_among
 from ...specs.findings import InputError
 from ..data.columns.labels import CLASSES, opened_classes
 from ..data.hub import HUB, HubTokenizer, Prompts
-from ..data.preparing.settings import Tokenizers
 from ..data.symbols import Vocabulary
+from ..data.table_settings import Tokenizers
 from ..data.tokenizer import Tokenizer
 from ..data.vocabularies import vocabularies_of
 from ..decode.decode import SpecialTokens

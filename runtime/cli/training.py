@@ -141,7 +141,7 @@ def train(
 
 def _report(result: Result, reporter: terminal.Reporter) -> None:
     """Plot the curves, and print the paths of the results."""
-    from ..train.reporting.plot import plot_curves
+    from ..train.history import plot_curves
 
     curves = result.folder / "curves.png"
     plot_curves(result.folder / "metrics.jsonl", curves)

@@ -17,8 +17,8 @@ from ...specs.findings import InputError, did_you_mean
 from ..codegen.build import build_empty
 from ..data.columns.registry import columns_of
 from ..data.columns.settings import AudioSettings, ImageSettings
-from ..data.preparing.prepare import records_of
-from ..data.preparing.records import values_of
+from ..data.prepare import records_of
+from ..data.records import values_of
 from ..data.vocabularies import vocabularies_of
 from ..decode.predictors.columns import for_predictors
 from ..decode.predictors.feeding import Sources

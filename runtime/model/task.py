@@ -13,8 +13,8 @@ from pydantic import Field, ValidationInfo, model_validator
 from ...specs.findings import InputError, did_you_mean
 from ...specs.reader import RUNS, parse
 from ...specs.wording import SettingError, refuse
-from ..data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers
 from ..data.settings import PathText, Settings
+from ..data.table_settings import DataSettings, Tokenizers, unfit_tokenizers
 from ..decode.predictors.predictor import PredictorSettings
 from ..decode.predictors.registry import PREDICTORS, changed_predictor
 from ..metrics.losses import Loss

@@ -23,8 +23,8 @@ from ..compile.torch_compile import CompileReport
 from ..data.columns.column import Column
 from ..data.columns.fitting import Fitting
 from ..data.columns.labels import LabelColumn
-from ..data.preparing.preparation import Report
-from ..data.preparing.prepare import Prepared, prepare
+from ..data.preparation import Report
+from ..data.prepare import Prepared, prepare
 from ..data.settings import Settings
 from ..data.table import Table
 from .device import Place
@@ -33,9 +33,8 @@ from .distributed.world import World
 from .losses import LossSums, ObjectiveLosses
 from .objective import Objective, graph_of_inputs
 from .plan import RunPlan
-from .reporting.trackers.group import Trackers, Warn
-from .reporting.trackers.tracker import TrackedRun, TrackerSettings
 from .run import Run
+from .trackers import TrackedRun, Trackers, TrackerSettings, Warn
 from .validation import validator
 
 Axes = Mapping[str, tuple[int, ...]]

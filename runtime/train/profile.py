@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ..data.table import Batch
     from .context import Losses, TrainingContext
     from .distributed.sampler import MicroBatches
+    from .history import Window
     from .losses import LossSums
-    from .reporting.history import Window
 
 WARMUP = 3
 """Updates before the recorded ones."""

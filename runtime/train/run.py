@@ -21,10 +21,8 @@ from ..data.settings import BatchSettings, PathText, Settings
 from ..model.task import Positive, Task
 from ..system.plugins import Selected
 from .distributed.settings import ParallelSettings
-from .reporting.trackers.registry import TRACKERS
-from .reporting.trackers.tensorboard import TensorBoard
-from .reporting.trackers.tracker import TrackerSettings
 from .schedule import Noam, Schedule
+from .trackers import TRACKERS, TensorBoard, TrackerSettings
 
 AnyTracker = Annotated[TrackerSettings, Selected(TRACKERS)]
 LeftOut = Literal["unpad", "fuse", "kernels", "casts"]

@@ -20,7 +20,7 @@ from .run import Run
 
 if TYPE_CHECKING:
     from ..data.columns.column import Column
-    from ..data.preparing.prepare import Prepared
+    from ..data.prepare import Prepared
     from .device import Place
 
 Validate = Callable[[nn.Module], dict[str, Any]]

@@ -13,7 +13,7 @@ import weft
 from torch.nn import functional as F
 from weft.blocks.kernels.losses import fused_linear_cross_entropy as fused
 from weft.runtime.checkpoint.checkpoint import read_tensors
-from weft.runtime.train.reporting.history import read
+from weft.runtime.train.history import read
 
 Maker = Callable[..., Any]
 CPU = pytest.param("cpu", marks=pytest.mark.slow)

@@ -141,7 +141,7 @@ def curves(checkpoint: Path) -> dict[str, Any]:
         values of a curve; `best`, the metric that selects the best checkpoint, or an empty text.
     """
     # The package of training needs torch.
-    from ....runtime.train.reporting.history import FILE, read  # noqa: PLC0415
+    from ....runtime.train.history import FILE, read  # noqa: PLC0415
 
     events = read(checkpoint / FILE)
     run_events = events

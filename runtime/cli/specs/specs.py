@@ -113,7 +113,7 @@ def _lines(kind: str) -> dict[str, str]:
     from ...data.readers.registry import READERS
     from ...decode.predictors.registry import PREDICTORS
     from ...metrics.registry import METRICS
-    from ...train.reporting.trackers.registry import TRACKERS
+    from ...train.trackers import TRACKERS
 
     if kind in _FOLDERS:
         return dict(_files(_FOLDERS[kind]))

@@ -20,7 +20,7 @@ from weft.graphs.ir.graph import BlockNode
 from weft.graphs.passes.objective import deployed_graph
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
-from weft.runtime.data.preparing.prepare import Prepared
+from weft.runtime.data.prepare import Prepared
 from weft.runtime.model.opening import open_model
 from weft.runtime.train.context import with_prepared
 from weft.runtime.train.plan import load_run, plan_run

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from weft.extensions.study import jobs
-from weft.extensions.study.jobs import Job, status_table, watched
-from weft.extensions.study.pool import Work
+from weft.extensions.study.jobs import Job, Work, status_table, watched
 
 HEAD = ["row", "seed", "state", "update", "loss", "valid loss", "time"]
 COSTS = {"updates": 2000, "training_flops": 2e9}

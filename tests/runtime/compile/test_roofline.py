@@ -14,8 +14,8 @@ from weft.runtime.compile.roofline import full_speed, peak_flops
 from weft.runtime.spec.check import graph_of
 from weft.runtime.system.cache import cache_folder
 from weft.runtime.train import context
+from weft.runtime.train.history import read
 from weft.runtime.train.objective import Objective
-from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
 from weft.specs.load import load
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
 from weft.runtime.data.settings import PieceSettings
+from weft.runtime.data.table_settings import DataSettings, Tokenizers
 
 if TYPE_CHECKING:
-    from weft.runtime.data.preparing.prepare import Prepared
+    from weft.runtime.data.prepare import Prepared
 
 SIDES = ("source", "target")
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 from weft.runtime.data import corpora
 from weft.runtime.data.corpora import fetched
-from weft.runtime.data.preparing.prepare import prepare
+from weft.runtime.data.prepare import prepare
 from weft.runtime.data.readers.split import Split
 from weft.specs.findings import InputError
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.data.planning import stream_plans
-from weft.runtime.data.preparing.prepare import Prepared, prepare
+from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.readers.split import Split
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards.mixture import Part, rows_of_epoch

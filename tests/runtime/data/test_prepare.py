@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from weft.runtime.data import vocabularies as vocabularies_file
-from weft.runtime.data.preparing.prepare import Prepared, prepare
-from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
+from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.settings import FileTokenizerSettings, PieceSettings
+from weft.runtime.data.table_settings import DataSettings, Tokenizers
 from weft.specs.findings import InputError
 
 from .pairs import bpe, changed, lines, pairs, texts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
-from weft.runtime.data.preparing.settings import DataSettings
 from weft.runtime.data.readers.split import Split
 from weft.runtime.data.settings import BatchSettings, PieceSettings
+from weft.runtime.data.table_settings import DataSettings
 
 from .pairs import lines
 

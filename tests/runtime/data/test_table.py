@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 from weft.runtime.data.columns.column import ColumnContext
 from weft.runtime.data.columns.number import NumberColumn
 from weft.runtime.data.columns.settings import NumberSettings
-from weft.runtime.data.preparing.prepare import Prepared, prepare
-from weft.runtime.data.preparing.settings import DataSettings, Tokenizers
+from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import batch_of
+from weft.runtime.data.table_settings import DataSettings, Tokenizers
 from weft.specs.findings import InputError
 
 TEXTS = ("one two", "three", "four five six", "two\ntwo", "six one")

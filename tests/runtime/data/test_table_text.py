@@ -13,12 +13,12 @@ from pydantic import TypeAdapter
 from weft.runtime.data.batches import pad_rows
 from weft.runtime.data.columns.registry import COLUMNS
 from weft.runtime.data.planning import stream_plans
-from weft.runtime.data.preparing.prepare import Prepared, prepare
-from weft.runtime.data.preparing.settings import DataSettings, Tokenizers, unfit_tokenizers
+from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.readers.registry import READERS
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards import shards
 from weft.runtime.data.shards.blocks import joined_texts
+from weft.runtime.data.table_settings import DataSettings, Tokenizers, unfit_tokenizers
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.specs.findings import InputError
 

@@ -6,14 +6,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from weft.runtime.data.preparing import tokenizer_sample as sample
-from weft.runtime.data.preparing.tokenizer_sample import sampled
+from weft.runtime.data import preparation
+from weft.runtime.data.preparation import sampled
 
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
     """Return two groups of two files, of 25 and 10 lines, read in blocks of 10."""
-    monkeypatch.setattr(sample, "BLOCK", 10)
+    monkeypatch.setattr(preparation, "BLOCK", 10)
     made = []
     for name, count in (("a", 25), ("b", 10)):
         paths = tmp_path / f"{name}.x", tmp_path / f"{name}.y"

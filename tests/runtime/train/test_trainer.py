@@ -27,7 +27,7 @@ from weft.runtime.train.context import Result
 from weft.runtime.train.device import Place
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.runtime.train.engine import Engine
-from weft.runtime.train.reporting.history import History, read
+from weft.runtime.train.history import History, read
 from weft.runtime.train.retention import checkpoints
 from weft.runtime.train.run import Run
 from weft.runtime.train.trainer import Trainer

@@ -22,11 +22,11 @@ from weft.extensions.parsing.trees.reader import (
 from weft.extensions.parsing.trees.sentences import words_of
 from weft.extensions.parsing.trees.settings import ParsingSettings
 from weft.extensions.parsing.trees.trees import Malformed, Tree, read_all
-from weft.runtime.data.preparing.prepare import prepare
-from weft.runtime.data.preparing.settings import Tokenizers
+from weft.runtime.data.prepare import prepare
 from weft.runtime.data.readers.split import Split, reader_of
 from weft.runtime.data.settings import PieceSettings, SymbolSettings
 from weft.runtime.data.symbols import SPACE
+from weft.runtime.data.table_settings import Tokenizers
 from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
 from weft.runtime.data.words import word_starts
 from weft.specs.findings import InputError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.runtime.data.preparing.prepare import prepare
+from weft.runtime.data.prepare import prepare
 from weft.runtime.data.shards import merge_shards as gather
 from weft.runtime.data.shards import shards, workers
 from weft.runtime.data.shards.corpus import Corpus
@@ -27,7 +27,7 @@ from ..pairs import bpe, changed, lines, pairs, texts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from weft.runtime.data.preparing.settings import DataSettings
+    from weft.runtime.data.table_settings import DataSettings
 
 pytestmark = pytest.mark.integration
 
@@ -247,8 +247,8 @@ def test_duplicates_are_found_across_parts(
 
 ONE = """
 import sys
-from weft.runtime.data.preparing.prepare import prepare
-from weft.runtime.data.preparing.settings import DataSettings
+from weft.runtime.data.prepare import prepare
+from weft.runtime.data.table_settings import DataSettings
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.shards import shards
 shards.SHARD = 100

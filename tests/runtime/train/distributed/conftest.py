@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from weft.runtime.checkpoint.checkpoint import tensors_in
-from weft.runtime.train.reporting.history import read
+from weft.runtime.train.history import read
 from weft.runtime.train.run import Run
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.train.reporting.history import read
+from weft.runtime.train.history import read
 
 from ..objective.conftest import DECODER, MASKED, MODEL, TWO_LOSSES, write_run
 from .conftest import Bench, curve

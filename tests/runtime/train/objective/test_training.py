@@ -13,7 +13,7 @@ import torch
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.train.context import Result
-from weft.runtime.train.reporting.history import read
+from weft.runtime.train.history import read
 from weft.runtime.train.trainer import Trainer
 from weft.specs.findings import InputError, SpecError
 

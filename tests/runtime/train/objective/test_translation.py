@@ -13,8 +13,8 @@ from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.codegen.build import build
 from weft.runtime.train.distributed.sampler import stream_micro_batches
+from weft.runtime.train.history import read
 from weft.runtime.train.plan import load_run, plan_run
-from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
 
 from .conftest import SMALL, Writer, equal, weights

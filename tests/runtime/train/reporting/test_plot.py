@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from weft.runtime.train.reporting import plot
-from weft.runtime.train.reporting.plot import plot_curves
+from weft.runtime.train import history
+from weft.runtime.train.history import plot_curves
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def test_a_cut_off_last_line_is_passed_over(tmp_path: Path) -> None:
     """A run that was killed while writing can be plotted."""
     metrics = write(tmp_path / "metrics.jsonl", train(1), train(2), rest='{"type": "tra')
 
-    events = plot._read(metrics)
+    events = history._read(metrics)
 
     assert [event["update"] for event in events["train"]] == [1, 2]
 
@@ -78,7 +78,7 @@ def test_the_last_line_of_an_update_is_used(tmp_path: Path) -> None:
     """A run that resumed from an older checkpoint writes some updates again."""
     metrics = write(tmp_path / "metrics.jsonl", train(1), train(2, 9.0), train(3), train(2, 4.0))
 
-    updates, losses = plot._curve(plot._read(metrics)["train"], "loss")
+    updates, losses = history._curve(history._read(metrics)["train"], "loss")
 
     assert (updates, losses) == ([1, 2, 3], [3.0, 4.0, 3.0])
 
@@ -87,9 +87,9 @@ def test_the_running_mean_keeps_straight_lines() -> None:
     """The running mean is centered, so it does not lag behind a falling loss."""
     line = [100.0 - update for update in range(100)]
 
-    assert plot._smoothed(line) == pytest.approx(line)
+    assert history._smoothed(line) == pytest.approx(line)
     peak = [0.0] * 50 + [3.0] + [0.0] * 49
-    assert plot._smoothed(peak)[47:54] == pytest.approx([0.0, *[0.6] * 5, 0.0])
+    assert history._smoothed(peak)[47:54] == pytest.approx([0.0, *[0.6] * 5, 0.0])
 
 
 @pytest.mark.parametrize("text", ["", '{"type": "other", "update": 1}\n'])

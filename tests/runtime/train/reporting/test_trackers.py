@@ -9,9 +9,7 @@ from typing import Any, Literal
 import pytest
 from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from weft.runtime.train.reporting.trackers.group import Trackers
-from weft.runtime.train.reporting.trackers.registry import TRACKERS
-from weft.runtime.train.reporting.trackers.tracker import TrackedRun, Tracker, TrackerSettings
+from weft.runtime.train.trackers import TRACKERS, TrackedRun, Tracker, Trackers, TrackerSettings
 from weft.runtime.train.validation import sample_table
 
 LOGGED: list[tuple[Any, ...]] = []

@@ -8,8 +8,8 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from weft.runtime.train.failures import enough_memory, too_large
 from weft.runtime.train.plan import load_run
+from weft.runtime.train.trainer import enough_memory, too_large
 from weft.specs.findings import InputError
 
 

@@ -12,8 +12,8 @@ import torch
 from weft.runtime import api
 from weft.runtime.train.context import State
 from weft.runtime.train.device import Place, choose
+from weft.runtime.train.history import read
 from weft.runtime.train.optimize import LossScaling
-from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 

@@ -10,8 +10,8 @@ import pytest
 from weft.graphs.passes.pipeline import NAMES
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.train.history import read
 from weft.runtime.train.plan import plan_run, settings_of_run
-from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
 
 Maker = Callable[..., Run]

@@ -20,27 +20,27 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....specs.findings import InputError, did_you_mean
-from ..columns.registry import columns_of
-from ..columns.settings import TextSettings
-from ..folders import remove_leftover, resuming
-from ..readers.split import reader_of
-from ..settings import FileTokenizerSettings
-from ..shards.arrays import AGAIN
-from ..shards.corpus import Corpus
-from ..shards.shards import SHARD
-from ..shards.workers import default_workers
-from ..table import Table
-from ..text_files import resolve
-from ..vocabularies import vocabularies_of
+from ...specs.findings import InputError, did_you_mean
+from .columns.registry import columns_of
+from .columns.settings import TextSettings
+from .folders import remove_leftover, resuming
 from .preparation import Preparation, Report
+from .readers.split import reader_of
 from .records import fields_of, values_of
+from .settings import FileTokenizerSettings
+from .shards.arrays import AGAIN
+from .shards.corpus import Corpus
+from .shards.shards import SHARD
+from .shards.workers import default_workers
+from .table import Table
+from .text_files import resolve
+from .vocabularies import vocabularies_of
 
 if TYPE_CHECKING:
-    from ..columns.column import Column
-    from ..readers.reader import Record
-    from ..symbols import Vocabulary
-    from .settings import DataSettings, Tokenizers
+    from .columns.column import Column
+    from .readers.reader import Record
+    from .symbols import Vocabulary
+    from .table_settings import DataSettings, Tokenizers
 
 FORMAT = 2
 MARKER = "prepared.json"

@@ -13,35 +13,83 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice, zip_longest
+from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ....specs.findings import InputError
-from ..columns.registry import columns_of
-from ..columns.text import RAW, TextColumn
-from ..columns.values import text_of
-from ..readers.lines import refuse_unequal
-from ..readers.split import reader_of
-from ..settings import SymbolSettings
-from ..shards.corpus import HEADER, Corpus, CorpusWriter
-from ..shards.filters import FilterCount
-from ..shards.merge_shards import Layout, gather
-from ..shards.mixture import Part
-from ..shards.shards import Recipe, Side, is_whole, pieces, shards_in
-from ..shards.workers import give_back_memory, make_shards
-from ..symbols import Vocabulary
-from ..table import array_name
-from ..text_files import count_lines
-from ..vocabularies import file_of, make_vocabulary, write_file
+from ...specs.findings import InputError
+from .columns.registry import columns_of
+from .columns.text import RAW, TextColumn
+from .columns.values import text_of
+from .readers.lines import refuse_unequal
+from .readers.split import reader_of
 from .records import add_record, array_fields, fields_of, fit_column, placed, unseen_in
-from .tokenizer_sample import sampled
+from .settings import SymbolSettings
+from .shards.corpus import HEADER, Corpus, CorpusWriter
+from .shards.filters import FilterCount
+from .shards.merge_shards import Layout, gather
+from .shards.mixture import Part
+from .shards.shards import Recipe, Side, is_whole, pieces, shards_in
+from .shards.workers import give_back_memory, make_shards
+from .symbols import Vocabulary
+from .table import array_name
+from .text_files import count_lines, decode, raw_lines
+from .vocabularies import file_of, make_vocabulary, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..columns.column import Column
-    from ..readers.reader import Reader, Record
-    from .settings import DataSettings, Tokenizers
+    from .columns.column import Column
+    from .readers.reader import Reader, Record
+    from .table_settings import DataSettings, Tokenizers
+
+BLOCK = 10_000
+"""Pairs per block; a fixed share of lines is drawn from each block."""
+
+
+def sampled(
+    paths: Sequence[tuple[Path, ...]],
+    lines: Sequence[int],
+    most: int,
+    tell: Callable[[int], None],
+    *,
+    escaped: bool = False,
+) -> Iterator[str]:
+    """Yield all lines, or a random sample of `most` lines, in file order with sides alternating.
+
+    Each block of pairs contributes its share, drawn by a generator that is seeded with the
+    block number: the same files give the same lines.
+
+    Args:
+        paths: groups of files that are read in parallel.
+        lines: number of lines in each file, per group.
+        most: maximum number of lines to yield.
+        tell: progress callback, called with the number of lines done per side.
+        escaped: whether each line is a JSON string.
+
+    Raises:
+        InputError: a file cannot be read, or a sampled line is not UTF-8.
+    """
+    total = sum(len(group) * count for group, count in zip(paths, lines, strict=True))
+    most = min(most, total)
+    block = consumed = done = 0
+    for group, count in zip(paths, lines, strict=True):
+        sides = [raw_lines(path) for path in group]
+        for start in range(0, count, BLOCK):
+            pairs = min(BLOCK, count - start)
+            size = pairs * len(group)
+            share = most * (consumed + size) // total - most * consumed // total
+            every = share == size
+            chosen = set() if every else set(Random(block).sample(range(size), share))
+            rows = zip_longest(*(islice(side, pairs) for side in sides), fillvalue=b"")
+            for row, raws in enumerate(rows):
+                for side, raw in enumerate(raws):
+                    if every or row * len(group) + side in chosen:
+                        line = start + row + 1
+                        yield json.loads(raw) if escaped else decode(raw, group[side], line)
+            block, consumed, done = block + 1, consumed + size, done + pairs
+            tell(done)
+
 
 Report = Callable[[str, int, int | None], None]
 """Called with the stage, the number of rows done, and the total if it is known."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ....specs.findings import InputError
-from ..table import array_name, encode_row
+from ...specs.findings import InputError
+from .table import array_name, encode_row
 
 if TYPE_CHECKING:
-    from ..columns.column import Column
-    from ..readers.reader import Record
-    from ..shards.arrays import ArrayField
-    from ..shards.corpus import CorpusWriter
+    from .columns.column import Column
+    from .readers.reader import Record
+    from .shards.arrays import ArrayField
+    from .shards.corpus import CorpusWriter
 
 
 def fields_of(columns: Mapping[str, Column]) -> list[str]:

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from ....specs.findings import did_you_mean
-from ....specs.wording import SettingError, refuse
-from ...system.plugins import Selected
-from ..columns.registry import COLUMNS
-from ..columns.settings import ColumnSettings, TextSettings
-from ..readers.split import Split
-from ..settings import (
+from ...specs.findings import did_you_mean
+from ...specs.wording import SettingError, refuse
+from ..system.plugins import Selected
+from .columns.registry import COLUMNS
+from .columns.settings import ColumnSettings, TextSettings
+from .readers.split import Split
+from .settings import (
     AnyTokenizer,
     FilterSettings,
     Name,

@@ -1,1 +1,0 @@
-"""Preparation of tables: settings, tokenizers, and the arrays of each split."""

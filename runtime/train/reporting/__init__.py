@@ -1,1 +1,0 @@
-"""Training reports: metrics, their history on disk, and plots of them."""
