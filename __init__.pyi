@@ -25,8 +25,8 @@ from .extensions.study.records import StudyReport as StudyReport
 from .extensions.study.records import StudyRow as StudyRow
 from .extensions.study.records import StudyScore as StudyScore
 from .extensions.study.records import StudySearch as StudySearch
-from .extensions.study.search import StudyTrial as StudyTrial
 from .extensions.study.study import Study as Study
+from .extensions.study.trials import StudyTrial as StudyTrial
 from .graphs.ir.block_type import BlockType as BlockType
 from .graphs.ir.block_type import Port as Port
 from .graphs.ir.block_type import Signature as Signature
@@ -52,8 +52,8 @@ from .runtime.model.model import Model as Model
 from .runtime.model.opening import open as open  # noqa: A004
 from .runtime.prove.prove import prove as prove
 from .runtime.prove.report import Proof as Proof
-from .runtime.spec.check import check as check
 from .runtime.spec.check import Findings as Findings
+from .runtime.spec.check import check as check
 from .runtime.spec.passes import cast_weights as cast_weights
 from .runtime.spec.passes import checkpoint_activations as checkpoint_activations
 from .runtime.spec.passes import fuse_losses as fuse_losses

@@ -132,7 +132,6 @@ from .runtime.data.columns.settings import missing_text as missing_text
 from .runtime.data.columns.text import TextColumn as TextColumn
 from .runtime.data.prepare import prepare as prepare
 from .runtime.data.prepare import records_of as records_of
-from .runtime.data.records import values_of as values_of
 from .runtime.data.readers.jsonl import RepeatedKeyError as RepeatedKeyError
 from .runtime.data.readers.jsonl import distinct_keys as distinct_keys
 from .runtime.data.readers.jsonl import is_blank as is_blank
@@ -149,6 +148,7 @@ from .runtime.data.readers.settings import MtdataSettings as MtdataSettings
 from .runtime.data.readers.settings import ReaderSettings as ReaderSettings
 from .runtime.data.readers.split import Split as Split
 from .runtime.data.readers.split import reader_of as reader_of
+from .runtime.data.records import values_of as values_of
 from .runtime.data.settings import SPECIAL_TOKENS as SPECIAL_TOKENS
 from .runtime.data.settings import FileTokenizerSettings as FileTokenizerSettings
 from .runtime.data.settings import Name as Name
@@ -233,11 +233,11 @@ from .runtime.train.plan import RunPlan as RunPlan
 from .runtime.train.plan import load_run as load_run
 from .runtime.train.plan import plan_value as plan_value
 from .runtime.train.plan import run_of as run_of
+from .runtime.train.run import read_run as read_run
+from .runtime.train.run import set_dotted as set_dotted
 from .runtime.train.trackers import TrackedRun as TrackedRun
 from .runtime.train.trackers import Tracker as Tracker
 from .runtime.train.trackers import TrackerSettings as TrackerSettings
-from .runtime.train.run import read_run as read_run
-from .runtime.train.run import set_dotted as set_dotted
 from .specs.files import write_beside as write_beside
 from .specs.findings import Finding as Finding
 from .specs.findings import InputError as InputError

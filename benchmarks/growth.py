@@ -62,7 +62,7 @@ def step(given: dict[str, int]) -> dict[str, float]:
     graph = leave_projection(graph_of(spec))
     before = _peak()
     model = weft.build(graph).train()
-    (head,) = graph.execution.left
+    (head,) = graph.execution.deferred
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     ids = torch.randint(4, given["vocab"], (given["rows"], given["length"]))
     inputs = {"source": ids, "source_mask": ids != 0, "target": ids}

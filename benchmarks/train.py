@@ -130,7 +130,7 @@ def weft_step(
     )
     graph = leave_projection(after(graph_of(spec), settings))
     model = weft.build(graph, device=how.device).train()
-    (head,) = graph.execution.left
+    (head,) = graph.execution.deferred
     note = str(kernels)
     if on_gpu:
         note = f"{note}; {weft.compile(model, 'layers')}"

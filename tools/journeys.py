@@ -235,8 +235,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        files = record(options.one, options.folder)
-        (options.folder / f"{options.one}.json").write_text(json.dumps(files))
+        recorded = record(options.one, options.folder)
+        (options.folder / f"{options.one}.json").write_text(json.dumps(recorded))
         return
     chosen = options.only or list(JOURNEYS)
     if "translate" in chosen and "update" not in chosen[: chosen.index("translate")]:
