@@ -34,83 +34,11 @@ ALLOWED = frozenset(
         ("blocks/losses/tree_crf_module.py", "known"),
         ("specs/load.py", "place"),
         ("runtime/compile/torch_compile.py", "found"),
+        ("runtime/decode/shortlist/table.py", "made"),
+        ("extensions/serve/forms.py", "place"),
     )
 )
-"""File and name: a port of a shipped block, and names that are public."""
-
-PENDING: dict[str, frozenset[str]] = {
-    "runtime/data/columns/fitting.py": frozenset(("place",)),
-    "runtime/data/hub.py": frozenset(("one",)),
-    "runtime/data/readers/reader.py": frozenset(("known",)),
-    "runtime/data/shards/filters.py": frozenset(("kept",)),
-    "runtime/data/shards/shards.py": frozenset(("kept",)),
-    "runtime/decode/active_rows.py": frozenset(("wanted",)),
-    "runtime/decode/shortlist/reduced.py": frozenset(("own",)),
-    "runtime/decode/shortlist/table.py": frozenset(("made",)),
-    "runtime/train/context.py": frozenset(("place",)),
-    "runtime/train/distributed/sharding.py": frozenset(
-        (
-            "here",
-            "whole",
-        )
-    ),
-    "runtime/train/profile.py": frozenset(("found",)),
-    "extensions/editor/language/document.py": frozenset(
-        (
-            "known",
-            "rest",
-        )
-    ),
-    "extensions/editor/language/rename.py": frozenset(("known",)),
-    "extensions/editor/language/server.py": frozenset(("made",)),
-    "extensions/editor/studio/edits.py": frozenset(
-        (
-            "one",
-            "told",
-        )
-    ),
-    "extensions/editor/studio/menu.py": frozenset(
-        (
-            "kept",
-            "known",
-        )
-    ),
-    "extensions/interop/export/ctranslate2.py": frozenset(("here",)),
-    "extensions/interop/export/ctranslate2_layers.py": frozenset(("found",)),
-    "extensions/interop/export/huggingface/alignment.py": frozenset(
-        (
-            "found",
-            "one",
-        )
-    ),
-    "extensions/interop/export/source_bundle.py": frozenset(("wanted",)),
-    "extensions/interop/importing/names.py": frozenset(
-        (
-            "named",
-            "one",
-        )
-    ),
-    "extensions/parsing/decode/tree_automaton.py": frozenset(("each",)),
-    "extensions/parsing/trees/trees.py": frozenset(("plain",)),
-    "extensions/serve/batcher.py": frozenset(
-        (
-            "given",
-            "made",
-        )
-    ),
-    "extensions/serve/forms.py": frozenset(("place",)),
-    "extensions/serve/libre.py": frozenset(("place",)),
-    "extensions/serve/service.py": frozenset(("own",)),
-    "extensions/study/planning/match.py": frozenset(("wanted",)),
-    "extensions/study/planning/space.py": frozenset(
-        (
-            "named",
-            "whole",
-        )
-    ),
-    "extensions/study/report/text.py": frozenset(("plain",)),
-}
-"""File to the fields, functions and attributes in it that have yet to get a name; add none."""
+"""File and name: a port of a shipped block, keys of JSON, and names that are public."""
 
 
 @dataclass(slots=True)
@@ -204,7 +132,7 @@ def fillers(root: Path = ROOT) -> Iterator[str]:
         for path in sorted((root / folder).rglob("*.py")):
             file = path.relative_to(root).as_posix()
             for name, line in bindings(ast.parse(path.read_text(encoding="utf-8"))):
-                if name in FILLERS - PENDING.get(file, frozenset()) and (file, name) not in ALLOWED:
+                if name in FILLERS and (file, name) not in ALLOWED:
                     yield f"{file}:{line}: {name}"
 
 

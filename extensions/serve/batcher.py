@@ -39,12 +39,12 @@ class Job(Generic[Key, Given, Made]):
     """The sentences of one client, and the future with their results."""
 
     key: Key
-    given: Sequence[Given]
+    inputs: Sequence[Given]
     since: float
     """Time of submission, by the monotonic clock."""
     future: Future[list[Made]] = field(default_factory=Future)
     """One result for each sentence, or the error of the first that failed."""
-    made: dict[int, Made] = field(default_factory=dict)
+    outputs: dict[int, Made] = field(default_factory=dict)
     listener: Callable[[int, Made], None] | None = None
     """Called with the index and the result of each sentence as soon as it is done, by the worker
     thread; it must return at once."""
@@ -148,7 +148,7 @@ class Batcher(Generic[Key, Given, Made]):
         with self._changed:
             if not job.future.cancel():
                 return 0
-            begun = sum(item.job is job for item in self._taken if item.index not in job.made)
+            begun = sum(item.job is job for item in self._taken if item.index not in job.outputs)
             return self._drop(job) + begun
 
     def close(self) -> None:
@@ -223,7 +223,7 @@ class Batcher(Generic[Key, Given, Made]):
             return
         started = time.monotonic()
         try:
-            inputs = [item.job.given[item.index] for item in items]
+            inputs = [item.job.inputs[item.index] for item in items]
             outputs = self._work(items[0].job.key, inputs, lambda: _cancelled(items))
             pairs = list(zip(items, outputs, strict=True))
         except Exception as error:  # noqa: BLE001 - one sentence must not fail the others
@@ -241,11 +241,11 @@ class Batcher(Generic[Key, Given, Made]):
         with self._changed:
             for item, output in pairs:
                 job = item.job
-                job.made[item.index] = output
+                job.outputs[item.index] = output
                 if job.listener is not None and not job.future.done():
                     job.listener(item.index, output)
-                if len(job.made) == len(job.given) and not job.future.done():
-                    job.future.set_result([job.made[index] for index in range(len(job.given))])
+                if len(job.outputs) == len(job.inputs) and not job.future.done():
+                    job.future.set_result([job.outputs[index] for index in range(len(job.inputs))])
 
     def _fail(self, job: Job[Key, Given, Made], error: BaseException) -> None:
         """Set a job's exception and drop its remaining sentences; the caller holds the lock."""

@@ -162,14 +162,14 @@ def in_libre_places(problems: Sequence[Problem], q: str | Sequence[str]) -> list
     texts = [q] if isinstance(q, str) else q
     of_lines = [number for number, text in enumerate(texts) for _ in _lines(text)]
 
-    def place(path: str) -> str:
+    def location(path: str) -> str:
         _, _, remainder = path.partition("/source")
         line = remainder.removeprefix("/").partition("/")[0]
         if not path.startswith("/source"):
             return path
         return f"/q/{of_lines[int(line)]}" if line and not isinstance(q, str) else "/q"
 
-    return [problem.model_copy(update={"place": place(problem.place)}) for problem in problems]
+    return [problem.model_copy(update={"place": location(problem.place)}) for problem in problems]
 
 
 def in_libre_form(response: Response, payload: Mapping[str, Any]) -> Response:

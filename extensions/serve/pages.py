@@ -61,7 +61,7 @@ def described(service: Service) -> dict[str, Any]:
         },
         "precision": "bfloat16" if model.half else "float32",
         "limits": service.limits.model_dump(),
-        "search": service.own.model_dump(),
+        "search": service.default_strategy.model_dump(),
         "weft": version("weft"),
     }
 

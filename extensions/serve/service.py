@@ -80,7 +80,7 @@ class Service:
         """
         model.translator  # noqa: B018 - an error if it does not translate
         searches = isinstance(model.strategy, Writing | MaskPredict)
-        self.own = model.strategy if searches and model.strategy else Beam()
+        self.default_strategy = model.strategy if searches and model.strategy else Beam()
         self.model, self.limits = model, limits
         self.languages = _languages(model)
         self.began = time.monotonic()
@@ -108,7 +108,7 @@ class Service:
         Where steps may be compiled, requests are served uncompiled until `tune` has ended.
         """
         self._tuned = self._sharing()
-        self._translated(Work(self.own), [TranslationRequest("a")])
+        self._translated(Work(self.default_strategy), [TranslationRequest("a")])
 
     def tune(self) -> None:
         """Measure whether compiled steps are faster, and if so, use them from then on.
@@ -121,7 +121,9 @@ class Service:
         if self._tuned is None:
             return
         tuned, self._tuned = self._tuned, None
-        search = self.own.model_copy(update={"min_length": _WARM, "max_length": 2 * _WARM})
+        search = self.default_strategy.model_copy(
+            update={"min_length": _WARM, "max_length": 2 * _WARM}
+        )
         translator = replace(tuned, strategy=search).translator
         for count in (self.limits.batch, 1):
             requests = [TranslationRequest("a " * _WARM)] * count
@@ -186,7 +188,7 @@ class Service:
         if self.stopping:
             raise ClosedError
         search = self._search(ask)
-        problems, read = too_much(ask, search, self.own, self.limits), 0
+        problems, read = too_much(ask, search, self.default_strategy, self.limits), 0
         if not problems:
             problems, read = self._too_long(ask)
         if problems:
@@ -213,7 +215,7 @@ class Service:
 
     def _search(self, ask: Ask) -> PredictorSettings:
         try:
-            return merged(self.own, ask.search, self.limits)
+            return merged(self.default_strategy, ask.search, self.limits)
         except InputError as error:
             help_ = error.help or "see SearchOptions in /openapi.json"
             problem = Problem(place=str(error.location), problem=error.problem, help=help_)

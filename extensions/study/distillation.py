@@ -107,7 +107,7 @@ def distill(
         "predict": changes,
         "closest": closest,
         "column": column,
-        "reader": [settings.data.train.reader, dict(reader.known)],
+        "reader": [settings.data.train.reader, dict(reader.options)],
         "data": {name: _sha256(path) for name, path in sorted(reader.contents().items())},
         "weft": version("weft"),
     }

@@ -138,7 +138,7 @@ def _distribution(library: ModuleType, axis: Axis) -> BaseDistribution:
     kinds, dimension = library.distributions, axis.factor
     if dimension is None:
         distribution: BaseDistribution = kinds.CategoricalDistribution([*axis.levels])
-    elif axis.whole:
+    elif axis.integral:
         distribution = kinds.IntDistribution(dimension.low, dimension.high, log=dimension.log)
     else:
         distribution = kinds.FloatDistribution(

@@ -11,7 +11,7 @@ from typing import Any
 from ...plugin import write_beside
 from .jobs import json_text
 from .planning.space import row_at
-from .report.text import line, plain, rule
+from .report.text import escape_markdown, line, rule
 from .sampling import LEAST, importances
 from .search import Searching
 from .trials import StudyTrial
@@ -134,7 +134,10 @@ def markdown(record: dict[str, Any]) -> Iterator[str]:
         yield from ("## The best rows, for the study", "", "```json", text, "```", "")
     if record["failures"]:
         yield from ("## Failures", "")
-        yield from (f"- trial {number}: {plain(why)}" for number, why in record["failures"].items())
+        yield from (
+            f"- trial {number}: {escape_markdown(why)}"
+            for number, why in record["failures"].items()
+        )
         yield ""
     yield from ("## Command", "", "```sh", record["command"], "```")
 

@@ -101,7 +101,7 @@ class HubTokenizer:
         ids = range(self.vocab_size)
         once = self._model.decode_batch([[token_id] for token_id in ids])
         twice = self._model.decode_batch([[token_id, token_id] for token_id in ids])
-        texts = [two[len(one) :] for one, two in zip(once, twice, strict=True)]
+        texts = [doubled[len(text) :] for text, doubled in zip(once, twice, strict=True)]
         return [None if "\ufffd" in text else text for text in texts]
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:

@@ -377,7 +377,7 @@ class Preparation:
                     if count.read % TELL == 0:
                         self.progress(split, count.read, None)
                 parts.append(count.read - before)
-            count.kept = count.read
+            count.retained = count.read
             self.progress(split, count.read, count.read)
             writer.report = {**count.as_dict(), **unseen_in(columns)}
             if weights:

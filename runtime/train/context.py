@@ -128,7 +128,7 @@ class TrainingContext:
     corpus: Table
     folder: Path
     """The run's folder."""
-    place: Place
+    placement: Place
     tokenizers: Mapping[str, bytes]
     """Files of the columns, such as tokenizers and classes, by name."""
     validate: Callable[[nn.Module], dict[str, Any]]
@@ -304,7 +304,7 @@ def training_context(
         losses=losses,
         corpus=prepared.train,
         folder=folder,
-        place=placement,
+        placement=placement,
         tokenizers=prepared.files,
         validate=validator(run, graph, losses, prepared, placement),
         data=prepared.digest,

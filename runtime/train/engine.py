@@ -33,11 +33,11 @@ from .distributed.sharding import (
     apart,
     clip,
     divide,
-    here,
+    full_tensors,
     load_sharded,
+    local_shard,
     save_sharded,
     shards_like,
-    whole,
 )
 from .distributed.world import World
 from .losses import LossSums
@@ -162,11 +162,13 @@ class Engine:
 
     def weights(self) -> dict[str, Tensor]:
         """Return every parameter once, unsharded, on the main process; nothing on the others."""
-        return whole(weights_of(self.model, self.graph), gather=self.world.is_main_process)
+        return full_tensors(weights_of(self.model, self.graph), gather=self.world.is_main_process)
 
     def moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         """Return the optimizer state, unsharded, on the main process; nothing on the others."""
-        return whole(optimizer_tensors(optimizer, self.model), gather=self.world.is_main_process)
+        return full_tensors(
+            optimizer_tensors(optimizer, self.model), gather=self.world.is_main_process
+        )
 
     def save(self, folder: Path, contents: Contents, optimizer: torch.optim.Optimizer) -> None:
         """Write a sharded checkpoint; each process writes its own shards."""
@@ -247,5 +249,5 @@ def _like_moments(parameters: Mapping[str, nn.Parameter], *, averaged: bool) -> 
             templates |= {f"{name}.exp_avg": parameter.detach()}
             templates |= {f"{name}.exp_avg_sq": parameter.detach()}
             templates |= {f"{name}.{EMA}": parameter.detach()} if averaged else {}
-            templates[f"{name}.step"] = torch.zeros((), device=here(parameter).device)
+            templates[f"{name}.step"] = torch.zeros((), device=local_shard(parameter).device)
     return templates

@@ -62,7 +62,7 @@ def planned_graph(context: TrainingContext, kernels: Kernels | None) -> Graph:
         unpad=unpad,
         kernels=None if kernels is None else kernels.choice,
         processes=context.world.size,
-        precision=context.place.precision,
+        precision=context.placement.precision,
     )
     if run.without:
         context.listener.log(f"passes left out: {', '.join(run.without)}")
@@ -106,7 +106,7 @@ def chosen_kernels(context: TrainingContext, state: State) -> Kernels:
     Raises:
         InputError: the run requests a kernel that is not available.
     """
-    placement = context.place
+    placement = context.placement
     requested = kernels_to_choose(context.run, placement.precision)
     kernels = as_kept(state.kernels or {}) or choose_kernels(
         placement.device,

@@ -59,12 +59,12 @@ class _Profiled(Trainer):
 
     updates: int
     trace: Path | None
-    found: Profile
+    profile: Profile
     _done = 0
 
     def _next(self, work: Iterator[MicroBatches], window: Window) -> MicroBatches:
         if self._done == 0:
-            self._recorder = Recorder(self.model, self.context.graph, self.context.place.device)
+            self._recorder = Recorder(self.model, self.context.graph, self.context.placement.device)
             self._between = ExitStack()
         if self._done == WARMUP:
             self._recorder.start()
@@ -77,7 +77,7 @@ class _Profiled(Trainer):
             sums = super()._update(*args)
         self._done += 1
         if self._done == WARMUP + self.updates:
-            self.found = self._recorder.stop(self.updates, self.trace)
+            self.profile = self._recorder.stop(self.updates, self.trace)
             raise _DoneError
         if self._done > WARMUP:
             self._between.enter_context(record_function(BETWEEN))
@@ -118,5 +118,5 @@ def profile_run(context: TrainingContext, updates: int, trace: Path | None = Non
         try:
             trainer.train()
         except _DoneError:
-            return trainer.found
+            return trainer.profile
     raise InputError("the run ended before it could be profiled", help="profile fewer updates")

@@ -172,7 +172,7 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
     if changed := ", ".join(key for key in different if key not in SAME):
         listener.log(f"warning: settings differ from the start of the run: {changed}")
     set_weights(model, checkpoint.weights, graph, str(folder))
-    context.losses.carry(checkpoint.memory(), context.place.device)
+    context.losses.carry(checkpoint.memory(), context.placement.device)
     state = state_in(checkpoint)
     if state.data and state.data != context.data:
         listener.log(

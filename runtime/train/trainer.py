@@ -61,7 +61,7 @@ def _not_finite(context: TrainingContext, update: int) -> InputError:
         context: the training.
         update: number of the last update.
     """
-    when = "before" if context.place.waits_for_values else "at"
+    when = "before" if context.placement.waits_for_values else "at"
     newest = _newest(context.folder)
     last = f"; the last good checkpoint is {newest}" if newest else ""
     return InputError(
@@ -112,7 +112,7 @@ def too_large(
         more += ["set 'activation_checkpointing'"]
     ways = [*([smaller] if smaller else []), *(more or ["train a smaller model"])]
     return InputError(
-        f"the memory of {context.place.device} is too small for {failed}{again}",
+        f"the memory of {context.placement.device} is too small for {failed}{again}",
         location="/batch/tokens" if has_time_axis(run) else "/batch/max_sentences",
         help=", or ".join(ways),
     )
@@ -194,12 +194,12 @@ class Trainer:
         """Sum of losses and gradient norms since the last check that they are finite."""
         if warning := check_share(run.accumulate, world.data_parallel_size):
             context.listener.log(warning)
-        if advice := batch_advice(run, context.place.device, world.data_parallel_size):
+        if advice := batch_advice(run, context.placement.device, world.data_parallel_size):
             context.listener.log(advice)
         checkpoint = newest(context, resume=resume)
         self.state = state_in(checkpoint)
         graph = planned_graph(context, self._kernels())
-        self.model = build(graph, seed=run.seed, device=context.place.device)
+        self.model = build(graph, seed=run.seed, device=context.placement.device)
         self._dropouts = Dropouts(self.model, graph)
         restored = restore(self.model, context, checkpoint)
         self.state.data = context.data
@@ -211,7 +211,7 @@ class Trainer:
             context.listener.log(summary)
         self.optimizer = make_optimizer(self.model, run.optimizer, run.checkpoint.ema)
         self.engine.prepare(self.optimizer)
-        self.scaling = LossScaling(context.place, self.state)
+        self.scaling = LossScaling(context.placement, self.state)
         if restored is not None:
             self.engine.recall(self.optimizer, restored)
         main = world.is_main_process
@@ -226,7 +226,7 @@ class Trainer:
         """Train until all updates are done, the patience runs out or a signal arrives."""
         world, run = self.world, self.run
         with (
-            deterministic(self.context.place.device, enabled=run.deterministic),
+            deterministic(self.context.placement.device, enabled=run.deterministic),
             watched(world.store, world.rank, world.size, run.parallel.patience),
             enough_memory(self.context, self.state),
         ):
@@ -279,7 +279,7 @@ class Trainer:
         """Stop if any process got a signal; return whether the main process needs a checkpoint."""
         late = time.monotonic() - self._last_save > self.run.checkpoint.seconds
         # On an accelerator this all-reduce waits for the device, so it runs only at reports.
-        if self.world.size > 1 and self.context.place.waits_for_values and not report_due:
+        if self.world.size > 1 and self.context.placement.waits_for_values and not report_due:
             return False
         main_late = late and self.world.is_main_process
         stop_signal, checkpoint_due = self.world.largest(self._stop_signal, main_late)
@@ -303,7 +303,7 @@ class Trainer:
         mode = eager or self.state.compiled or self.run.compile
         if mode == "auto" and self.run.deterministic:  # a measurement may differ in each run
             mode = "eager"
-        measure, placement = None, self.context.place
+        measure, placement = None, self.context.placement
         self.model.train()
         measured = (
             mode == "auto" and placement.device.type == "cuda" and self.run.parallel.tensor == 1
@@ -335,12 +335,12 @@ class Trainer:
             accumulate=self.run.accumulate,
             at=(self.state.epoch, self.state.position),
             share=(self.world.data_parallel_rank, self.world.data_parallel_size),
-            pin=self.context.place.device.type == "cuda",
+            pin=self.context.placement.device.type == "cuda",
         )
 
     def _update(self, micro_batches: MicroBatches) -> Tensor:
         """Run one update; return loss, nll and auxiliary loss per target token."""
-        state, run, placement = self.state, self.run, self.context.place
+        state, run, placement = self.state, self.run, self.context.placement
         number = state.update + 1
         self._dropouts.set(active=number >= run.dropout_from)
         losses = self.context.losses
@@ -439,7 +439,7 @@ class Trainer:
         run, state = self.run, self.state
         values: dict[str, Any] = {}
         pictures: list[Path] = []
-        with self.engine.evaluated() as model, self.context.place.autocast():
+        with self.engine.evaluated() as model, self.context.placement.autocast():
             if model is not None:
                 values = self.context.validate(model)
                 pictures = self._pictures(model, values.pop("answers", []))

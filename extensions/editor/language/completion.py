@@ -145,7 +145,7 @@ def _keys_at(document: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, 
 def _own(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
     """Yield the keys that depend on the rest of the spec."""
     at = site(path)
-    if at.node and at.rest == ("in",):
+    if at.node and at.below == ("in",):
         record = record_at(doc, at.use) or doc.nodes(at.scope).get(at.node, {})
         for port in ports_of(doc, at.scope, record).values():
             detail = f"{port.type}{'?' if port.optional else ''}"
@@ -247,7 +247,7 @@ def _offers(doc: Document, path: tuple[str, ...], what: What) -> Iterator[Item]:
 
 def _in_node(doc: Document, at: Site) -> Iterator[Item]:
     """Yield what can stand at a place of a node."""
-    match at.rest:
+    match at.below:
         case ("in", port):
             yield from _wires(doc, at, port)
         case ("use",):
@@ -271,7 +271,7 @@ def _in_node(doc: Document, at: Site) -> Iterator[Item]:
 
 def _outside(doc: Document, at: Site) -> Iterator[Item]:
     """Yield what can stand at a place outside of nodes."""
-    match (*at.use[2:], *at.rest) if at.use[:1] == ("patch",) else at.rest:
+    match (*at.use[2:], *at.below) if at.use[:1] == ("patch",) else at.below:
         case ("outputs", _):
             for value in values_in(doc, at.scope):
                 yield Item(value.name, "wire", value.name, detail=str(value.type or ""))
@@ -480,15 +480,15 @@ def _keys(doc: Document, caret: Cursor, text: str) -> Iterator[Item]:
 def _values(opened: Document, caret: Cursor, path: tuple[str, ...], text: str) -> Iterator[Item]:
     if opened.kind == "spec":
         at = site(path)
-        key = at.rest[0] if at.rest else ""
-        if not at.node and key in _TYPES and len(at.rest) == 2:  # noqa: PLR2004 - key and name
+        key = at.below[0] if at.below else ""
+        if not at.node and key in _TYPES and len(at.below) == 2:  # noqa: PLR2004 - key and name
             yield from (_as_word(word, caret, text) for word in _offers(opened, path, "type"))
             return
         candidates = list(_offers(opened, path, "value"))
         if candidates:
             yield from (_as_string(candidate, caret) for candidate in candidates)
             return
-        if at.rest[:1] == ("require",):
+        if at.below[:1] == ("require",):
             yield from (_as_word(word, caret, text) for word in _offers(opened, path, "word"))
             return
     else:
@@ -509,7 +509,7 @@ def _expressions(
 ) -> Iterator[Item]:
     """Yield params of the spec that an expression can read here."""
     at = site(path)
-    if "params" not in at.rest and at.rest[:1] not in (("repeat",), ("losses",), ("set",)):
+    if "params" not in at.below and at.below[:1] not in (("repeat",), ("losses",), ("set",)):
         return
     begun = caret.quoted and caret.typed.startswith("=")
     for word in _offers(doc, path, "word"):

@@ -48,7 +48,7 @@ class Site(NamedTuple):
     """Name of the node; empty outside of nodes."""
     use: tuple[str, ...]
     """Path of the innermost use of a block, or of the node, or of the scope."""
-    rest: tuple[str, ...]
+    below: tuple[str, ...]
     """Path below `use`, such as `("params", "heads")`."""
 
 
@@ -62,7 +62,7 @@ class Document:
     kind: Kind
     loaded: LoadedSpec | None = field(repr=False)
     """The spec with its parents, as far as it can be read."""
-    known: Explored = field(repr=False)
+    explored: Explored = field(repr=False)
     """Graph, insides of templates, and findings; the findings of the text as it is, strictly read.
     """
     plan: RunPlan | None = field(default=None, repr=False)
@@ -76,12 +76,12 @@ class Document:
     @property
     def graph(self) -> Graph | None:
         """The graph, as far as it is known; see `graphs.checker.check.explore`."""
-        return self.known.graph
+        return self.explored.graph
 
     @property
     def valid(self) -> bool:
         """Whether the text has no errors."""
-        return all(finding.level == "warning" for finding in self.known.findings)
+        return all(finding.level == "warning" for finding in self.explored.findings)
 
     @property
     def registry(self) -> Registry:
@@ -122,7 +122,7 @@ class Document:
         """Return a scope by its pointer: empty for the spec itself, or `/blocks/NAME`."""
         if not at:
             return self.graph.root if self.graph else None
-        return self.known.templates.get(at.removeprefix("/blocks/"))
+        return self.explored.templates.get(at.removeprefix("/blocks/"))
 
     def node(self, scope: str, name: str) -> Node | None:
         """Return a node of a scope, if its block is known."""

@@ -59,7 +59,7 @@ def hover(text: str, offset: int, path: str) -> Hover | None:
     about = list(_wire(doc, caret)) or (list(_named(doc, name)) if name else [])
     if about:
         start, end = (name.start, name.end) if name else (caret.start, caret.end)
-        if caret.role == "value" and site(caret.value.path).rest[:1] in (("in",), ("outputs",)):
+        if caret.role == "value" and site(caret.value.path).below[:1] in (("in",), ("outputs",)):
             start, end = caret.start, caret.end
         return Hover(start, end, "\n\n".join(about))
     if caret.role != "key":
@@ -73,14 +73,14 @@ def _wire(doc: Document, caret: Cursor) -> Iterator[str]:
     at = site(caret.value.path)
     value = str(caret.value.scalar)
     if caret.role == "value" and caret.value.kind == "string":
-        if (at.node and at.rest[:1] == ("in",)) or (not at.node and at.rest[:1] == ("outputs",)):
+        if (at.node and at.below[:1] == ("in",)) or (not at.node and at.below[:1] == ("outputs",)):
             type_ = doc.type_of(at.scope, value)
             if type_ is not None:
                 yield f"**{value}** `{type_}`"
                 yield from _shape(doc, type_)
                 node = doc.node(at.scope, value.partition(".")[0])
                 yield from _about_node(doc, node) if node and "." in value else ()
-    elif caret.role == "key" and at.node and at.rest[:1] == ("in",) and len(at.rest) == 2:  # noqa: PLR2004
+    elif caret.role == "key" and at.node and at.below[:1] == ("in",) and len(at.below) == 2:  # noqa: PLR2004
         record = doc.nodes(at.scope).get(at.node, {})
         port = ports_of(doc, at.scope, record).get(caret.value.name)
         if port is not None:
@@ -243,12 +243,12 @@ def _key(doc: Document, caret: Cursor) -> Iterator[str]:
     outer = caret.value.path[:-1]
     schema = properties(doc.kind, doc.root.json(), outer).get(caret.value.name)
     at = site(caret.value.path)
-    if schema is None and at.rest[:1] == ("set",):
+    if schema is None and at.below[:1] == ("set",):
         return
     if schema is None:
         return
     block = chosen(doc, record_at(doc, at.use).get("use"))[0] if at.use else ""
-    of = f" of `{block}`" if block and at.rest[:1] == ("params",) else ""
+    of = f" of `{block}`" if block and at.below[:1] == ("params",) else ""
     default = f", default `{json.dumps(schema['default'])}`" if "default" in schema else ""
     yield f"**{caret.value.name}**{of}{default}"
     if schema.get("description"):

@@ -64,7 +64,7 @@ def findings(text: str, path: str) -> list[Problem]:
         path: its file.
     """
     doc = document(text, path)
-    problems = [_problem(doc, finding) for finding in doc.known.findings]
+    problems = [_problem(doc, finding) for finding in doc.explored.findings]
     return sorted(problems, key=lambda problem: (problem.start, problem.end))
 
 
@@ -137,5 +137,5 @@ def _shown(edit: Edit) -> str:
 
 def fix_all(text: str, path: str) -> list[TextEdit]:
     """Return the edits that make every certain fix, as `weft check --fix` does."""
-    result = fixed(text, lambda draft: document(draft, path).known.findings, path)
+    result = fixed(text, lambda draft: document(draft, path).explored.findings, path)
     return [smallest_edit(text, result.text)] if result.text != text else []

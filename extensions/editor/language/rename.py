@@ -128,7 +128,7 @@ class _Target:
     new: str
 
     @property
-    def known(self) -> Document:
+    def document(self) -> Document:
         return document(self.text, str(self.path))
 
 
@@ -294,7 +294,7 @@ def _allowed(target: _Target) -> None:
     taken = (target.name.kind, target.name.scope, target.new)
     same = target.new == target.name.name
     if not same and any(
-        occurrence.defines and occurrence.symbol == taken for occurrence in names(target.known)
+        occurrence.defines and occurrence.symbol == taken for occurrence in names(target.document)
     ):
         problem = f"the name '{target.new}' is taken"
         raise InputError(problem, location=location, help="choose another name")
@@ -302,7 +302,9 @@ def _allowed(target: _Target) -> None:
 
 def _in_own(target: _Target) -> list[TextEdit]:
     same = [
-        occurrence for occurrence in names(target.known) if occurrence.symbol == target.name.symbol
+        occurrence
+        for occurrence in names(target.document)
+        if occurrence.symbol == target.name.symbol
     ]
     edits = [TextEdit(occurrence.start, occurrence.end, target.new) for occurrence in same]
     return list(dict.fromkeys(edits))
@@ -342,7 +344,7 @@ def _same_scope(target: _Target, doc: Document, name: Name) -> bool:
         return False
     if not name.scope and kind != target_kind:
         return False
-    return bool(_origins(target.known, target.name) & _origins(doc, name))
+    return bool(_origins(target.document, target.name) & _origins(doc, name))
 
 
 def _origins(doc: Document, name: Name) -> set[tuple[Path, str]]:
@@ -395,9 +397,9 @@ def _prove(
             old = document.__wrapped__(text, str(file))
         with with_texts(then):
             new = document.__wrapped__(after[file], str(file))
-        codes = Counter(finding.code for finding in old.known.findings)
-        more = Counter(finding.code for finding in new.known.findings) - codes
-        wrong = [finding for finding in new.known.findings if finding.code in more]
+        codes = Counter(finding.code for finding in old.explored.findings)
+        more = Counter(finding.code for finding in new.explored.findings) - codes
+        wrong = [finding for finding in new.explored.findings if finding.code in more]
         if wrong:
             where = "the spec" if file == target.path else f"'{file.name}'"
             problem = f"renamed to '{target.new}', {where} would be wrong: {wrong[0].problem}"

@@ -141,10 +141,10 @@ def serve() -> None:
     """Answer an editor until it says `exit` or closes the standard input."""
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # only messages of the protocol go to the standard output
-    made().start_io(stdin, stdout)
+    make_server().start_io(stdin, stdout)
 
 
-def made() -> SpecServer:
+def make_server() -> SpecServer:
     """Return a server with everything that it answers."""
     server = SpecServer()
     _texts(server)

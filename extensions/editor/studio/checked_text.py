@@ -257,7 +257,7 @@ def read(text: str, source: str) -> CheckedText:
         source,
         problems,
         loaded=doc.loaded,
-        partial=partial(doc.loaded, doc.known.unplaced),
+        partial=partial(doc.loaded, doc.explored.unplaced),
     )
 
 

@@ -42,9 +42,9 @@ class Editor:
                 location=reading.source,
                 help="correct its errors first; for a run, open the spec of its model",
             )
-        self.one, self.loaded, self.graph = reading, reading.loaded, reading.editable
+        self.reading, self.loaded, self.graph = reading, reading.loaded, reading.editable
         self.text = reading.text
-        self.told = {visit.path: visit for visit in visits(self.graph.root)}
+        self.visits = {visit.path: visit for visit in visits(self.graph.root)}
 
     def at(self, path: str) -> str:
         """Return the pointer of a node or a filling in the merged spec.
@@ -109,7 +109,7 @@ class Editor:
     def _parent(self) -> Any:
         """Return the value of the spec that this file extends; None if there is none."""
         extends = self._value().get("extends")
-        file = parent_of(str(extends), Path(self.one.source)) if extends else None
+        file = parent_of(str(extends), Path(self.reading.source)) if extends else None
         return load(file).value() if file else None
 
     def _set(self, at: str, path: str, keys: Mapping[str, Any], gone: Iterable[str] = ()) -> str:
@@ -122,14 +122,14 @@ class Editor:
     def _own(self, at: str) -> str | None:
         """Return the pointer in this text of a part of the merged spec, if it is written here."""
         file, origin = self.loaded.origin_of(at)
-        return origin if str(file) == self.one.source and self._has(origin) else None
+        return origin if str(file) == self.reading.source and self._has(origin) else None
 
     def _has(self, path: str) -> bool:
         return is_in(self._value(), path)
 
     def _value(self) -> Any:
         """Return the text as a JSON value."""
-        return read_json(self.text, Source(self.one.source, self.text))
+        return read_json(self.text, Source(self.reading.source, self.text))
 
     def _write(self, at: str, key: str, value: Any) -> bool:
         """Write a key where it or its record is written; return whether that is in this file."""
@@ -201,7 +201,7 @@ class Editor:
 
     def _add_patch(self, path: str, action: str, content: Any) -> None:
         """Add to the patch with a selection and an action, or add one: a patch has one action."""
-        patches = read_json(self.text, Source(self.one.source, self.text)).get("patch")
+        patches = read_json(self.text, Source(self.reading.source, self.text)).get("patch")
         if patches is None:
             self._edit(Edit("add", "/patch", [{"select": path, action: content}]))
             return
@@ -222,7 +222,9 @@ class Editor:
             self.text = edited(self.text, [edit])
         except EditError as error:
             problem = f"the text cannot be edited: {error}"
-            raise InputError(problem, location=self.one.source, help="edit it by hand") from error
+            raise InputError(
+                problem, location=self.reading.source, help="edit it by hand"
+            ) from error
 
     def swap(self, path: str, use: str, params: Mapping[str, Any]) -> str:
         """Return the text with another block; params that both have are kept."""
@@ -248,7 +250,7 @@ class Editor:
 
     def at_or_slot(self, path: str) -> str:
         """Return the pointer of a path, which may be an empty slot."""
-        if path in self.told:
+        if path in self.visits:
             return self.at(path)
         outer, _, slot = path.rpartition("/")
         return self.at(outer) + pointer("fill", slot)
@@ -256,7 +258,7 @@ class Editor:
     def _tidy(self) -> str:
         """Remove params of the spec that nothing uses any more."""
         for _ in range(_ROUNDS):
-            now = read(self.text, self.one.source)
+            now = read(self.text, self.reading.source)
             idle = [finding.at for finding in now.errors if finding.code == "W08"]
             if not idle or now.loaded is None:
                 break
@@ -382,7 +384,7 @@ class Editor:
         """Return the text with another name of a node, wherever this file uses it."""
         node = self.node(path).node
         scope = self.at(path).rpartition("/nodes/")[0]
-        return renamed_node(self.text, self.one.source, scope, node.name, name)
+        return renamed_node(self.text, self.reading.source, scope, node.name, name)
 
     def node(self, path: str) -> Visit:
         """Return a node of the graph.
@@ -390,7 +392,7 @@ class Editor:
         Raises:
             InputError: there is none, or the path is of a block in a slot.
         """
-        visit = self.told.get(path)
+        visit = self.visits.get(path)
         if visit is None or visit.kind != "name":
             raise InputError(f"'{path}' is not a node", location=path, help="see 'weft show'")
         return visit

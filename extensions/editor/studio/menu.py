@@ -48,7 +48,7 @@ class Judged:
     """Change of the number of parameters, of all copies."""
     flops: int = 0
     """Change of the FLOPs at the default sizes."""
-    kept: float = 0.0
+    retained: float = 0.0
     """Share of the weights of this place that have the same names and shapes."""
 
     def as_json(self, block: BlockType | None) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Judged:
             "reason": self.reason,
             "parameters": self.parameters,
             "flops": self.flops,
-            "kept": round(self.kept, 4),
+            "kept": round(self.retained, 4),
         }
 
 
@@ -118,7 +118,7 @@ class _Place:
         self, graph: Graph, spec: LoadedSpec, path: str, types: Mapping[str, str] | None = None
     ) -> None:
         self.graph, self.spec, self.path = graph, spec, path
-        self.known = registry(spec.blocks)
+        self.registry = registry(spec.blocks)
         self.value = spec.value()
         by_path = {visit.path: visit for visit in visits(graph.root)}
         node, _, slots = path.partition("/") if path not in by_path else _split(by_path[path])
@@ -135,7 +135,7 @@ class _Place:
 
     def judge(self, use: str, params: Mapping[str, Any]) -> Judged:
         """Return whether a block fits, and what it changes."""
-        block = self.known.get(use)
+        block = self.registry.get(use)
         if block is None:
             return Judged(use, None, {}, "there is no such block")
         old = self._inner(self.record)
@@ -184,7 +184,7 @@ class _Place:
             proposed,
             parameters=(sum(map(prod, after.values())) - size) * self.visit.sets,
             flops=work * self.visit.runs,
-            kept=same / size if size else 1.0,
+            retained=same / size if size else 1.0,
         )
 
     def _slots_of(self, block: BlockType) -> set[str]:
@@ -236,7 +236,7 @@ class _Place:
             loaded_spec = loaded(value)
         except SpecError as error:
             return None, list(error.findings)
-        graph, findings = analyse(loaded_spec.recovered, self.known, lost=loaded_spec.lost)
+        graph, findings = analyse(loaded_spec.recovered, self.registry, lost=loaded_spec.lost)
         if graph is None:
             return None, findings
         changed = [

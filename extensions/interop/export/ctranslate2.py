@@ -208,7 +208,7 @@ class Checked:
     """Largest absolute difference of two log probabilities."""
     mean: float
     """Mean absolute difference."""
-    here: float
+    default_mean: float
     """Mean absolute difference if the engine computes as it does by default on this processor."""
 
     @property
@@ -219,12 +219,12 @@ class Checked:
             f"log probabilities of {self.tokens} tokens differ by {self.mean:.2g} on average, "
             f"{self.largest:.2g} at most"
         )
-        if self.here <= NEAR:
+        if self.default_mean <= NEAR:
             return result
         return (
             f"{result}\nwarning: this processor's integer products lose precision: with them, log "
-            f"probabilities differ by {self.here:.2g} on average; pass compute_type='float32' to "
-            "CTranslate2 here"
+            f"probabilities differ by {self.default_mean:.2g} on average; pass "
+            "compute_type='float32' to CTranslate2 here"
         )
 
 
@@ -351,7 +351,7 @@ def check_ctranslate2(
         tokens=len(gaps),
         largest=max(gaps),
         mean=mean,
-        here=default_mean,
+        default_mean=default_mean,
     )
     far = checked.largest > CLOSE if exact else checked.mean > NEAR
     # Allow one different output: a near tie between two tokens may break either way.

@@ -384,11 +384,11 @@ class Refusals:
             target: display name of the engine.
         """
         self.graph, self.target = graph, target
-        self.found: dict[tuple[str, str], Obstacle] = {}
+        self.obstacles: dict[tuple[str, str], Obstacle] = {}
 
     def add(self, obstacle: Obstacle) -> None:
         """Add an obstacle; an obstacle shared by copies counts once."""
-        self.found.setdefault((obstacle.path, obstacle.problem), obstacle)
+        self.obstacles.setdefault((obstacle.path, obstacle.problem), obstacle)
 
     def check(self) -> None:
         """Refuse the graph if there are obstacles.
@@ -396,9 +396,9 @@ class Refusals:
         Raises:
             InputError: there are obstacles; the nodes are named.
         """
-        if not self.found:
+        if not self.obstacles:
             return
-        obstacles = list(self.found.values())
+        obstacles = list(self.obstacles.values())
         lines = [f"'{obstacle.path}': {obstacle.problem}" for obstacle in obstacles[:MOST_NAMED]]
         more = len(obstacles) - MOST_NAMED
         lines += [f"and {more} more"] if more > 0 else []

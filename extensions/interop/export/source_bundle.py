@@ -167,7 +167,7 @@ class Gatherer:
         self.replacements = replacements or {}
         self.packages = frozenset(packages)
         self.sources: dict[str, Source] = {}
-        self.wanted: set[Symbol] = set()
+        self.required: set[Symbol] = set()
 
     def add_text(self, module: str, text: str, names: Iterable[str] | None = None) -> None:
         """Add a text as the source of a module, and include definitions of it.
@@ -190,9 +190,9 @@ class Gatherer:
         waiting = [symbol]
         while waiting:
             origin = self._origin(waiting.pop())
-            if origin in self.wanted:
+            if origin in self.required:
                 continue
-            self.wanted.add(origin)
+            self.required.add(origin)
             waiting += self._needs(origin)
 
     def _origin(self, symbol: Symbol) -> Symbol:
@@ -234,7 +234,7 @@ class Gatherer:
         parts = [_imports([imported for _, imported in outside])]
         for module in order:
             source = self.sources[module]
-            mine = [name for name in source.pieces if Symbol(module, name) in self.wanted]
+            mine = [name for name in source.pieces if Symbol(module, name) in self.required]
             head = f"# --- {titles.get(module, source.doc or module)}"
             parts.append("\n\n" + head[:WIDTH].rstrip() if mine else "")
             previous: type[ast.stmt] | None = None
@@ -250,7 +250,7 @@ class Gatherer:
     def classes(self) -> dict[str, ast.ClassDef]:
         """Return the included classes by their names in their own files."""
         definitions: dict[str, ast.ClassDef] = {}
-        for symbol in sorted(self.wanted):
+        for symbol in sorted(self.required):
             source = self.sources[symbol.module]
             piece = source.pieces[symbol.name]
             if piece.kind is ast.ClassDef:
@@ -266,7 +266,7 @@ class Gatherer:
 
         def visit(module: str) -> None:
             for symbol in sorted(
-                candidate for candidate in self.wanted if candidate.module == module
+                candidate for candidate in self.required if candidate.module == module
             ):
                 for need in sorted(self._needs(symbol)):
                     if need.module != module and need.module not in visited:
@@ -277,7 +277,7 @@ class Gatherer:
         visited: set[str] = set()
         for module in self.sources:
             if module not in visited and any(
-                candidate.module == module for candidate in self.wanted
+                candidate.module == module for candidate in self.required
             ):
                 visited.add(module)
                 visit(module)
@@ -286,7 +286,7 @@ class Gatherer:
     def _outside(self) -> list[tuple[str, _Outside]]:
         """Return the kept imports by local name."""
         imports: dict[str, _Outside] = {}
-        for symbol in sorted(self.wanted):
+        for symbol in sorted(self.required):
             source = self.sources[symbol.module]
             for name_node in source.pieces[symbol.name].names:
                 if name_node.id in source.outside:
@@ -305,7 +305,7 @@ class Gatherer:
         for module in self._order():
             for name in self.sources[module].pieces:
                 symbol = Symbol(module, name)
-                if symbol not in self.wanted:
+                if symbol not in self.required:
                     continue
                 unique, number = name, 2
                 while unique in taken:
@@ -327,7 +327,7 @@ class Gatherer:
             )
             new = (
                 names.get(self._origin(target))
-                if target in self.wanted or (name_node.id in source.inside)
+                if target in self.required or (name_node.id in source.inside)
                 else None
             )
             if new is not None and new != name_node.id:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ....plugin import InputError
 from .config import read_object
-from .names import named
+from .names import table_name
 
 CONFIG = "adapter_config.json"
 FILE = "adapter_model.safetensors"
@@ -95,7 +95,7 @@ class Adapter:
                 )
             name = module.removeprefix(PREFIX)
             factor = self._alpha(name) / a.size(0) ** (0.5 if self._set("use_rslora") else 1)
-            self._pairs[named(f"{name}.weight", prefix, endings)] = (factor, a, b)
+            self._pairs[table_name(f"{name}.weight", prefix, endings)] = (factor, a, b)
         self._unread = set(self._pairs)
 
     def _set(self, key: str) -> bool:

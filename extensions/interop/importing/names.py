@@ -66,7 +66,7 @@ def filled(pattern: str, holes: Mapping[str, str]) -> str:
     'layers.7.bias'
     """
 
-    def one(match: re.Match[str]) -> str:
+    def fill(match: re.Match[str]) -> str:
         text = match[1]
         if text in holes:
             return holes[text]
@@ -78,7 +78,7 @@ def filled(pattern: str, holes: Mapping[str, str]) -> str:
             raise ExpressionError(msg)
         return str(value)
 
-    return _FILLED.sub(one, pattern)
+    return _FILLED.sub(fill, pattern)
 
 
 def numbers_of(holes: Mapping[str, str]) -> dict[str, int]:
@@ -86,10 +86,10 @@ def numbers_of(holes: Mapping[str, str]) -> dict[str, int]:
     return {name: int(text) for name, text in holes.items() if text.isdecimal()}
 
 
-def named(theirs: str, prefix: str, endings: Mapping[str, str]) -> str:
+def table_name(theirs: str, prefix: str, endings: Mapping[str, str]) -> str:
     """Return the name by which a table refers to a tensor of the folder.
 
-    >>> named("bert.embeddings.LayerNorm.gamma", "bert.", {".gamma": ".weight"})
+    >>> table_name("bert.embeddings.LayerNorm.gamma", "bert.", {".gamma": ".weight"})
     'embeddings.LayerNorm.weight'
     """
     name = theirs.removeprefix(prefix)

@@ -17,7 +17,7 @@ from torch import Tensor
 from ....plugin import InputError
 from .adapter import Adapter
 from .config import read_object
-from .names import named
+from .names import table_name
 
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
@@ -59,7 +59,7 @@ class Tensors:
             for file in files_of(folder):
                 opened = self._open.enter_context(safe_open(folder / file, framework="pt"))
                 for theirs in opened.keys():  # noqa: SIM118 - not a mapping
-                    self._add(named(theirs, prefix, endings), opened, theirs)
+                    self._add(table_name(theirs, prefix, endings), opened, theirs)
         except (SafetensorError, OSError, ValueError) as error:
             self._open.close()
             problem = f"the weights are missing, damaged or truncated: {error}"

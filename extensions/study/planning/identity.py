@@ -129,7 +129,7 @@ class DataDigests:
         settings = {"train": run.data.train, "valid": run.data.valid, **run.data.test}[split]
         reader = reader_of(settings, run.data.root)
         files = {key: self._file(path) for key, path in sorted(reader.contents().items())}
-        return settings.reader, dict(reader.known), files
+        return settings.reader, dict(reader.options), files
 
     def _file(self, path: Path) -> str:
         """Return the digest of a file, or of the names, sizes and times of a folder."""

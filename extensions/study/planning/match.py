@@ -18,12 +18,12 @@ class Solution:
 
     value: int
     size: int
-    wanted: int
+    target: int
 
     @property
     def difference(self) -> float:
-        """Difference from the wanted size, as a fraction of it."""
-        return self.size / self.wanted - 1 if self.wanted else float(self.size > 0)
+        """Difference from the target size, as a fraction of it."""
+        return self.size / self.target - 1 if self.target else float(self.size > 0)
 
 
 def solve(match: Match, target: int, size_of: Callable[[int], int]) -> Solution:

@@ -23,11 +23,11 @@ class Axis:
     factor: Dimension | None = None
     """The range; None if there are levels."""
     levels: Mapping[str, Change] = field(default_factory=dict)
-    named: bool = False
+    has_names: bool = False
     """Whether the file names the levels, and does not list values."""
 
     @property
-    def whole(self) -> bool:
+    def integral(self) -> bool:
         """Whether the range has whole numbers alone."""
         ends = (self.factor.low, self.factor.high) if self.factor is not None else ()
         return all(isinstance(end, int) for end in ends)
@@ -39,7 +39,7 @@ class Axis:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return False
         low, high = self.factor.low or 0, self.factor.high or 0
-        return low <= value <= high and not (self.whole and isinstance(value, float))
+        return low <= value <= high and not (self.integral and isinstance(value, float))
 
     def change(self, value: Value) -> Change:
         """Return what a value of the factor changes."""
@@ -67,12 +67,12 @@ def axes_of(study: StudySettings) -> list[Axis]:
             axes.append(Axis(name=name, at=at, factor=factor))
         else:
             levels, is_named = dict(levels_of(factor)), bool(factor.levels)
-            axes.append(Axis(name=name, at=at, levels=levels, named=is_named))
+            axes.append(Axis(name=name, at=at, levels=levels, has_names=is_named))
     if not axes and study.grid is not None:
         for name, grid_factor in study.grid.factors.items():
             at = pointer("grid", "factors", name)
             levels, is_named = dict(levels_of(grid_factor)), bool(grid_factor.levels)
-            axes.append(Axis(name=name, at=at, levels=levels, named=is_named))
+            axes.append(Axis(name=name, at=at, levels=levels, has_names=is_named))
     return axes
 
 
@@ -95,7 +95,7 @@ def row_at(axes: Sequence[Axis], values: Mapping[str, Value], name: str, source:
 def probes_of(axis: Axis) -> Iterator[Row]:
     """Yield a row for each level of a factor, or for both ends of its range."""
     for value in axis.probes():
-        at = axis.at + pointer("levels", str(value)) if axis.named else axis.at
+        at = axis.at + pointer("levels", str(value)) if axis.has_names else axis.at
         yield Row(f"{axis.name}={value}", axis.change(value), at)
 
 

@@ -141,10 +141,10 @@ _ANYWHERE = re.compile(r"[\\`*]|(?<!\w)_|_(?!\w)|<(?=[\w/!?])|&(?=#?\w+;)|~(?=~)
 _AT_START = re.compile(r"^(\d*)([#>+.)-])(?=\s)")
 
 
-def plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     r"""Return text with what Markdown interprets escaped.
 
-    >>> plain("a*b_c < 1 in <d>")
+    >>> escape_markdown("a*b_c < 1 in <d>")
     'a\\*b_c < 1 in \\<d>'
     """
     text = _ANYWHERE.sub(lambda match: f"\\{match[0]}", " ".join(text.split()))
@@ -153,7 +153,7 @@ def plain(text: str) -> str:
 
 def line(parts: Sequence[object]) -> str:
     """Return a line of a table; its cells are plain text."""
-    escaped = (plain(str(part)).replace("|", r"\|") for part in parts)
+    escaped = (escape_markdown(str(part)).replace("|", r"\|") for part in parts)
     return f"| {' | '.join(escaped)} |"
 
 
@@ -180,13 +180,18 @@ def markdown(record: Record, picture: str = "") -> str:
 def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield from (f"# {record['study']}", "")
     if record["doc"]:
-        yield from (plain(record["doc"]), "")
+        yield from (escape_markdown(record["doc"]), "")
     if picture:
-        title = plain(f"differences{against(record)}")
+        title = escape_markdown(f"differences{against(record)}")
         yield from (f"![{title}]({picture})", "")
     for title, sentences in zip((CAN, CANNOT), conclude(record), strict=True):
         if sentences:
-            yield from (f"## {title}", "", *(f"- {plain(sentence)}" for sentence in sentences), "")
+            yield from (
+                f"## {title}",
+                "",
+                *(f"- {escape_markdown(sentence)}" for sentence in sentences),
+                "",
+            )
     yield from ("## Results", "")
     head, lines = cells(record)
     yield line(head)
@@ -194,9 +199,9 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield from map(line, lines)
     yield from ("", method(record), "")
     if failed := failures(record):
-        yield from ("## Failures", "", *(f"- {plain(failure)}" for failure in failed), "")
+        yield from ("## Failures", "", *(f"- {escape_markdown(failure)}" for failure in failed), "")
     if record["selected"]:
-        name = plain(record["selected"]["row"])
+        name = escape_markdown(record["selected"]["row"])
         yield f"The validation data selects **{name}** ({selected_of(record)})."
         yield ""
     if record["lengths"]:
@@ -204,7 +209,7 @@ def _markdown(record: Record, picture: str) -> Iterator[str]:
     yield from ("## Rows", "")
     for row in record["rows"]:
         doc = f"{row['doc']} {row['solved']}".strip()
-        yield f"**{plain(row['name'])}**{': ' + plain(doc) if doc else ''}"
+        yield f"**{escape_markdown(row['name'])}**{': ' + escape_markdown(doc) if doc else ''}"
         yield from ("", "```text", *(row["changes"] or ["the baseline"]), "```", "")
     yield from ("## Commands", "", "```sh", *commands(record), "```")
 

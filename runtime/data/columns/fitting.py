@@ -33,7 +33,7 @@ class _Dim:
     """One dimension of an input, whose length is `factor * axis + constant`."""
 
     input: str
-    place: int
+    position: int
     """Index of the dimension."""
     column: str
     """Time axis of the column that fills it; dimensions with the same one have the same length."""
@@ -126,7 +126,7 @@ class Fitting:
         dims = [dim for dim in self.dims if dim.input in inputs]
         lengths: dict[str, int] = {}
         for dim in dims:
-            size = inputs[dim.input].size(dim.place)
+            size = inputs[dim.input].size(dim.position)
             lengths[dim.column] = max(size, lengths.get(dim.column, 1))
         lengths = _searched(dims, lengths) or lengths
         for axis_dim in dims:
@@ -138,11 +138,11 @@ class Fitting:
                     f" {axis_dim.constant}",
                     help="set 'max_length' of its column, or leave out what is longer",
                 )
-            if length > value.size(axis_dim.place):
+            if length > value.size(axis_dim.position):
                 shape = list(value.shape)
-                shape[axis_dim.place] = length
+                shape[axis_dim.position] = length
                 longer = value.new_full(shape, self.fills[axis_dim.input])
-                longer.narrow(axis_dim.place, 0, value.size(axis_dim.place)).copy_(value)
+                longer.narrow(axis_dim.position, 0, value.size(axis_dim.position)).copy_(value)
                 fitted[axis_dim.input] = longer
         return fitted
 

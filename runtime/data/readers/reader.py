@@ -84,7 +84,7 @@ class Reader(ABC):
         return None
 
     @property
-    def known(self) -> Mapping[str, Any]:
+    def options(self) -> Mapping[str, Any]:
         """Settings that affect the records, as plain data."""
         settings: Mapping[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
         return settings

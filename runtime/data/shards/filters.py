@@ -45,7 +45,7 @@ class FilterCount:
 
     read: int = 0
     """Rows read."""
-    kept: int = 0
+    retained: int = 0
     """Rows written."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Rows dropped, by reason."""
@@ -75,19 +75,19 @@ class FilterCount:
             where = self.spared if spared else self.dropped
             where[reason] = where.get(reason, 0) + 1
         retained = reason is None or spared
-        self.kept += retained
+        self.retained += retained
         return retained
 
     def leave_out(self, reason: str, pairs: int) -> None:
         """Move rows from the kept to the dropped counts."""
         if pairs:
-            self.kept -= pairs
+            self.retained -= pairs
             self.dropped[reason] = self.dropped.get(reason, 0) + pairs
 
     def add(self, counts: Mapping[str, Any]) -> None:
         """Add the counts that another instance returned from `as_dict`."""
         self.read += counts["read"]
-        self.kept += counts["kept"]
+        self.retained += counts["kept"]
         for mine, theirs in ((self.dropped, counts["dropped"]), (self.spared, counts["spared"])):
             for reason, pairs in theirs.items():
                 mine[reason] = mine.get(reason, 0) + pairs
@@ -96,7 +96,7 @@ class FilterCount:
         """Return the counts as plain data."""
         return {
             "read": self.read,
-            "kept": self.kept,
+            "kept": self.retained,
             "dropped": dict(sorted(self.dropped.items())),
             "spared": dict(sorted(self.spared.items())),
         }

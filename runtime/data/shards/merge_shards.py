@@ -95,7 +95,7 @@ def gather(
             if keep_mask is not None:
                 count.leave_out("duplicate", size - int(keep_mask.sum()))
             if others is not None:
-                kept_rows.append(_read_rows(shard.kept, keep_mask))
+                kept_rows.append(_read_rows(shard.retained, keep_mask))
             if layout.block is not None and (number in ends or number == len(shards)):
                 cast("Blocks", targets[0]).flush()
             rows.append(columns[0].rows)

@@ -132,7 +132,7 @@ class Shard:
     lengths: list[NDArray[np.uint32]]
     hashes: NDArray[np.uint64]
     """Empty if duplicates are kept."""
-    kept: NDArray[np.bool_]
+    retained: NDArray[np.bool_]
     """Whether each row that was read is kept; empty unless it was stored."""
     raws: list[tuple[NDArray[np.uint8], NDArray[np.uint32]]]
     """Concatenated texts, and the bytes of each, of the columns that store them."""

@@ -40,7 +40,7 @@ from ...checkpoint.saving import Contents, finish, new_folder
 from .world import World
 
 
-def whole(tensors: Mapping[str, Tensor], *, gather: bool) -> dict[str, Tensor]:
+def full_tensors(tensors: Mapping[str, Tensor], *, gather: bool) -> dict[str, Tensor]:
     """Gather sharded tensors.
 
     Args:
@@ -66,7 +66,7 @@ def shards_like(full: Tensor, like: Tensor) -> Tensor:
     return distribute_tensor(on_device, like.device_mesh, like.placements, src_data_rank=None)
 
 
-def here(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """Return the local shard of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
@@ -89,12 +89,12 @@ def clip(parameters: Iterable[nn.Parameter], limit: float | None, world: World) 
     square = torch.zeros((), device=world.device)
     for gradient in gradients:
         share = _parts(gradient) / world.size
-        square = square + share * torch.linalg.vector_norm(here(gradient)).square().float()
+        square = square + share * torch.linalg.vector_norm(local_shard(gradient)).square().float()
     dist.all_reduce(square)
     norm = square.sqrt()
     if limit is not None:
         scale = torch.clamp(limit / (norm + 1e-6), max=1.0)
-        torch._foreach_mul_([here(gradient) for gradient in gradients], scale)
+        torch._foreach_mul_([local_shard(gradient) for gradient in gradients], scale)
     return norm
 
 

@@ -37,7 +37,9 @@ def test_compiled_steps_are_measured_apart_from_requests(
     def measure(_: Any, __: Any, moving: Mapping[str, Tensor], *___: Any) -> Measured:
         rows.append(moving["target"].size(0))
         before = len(rows)
-        during.append(service._translated(Work(service.own), [REQUEST])[0]["translations"])
+        during.append(
+            service._translated(Work(service.default_strategy), [REQUEST])[0]["translations"]
+        )
         assert len(rows) == before  # a request runs no compiled step meanwhile
         return Measured(1.0, 1.0 / gain, 60.0, rows[-1])
 
@@ -57,7 +59,7 @@ def test_compiled_steps_are_measured_apart_from_requests(
 
     service.warm()
     assert rows == []
-    [expected] = service._translated(Work(service.own), [REQUEST])
+    [expected] = service._translated(Work(service.default_strategy), [REQUEST])
     assert rows == []
     service.tune()
 
@@ -65,7 +67,7 @@ def test_compiled_steps_are_measured_apart_from_requests(
     assert steps_of(service.model.module).mode == mode
     assert during == [expected["translations"]]
     count = len(rows)
-    [again] = service._translated(Work(service.own), [REQUEST])
+    [again] = service._translated(Work(service.default_strategy), [REQUEST])
     assert again["translations"] == expected["translations"]
     if mode == "compiled":
         assert rows[count - 1] == rows[-1] == beam

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from markdown_it import MarkdownIt
-from weft.extensions.study.report.text import line, plain, rule
+from weft.extensions.study.report.text import escape_markdown, line, rule
 
 RENDERED = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 
@@ -28,9 +28,9 @@ RENDERED = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethro
 )
 def test_what_markdown_interprets_is_escaped(text: str, expected: str) -> None:
     """What it would show as it is stays readable in the file."""
-    assert plain(text) == expected
+    assert escape_markdown(text) == expected
     shown = html.escape(" ".join(text.split()), quote=False)
-    assert RENDERED.render(plain(text)) == f"<p>{shown}</p>\n"
+    assert RENDERED.render(escape_markdown(text)) == f"<p>{shown}</p>\n"
 
 
 def test_cells_stay_in_their_columns() -> None:

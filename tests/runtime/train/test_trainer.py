@@ -326,7 +326,7 @@ def test_only_batches_for_a_gpu_are_pinned(kind: str, monkeypatch: pytest.Monkey
         trainer_module, "stream_micro_batches", lambda *_, pin, **__: seen.append(pin)
     )
     trainer: Any = MagicMock()
-    trainer.context.place.device = torch.device(kind)
+    trainer.context.placement.device = torch.device(kind)
 
     Trainer._stream_micro_batches(trainer)
 

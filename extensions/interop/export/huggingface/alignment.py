@@ -26,7 +26,7 @@ class Pair:
     """Path of the node in the first graph, slots after `/`, copies as `*` or their number."""
     at: str
     """JSON Pointer of the first block in its spec."""
-    one: Part
+    reference: Part
     other: Part
 
 
@@ -79,11 +79,11 @@ def _known(alignment: Alignment, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    found: Alignment
+    alignment: Alignment
 
     def differ(self, text: str) -> None:
         """Record a difference."""
-        self.found.differences.append(text)
+        self.alignment.differences.append(text)
 
     def scopes(
         self, reference: Scope, other: Scope, ref_path: str, there: str, *, first: bool = False
@@ -99,7 +99,7 @@ class _Walk:
         """
         ports = _ports(reference, other)
         if first:
-            self.found.inputs |= ports
+            self.alignment.inputs |= ports
         for name in reference.inputs:
             if name not in ports:
                 self.differ(f"the model has no input like '{ref_path}{name}'")
@@ -131,7 +131,7 @@ class _Walk:
         theirs = {port: through[1](value) for port, value in other.outputs.items()}
         if first:
             names = {value: port for port, value in theirs.items()}
-            self.found.outputs |= {p: names[v] for p, v in outputs.items() if v in names}
+            self.alignment.outputs |= {p: names[v] for p, v in outputs.items() if v in names}
         if sorted(outputs.values()) != sorted(theirs.values()):
             self.differ(f"the outputs{' of ' + there if there else ''} are {', '.join(theirs)}")
 
@@ -145,7 +145,7 @@ class _Walk:
             self.parts(reference.part, other.part, ref_path, there, reference.at)
             return
         if isinstance(reference, RepeatNode) and isinstance(other, RepeatNode):
-            self.found.repeats.append((reference.at, other.repeat))
+            self.alignment.repeats.append((reference.at, other.repeat))
             if reference.repeat != other.repeat:
                 self.differ(f"'{there}' has {other.repeat} copies")
             if reference.share != other.share:
@@ -170,18 +170,18 @@ class _Walk:
             self.scopes(reference.body, other.body, f"{_dotted(ref_path)}.", f"{_dotted(there)}.")
             return
         if reference.key != other.key:
-            self.found.choices.append((at, other))
+            self.alignment.choices.append((at, other))
             self.differ(f"'{there}' is {other.key}, not {reference.key}")
             return
-        self.found.pairs.append(Pair(ref_path, at, reference, other))
+        self.alignment.pairs.append(Pair(ref_path, at, reference, other))
         self.arguments(reference, other, there)
         mine, theirs = (set(p.own_weights()) for p in (reference, other))
         for name in sorted(mine):
             path = f"{_dotted(ref_path)}.{name}"
             if name in theirs:
-                self.found.weights[path] = f"{_dotted(there)}.{name}"
+                self.alignment.weights[path] = f"{_dotted(there)}.{name}"
             elif name.rpartition(".")[2] == BIAS:
-                self.found.lacking.append(path)
+                self.alignment.lacking.append(path)
         for name in sorted(theirs - mine):
             self.differ(f"the weight '{_dotted(there)}.{name}' has no counterpart")
         for slot in sorted({*reference.fill, *other.fill}):
@@ -201,14 +201,14 @@ class _Walk:
                 continue
             text = f"'{there}' has {name} {theirs}, not {mine}"
             if name == SMALL:
-                self.found.small.append(text)
+                self.alignment.small.append(text)
             elif name == BIAS and (mine, theirs) == (True, False):
                 continue  # recorded as lacking, and zero
             elif reference.block.role == "position_table" and {mine, theirs} == {
                 "halves",
                 "interleaved",
             }:
-                self.found.positions.append((str(mine), str(theirs)))
+                self.alignment.positions.append((str(mine), str(theirs)))
             else:
                 self.differ(text)
 

@@ -191,7 +191,7 @@ def folded(lines: Iterable[str]) -> tuple[str, ...]:
 
 def _tables(alignment: Alignment) -> int:
     """Return the number of position tables that have a form."""
-    return sum("form" in pair.one.arguments for pair in alignment.pairs)
+    return sum("form" in pair.reference.arguments for pair in alignment.pairs)
 
 
 def specs_of(written: Any) -> Iterator[str]:

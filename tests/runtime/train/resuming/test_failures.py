@@ -17,7 +17,7 @@ def context_of(name: str, changes: dict[str, Any], folder: Path) -> Any:
     """Return what the errors read of the context of a shipped run on a GPU."""
     context = MagicMock(folder=folder)
     context.run, _ = load_run(name, changes)
-    context.place.device = torch.device("cuda")
+    context.placement.device = torch.device("cuda")
     return context
 
 
