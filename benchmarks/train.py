@@ -247,7 +247,11 @@ def flops(batches: Sequence[tuple[Tensor, Tensor]], size: Size = BASE) -> list[t
     found = []
     for source, target in batches:
         with FlopCounterMode(display=False) as counter:
-            model(source.to("meta"), (source != 0).to("meta"), target.to("meta"))
+            model(
+                source=source.to("meta"),
+                source_mask=(source != 0).to("meta"),
+                target=target.to("meta"),
+            )
         found.append((3.0 * counter.get_total_flops(), int((target != 0).sum())))
     return found
 

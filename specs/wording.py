@@ -6,7 +6,7 @@ pydantic's messages are written for programmers; no message of Weft repeats them
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
@@ -207,6 +207,15 @@ def form_findings(
         yield form_finding(detail, form, value, source)
 
 
+def alternatives(names: Sequence[str]) -> str:
+    """Return names in prose.
+
+    >>> alternatives(["adam", "adamw", "muon"])
+    'adam, adamw or muon'
+    """
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:
     """Convert one pydantic error into a finding."""
     loc, candidates = error_place(error["loc"], form, value)
@@ -218,7 +227,7 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
                 code="S03",
                 at=at,
                 problem=f"key '{last}' does not belong to the type '{chosen}'",
-                help=f"remove it, or set 'type' to {' or '.join(others)}",
+                help=f"remove it, or set 'type' to {alternatives(others)}",
                 source=source,
                 fix=removing(at),
             )

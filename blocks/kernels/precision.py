@@ -103,7 +103,7 @@ class Copies:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for copies and pickles of the model, which write their own copies."""
-        return {"dtype": self.dtype, "held": {}}
+        return {"dtype": self.dtype, "by_name": {}}
 
 
 class Casts:

@@ -126,8 +126,8 @@ def test_generation_takes_the_same_tokens(
         )[0].tolist()[len(prompt) :]
         assert list(one.tokens) == [token for token in row if token != end]
         assert one.finished == (end in row)
-    assert found[0].finished
-    assert len({one.tokens for one in found}) > 1
+    assert found[0][0].finished
+    assert len({one.tokens for [one] in found}) > 1
 
 
 @pytest.mark.parametrize("changes", [{}, {"qkv_bias": False, "hidden_act": "relu"}])

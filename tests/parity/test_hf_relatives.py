@@ -142,4 +142,4 @@ def test_generation_takes_the_same_tokens(
             do_sample=False,
         )[0].tolist()[len(prompt) :]
         assert list(one.tokens) == [token for token in row if token != theirs.config.eos_token_id]
-    assert len({token for one in found for token in one.tokens}) > 4
+    assert len({token for [one] in found for token in one.tokens}) > 4

@@ -56,12 +56,19 @@ def configured(*, quiet: bool, verbose: bool) -> Iterator[None]:
     """Set how much one command prints on stderr."""
     before = _WISHES.quiet, _WISHES.verbose
     _WISHES.quiet, _WISHES.verbose = quiet, verbose
+    root = logging.getLogger()
+    level, handler = root.level, logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
     if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+        root.addHandler(handler)
+        root.setLevel(logging.INFO)
     try:
         yield
     finally:
         _WISHES.quiet, _WISHES.verbose = before
+        if verbose:
+            root.removeHandler(handler)
+            root.setLevel(level)
 
 
 def console(stream: TextIO | None = None) -> Console:

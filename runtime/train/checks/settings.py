@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ....specs.findings import Finding, pointer
+from ....specs.wording import alternatives
 from ...data.columns.settings import ClassSettings, ImageSettings, NumberSettings, TextSettings
 from ...data.settings import SPECIAL_TOKENS, PieceSettings, SymbolSettings
 from ..run import Run
@@ -38,7 +39,7 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
             yield unused(
                 f"/optimizer/{name}",
                 f"the optimizer '{run.optimizer.type}' has no '{name}'",
-                f"remove it, or set 'type' to one of {', '.join(readers)}",
+                f"remove it, or set 'type' to {alternatives(readers)}",
             )
     for name, tokenizer in run.tokenizers.items():
         if not isinstance(tokenizer, SymbolSettings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 import re
 import subprocess
@@ -234,6 +235,14 @@ def test_quiet_holds_for_one_command(capsys: Capture) -> None:
     terminal.notice("prepared")
 
     assert capsys.readouterr().err == "prepared\n"
+
+
+def test_verbose_holds_for_one_command() -> None:
+    """Log messages of a notebook are not printed because of an earlier command."""
+    before = logging.getLogger().level, logging.getLogger().handlers[:]
+    assert main(["check", "transformer-tiny", "--verbose"]) == 0
+
+    assert (logging.getLogger().level, logging.getLogger().handlers[:]) == before
 
 
 def test_check_says_that_a_shipped_spec_is_sound(capsys: Capture) -> None:

@@ -35,7 +35,7 @@ FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
         "/precision",
         "'parallel.tensor' to 1",
     ),
-    ({"optimizer": {"momentum": 0.5}}, "R01", "/optimizer/momentum", "'type' to one of muon, sgd"),
+    ({"optimizer": {"momentum": 0.5}}, "R01", "/optimizer/momentum", "'type' to muon or sgd"),
     ({"optimizer": {"type": "sgd", "betas": [0.8, 0.9]}}, "R01", "/optimizer/betas", "remove"),
     ({"optimizer": {"type": "adafactor", "eps": 1e-3}}, "R01", "/optimizer/eps", "remove"),
     ({"dropout_from": 100}, "R01", "/dropout_from", "at most 12"),

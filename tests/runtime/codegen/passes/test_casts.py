@@ -219,14 +219,14 @@ def test_a_copy_that_is_out_of_date_is_not_used() -> None:
     x = torch.randn(2, 16)
     with torch.autocast("cpu", torch.bfloat16):
         model(**given())
-        held = layer.copies.held["weight"].tensor
+        copy = layer.copies.by_name["weight"].tensor
         before = layer(x)
         with torch.no_grad():
             layer.weight.mul_(2.0)
             layer.bias.mul_(2.0)
         after_ = layer(x)
 
-    assert held.dtype == torch.bfloat16
+    assert copy.dtype == torch.bfloat16
     assert torch.equal(after_, before * 2)
 
 
