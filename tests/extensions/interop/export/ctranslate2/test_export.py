@@ -119,8 +119,8 @@ def test_quantized_weights_are_close_and_the_model_is_unchanged(
 
 def test_a_processor_whose_integer_products_saturate_is_reported() -> None:
     """The export stays right there; the report tells how to compute with it."""
-    fine = Checked(outputs=6, same=6, tokens=90, largest=0.1, mean=0.04, here=0.04)
-    saturating = replace(fine, here=0.6)
+    fine = Checked(outputs=6, same=6, tokens=90, largest=0.1, mean=0.04, default_mean=0.04)
+    saturating = replace(fine, default_mean=0.6)
 
     assert "warning" not in fine.report
     assert "differ by 0.6 on average; pass compute_type='float32'" in saturating.report
