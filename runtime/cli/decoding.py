@@ -28,6 +28,7 @@ from .common.models import (
     Search,
     open_checkpoints,
     options_of,
+    widened,
 )
 from .common.parameters import (
     Checkpoint,
@@ -369,8 +370,7 @@ def generate(
     tokenizer = None if ids else prompts_of(model.checkpoint)
     if include is not None and tokenizer is None:
         raise wrong("--include", "phrases are text, but --ids reads token ids")
-    if "nbest" in settings and "beam" not in settings:
-        settings["beam"] = max(settings["nbest"], settings.get("groups", 1))
+    settings = widened(settings)
     chosen = model.generation(settings)
     sampled = chosen.temperature > 0
     numbered = (chosen.samples if sampled else chosen.nbest) > 1

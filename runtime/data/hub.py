@@ -7,6 +7,7 @@ an optional dependency.  It is used to continue prompts; models trained here use
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 from ...specs.findings import InputError
@@ -29,8 +30,9 @@ class Prompts(Protocol):
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text inside a continuation, without special tokens."""
 
+    @property
     def texts(self) -> list[str | None]:
-        """Return the text that each id adds; None for a part of a character."""
+        """The text that each id adds; None for a part of a character."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids."""
@@ -95,8 +97,9 @@ class HubTokenizer:
         """Return the ids of a text, without special tokens."""
         return self.encode_many([text])[0]
 
+    @cached_property
     def texts(self) -> list[str | None]:
-        """Return the text that each id adds; None for a part of a character."""
+        """The text that each id adds; None for a part of a character."""
         # Decoders drop the space before a first piece, so a piece is decoded after itself.
         ids = range(self.vocab_size)
         once = self._model.decode_batch([[token_id] for token_id in ids])

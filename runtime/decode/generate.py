@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from ...specs.findings import InputError
 from ..data.symbols import Vocabulary, lacking
 from .decode import Request, SpecialTokens, decode_ids, masks_of, refuse_ids
 from .inputs import batch_axis
-from .search.constraints import Avoidance, texts_of
+from .search.constraints import Avoidance, texts_of_vocabulary
 from .settings import BeamSearch, GenerateSettings, Hypothesis, Sampling
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class _Computed:
         }
 
 
-@dataclass(slots=True)
+@dataclass
 class ColumnPrompts:
     """A vocabulary, for prompts: they start with its beginning token, if it has one."""
 
@@ -65,11 +66,10 @@ class ColumnPrompts:
         """Return the ids of a text inside a continuation."""
         return self.vocabulary.encode(text)
 
+    @cached_property
     def texts(self) -> list[str | None]:
-        """Return the text that each id adds; None for a part of a character."""
-        vocabulary = self.vocabulary
-        special_tokens = (vocabulary.pad, vocabulary.bos, vocabulary.eos)
-        return texts_of(vocabulary.pieces(range(self.vocab_size)), special_tokens)
+        """The text that each id adds; None for a part of a character."""
+        return texts_of_vocabulary(self.vocabulary)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids."""
@@ -131,7 +131,7 @@ def generate_with(  # noqa: PLR0913 - all by name but four
             raise InputError(
                 "'avoid' bans texts, but there is no tokenizer", help="leave it out for token ids"
             )
-        avoidance = Avoidance(search.avoid, tokenizer.texts(), ends)
+        avoidance = Avoidance(search.avoid, tokenizer.texts, ends)
     phrases = include or [()] * len(prompts)
     requests = [
         Request(

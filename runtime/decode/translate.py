@@ -20,7 +20,7 @@ from .active_rows import Cancelled
 from .decode import Request, SpecialTokens, decode_ids
 from .inputs import Inputs, UsualInputs
 from .positions import fitting_of, longest_source, positions_of
-from .search.constraints import Avoidance, texts_of
+from .search.constraints import Avoidance, texts_of_vocabulary
 from .settings import BeamSearch, Hypothesis, Sampling
 
 BUFFER = 1000
@@ -287,10 +287,8 @@ class Translator:
 
     def _avoid(self) -> Avoidance:
         if not self._avoidance:
-            target = self.target
-            special_tokens = (target.pad, target.bos, target.eos)
-            texts = texts_of(target.pieces(range(target.vocab_size)), special_tokens)
-            self._avoidance.append(Avoidance(self.search.avoid, texts, [target.eos]))
+            texts = texts_of_vocabulary(self.target)
+            self._avoidance.append(Avoidance(self.search.avoid, texts, [self.target.eos]))
         return self._avoidance[0]
 
 

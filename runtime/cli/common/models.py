@@ -111,11 +111,14 @@ OF_THE_RUN = (
 
 def options_of(search: dict[str, Any], sampled: dict[str, Any], *, sample: bool) -> dict[str, Any]:
     """Return the settings of a predictor that the user gave as options."""
-    settings = {**search, **sampled, **({"type": "sample"} if sample else {})}
-    # Widen the beam to return this many outputs, unless the user set its width.
-    if "nbest" in settings and "beam" not in settings:
-        settings["beam"] = max(settings["nbest"], settings.get("groups", 1))
-    return settings
+    return widened({**search, **sampled, **({"type": "sample"} if sample else {})})
+
+
+def widened(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with a beam that is as wide as the n-best list, unless the user set it."""
+    if "nbest" not in settings or "beam" in settings:
+        return settings
+    return {**settings, "beam": max(settings["nbest"], settings.get("groups", 1))}
 
 
 def open_checkpoints(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...data.symbols import Vocabulary
 from .logits_processors import NEVER, LogitsProcessor
 
 _BYTE = len("<0x00>")
@@ -39,6 +40,12 @@ def texts_of(pieces: Sequence[str], special_tokens: Iterable[int]) -> list[str |
         return piece.replace("\u2581", " ")
 
     return [text(number, piece) for number, piece in enumerate(pieces)]
+
+
+def texts_of_vocabulary(vocabulary: Vocabulary) -> list[str | None]:
+    """Return the text that each id of a vocabulary adds, as `texts_of` does."""
+    special_tokens = (vocabulary.pad, vocabulary.bos, vocabulary.eos)
+    return texts_of(vocabulary.pieces(range(vocabulary.vocab_size)), special_tokens)
 
 
 class _State(NamedTuple):
