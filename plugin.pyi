@@ -75,7 +75,6 @@ from .runtime.checkpoint.tokenizers import tokenizers_of as tokenizers_of
 from .runtime.checkpoint.tokenizers import written_by as written_by
 from .runtime.cli.common.command import CHECKPOINTS as CHECKPOINTS
 from .runtime.cli.common.command import DECODING as DECODING
-from .runtime.cli.common.command import PARSING as PARSING
 from .runtime.cli.common.command import SPECS as SPECS
 from .runtime.cli.common.command import STUDIES as STUDIES
 from .runtime.cli.common.command import TRAINING as TRAINING
@@ -86,18 +85,19 @@ from .runtime.cli.common.command import group as group
 from .runtime.cli.common.command import option_of as option_of
 from .runtime.cli.common.command import wrong as wrong
 from .runtime.cli.common.models import OF_THE_RUN as OF_THE_RUN
-from .runtime.cli.common.models import Constrained as Constrained
-from .runtime.cli.common.models import PlaceOfParser as PlaceOfParser
+from .runtime.cli.common.models import Placement as Placement
 from .runtime.cli.common.models import PlaceUncompiled as PlaceUncompiled
 from .runtime.cli.common.models import Sample as Sample
 from .runtime.cli.common.models import Sampled as Sampled
 from .runtime.cli.common.models import Search as Search
 from .runtime.cli.common.models import open_checkpoints as open_checkpoints
 from .runtime.cli.common.models import options_of as options_of
+from .runtime.cli.common.parameters import DataRoot as DataRoot
 from .runtime.cli.common.parameters import Json as Json
 from .runtime.cli.common.parameters import Metrics as Metrics
 from .runtime.cli.common.parameters import Overrides as Overrides
 from .runtime.cli.common.parameters import RunName as RunName
+from .runtime.cli.common.parameters import Test as Test
 from .runtime.cli.common.parameters import argument as argument
 from .runtime.cli.common.parameters import complete_files as complete_files
 from .runtime.cli.common.parameters import complete_specs as complete_specs
@@ -174,7 +174,6 @@ from .runtime.decode.predictors.feeding import Feeding as Feeding
 from .runtime.decode.predictors.feeding import Sources as Sources
 from .runtime.decode.predictors.predictor import Answer as Answer
 from .runtime.decode.predictors.predictor import Context as Context
-from .runtime.decode.predictors.predictor import Evaluation as Evaluation
 from .runtime.decode.predictors.predictor import Predictor as Predictor
 from .runtime.decode.predictors.predictor import PredictorSettings as PredictorSettings
 from .runtime.decode.predictors.predictor import Reads as Reads

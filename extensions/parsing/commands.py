@@ -1,4 +1,4 @@
-"""The commands `weft parse`, `weft trees` and `weft score-trees`."""
+"""The commands `weft parse`, `weft evaluate-parser`, `weft trees` and `weft score-trees`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import typer
 
 from ...plugin import (
     OF_THE_RUN,
-    PARSING,
     BeamFields,
-    Constrained,
+    DataRoot,
     FieldsOf,
     InputError,
     Json,
     Mistakes,
-    PlaceOfParser,
+    Placement,
+    Test,
     argument,
     as_it_arrives,
     command,
     complete_files,
     file_option,
+    one_file,
     open_checkpoints,
     option,
     out_option,
@@ -35,16 +36,32 @@ from ...plugin import (
 from ...runtime.cli.common import terminal
 from ...runtime.cli.common.parameters import Checkpoint
 from ...runtime.cli.decoding import Buffer, Input, Output, Progress, counter_for
+from .predictor import TreeBeam
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ... import Model
     from .decode.parse import Parse
-    from .metrics.evalb import Scores
+    from .metrics.evalb import EvalbSettings, Scores
     from .trees.trees import Tree
 
 Form = Literal["line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"]
 """How `weft trees` writes a tree."""
+PARSING = "Parsing"
+"""Title of these commands in the help."""
+Search = Annotated[dict[str, Any], FieldsOf(BeamFields, panel="Search")]
+OfTrees = Annotated[
+    dict[str, Any],
+    FieldsOf(TreeBeam, panel="Trees", without=("type", *BeamFields.model_fields)),
+]
+Place = Annotated[
+    dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=("shortlist",))
+]
+Prm = Annotated[
+    str | None,
+    file_option("--prm", "EVALB parameter file. [default: the settings of COLLINS.prm]"),
+]
 
 
 @command(
@@ -85,11 +102,11 @@ def parse(
             complete=complete_files,
         ),
     ] = None,
-    constrained: Constrained = None,
-    search: Annotated[dict[str, Any], FieldsOf(BeamFields, panel="Search")],
+    of_trees: OfTrees,
+    search: Search,
     buffer: Buffer = None,
     progress: Progress = False,
-    placement: PlaceOfParser,
+    placement: Place,
 ) -> int:
     """Parse sentences line by line; an empty line gives an empty line.
 
@@ -103,15 +120,7 @@ def parse(
     if on_lines and json_:
         raise wrong("--pretty", "it cannot be combined with --json")
     pictures = _Pictures(draw)
-    options = search if constrained is None else {**search, "constrained": constrained}
-    model = open_checkpoints(checkpoint, options, placement)
-    if model.predictor_settings().command != "parse":
-        raise InputError(
-            "the checkpoint does not parse: its predictor does not answer with trees",
-            location=checkpoint,
-            help="train a run such as parsing-craft",
-        )
-    predictor: Any = model.predictor()
+    predictor: Any = _open_parser(checkpoint, {**of_trees, **search}, placement).predictor()
     mistakes = Mistakes()
     words = map(raw_words_of if raw else words_of, text_lines(source, mistakes))
     ahead = buffer or BUFFER
@@ -137,6 +146,74 @@ def parse(
             if counter is not None:
                 counter.close()
     return mistakes.exit_code()
+
+
+def _open_parser(checkpoint: str, options: dict[str, Any], placement: dict[str, Any]) -> Model:
+    """Open the checkpoint, or the ensemble, of a parser.
+
+    Raises:
+        InputError: it cannot be opened, or it is not a parser.
+    """
+    model = open_checkpoints(checkpoint, options, placement)
+    if model.predictor_settings().command != "parse":
+        raise InputError(
+            "the checkpoint does not parse: its predictor does not answer with trees",
+            location=checkpoint,
+            help="train a run such as parsing-craft",
+        )
+    return model
+
+
+@command(
+    PARSING,
+    "weft evaluate-parser outputs/parsing-craft/averaged --test dev",
+    "weft evaluate-parser outputs/parsing-craft/averaged --trees gold.trees --prm new.prm",
+    note=OF_THE_RUN,
+    memory="give a smaller --beam",
+)
+def evaluate_parser(
+    checkpoint: Checkpoint,
+    *,
+    test: Test = None,
+    data_root: DataRoot = None,
+    trees: Annotated[
+        str | None, file_option("--trees", "Gold trees to use instead of a test set.")
+    ] = None,
+    prm: Prm = None,
+    per_sentence: Annotated[
+        bool, typer.Option("--each", help="Also print EVALB's row for every sentence.")
+    ] = False,
+    out: Annotated[str | None, out_option("Also write the parses to this file.")] = None,
+    json_: Json = False,
+    of_trees: OfTrees,
+    search: Search,
+    placement: Place,
+) -> None:
+    """Print EVALB's report of a parser on its run's test sets, and the number of repairs.
+
+    Raises:
+        InputError: the checkpoint is not a parser, or a file cannot be read or written.
+    """
+    if per_sentence and json_:
+        raise wrong("--each", "it has no effect with --json")
+    from .evaluation import evaluated, gold_trees, report_text
+
+    model = _open_parser(checkpoint, {**of_trees, **search}, placement)
+    banks = gold_trees(model, trees, test, data_root)
+    one_file(out, banks)
+    settings = _evalb_settings(prm)
+    reports = []
+    for name, gold in banks.items():
+        measured = evaluated(model, name, gold, settings)
+        if out:
+            lines = ("\n" if parse is None else f"{parse.tree}\n" for parse in measured.parses)
+            write_beside(Path(out), "".join(lines).encode(), "file")
+        used = model.predictor_settings().model_dump(mode="json")
+        reports.append({"test": name, "predictor": used, **measured.as_json()})
+        if not json_:
+            print(report_text(name, measured, every=per_sentence))
+    if json_:
+        print(json.dumps(reports, indent=2))
 
 
 def record(parsed: Parse | None) -> dict[str, Any]:
@@ -299,10 +376,7 @@ def score_trees(
         ),
     ],
     *,
-    prm: Annotated[
-        str | None,
-        file_option("--prm", "EVALB parameter file. [default: the settings of COLLINS.prm]"),
-    ] = None,
+    prm: Prm = None,
     out: Annotated[str | None, out_option("File to write. [default: standard output]")] = None,
     json_: Json = False,
 ) -> None:
@@ -311,14 +385,11 @@ def score_trees(
     Raises:
         InputError: a file cannot be read, a gold tree is malformed, or the files differ in length.
     """
-    from .metrics.evalb import COLLINS, read_settings
     from .metrics.evalb import score as score_parses
     from .metrics.evalb_report import report
     from .trees.trees import read_line
 
-    settings = COLLINS
-    if prm is not None:
-        settings = read_settings("\n".join(read_lines(prm)), prm)
+    settings = _evalb_settings(prm)
     trees, parses = list(read_lines(gold)), list(read_lines(test))
     for number, line in enumerate(trees, 1):
         try:
@@ -346,6 +417,17 @@ def score_trees(
     for sentence in scores.sentences:
         if sentence.status == "error":
             terminal.warn(sentence.number, str(sentence.problem))
+
+
+def _evalb_settings(prm: str | None) -> EvalbSettings:
+    """Return the settings of a parameter file; without one, those of COLLINS.prm.
+
+    Raises:
+        InputError: the file cannot be read, or a line is wrong.
+    """
+    from .metrics.evalb import COLLINS, read_settings
+
+    return COLLINS if prm is None else read_settings("\n".join(read_lines(prm)), prm)
 
 
 def _as_json(scores: Scores) -> dict[str, object]:

@@ -10,7 +10,6 @@ from ...plugin import (
     Answer,
     BeamFields,
     Context,
-    Evaluation,
     InputError,
     Predictor,
     PredictorSettings,
@@ -40,12 +39,6 @@ class _OfTrees(PredictorSettings):
     """Settings of a predictor of trees."""
 
     command: ClassVar[str] = "parse"
-
-    def evaluation(self) -> Evaluation:
-        """Return what makes EVALB's report."""
-        from .evaluation import evaluate
-
-        return evaluate
 
 
 class Parser(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ...plugin import (
     STUDIES,
+    DataRoot,
     InputError,
     Json,
     Metrics,
@@ -55,10 +56,7 @@ def compare(
         str | None,
         option("--test", "Test set of the run, or valid. [default: the only one]", metavar="NAME"),
     ] = None,
-    data_root: Annotated[
-        str | None,
-        file_option("--data-root", "Folder with the test data. [default: data.root of the run]"),
-    ] = None,
+    data_root: DataRoot = None,
     reference: Annotated[
         str | None, file_option("--reference", "Lines that the outputs are compared with.")
     ] = None,

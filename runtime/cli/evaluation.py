@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import Annotated
 
 from ...specs.findings import InputError
 from .common.command import DECODING, command, wrong
 from .common.models import (
     OF_THE_RUN,
-    Constrained,
     Place,
     PlaceUncompiled,
     Sample,
@@ -23,8 +20,10 @@ from .common.models import (
 )
 from .common.parameters import (
     Checkpoint,
+    DataRoot,
     Json,
     Metrics,
+    Test,
     argument,
     file_option,
     option,
@@ -39,11 +38,6 @@ from .predicting import (
     with_predictor,
 )
 
-if TYPE_CHECKING:
-    pass
-
-_PARSERS = "Parsers"
-
 
 @command(
     DECODING,
@@ -56,14 +50,8 @@ _PARSERS = "Parsers"
 def evaluate(
     checkpoint: Checkpoint,
     *,
-    test: Annotated[
-        str | None,
-        option("--test", "One of the run's test sets. [default: all of them]", metavar="NAME"),
-    ] = None,
-    data_root: Annotated[
-        str | None,
-        file_option("--data-root", "Folder with the test data. [default: data.root of the run]"),
-    ] = None,
+    test: Test = None,
+    data_root: DataRoot = None,
     source: Annotated[
         str | None, file_option("--source", "Lines to translate, plain text or compressed.")
     ] = None,
@@ -71,27 +59,8 @@ def evaluate(
         str | None, file_option("--target", "Their reference translations, line by line.")
     ] = None,
     metrics: Metrics = None,
-    out: Annotated[
-        str | None, out_option("Also write the translations or parses to this file.")
-    ] = None,
+    out: Annotated[str | None, out_option("Also write the answers to this file.")] = None,
     json_: Json = False,
-    trees: Annotated[
-        str | None,
-        file_option("--trees", "Gold trees to use instead of a test set.", _PARSERS),
-    ] = None,
-    prm: Annotated[
-        str | None,
-        file_option(
-            "--prm", "EVALB parameter file. [default: the settings of COLLINS.prm]", _PARSERS
-        ),
-    ] = None,
-    per_sentence: Annotated[
-        bool,
-        typer.Option(
-            "--each", help="Also print EVALB's row for every sentence.", rich_help_panel=_PARSERS
-        ),
-    ] = False,
-    constrained: Constrained = None,
     predictor: Predictor = None,
     overrides: PredictorOverrides = None,
     search: Search,
@@ -99,7 +68,7 @@ def evaluate(
     sampled: Sampled,
     placement: Place,
 ) -> None:
-    """Print the metrics of a checkpoint's run on its test sets; for a parser, EVALB's report.
+    """Print the metrics of a checkpoint's run on its test sets.
 
     Of an imported translation model, print BLEU, chrF and perplexity.
 
@@ -109,43 +78,16 @@ def evaluate(
     """
     if bool(source) != bool(target):
         raise wrong("--source", "a text needs both --source and --target")
-    if per_sentence and json_:
-        raise wrong("--each", "it has no effect with --json")
     options = options_of(search, sampled, sample=sample)
-    if constrained is not None:
-        options["constrained"] = constrained
-    model = open_checkpoints(checkpoint, None, placement)
-    evaluation = None if model.strategy is None else model.strategy.evaluation()
-    model = with_predictor(model, predictor, overrides, options)
-    if evaluation is not None:
-        if source:
-            raise InputError(
-                "a parser is measured on trees",
-                help="give --trees FILE, or leave out --source and --target",
-            )
-        if metrics:
-            raise wrong("--metric", "a parser is measured by EVALB")
-        files = {"trees": trees, "prm": prm, "test": test, "root": data_root, "out": out}
-        reports = []
-        for figures, text in evaluation(model, per_sentence=per_sentence, **files):
-            reports.append(figures)
-            if not json_:
-                print(text)
-    else:
-        if trees or prm or per_sentence:
-            raise InputError(
-                "--trees, --prm and --each are for parsers, and this is not one",
-                location=checkpoint,
-                help="give --source and --target, or --test",
-            )
-        pair = (str(source), str(target)) if source else None
-        tests = test_rows(model, pair, test, data_root)
-        one_file(out, tests)
-        chosen = chosen_metrics(model, metrics or ())
-        reports = [
-            evaluated(model, name, rows, chosen, out, shown=not json_)
-            for name, rows in tests.items()
-        ]
+    model = with_predictor(
+        open_checkpoints(checkpoint, None, placement), predictor, overrides, options
+    )
+    tests = test_rows(model, (source, target) if source and target else None, test, data_root)
+    one_file(out, tests)
+    chosen = chosen_metrics(model, metrics or ())
+    reports = [
+        evaluated(model, name, rows, chosen, out, shown=not json_) for name, rows in tests.items()
+    ]
     if json_:
         print(json.dumps(reports, indent=2))
 

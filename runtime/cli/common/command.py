@@ -170,9 +170,8 @@ SPECS = "Specs"
 TRAINING = "Training"
 STUDIES = "Studies"
 DECODING = "Decoding"
-PARSING = "Parsing"
 CHECKPOINTS = "Checkpoints"
-PANELS = (SPECS, TRAINING, STUDIES, DECODING, PARSING, CHECKPOINTS)
+PANELS = (SPECS, TRAINING, STUDIES, DECODING, CHECKPOINTS)
 """Groups of commands, in the order of the help."""
 
 

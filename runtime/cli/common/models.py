@@ -14,7 +14,6 @@ from ....specs.findings import InputError
 from ...decode.settings import BeamSearch, MaskFields, SampleFields
 from . import terminal
 from .command import FieldsOf
-from .parameters import option
 
 if TYPE_CHECKING:
     from ...model.model import Model
@@ -54,9 +53,6 @@ PlaceOfOne = Annotated[
     dict[str, Any],
     FieldsOf(Placement, panel="Models and devices", without=("ensemble", "shortlist")),
 ]
-PlaceOfParser = Annotated[
-    dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=("shortlist",))
-]
 _OF_STEPS = ("compile", "quantize", "shortlist", "without")
 """Settings of models that decode step by step."""
 PlaceUncompiled = Annotated[
@@ -85,15 +81,6 @@ Sample = Annotated[
         help="Sample from the model's unmodified distribution instead of searching. Any option "
         "below samples too.",
         rich_help_panel="Sampling",
-    ),
-]
-Constrained = Annotated[
-    bool | None,
-    option(
-        "--constrained/--no-constrained",
-        "Constrain the output to trees over exactly the input words. [default: as the run "
-        "sets it; yes unless it says otherwise]",
-        panel="Parsers",
     ),
 ]
 KERNELS = "16"

@@ -115,6 +115,14 @@ Checkpoint = Annotated[
     str,
     argument("CHECKPOINT", "A checkpoint folder, such as outputs/demo/averaged.", complete_files),
 ]
+Test = Annotated[
+    str | None,
+    option("--test", "One of the run's test sets. [default: all of them]", metavar="NAME"),
+]
+DataRoot = Annotated[
+    str | None,
+    file_option("--data-root", "Folder with the test data. [default: data.root of the run]"),
+]
 Metrics = Annotated[
     list[str] | None,
     option(

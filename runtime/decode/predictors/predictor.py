@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Row = Mapping[str, Any]
 """Raw values of one example, by column."""
-Evaluation = Callable[..., Iterator[tuple[dict[str, Any], str]]]
-"""Measures a model on test sets; see `PredictorSettings.evaluation`."""
 Reads = Literal["all", "fixed", ""]
 """Which inputs of a model columns must fill: all, or those without its step axis, because the
 predictor writes the others; empty if the predictor does not tell before it is made."""
@@ -193,14 +191,6 @@ class PredictorSettings(Named):
     """Which inputs of a model columns must fill."""
     command: ClassVar[str] = "predict"
     """Command of weft that presents the answers best."""
-
-    def evaluation(self) -> Evaluation | None:
-        """Return what `weft evaluate` calls for a report of its own; None for that of the metrics.
-
-        It takes the model and the command's options by name, and yields the figures of each test
-        set with the text that is printed.
-        """
-        return None
 
     @abstractmethod
     def make(self, context: Context) -> Predictor:

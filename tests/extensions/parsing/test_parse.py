@@ -1,4 +1,4 @@
-"""`weft parse`, and `weft evaluate` of a parser: order, trees, JSON, pictures, scores."""
+"""`weft parse` and `weft evaluate-parser`: order, trees, JSON, pictures, scores."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_a_parser_is_evaluated_by_evalb(
     found = {}
     for constrained in ("--constrained", "--no-constrained"):
         out = tmp_path / f"out{constrained}"
-        base = ["evaluate", str(folder), constrained, "--beam", "1"]
+        base = ["evaluate-parser", str(folder), constrained, "--beam", "1"]
         assert main([*base, "--trees", str(gold), "--json", "-o", str(out)]) == 0
         [found[constrained]] = json.loads(capsys.readouterr().out)
         scores = score(gold.read_text().splitlines(), out.read_text().splitlines())
@@ -305,7 +305,7 @@ def test_a_parser_is_evaluated_by_evalb(
     assert found["--no-constrained"]["malformed"] > 0
     assert found["--no-constrained"]["all"]["errors"] == 0
 
-    assert main(["evaluate", str(folder), "--test", "toy"]) == 0
+    assert main(["evaluate-parser", str(folder), "--test", "toy"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("toy\n=== Summary ===")
     assert "Bracketing FMeasure" in text
@@ -319,33 +319,33 @@ def test_settings_of_evalb_count(
     """Unlabeled scoring matches more brackets; --each prints a row per sentence."""
     prm = tmp_path / "bare.prm"
     prm.write_text("LABELED 0\nDELETE_LABEL TOP\n")
-    assert main(["evaluate", str(folder), "--json"]) == 0
+    assert main(["evaluate-parser", str(folder), "--json"]) == 0
     [plain] = json.loads(capsys.readouterr().out)
-    assert main(["evaluate", str(folder), "--json", "--prm", str(prm)]) == 0
+    assert main(["evaluate-parser", str(folder), "--json", "--prm", str(prm)]) == 0
     [bare] = json.loads(capsys.readouterr().out)
     assert bare["all"]["words"] > plain["all"]["words"]
     assert bare["all"]["recall"] >= plain["all"]["recall"]
 
-    assert main(["evaluate", str(folder), "--each"]) == 0
+    assert main(["evaluate-parser", str(folder), "--each"]) == 0
     assert "Sent." in capsys.readouterr().out
 
 
-def test_parallel_text_and_unknown_test_sets_are_refused(
+def test_the_metric_of_a_parser_is_the_f1_of_its_report(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Parallel text for a parser and an unknown test set are refused."""
-    assert main(["evaluate", str(folder), "--source", "a", "--target", "b"]) == 1
-    assert "measured on trees" in capsys.readouterr().err
-    assert main(["evaluate", str(folder), "--test", "nothing"]) == 1
+    """`weft evaluate` measures a parser by metrics and losses, as it does any model."""
+    assert main(["evaluate-parser", str(folder), "--json"]) == 0
+    [report] = json.loads(capsys.readouterr().out)
+    assert main(["evaluate", str(folder), "--metric", "evalb", "--json"]) == 0
+    [figures] = json.loads(capsys.readouterr().out)
+    assert figures["scores"]["evalb"] == report["all"]["f1"]
+    assert figures["scores"]["loss"] > 0
+
+
+def test_an_unknown_test_set_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message names it."""
+    assert main(["evaluate-parser", str(folder), "--test", "nothing"]) == 1
     assert "no test set 'nothing'" in capsys.readouterr().err
-
-
-def test_a_parser_is_measured_by_evalb_alone(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its report has no other metrics."""
-    assert main(["evaluate", str(folder), "--metric", "exact_match"]) == 2
-    assert "a parser is measured by EVALB" in capsys.readouterr().err
 
 
 def test_translate_refuses_a_parser(

@@ -53,7 +53,7 @@ COMMAND_LINE: list[tuple[str, str]] = [
     ("generate x --min-p 1", "must be less than 1, not '1'"),
     ("score x --source a", "Missing option '--target'"),
     ("evaluate x --source a", "needs both --source and --target"),
-    ("evaluate x --each --json", "Invalid value for '--each': it has no effect with --json"),
+    ("evaluate-parser x --each --json", "Invalid value for '--each': it has no effect with --json"),
     ("parse x --pretty --json", "cannot be combined with --json"),
     ("trees x --form lisp", "must be 'line', 'pretty'"),
     ("prune x --heads encoder.0.f -o y", "is not a path and heads, such as encoder.0.f:0,3"),
