@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -49,23 +50,19 @@ def validator(
     shown = 0 if run.predict is None else run.evaluate.samples
     rows = prepared.text("valid", run.evaluate.rows) if predicted or shown else []
 
+    predictor_of = None
     if run.predict is not None and graph.deploy is not None:
-        # A predictor that does not fit is refused before training, not at the first validation.
-        empty = build_empty(deployed_graph(graph), device="meta")
-        predictor_of(run, graph, (empty,), prepared.columns, half=placement.half)
+        predictor_of = predictors(run, graph, prepared.columns, half=placement.half)
 
     def validate(model: nn.Module) -> dict[str, Any]:
         values: dict[str, Any] = losses.measured(
             model, prepared.valid.in_order(run.batch), placement.device
         )
         values |= measured_losses(metrics, values)
-        if run.predict is None or not rows or graph.deploy is None:
+        if predictor_of is None or not rows:
             return values
         some = rows if predicted else rows[:shown]
-        predictor = predictor_of(
-            run, graph, (model.get_submodule(graph.deploy),), prepared.columns, half=placement.half
-        )
-        answers = predictor.predict(some)
+        answers = predictor_of(model.get_submodule(str(graph.deploy))).predict(some)
         values |= measured(predicted, answers, some, str(run.answers))
         values["answers"] = list(zip(some, answers, strict=True))[:MOST_SHOWN]
         if shown:
@@ -75,20 +72,16 @@ def validator(
     return validate
 
 
-def predictor_of(
-    run: Run,
-    graph: Graph,
-    models: tuple[nn.Module, ...],
-    columns: Mapping[str, Column],
-    *,
-    half: bool = False,
-) -> Predictor:
-    """Return the predictor of a run, as validations use it.
+def predictors(
+    run: Run, graph: Graph, columns: Mapping[str, Column], *, half: bool = False
+) -> Callable[[nn.Module], Predictor]:
+    """Return a function that makes the predictor of a deployed module, as validations use it.
+
+    A predictor that does not fit is refused at once, before training.
 
     Args:
         run: the run; it has `predict` and `answers`.
         graph: graph of its objective.
-        models: modules of the deployed model.
         columns: prepared columns.
         half: whether matrix products run in bfloat16.
 
@@ -101,8 +94,10 @@ def predictor_of(
             f"the run '{run.name}' does not say how its model predicts",
             help="add 'predict', such as {\"type\": \"argmax\"}, and 'answers' to the run",
         )
-    prepared = for_predictors(columns)
-    return settings.make(Context.of(graph, models, prepared, run.answers, half=half))
+    empty = build_empty(deployed_graph(graph), device="meta")
+    context = Context.of(graph, (empty,), for_predictors(columns), run.answers, half=half)
+    settings.make(context)
+    return lambda model: settings.make(replace(context, models=(model,)))
 
 
 def measured_losses(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, float]:

@@ -196,10 +196,15 @@ class Sources:
 
 def _graph(context: Context, ports: Collection[str]) -> Graph:
     """Return the graph that computes inputs of the models."""
-    model, objective = context.graph, context.objective
-    if objective is None:
-        return feeding_by_name(model, registry(model.blocks), ports)
-    return feeding_graph(objective, ports, registry(objective.blocks))
+    names, graphs = frozenset(ports), context.feeding_graphs
+    if names not in graphs:
+        model, objective = context.graph, context.objective
+        graphs[names] = (
+            feeding_by_name(model, registry(model.blocks), names)
+            if objective is None
+            else feeding_graph(objective, names, registry(objective.blocks))
+        )
+    return graphs[names]
 
 
 def owner(name: str, columns: Collection[str]) -> str | None:

@@ -99,6 +99,9 @@ class Context:
     """Whether to run matrix products in bfloat16."""
     warn: Callable[[int, str], None] | None = None
     """Called with the number of each row, from 1, whose text is truncated, and a message."""
+    feeding_graphs: dict[frozenset[str], Graph] = field(default_factory=dict)
+    """What computes inputs of the models, by their names; shared with contexts of other models that
+    `replace` makes of this one, so that each graph is type-checked once."""
 
     @classmethod
     def of(

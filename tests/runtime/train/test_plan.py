@@ -16,6 +16,7 @@ from weft.runtime.cli.main import main
 from weft.runtime.train.plan import plan_run
 from weft.runtime.train.run import Run
 from weft.specs.findings import SpecError
+from weft.specs.form import Spec
 
 Checked = Counter[str]
 
@@ -26,7 +27,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Checked:
     counts: Checked = Counter()
     explore = checker.explore
 
-    def counting(spec: checker.Spec, *more: object, **options: object) -> checker.Explored:
+    def counting(spec: Spec, *more: object, **options: object) -> checker.Explored:
         counts[spec.name] += 1
         return explore(spec, *more, **options)  # type: ignore[arg-type]
 
@@ -43,14 +44,14 @@ def written(run: Run, path: Path) -> Path:
 
 
 @pytest.mark.integration
-def test_a_training_type_checks_its_objective_once(
+def test_a_training_type_checks_each_graph_once(
     toy_run: Callable[..., Run], tmp_path: Path, checked: Checked
 ) -> None:
-    """The same graph is checked, trained, validated and saved."""
-    weft.train(toy_run(updates=1), out=tmp_path / "run")
+    """One graph is checked, trained, validated and saved; one feeds validations."""
+    watch = {"every": 1, "metrics": ["bleu"], "best": "nll"}
+    weft.train(toy_run(updates=2, evaluate=watch), out=tmp_path / "run")
 
-    assert checked["translation"] == 1
-    assert checked["transformer-tiny"] == 1
+    assert checked == {"translation": 1, "transformer-tiny": 1, "translation-inputs": 1}
 
 
 def test_a_check_of_a_run_type_checks_its_objective_once(

@@ -15,7 +15,7 @@ from weft.runtime.train.distributed.world import World
 from weft.runtime.train.plan import plan_run
 from weft.runtime.train.run import Run
 from weft.runtime.train.trainer import Trainer
-from weft.runtime.train.validation import predictor_of
+from weft.runtime.train.validation import predictors
 from weft.specs.findings import InputError
 
 from ...toy_treebank import bank, make_runs
@@ -130,7 +130,7 @@ def test_each_kind_trains_and_parses(name: str, tmp_path: Path) -> None:
 
     model = trainer.model.get_submodule("model").eval()
     graph, columns = trainer.context.graph, trainer.context.corpus.columns
-    predictor = predictor_of(run, graph, (model,), columns)
+    predictor = predictors(run, graph, columns)(model)
     found = predictor.predict([{"tree": tree} for tree in trees])
     [by_text] = predictor.predict([{"source": "the dog sees the cat ."}])
 
