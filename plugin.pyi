@@ -210,6 +210,7 @@ from .runtime.spec.check import analysed as analysed
 from .runtime.spec.check import explored as explored
 from .runtime.spec.check import graph_of as graph_of
 from .runtime.system.arriving import take as take
+from .runtime.system.cores import cores as cores
 from .runtime.system.folders import replace_folder as replace_folder
 from .runtime.system.http import bound as bound
 from .runtime.system.http import send_json as send_json

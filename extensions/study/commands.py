@@ -104,6 +104,11 @@ StudyName = Annotated[
     ),
 ]
 Folder = Annotated[str | None, out_option("Folder of the study. [default: outputs/NAME]")]
+Processes = Annotated[
+    int,
+    Field(ge=1),
+    option("--processes", "Runs that train at the same time, each on its own cores."),
+]
 Peak = Annotated[
     float | None,
     Field(gt=0),
@@ -189,13 +194,7 @@ def run(
     *,
     out: Folder = None,
     overrides: Overrides = None,
-    processes: Annotated[
-        int,
-        Field(ge=1),
-        option(
-            "--processes", "Runs that train at the same time, each on its own cores. [default: 1]"
-        ),
-    ] = 1,
+    processes: Processes = 1,
     rows: Annotated[
         list[str] | None,
         option("--row", "Train only this row. Repeat the option for several rows.", metavar="NAME"),
@@ -416,11 +415,7 @@ def demo(
     out: Annotated[
         str | None, out_option("Folder of the study. [default: outputs/study-demo]")
     ] = None,
-    processes: Annotated[
-        int,
-        Field(ge=1),
-        option("--processes", "Runs that train at the same time. [default: 2]"),
-    ] = 2,
+    processes: Processes = 2,
     overrides: Overrides = None,
 ) -> int:
     """Run a small shipped study on a generated corpus: five rows, two seeds, in minutes.
@@ -447,11 +442,7 @@ def search(
     *,
     out: Folder = None,
     overrides: Overrides = None,
-    processes: Annotated[
-        int,
-        Field(ge=1),
-        option("--processes", "Trials that train at the same time. [default: 1]"),
-    ] = 1,
+    processes: Processes = 1,
 ) -> int:
     """Search the best row by the validation data; no test set is measured."""
     outcome = _study(study, overrides, out, None).search(processes=processes, log=terminal.notice)

@@ -15,7 +15,7 @@ from shutil import disk_usage
 from types import FrameType
 from typing import Any
 
-from ...plugin import InputError
+from ...plugin import InputError, cores
 from ...runtime.checkpoint.manifest import RESERVE
 from .jobs import ERROR, Job, Work, error_of, write_json
 
@@ -40,13 +40,6 @@ class Slot:
         return variables
 
 
-def cores() -> list[int]:
-    """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
-
-
 def slots(processes: int, available: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the cores of each process: equally many, or shared ones if there are too few.
 
@@ -60,6 +53,84 @@ def slots(processes: int, available: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(available[start : start + share]) for start in starts]
 
 
+class Pool:
+    """Processes that run jobs, several at a time; the failure of one does not stop the others.
+
+    SIGINT and SIGTERM stop all processes with a checkpoint; the next call continues them.  If this
+    process is killed, the others stop in the same way.
+    """
+
+    def __init__(self, processes: int, gpus: Sequence[str] = ()) -> None:
+        """Share out the cores.
+
+        Args:
+            processes: number of jobs that run at the same time.
+            gpus: numbers or names of the GPUs that are shared out, as in `CUDA_VISIBLE_DEVICES`.
+        """
+        shares = enumerate(slots(processes, cores()))
+        self._free = [Slot(number, slot_cores) for number, slot_cores in shares][::-1]
+        self._gpus = gpus
+        self._active: dict[Job, tuple[subprocess.Popen[bytes], Slot]] = {}
+        self._interrupted: set[Job] = set()
+        self.stopped_by: signal.Signals | None = None
+
+    def run(
+        self,
+        next_job: Callable[[], Job | None],
+        ended: Callable[[Job, str], None],
+        look: Callable[[], None],
+    ) -> None:
+        """Run jobs until there is none, or a signal.
+
+        Args:
+            next_job: called for a job to start; None if none can start now.
+            ended: called with each job that ended and why it failed; "" if it is done, or was
+                interrupted.
+            look: called several times a second, and at the end.
+        """
+        with collected_signals() as received:
+            while True:
+                if received and self.stopped_by is None:
+                    self.stopped_by = received[0]
+                    for active in self._active:
+                        self.interrupt(active)
+                while self._free and self.stopped_by is None and (job := next_job()) is not None:
+                    self._start(job, ended)
+                if not self._active:
+                    break
+                time.sleep(POLL)
+                look()
+                for job, (process, slot) in list(self._active.items()):
+                    code = process.poll()
+                    if code is not None:
+                        del self._active[job]
+                        self._free.append(slot)
+                        expected = job in self._interrupted or job.state() == "done"
+                        ended(job, "" if expected else _noted(job, why_failed(job, code)))
+        look()
+
+    def interrupt(self, job: Job) -> None:
+        """Stop a job that runs, with a checkpoint."""
+        self._interrupted.add(job)
+        self._active[job][0].send_signal(signal.SIGINT)
+
+    def _start(self, job: Job, ended: Callable[[Job, str], None]) -> None:
+        slot = self._free.pop()
+        try:
+            self._active[job] = (start_job(job, slot, self._gpus), slot)
+        except OSError as error:
+            self._free.append(slot)
+            ended(job, _noted(job, f"it cannot be started: {error.strerror}"))
+
+
+def _noted(job: Job, why: str) -> str:
+    """Note why a job failed in its folder, unless its process did, and return it."""
+    if not job.error():  # the system has killed it, say; the disk may be full
+        with suppress(InputError):
+            write_json(job.folder / ERROR, error_of(why))
+    return why
+
+
 def run_pool(
     jobs: Sequence[Job],
     processes: int,
@@ -67,66 +138,39 @@ def run_pool(
     gpus: Sequence[str] = (),
     look: Callable[[Work], None] = lambda _: None,
 ) -> Work:
-    """Run jobs, several at a time; the failure of one does not stop the others.
-
-    SIGINT and SIGTERM stop all processes with a checkpoint; the next call continues them.  If this
-    process is killed, the others stop in the same way.
+    """Run jobs, several at a time.
 
     Args:
         jobs: the jobs that are not done, in order.
-        processes: number of jobs that run at the same time.
-        gpus: numbers or names of the GPUs that are shared out, as in `CUDA_VISIBLE_DEVICES`.
+        processes: as of `Pool`.
+        gpus: as of `Pool`.
         look: called several times a second.
 
     Returns:
         What was done.
     """
-    work = Work([*jobs])
-    free = [
-        Slot(number, slot_cores) for number, slot_cores in enumerate(slots(processes, cores()))
-    ][::-1]
-    active: dict[str, tuple[subprocess.Popen[bytes], Slot]] = {}
-    with collected_signals() as received:
-        while work.waiting or active:
-            if received and work.stopped_by is None:
-                work.stopped_by = received[0]
-                work.waiting.clear()
-                for process, _ in active.values():
-                    process.send_signal(signal.SIGINT)
-            while free and work.waiting and work.stopped_by is None:
-                job, slot = work.waiting.pop(0), free.pop()
-                try:
-                    active[job.key] = (start_job(job, slot, gpus), slot)
-                except OSError as error:
-                    free.append(slot)
-                    _failed(work, job, f"it cannot be started: {error.strerror}")
-                else:
-                    work.running[job.key] = (job, time.monotonic())
-            for key, (process, slot) in list(active.items()):
-                code = process.poll()
-                if code is not None:
-                    del active[key]
-                    free.append(slot)
-                    _ended(work, work.running.pop(key)[0], code)
-            look(work)
-            time.sleep(POLL)
+    work, pool = Work([*jobs]), Pool(processes, gpus)
+
+    def next_job() -> Job | None:
+        if not work.waiting:
+            return None
+        job = work.waiting.pop(0)
+        work.running[job.key] = (job, time.monotonic())
+        return job
+
+    def ended(job: Job, problem: str) -> None:
+        del work.running[job.key]
+        if problem:
+            work.failed[job.key] = problem
+        elif job.state() == "done":
+            work.done.append(job)
+
+    def looked() -> None:
+        work.stopped_by = pool.stopped_by
+        look(work)
+
+    pool.run(next_job, ended, looked)
     return work
-
-
-def _ended(work: Work, job: Job, code: int) -> None:
-    """Note how the process of a job ended."""
-    if job.state() == "done":
-        work.done.append(job)
-    elif work.stopped_by is None:
-        _failed(work, job, why_failed(job, code))
-
-
-def _failed(work: Work, job: Job, why: str) -> None:
-    """Note that a job failed, also in its folder unless its process did, or the disk is full."""
-    work.failed[job.key] = why
-    if not job.error():  # the system has killed it, say
-        with suppress(InputError):
-            write_json(job.folder / ERROR, error_of(why))
 
 
 def why_failed(job: Job, code: int) -> str:
@@ -169,7 +213,7 @@ def start_job(job: Job, slot: Slot, gpus: Sequence[str]) -> subprocess.Popen[byt
     Args:
         job: the job, whose files are written.
         slot: the cores that it uses.
-        gpus: as of `run_pool`.
+        gpus: as of `Pool`.
     """
     command = [
         *job_command(job.folder),

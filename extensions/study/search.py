@@ -8,10 +8,8 @@ the validation data; no test set is measured.
 from __future__ import annotations
 
 import signal
-import subprocess
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...plugin import Finding, Metric, SpecError
@@ -32,7 +30,7 @@ from .planning.identity import DataDigests, digest_of
 from .planning.plan import Plan, planned_row, with_keys
 from .planning.planned import Planned
 from .planning.space import axes_of, row_at
-from .pool import POLL, Slot, collected_signals, cores, slots, start_job, why_failed
+from .pool import Pool
 from .sampling import is_worse, next_point
 from .trials import StudyTrial, read_trials, write_trials
 
@@ -44,10 +42,7 @@ class _Active:
     trial: StudyTrial
     waiting: list[Job]
     """Its jobs that are not begun, one for each seed."""
-    job: Job
-    process: subprocess.Popen[bytes]
-    slot: Slot
-    finished: list[Job] = field(default_factory=list)
+    finished: list[Job]
     pruned: bool = False
 
 
@@ -70,7 +65,7 @@ class Searching:
             plan: a plan without errors, of a study with a search.
             source: file of the study.
             folder: folder of the study.
-            gpus: as of `run_pool`.
+            gpus: as of `Pool`.
             log: called with a line for each trial that ends.
             speed: FLOP/s with which a run trains, for the limit on its duration; None checks no
                 duration.
@@ -93,6 +88,7 @@ class Searching:
         self.trials = [trial for trial in stored if self._is_current(trial)]
         self.others += [trial for trial in stored if trial not in self.trials]
         self.stopped_by: signal.Signals | None = None
+        self._active: dict[Job, _Active] = {}
 
     def _depends_on(self) -> str:
         """Return a digest of what the value of a trial depends on besides its factors."""
@@ -127,31 +123,32 @@ class Searching:
         Args:
             processes: number of trials that train at the same time.
         """
-        free = [
-            Slot(number, slot_cores) for number, slot_cores in enumerate(slots(processes, cores()))
-        ][::-1]
-        active: list[_Active] = []
+        pool = Pool(processes, self._gpus)
         interrupted = [trial for trial in self.trials if trial.state == "running"]
-        with collected_signals() as received:
-            while True:
-                if received and self.stopped_by is None:
-                    self.stopped_by = received[0]
-                    for running in active:
-                        running.process.send_signal(signal.SIGINT)
-                while free and self.stopped_by is None:
-                    trial = interrupted.pop(0) if interrupted else self._next()
-                    if trial is None:
-                        break
-                    begun = self._begun(trial, free[-1])
-                    if begun is not None:
-                        active.append(begun)
-                        free.pop()
-                if not active:
-                    return
-                for finished in [running for running in active if not self._trains(running)]:
-                    active.remove(finished)
-                    free.append(finished.slot)
-                time.sleep(POLL)
+        begun: list[_Active] = []
+
+        def next_job() -> Job | None:
+            while not begun:
+                trial = interrupted.pop(0) if interrupted else self._next()
+                if trial is None:
+                    return None
+                begun.extend(self._begun(trial))
+            active = begun.pop()
+            job = active.waiting.pop(0)
+            self._active[job] = active
+            return job
+
+        def look() -> None:
+            for job, active in self._active.items():
+                if not active.finished and self._is_worse(job, active):  # the first seed decides
+                    active.pruned = True
+                    pool.interrupt(job)
+
+        def ended(job: Job, problem: str) -> None:
+            begun.extend(self._continued(job, problem))
+
+        pool.run(next_job, ended, look)
+        self.stopped_by = pool.stopped_by
 
     def _next(self) -> StudyTrial | None:
         """Return a new trial; None if the budget is spent or no point is left."""
@@ -167,22 +164,20 @@ class Searching:
         self.trials.append(trial)
         return trial
 
-    def _begun(self, trial: StudyTrial, slot: Slot) -> _Active | None:
-        """Start the first job of a trial; None if it is complete without one."""
+    def _begun(self, trial: StudyTrial) -> list[_Active]:
+        """Write the jobs of a trial; none if it is complete without one."""
         try:
             jobs = self._jobs(trial)
         except SpecError as error:
             self._end(trial, "refused", error.findings[0].problem)
-            return None
+            return []
         self._save()
         done = [job for job in jobs if job.state() == "done"]
         waiting = [job for job in jobs if job not in done]
-        if not waiting:
-            self._complete(trial, done)
-            return None
-        first = waiting.pop(0)
-        process = start_job(first, slot, self._gpus)
-        return _Active(trial, waiting, first, process, slot, done)
+        if waiting:
+            return [_Active(trial, waiting, done)]
+        self._complete(trial, done)
+        return []
 
     def _jobs(self, trial: StudyTrial) -> list[Job]:
         """Write the jobs of a trial, one for each seed of the search.
@@ -211,47 +206,37 @@ class Searching:
             raise SpecError(wrong)
         return with_keys(self._study, planned, self._digests)
 
-    def _trains(self, running: _Active) -> bool:
-        """Look at a trial that trains; return whether it goes on."""
-        trial = running.trial
-        if not running.finished:  # the first seed decides about pruning
-            self._watch(running)
-        code = running.process.poll()
-        if code is None:
-            return True
-        trial.seconds = sum(_seconds(job) for job in (*running.finished, running.job))
-        if running.pruned:
+    def _continued(self, job: Job, problem: str) -> list[_Active]:
+        """Note that a job ended; return its trial if it has more."""
+        active = self._active.pop(job)
+        trial = active.trial
+        trial.seconds = sum(_seconds(job) for job in (*active.finished, job))
+        if active.pruned:
             self._end(trial, "pruned")
-        elif running.job.state() == "done":
-            running.finished.append(running.job)
-            if running.waiting and self.stopped_by is None:
-                running.job = running.waiting.pop(0)
-                running.process = start_job(running.job, running.slot, self._gpus)
-                return True
-            if not running.waiting:
-                self._complete(trial, running.finished)
-        elif self.stopped_by is None:
-            self._end(trial, "failed", why_failed(running.job, code))
-        return False
+        elif problem:
+            self._end(trial, "failed", problem)
+        elif job.state() == "done":
+            active.finished.append(job)
+            if active.waiting:
+                return [active]
+            self._complete(trial, active.finished)
+        return []
 
-    def _watch(self, running: _Active) -> None:
-        """Read new validations of a trial, and stop it if they are worse."""
+    def _is_worse(self, job: Job, active: _Active) -> bool:
+        """Read new validations of a trial; return whether they are worse than those of others."""
         name = self.metric.name
         curve = [
             float(event[name])
-            for event in events(running.job)
+            for event in events(job)
             if event.get("type") == "valid" and name in event
         ]
-        if len(curve) == len(running.trial.curve) or running.pruned:
-            return
-        running.trial.curve = curve
+        if len(curve) == len(active.trial.curve) or active.pruned:
+            return False
+        active.trial.curve = curve
         self._save()
-        trained = (running.job.folder / TRAINED).is_file()
-        if not trained and is_worse(
-            self.axes, self.trials, running.trial, self.search, higher_is_better=self._up
-        ):
-            running.pruned = True
-            running.process.send_signal(signal.SIGINT)
+        return not (job.folder / TRAINED).is_file() and is_worse(
+            self.axes, self.trials, active.trial, self.search, higher_is_better=self._up
+        )
 
     def _complete(self, trial: StudyTrial, jobs: Sequence[Job]) -> None:
         """Note the value of a trial."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError, did_you_mean
+from ..system.cores import cores
 from .columns.registry import columns_of
 from .columns.settings import TextSettings
 from .folders import remove_leftover, resuming
@@ -31,7 +32,6 @@ from .settings import FileTokenizerSettings
 from .shards.arrays import AGAIN
 from .shards.corpus import Corpus
 from .shards.shards import SHARD
-from .shards.workers import default_workers
 from .table import Table
 from .text_files import resolve
 from .vocabularies import vocabularies_of
@@ -131,7 +131,7 @@ def prepare(
     with resuming(folder, MARKER, f"{fingerprint} {SHARD}", write_log) as (work, fresh):
         # Another process may have finished it while this one waited.
         if not _is_prepared(folder, fingerprint):
-            count = workers or default_workers()
+            count = workers or len(cores())
             reports = Preparation(data, tokenizers, work, fresh, progress, count).run()
             marker = {
                 "format": FORMAT,

@@ -33,12 +33,6 @@ class WorkerDiedError(InputError):
     """Whether the error is transient, so that the working folder is kept."""
 
 
-def default_workers() -> int:
-    """Return the number of cores that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
 def make_shards(recipe: Recipe, pieces: Iterable[Piece], workers: int) -> Iterator[Piece]:
     """Make a shard of each piece; yield the pieces in the order of completion.
 
