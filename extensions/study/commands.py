@@ -107,7 +107,7 @@ Folder = Annotated[str | None, out_option("Folder of the study. [default: output
 Processes = Annotated[
     int,
     Field(ge=1),
-    option("--processes", "Runs that train at the same time, each on its own cores."),
+    typer.Option("--processes", help="Runs that train at the same time, each on its own cores."),
 ]
 Peak = Annotated[
     float | None,
