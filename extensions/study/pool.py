@@ -53,7 +53,7 @@ def slots(processes: int, available: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(available[start : start + share]) for start in starts]
 
 
-class Pool:
+class JobPool:
     """Processes that run jobs, several at a time; the failure of one does not stop the others.
 
     SIGINT and SIGTERM stop all processes with a checkpoint; the next call continues them.  If this
@@ -142,14 +142,14 @@ def run_pool(
 
     Args:
         jobs: the jobs that are not done, in order.
-        processes: as of `Pool`.
-        gpus: as of `Pool`.
+        processes: as of `JobPool`.
+        gpus: as of `JobPool`.
         look: called several times a second.
 
     Returns:
         What was done.
     """
-    work, pool = Work([*jobs]), Pool(processes, gpus)
+    work, pool = Work([*jobs]), JobPool(processes, gpus)
 
     def next_job() -> Job | None:
         if not work.waiting:
@@ -213,7 +213,7 @@ def start_job(job: Job, slot: Slot, gpus: Sequence[str]) -> subprocess.Popen[byt
     Args:
         job: the job, whose files are written.
         slot: the cores that it uses.
-        gpus: as of `Pool`.
+        gpus: as of `JobPool`.
     """
     command = [
         *job_command(job.folder),

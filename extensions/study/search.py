@@ -30,7 +30,7 @@ from .planning.identity import DataDigests, digest_of
 from .planning.plan import Plan, planned_row, with_keys
 from .planning.planned import Planned
 from .planning.space import axes_of, row_at
-from .pool import Pool
+from .pool import JobPool
 from .sampling import is_worse, next_point
 from .trials import StudyTrial, read_trials, write_trials
 
@@ -65,7 +65,7 @@ class Searching:
             plan: a plan without errors, of a study with a search.
             source: file of the study.
             folder: folder of the study.
-            gpus: as of `Pool`.
+            gpus: as of `JobPool`.
             log: called with a line for each trial that ends.
             speed: FLOP/s with which a run trains, for the limit on its duration; None checks no
                 duration.
@@ -123,7 +123,7 @@ class Searching:
         Args:
             processes: number of trials that train at the same time.
         """
-        pool = Pool(processes, self._gpus)
+        pool = JobPool(processes, self._gpus)
         interrupted = [trial for trial in self.trials if trial.state == "running"]
         begun: list[_Active] = []
 
