@@ -21,7 +21,7 @@ from ...plugin import (
     ValueType,
 )
 from .trees.columns.column import TreeColumn as TreeArrays
-from .trees.settings import ParsingSettings
+from .trees.parsing_settings import ParsingSettings
 from .trees.trees import Tree, read_trees
 
 if TYPE_CHECKING:

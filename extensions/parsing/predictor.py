@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ...plugin import Vocabulary
     from .decode.word_parser import Feed
-    from .trees.settings import ParsingSettings
+    from .trees.parsing_settings import ParsingSettings
 
 
 _OF_WORDS = ("pieces", "pieces_mask", "characters", "characters_mask")

@@ -21,7 +21,7 @@ from ...plugin import (
     missing_text,
 )
 from .trees.columns.types import types_of
-from .trees.settings import ParsingSettings
+from .trees.parsing_settings import ParsingSettings
 
 
 class TreesSettings(FilesSettings):

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError, did_you_mean
 from ..system.cores import cores
+from .columns.column_settings import TextSettings
 from .columns.registry import columns_of
-from .columns.settings import TextSettings
 from .folders import remove_leftover, resuming
 from .preparation import Preparation, Report
 from .readers.split import reader_of

@@ -1,7 +1,7 @@
 """Data settings of a run: tokenizers, filter and batches.
 
 The settings are plain data; this module opens no files.  The columns of the data are in
-`columns/settings.py`, the readers of its files in `readers/settings.py`.
+`columns/column_settings.py`, the readers of its files in `readers/reader_settings.py`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pydantic import Field, ValidationInfo, model_validator
 from ...specs.findings import did_you_mean
 from ...specs.wording import SettingError, refuse
 from ..system.plugins import Selected
+from .columns.column_settings import ColumnSettings, TextSettings
 from .columns.registry import COLUMNS
-from .columns.settings import ColumnSettings, TextSettings
 from .readers.split import Split
 from .settings import (
     AnyTokenizer,

@@ -11,8 +11,8 @@ from ...graphs.ir.traverse import position_limits
 from ...graphs.ir.value_type import ValueType
 from ...specs.findings import InputError
 from ..codegen.generated import program_of
+from ..data.columns.column_settings import BATCH
 from ..data.columns.fitting import Fitting
-from ..data.columns.settings import BATCH
 
 _TEXTS = {
     name: ValueType(kind, (BATCH, side))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ...graphs.passes.objective import feeds_of
 from ...specs.findings import InputError, did_you_mean
 from ..codegen.build import build_empty
+from ..data.columns.column_settings import AudioSettings, ImageSettings
 from ..data.columns.registry import columns_of
-from ..data.columns.settings import AudioSettings, ImageSettings
 from ..data.prepare import records_of
 from ..data.records import values_of
 from ..data.vocabularies import vocabularies_of

@@ -16,8 +16,7 @@ from ...specs.findings import InputError, SpecError
 from ..checkpoint.saving import Contents, save, weights_of
 from ..codegen.build import build
 from ..data.columns.column import Column
-from ..data.columns.registry import columns_of
-from ..data.columns.settings import (
+from ..data.columns.column_settings import (
     AudioSettings,
     ClassSettings,
     ColumnSettings,
@@ -26,6 +25,7 @@ from ..data.columns.settings import (
     TagsSettings,
     TextSettings,
 )
+from ..data.columns.registry import columns_of
 from ..data.settings import SPECIAL_TOKENS, SymbolSettings
 from ..data.symbols import Symbols
 from ..data.vocabularies import file_of

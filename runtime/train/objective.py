@@ -22,8 +22,8 @@ from ...specs.load import FOLDERS, OVERRIDES, LoadedSpec, SpecFile, load
 from ...specs.lost_settings import NO_SETTING, LostSettings
 from ...specs.reader import read_file, shipped_names
 from ..data.columns.column import Column, inputs_of
+from ..data.columns.column_settings import TextSettings
 from ..data.columns.fitting import Fitting
-from ..data.columns.settings import TextSettings
 from ..spec.check import graph_of, with_blocks
 from .run import Run
 

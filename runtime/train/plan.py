@@ -23,9 +23,9 @@ from ...specs.load import OVERRIDES
 from ...specs.lost_settings import NO_SETTING, LostSettings
 from ...specs.reader import RUN_FOLDER, find, read_file, run_in
 from ..spec.check import with_blocks
+from .checks.effects import conflicts, without_effect
 from .checks.files import disk_space, start_checkpoint, wrong_files
 from .checks.model import objective_fits
-from .checks.settings import conflicts, without_effect
 from .costs import Projection, project
 from .objective import (
     Objective,

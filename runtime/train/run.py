@@ -20,7 +20,7 @@ from ...specs.wording import SettingError
 from ..data.settings import BatchSettings, PathText, Settings
 from ..model.task import Positive, Task
 from ..system.plugins import Selected
-from .distributed.settings import ParallelSettings
+from .distributed.parallel_settings import ParallelSettings
 from .schedule import Noam, Schedule
 from .trackers import TRACKERS, TensorBoard, TrackerSettings
 

@@ -29,7 +29,7 @@ from ..compile.autotune import Kernels
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..system.memory import Growth
-from .checks.settings import batch_advice, has_time_axis, longest_text
+from .checks.effects import batch_advice, has_time_axis, longest_text
 from .context import Progress, Result, State, TrainingContext
 from .device import deterministic
 from .distributed.heartbeat import watched

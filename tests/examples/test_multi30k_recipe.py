@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from weft.examples import multi30k_recipe as recipe
 from weft.runtime.cli.common.parameters import overridden
-from weft.runtime.data.readers.settings import LinesSettings
+from weft.runtime.data.readers.reader_settings import LinesSettings
 from weft.runtime.train.plan import load_run
 from weft.runtime.train.run import Run
 

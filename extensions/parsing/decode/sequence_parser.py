@@ -23,8 +23,8 @@ from ....plugin import (
 )
 from ..trees.columns.encodings import symbols_of
 from ..trees.linearization import LINEARIZATIONS, WORD, Linearization
+from ..trees.parsing_settings import ParsingSettings
 from ..trees.reader import spelled
-from ..trees.settings import ParsingSettings
 from .parse import BUFFER, Parse, Sentence, Warn, by_length, tagged
 from .tree_automaton import TreeProcessor
 from .tree_repair import repair

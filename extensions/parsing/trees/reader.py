@@ -16,7 +16,7 @@ from . import charts as chart
 from . import tetra
 from .clean import clean, rooted
 from .linearization import LINEARIZATIONS
-from .settings import ParsingSettings
+from .parsing_settings import ParsingSettings
 from .trees import Leaf, Malformed, Tree, read_all, unescaped
 
 ESCAPES = str.maketrans({"\uff08": "-LRB-", "\uff09": "-RRB-"})

@@ -158,8 +158,8 @@ def _opened(
     if (read := run_in(spec)) is None:
         find(spec, *FOLDERS, RUN_FOLDER)  # an error suggests names of runs too
         return graph_of(load(spec, overridden(overrides))), Settings()
+    from ...train.checks.effects import conflicts
     from ...train.checks.model import objective_fits
-    from ...train.checks.settings import conflicts
     from ...train.objective import Objective
     from ...train.plan import run_of, settings_of_run
 

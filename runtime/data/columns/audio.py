@@ -16,10 +16,10 @@ from ....specs.findings import InputError
 from ..readers.reader import required
 from ..shards.arrays import ArrayField
 from .column import Arrays, Column, ColumnContext, Noise
-from .settings import BATCH
+from .column_settings import BATCH
 
 if TYPE_CHECKING:
-    from .settings import AudioSettings
+    from .column_settings import AudioSettings
 
 LOUDEST = 1 << 15
 """Stored value that means 1.0, which is just out of range."""

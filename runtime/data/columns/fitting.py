@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ....graphs.ir.value_type import terms_of
 from ....specs.findings import InputError
 from ..tokenizer import PAD
-from .settings import BATCH
+from .column_settings import BATCH
 
 if TYPE_CHECKING:
     from torch import Tensor

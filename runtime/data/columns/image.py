@@ -16,10 +16,10 @@ from ....specs.findings import InputError
 from ..readers.reader import required
 from ..shards.arrays import ArrayField
 from .column import Arrays, Column, Noise
-from .settings import BATCH
+from .column_settings import BATCH
 
 if TYPE_CHECKING:
-    from .settings import ImageSettings
+    from .column_settings import ImageSettings
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Number of channels to the mode of Pillow."""

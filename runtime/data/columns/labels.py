@@ -17,12 +17,12 @@ from ....specs.findings import InputError, did_you_mean
 from ..shards.arrays import ArrayField
 from ..words import word_starts
 from .column import Arrays, Column, ColumnContext, Noise
-from .settings import BATCH
+from .column_settings import BATCH
 from .text import TextColumn
 from .values import class_of, tags_of, text_of
 
 if TYPE_CHECKING:
-    from .settings import ClassSettings, TagsSettings
+    from .column_settings import ClassSettings, TagsSettings
 
 CLASSES = ".classes.json"
 """Ending of the file with the classes of a column."""

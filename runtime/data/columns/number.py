@@ -13,7 +13,7 @@ from torch import Tensor
 from ....graphs.ir.value_type import ValueType
 from ..shards.arrays import ArrayField
 from .column import Arrays, Column, Noise
-from .settings import BATCH
+from .column_settings import BATCH
 from .values import number_of
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...system.plugins import Plugins, implementation_of
-from .settings import ColumnSettings
+from .column_settings import ColumnSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

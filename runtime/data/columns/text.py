@@ -17,12 +17,12 @@ from ..shards.corpus import id_dtype
 from ..tokenizer import Tokenizer
 from ..words import source_text
 from .column import Arrays, Column, ColumnContext, Noise
-from .settings import BATCH
+from .column_settings import BATCH
 from .values import text_of
 
 if TYPE_CHECKING:
     from ..symbols import Vocabulary
-    from .settings import TextSettings
+    from .column_settings import TextSettings
 
 RAW = "text"
 """ArrayField of the stored text."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from ....specs.findings import InputError
 from ..text_files import count_lines, read_lines, resolve
 from .reader import Reader, Record, refuse_missing
-from .settings import LinesSettings
+from .reader_settings import LinesSettings
 
 
 class LinesReader(Reader):

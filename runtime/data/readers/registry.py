@@ -7,7 +7,7 @@ To register a reader, add a line here.  Installed packages add readers through t
 from __future__ import annotations
 
 from ...system.plugins import Plugins
-from .settings import ReaderSettings
+from .reader_settings import ReaderSettings
 
 SHIPPED = {
     "lines": ".settings:LinesSettings",

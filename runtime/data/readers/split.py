@@ -22,8 +22,8 @@ from ....specs.wording import Keyed, SettingError
 from ...system.plugins import dumped, implementation_of, schema_of
 from ..settings import Settings
 from .reader import Reader
+from .reader_settings import ReaderSettings
 from .registry import READERS
-from .settings import ReaderSettings
 
 
 class Split(Settings, Keyed):

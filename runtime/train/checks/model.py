@@ -20,13 +20,13 @@ from ....graphs.passes.objective import (
 from ....graphs.passes.parallel import divided_blocks
 from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
-from ...data.columns.settings import TextSettings
+from ...data.columns.column_settings import TextSettings
 from ...decode.predictors.search import MaskPredict
 from ...decode.settings import Writing
 from ..run import LeftOut, Run
 from ..schedule import learning_rate
+from .effects import changed, longest_text, special_tokens, unused
 from .metrics import metric_places, unknown_losses
-from .settings import changed, longest_text, special_tokens, unused
 
 _TAKEN = frozenset(
     {"auxiliary", "data_wait_share", "epoch", "mfu", "rate", "seconds", "tokens_per_second"}

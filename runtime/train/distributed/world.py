@@ -27,7 +27,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store, _set_pg_timeo
 from torch.distributed.rendezvous import rendezvous
 
 from ....specs.findings import InputError
-from .settings import ParallelSettings
+from .parallel_settings import ParallelSettings
 
 PATIENCE = timedelta(hours=2)
 """Timeout of collectives during training: the other processes wait while the main process

@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from weft.runtime.data.columns.column import ColumnContext
+from weft.runtime.data.columns.column_settings import NumberSettings
 from weft.runtime.data.columns.number import NumberColumn
-from weft.runtime.data.columns.settings import NumberSettings
 from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import batch_of

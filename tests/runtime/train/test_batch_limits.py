@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from weft.runtime.train.checks.settings import batch_advice
+from weft.runtime.train.checks.effects import batch_advice
 from weft.runtime.train.plan import load_run
 from weft.runtime.train.run import Run
 

@@ -21,8 +21,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from .....plugin import InputError, Symbols, ValueType, Vocabulary, count_symbols
+from ..parsing_settings import ParsingSettings
 from ..reader import ESCAPES, source_text, symbols_of, writer
-from ..settings import ParsingSettings
 from ..trees import Leaf, Tree
 from .encodings import Arrays, Encoding, Prediction, encoding_of
 from .padding import Array

@@ -16,7 +16,7 @@ from torch import Tensor
 from .....plugin import Symbols, Vocabulary
 from ..charts import Labels, chart_of, tree_of
 from ..linearization import LINEARIZATIONS, Linearization
-from ..settings import ParsingSettings
+from ..parsing_settings import ParsingSettings
 from ..tetra import POS, TAGS, TagSets, spans_of
 from ..trees import Leaf, Tree, escaped
 from ..words import Words

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from weft.extensions.parsing.trees.columns.column import TreeColumn
+from weft.extensions.parsing.trees.parsing_settings import ParsingSettings
 from weft.extensions.parsing.trees.reader import writer
-from weft.extensions.parsing.trees.settings import ParsingSettings
 from weft.extensions.parsing.trees.trees import Leaf, Tree, read_trees
 from weft.graphs.ir.value_type import dtype_of, evaluate
 from weft.runtime.data.symbols import Symbols

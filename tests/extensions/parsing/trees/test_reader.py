@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft.extensions.parsing.reader import TreesReader
+from weft.extensions.parsing.trees.parsing_settings import ParsingSettings
 from weft.extensions.parsing.trees.reader import (
     read_bank,
     read_file,
@@ -20,7 +21,6 @@ from weft.extensions.parsing.trees.reader import (
     word_text,
 )
 from weft.extensions.parsing.trees.sentences import words_of
-from weft.extensions.parsing.trees.settings import ParsingSettings
 from weft.extensions.parsing.trees.trees import Malformed, Tree, read_all
 from weft.runtime.data.prepare import prepare
 from weft.runtime.data.readers.split import Split, reader_of

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from weft.runtime.data.columns.column import Column
+from weft.runtime.data.columns.column_settings import NumberSettings
 from weft.runtime.data.columns.registry import COLUMNS, columns_of
-from weft.runtime.data.columns.settings import NumberSettings
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.table import batch_of
@@ -21,7 +21,7 @@ from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
 from weft.runtime.system.plugins import implementation_of
 from weft.specs.findings import InputError
 
-SETTINGS = "weft.runtime.data.columns.settings"
+SETTINGS = "weft.runtime.data.columns.column_settings"
 PIXELS = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
 
 

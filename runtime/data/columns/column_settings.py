@@ -21,7 +21,7 @@ from ..settings import (
 )
 
 if TYPE_CHECKING:
-    from ..readers.settings import ReaderSettings
+    from ..readers.reader_settings import ReaderSettings
 
 Tokenizers = Mapping[str, AnyTokenizer]
 """Settings of tokenizers by name."""

@@ -1,4 +1,4 @@
-"""Settings of a run that were changed from their defaults but have no effect."""
+"""Settings of a run without effect, and settings that contradict each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ....specs.findings import Finding, pointer
 from ....specs.wording import alternatives
-from ...data.columns.settings import ClassSettings, ImageSettings, NumberSettings, TextSettings
+from ...data.columns.column_settings import (
+    ClassSettings,
+    ImageSettings,
+    NumberSettings,
+    TextSettings,
+)
 from ...data.settings import SPECIAL_TOKENS, PieceSettings, SymbolSettings
 from ..run import Run
 from .metrics import metric_places, wrong_metrics
