@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from .column import Column
 
 SHIPPED = {
-    "text": ".settings:TextSettings",
-    "class": ".settings:ClassSettings",
-    "tags": ".settings:TagsSettings",
-    "number": ".settings:NumberSettings",
-    "image": ".settings:ImageSettings",
-    "audio": ".settings:AudioSettings",
+    "text": ".column_settings:TextSettings",
+    "class": ".column_settings:ClassSettings",
+    "tags": ".column_settings:TagsSettings",
+    "number": ".column_settings:NumberSettings",
+    "image": ".column_settings:ImageSettings",
+    "audio": ".column_settings:AudioSettings",
 }
 """Type of a shipped column to `file:Class`, relative to this folder."""
 

@@ -10,14 +10,14 @@ from ...system.plugins import Plugins
 from .reader_settings import ReaderSettings
 
 SHIPPED = {
-    "lines": ".settings:LinesSettings",
-    "jsonl": ".settings:JsonLinesSettings",
-    "csv": ".settings:DelimitedSettings",
-    "parquet": ".settings:ParquetSettings",
-    "images": ".settings:ImagesSettings",
-    "audio": ".settings:AudioFilesSettings",
-    "hub": ".settings:HubSettings",
-    "mtdata": ".settings:MtdataSettings",
+    "lines": ".reader_settings:LinesSettings",
+    "jsonl": ".reader_settings:JsonLinesSettings",
+    "csv": ".reader_settings:DelimitedSettings",
+    "parquet": ".reader_settings:ParquetSettings",
+    "images": ".reader_settings:ImagesSettings",
+    "audio": ".reader_settings:AudioFilesSettings",
+    "hub": ".reader_settings:HubSettings",
+    "mtdata": ".reader_settings:MtdataSettings",
 }
 """Name of a shipped reader to `file:Class`, relative to this folder."""
 
