@@ -77,6 +77,7 @@ STANDARD = {
     "activation@1": ".feed_forward.elementwise:ACTIVATION",
     "scale@1": ".feed_forward.elementwise:SCALE",
     "gate@1": ".feed_forward.elementwise:GATE",
+    "elementwise@1": ".algebra.elementwise:ELEMENTWISE",
     "add@1": ".residual.combine:ADD",
     "multiply@1": ".residual.combine:MULTIPLY",
     "concatenate@1": ".residual.combine:CONCATENATE",
@@ -232,6 +233,9 @@ def _refuse_unusable(block: object, origin: str) -> None:
     from ..graphs.contract import refuse_wrong_contract  # noqa: PLC0415 - for plug-ins only
 
     refuse_wrong_contract(block, origin)
+    if block.written is not None:
+        _VALID[id(block)] = block
+        return
     path, _, name = module_path(block).partition(":")
     if not name.isidentifier() or not _exists(path, name, block.module):
         raise InputError(

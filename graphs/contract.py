@@ -101,6 +101,7 @@ class Contract:
             wired = frozenset(port.name for port in unwired.inputs if not port.optional)
         signature = self._signature(params, wired)
         self._ports(signature)
+        signature = self._typed(params, signature)
         bound = self._bound(signature)
         self._unbound_names(signature, bound)
         self._weighs(signature)
@@ -134,13 +135,20 @@ class Contract:
             if not callable(getattr(block, member)):
                 problem = f"{getattr(block, member)!r:.60} is not a function"
                 raise wrong(member, problem, f"write {member}=lambda ...: ..., or leave it out")
-        module: Any = block.module
-        if not isinstance(module, str | type):
-            problem = f"{module!r:.60} is neither a class nor a text"
-            raise wrong("module", problem, "write 'package.file:Class', or pass the class")
+        self._module()
         if block.onnx_form and not re.fullmatch(r"\w+=[\w.]+:\w+", block.onnx_form):
             problem = f"'{block.onnx_form:.60}' is not written 'method=file:function'"
             raise wrong("onnx_form", problem, "write such as 'forward=package.file:function'")
+
+    def _module(self) -> None:
+        """Refuse anything but a class or its path, or nothing for a block that is written out."""
+        module: Any = self.block.module
+        if self.block.written is not None and module:
+            problem = "a block that is written out has no module"
+            raise self.wrong("module", problem, "leave out 'module', or 'written'")
+        if not isinstance(module, str | type):
+            problem = f"{module!r:.60} is neither a class nor a text"
+            raise self.wrong("module", problem, "write 'package.file:Class', or pass the class")
 
     def _weighs(self, signature: Signature) -> None:
         """Refuse the ports of `weight` if they are not names, or if the block is not a loss."""
@@ -233,6 +241,21 @@ class Contract:
             problem = f"it returns {type(signature).__name__}, not a Signature"
             raise self.wrong("signature", problem, "return weft.Signature(inputs=..., outputs=...)")
         return signature
+
+    def _typed(self, params: BaseModel, signature: Signature) -> Signature:
+        """Return the signature for the types of the example's wires, where it depends on them."""
+        if self.block.typed is None:
+            return signature
+        try:
+            types = {name: parse_type(t, {})[0] for name, t in self.block.example_inputs.items()}
+            typed = self.block.typed(params, types)
+        except Exception as error:
+            problem = f"with the params and wires of the example, it {_raised(error)}"
+            raise self.wrong(
+                "typed", problem, "return a Signature for these types", error
+            ) from error
+        self._ports(typed)
+        return typed
 
     def _ports(self, signature: Signature) -> None:
         """Refuse ports and slots that generated code could not name or call."""

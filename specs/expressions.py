@@ -1,17 +1,20 @@
-"""Parser and evaluator of arithmetic expressions over params.
+"""Parser and evaluator of arithmetic expressions.
 
 An expression is a string such as `4*d_model` or `d_model % heads == 0`.  It may contain
-integers, floats, names, `+ - * / // % **`, parentheses, comparisons, and the functions `min`,
-`max`, `ceil` and `floor`.  It has no attributes, other calls, indices or strings, so an expression
-cannot execute code.
+integers, floats, names, `+ - * / // % **`, parentheses, comparisons, `and`, `or`, `not`, the
+functions of `FUNCTIONS`, and `inf`.  It has no attributes, other calls, indices or strings, so an
+expression cannot execute code.  The expressions of params are evaluated here on numbers; that of
+an `elementwise` block is computed on tensors.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 LONGEST = 200
@@ -30,7 +33,7 @@ _TOKEN = re.compile(
 )
 WORD = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 """A number, whose letters are not a word, or a word."""
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<=": operator.le,
@@ -38,30 +41,69 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
+_GELU_TANH = math.sqrt(2 / math.pi)
+
+
+def _sigmoid(x: float) -> float:
+    """Return 1 / (1 + exp(-x)), which never overflows."""
+    return 0.5 * (1 + math.tanh(0.5 * x))
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
     "min": (min, 1, 8),
     "max": (max, 1, 8),
     "ceil": (math.ceil, 1, 1),
     "floor": (math.floor, 1, 1),
+    "abs": (abs, 1, 1),
+    "sqrt": (math.sqrt, 1, 1),
+    "exp": (math.exp, 1, 1),
+    "log": (math.log, 1, 1),
+    "sin": (math.sin, 1, 1),
+    "cos": (math.cos, 1, 1),
+    "tanh": (math.tanh, 1, 1),
+    "erf": (math.erf, 1, 1),
+    "sigmoid": (_sigmoid, 1, 1),
+    "softplus": (lambda x: max(x, 0.0) + math.log1p(math.exp(-abs(x))), 1, 1),
+    "relu": (lambda x: max(x, 0), 1, 1),
+    "gelu": (lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))), 1, 1),
+    "gelu_tanh": (
+        lambda x: 0.5 * x * (1 + math.tanh(_GELU_TANH * (x + 0.044715 * x**3))),
+        1,
+        1,
+    ),
+    "silu": (lambda x: x * _sigmoid(x), 1, 1),
+    "elu": (lambda x: x if x > 0 else math.expm1(x), 1, 1),
+    "where": (lambda condition, x, z: x if condition else z, 3, 3),
+    "detach": (lambda x: x, 1, 1),
 }
 """Name of a function to the function, and its least and greatest number of arguments."""
+CONSTANTS: Mapping[str, float] = {"inf": math.inf, "pi": math.pi}
+"""Names of constants, which only an `elementwise` block reads; params may have these names."""
 _INSTEAD = {
     "^": "; write ** for a power",
-    "&": "; write each condition as an entry of its own",
-    "|": "; write each condition as an entry of its own",
+    "&": "; write 'and' between conditions",
+    "|": "; write 'or' between conditions",
+    "~": "; write 'not' before a condition",
     "=": "; write == to compare",
     "'": "; an expression has numbers and names only",
     '"': "; an expression has numbers and names only",
 }
 """Character that is not allowed to what to write instead."""
-_WORDS = ("and", "or", "not", "if", "else")
-_SUM: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub}
-_PRODUCT: dict[str, Callable[[Any, Any], Any]] = {
+LOGIC = frozenset({"and", "or", "not"})
+"""Words that join conditions; no param or port has these names."""
+_SUM = ("+", "-")
+_PRODUCT = ("*", "/", "//", "%")
+ARITHMETIC: Mapping[str, Callable[..., Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
     "//": operator.floordiv,
     "%": operator.mod,
+    "**": operator.pow,
+    "negative": operator.neg,
 }
+"""Operator to its function for numbers."""
 
 
 class ExpressionError(ValueError):
@@ -105,6 +147,38 @@ def calls(match: re.Match[str]) -> bool:
     return match[0] in FUNCTIONS and match.string[match.end() :].lstrip().startswith("(")
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or a function with its arguments."""
+
+    function: str
+    """The operator as written, a name of `FUNCTIONS`, or `negative` for a sign."""
+    arguments: tuple[Expression, ...]
+
+
+Expression = Call | str | int | float
+"""A call, a name, or a number."""
+
+
+@functools.lru_cache(maxsize=4_096)
+def parsed(text: str) -> Expression:
+    """Return an expression (without its leading `=`) as a tree.
+
+    Raises:
+        ExpressionError: the text is not an expression.
+
+    >>> parsed("4*d_model")
+    Call(function='*', arguments=(4, 'd_model'))
+    """
+    tokens = _tokens(text)
+    parser = _Parser(tokens)
+    result = parser.disjunction(0)
+    if parser.at < len(tokens):
+        msg = f"'{tokens[parser.at][1]}' is unexpected here"
+        raise ExpressionError(msg)
+    return result
+
+
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:
     """Return the value of an expression (without its leading `=`).
 
@@ -118,17 +192,64 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
     >>> evaluate("4*d_model", {"d_model": 512})
     2048
     """
-    tokens = _tokens(text)
-    if len(tokens) == 1 and tokens[0][0] == "name":
-        return _lookup(tokens[0][1], values)
-    parser = _Parser(tokens, values)
-    result = parser.comparison(0)
-    if parser.at < len(tokens):
-        word = tokens[parser.at][1]
-        hint = "; write each condition as an entry of its own" if word in _WORDS else ""
-        msg = f"'{word}' is unexpected here{hint}"
+    tree = parsed(text)
+    return _lookup(tree, values) if isinstance(tree, str) else value_of(tree, values)
+
+
+def leaves(tree: Expression) -> frozenset[str]:
+    """Return the names in a tree."""
+    if isinstance(tree, Call):
+        return frozenset().union(*map(leaves, tree.arguments))
+    return frozenset({tree}) if isinstance(tree, str) else frozenset()
+
+
+def value_of(tree: Expression, values: Mapping[str, Any]) -> Any:
+    """Return the value of a tree: a finite number, or a boolean; errors as for `evaluate`."""
+    if isinstance(tree, str):
+        return _number(_lookup(tree, values), tree)
+    if not isinstance(tree, Call):
+        return _bounded(tree)
+    name = tree.function
+    if name in LOGIC:
+        conditions = (_condition(argument, name, values) for argument in tree.arguments)
+        return (
+            not next(conditions) if name == "not" else (all if name == "and" else any)(conditions)
+        )
+    if name == "where":
+        chosen = tree.arguments[1 if _condition(tree.arguments[0], name, values) else 2]
+        return _real(value_of(chosen, values))
+    arguments = [value_of(argument, values) for argument in tree.arguments]
+    if name in COMPARISONS:
+        return COMPARISONS[name](*arguments)
+    return _bounded(_computed(name, [_real(argument) for argument in arguments]))
+
+
+def _computed(name: str, arguments: list[Any]) -> Any:
+    """Return the result of an operator or a function for numbers."""
+    if name in ("/", "//", "%") and arguments[1] == 0:
+        msg = f"'{name}' divides by zero"
         raise ExpressionError(msg)
-    return result
+    if name == "**":
+        base, power = arguments
+        if abs(power) > HIGHEST_POWER or (base == 0 and power < 0):
+            msg = f"the power {power} is out of bounds"
+            raise ExpressionError(msg)
+    try:
+        return (ARITHMETIC[name] if name in ARITHMETIC else FUNCTIONS[name][0])(*arguments)
+    except OverflowError as error:
+        msg = "the value is larger than 2**53"
+        raise ExpressionError(msg) from error
+    except ValueError as error:
+        msg = f"'{name}' has no value for {', '.join(map(str, arguments))}"
+        raise ExpressionError(msg) from error
+
+
+def _condition(tree: Expression, name: str, values: Mapping[str, Any]) -> bool:
+    value = _lookup(tree, values) if isinstance(tree, str) else value_of(tree, values)
+    if not isinstance(value, bool):
+        msg = f"'{name}' needs a condition, such as a comparison"
+        raise ExpressionError(msg)
+    return value
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
@@ -151,7 +272,8 @@ def _tokens(text: str) -> list[tuple[str, str]]:
                 msg = f"'{name}(' is a call; the only functions are {', '.join(FUNCTIONS)}"
                 raise ExpressionError(msg)
             tokens.append(("function", name))
-        tokens.append((kind, match.group(kind)))
+        word = match.group(kind)
+        tokens.append(("operator" if word in LOGIC else kind, word))
         at = match.end()
     if not tokens:
         msg = "the expression is empty"
@@ -193,10 +315,13 @@ def _bounded(value: Any) -> Any:
 
 
 class _Parser:
-    """Recursive-descent parser with Python's precedence: compare, sum, product, sign, power."""
+    """Recursive-descent parser with Python's precedence.
 
-    def __init__(self, tokens: list[tuple[str, str]], values: Mapping[str, Any]) -> None:
-        self.tokens, self.values, self.at = tokens, values, 0
+    From the weakest: or, and, not, compare, sum, product, sign, power.
+    """
+
+    def __init__(self, tokens: list[tuple[str, str]]) -> None:
+        self.tokens, self.at = tokens, 0
 
     def peek(self) -> str:
         """Return the next token if it is an operator, else an empty string."""
@@ -204,55 +329,55 @@ class _Parser:
             return self.tokens[self.at][1]
         return ""
 
-    def comparison(self, depth: int) -> Any:
+    def disjunction(self, depth: int) -> Expression:
+        """Parse conditions joined by `or`, or a single value."""
+
+        def conjunction() -> Expression:
+            return self.binary({"and"}, lambda: self.negation(depth))
+
+        return self.binary({"or"}, conjunction)
+
+    def negation(self, depth: int) -> Expression:
+        """Parse a comparison after any number of `not`."""
+        _refuse_depth(depth)
+        if self.peek() != "not":
+            return self.comparison(depth)
+        self.at += 1
+        return Call("not", (self.negation(depth + 1),))
+
+    def comparison(self, depth: int) -> Expression:
         """Parse a sum, or two sums with a comparison between them."""
-        operand = self.binary(_SUM, lambda: self.binary(_PRODUCT, lambda: self.sign(depth)))
-        compare = _COMPARE.get(self.peek())
-        if compare is None:
+
+        def total() -> Expression:
+            return self.binary(_SUM, lambda: self.binary(_PRODUCT, lambda: self.sign(depth)))
+
+        operand, symbol = total(), self.peek()
+        if symbol not in COMPARISONS:
             return operand
         self.at += 1
-        return compare(
-            operand, self.binary(_SUM, lambda: self.binary(_PRODUCT, lambda: self.sign(depth)))
-        )
+        return Call(symbol, (operand, total()))
 
-    def binary(
-        self, table: Mapping[str, Callable[[Any, Any], Any]], part: Callable[[], Any]
-    ) -> Any:
+    def binary(self, symbols: Collection[str], operand: Callable[[], Expression]) -> Expression:
         """Parse operands joined by operators of one precedence, left to right."""
-        result = part()
-        while self.peek() in table:
-            symbol = self.peek()
+        result = operand()
+        while (symbol := self.peek()) in symbols:
             self.at += 1
-            result, right = _real(result), _real(part())
-            if symbol in ("/", "//", "%") and right == 0:
-                msg = f"'{symbol}' divides by zero"
-                raise ExpressionError(msg)
-            result = _bounded(table[symbol](result, right))
+            result = Call(symbol, (result, operand()))
         return result
 
-    def sign(self, depth: int) -> Any:
+    def sign(self, depth: int) -> Expression:
         """Parse an optional sign and a power."""
-        if depth > DEEPEST:
-            msg = f"nested more than {DEEPEST} levels deep"
-            raise ExpressionError(msg)
+        _refuse_depth(depth)
         if self.peek() == "-":
             self.at += 1
-            return -_real(self.sign(depth + 1))
+            return Call("negative", (self.sign(depth + 1),))
         base = self.atom(depth)
         if self.peek() != "**":
             return base
         self.at += 1
-        base, power = _real(base), _real(self.sign(depth + 1))
-        if abs(power) > HIGHEST_POWER or (base == 0 and power < 0):
-            msg = f"the power {power} is out of bounds"
-            raise ExpressionError(msg)
-        try:
-            return _bounded(base**power)
-        except OverflowError as error:
-            msg = "the value is larger than 2**53"
-            raise ExpressionError(msg) from error
+        return Call("**", (base, self.sign(depth + 1)))
 
-    def atom(self, depth: int) -> Any:
+    def atom(self, depth: int) -> Expression:
         """Parse a number, a name or an expression in parentheses."""
         if self.at >= len(self.tokens):
             msg = "the expression ends too early"
@@ -260,35 +385,43 @@ class _Parser:
         kind, text = self.tokens[self.at]
         self.at += 1
         if kind == "number":
-            return _bounded(int(text) if text.isdigit() else float(text))
+            number: int | float = _bounded(int(text) if text.isdigit() else float(text))
+            return number
         if kind == "name":
-            return _number(_lookup(text, self.values), text)
+            return text
         if kind == "function":
             return self.call(text, depth + 1)
         if text != "(":
             msg = f"'{text}' is unexpected here"
             raise ExpressionError(msg)
-        value = self.comparison(depth + 1)
-        if self.peek() != ")":
-            msg = "a parenthesis is not closed"
-            raise ExpressionError(msg)
-        self.at += 1
+        value = self.disjunction(depth + 1)
+        self.close()
         return value
 
-    def call(self, name: str, depth: int) -> Any:
-        """Parse the arguments of a function, and return its value."""
+    def call(self, name: str, depth: int) -> Expression:
+        """Parse the arguments of a function."""
         self.at += 1  # the parenthesis, without which the name would be that of a param
-        arguments = [_real(self.comparison(depth))]
+        arguments = [self.disjunction(depth)]
         while self.peek() == ",":
             self.at += 1
-            arguments.append(_real(self.comparison(depth)))
-        if self.peek() != ")":
-            msg = "a parenthesis is not closed"
-            raise ExpressionError(msg)
-        self.at += 1
-        function, least, most = FUNCTIONS[name]
+            arguments.append(self.disjunction(depth))
+        self.close()
+        _, least, most = FUNCTIONS[name]
         if not least <= len(arguments) <= most:
             count = least if least == most else f"{least} to {most}"
             msg = f"'{name}' takes {count} argument{'s' * (most != 1)}, not {len(arguments)}"
             raise ExpressionError(msg)
-        return _bounded(function(*arguments))
+        return Call(name, tuple(arguments))
+
+    def close(self) -> None:
+        """Parse a closing parenthesis."""
+        if self.peek() != ")":
+            msg = "a parenthesis is not closed"
+            raise ExpressionError(msg)
+        self.at += 1
+
+
+def _refuse_depth(depth: int) -> None:
+    if depth > DEEPEST:
+        msg = f"nested more than {DEEPEST} levels deep"
+        raise ExpressionError(msg)

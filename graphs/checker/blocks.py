@@ -16,10 +16,18 @@ from typing import Any
 from ...specs.expressions import ExpressionError, is_expression, names_in, words_in
 from ...specs.findings import did_you_mean, nearest, pointer, renamed
 from ...specs.form import Use
-from ..ir.block_type import BlockType, Signature, Slot, no_weights, width_names, widths
+from ..ir.block_type import (
+    BlockType,
+    MismatchError,
+    Signature,
+    Slot,
+    no_weights,
+    width_names,
+    widths,
+)
 from ..ir.graph import Filling, Part, TemplatePart, leading
 from ..ir.lora import without_lora
-from ..ir.value_type import UNKNOWN, Bound, Misfit, fit, free_names, settled, substitute
+from ..ir.value_type import UNKNOWN, Bound, Misfit, fit, free_names, is_known, settled, substitute
 from .block_params import (
     common_signature,
     note_params,
@@ -192,6 +200,8 @@ def infer_part(
         checker.findings, checker.doubts, port_names, inputs, block.key, wires_at, mine
     )
     before = checker.doubts.misfits
+    if block.typed is not None:
+        signature = _typed(checker, block, standin, signature, corrected, wires_at)
     fitted = fit_ports(checker, signature.inputs, corrected, signature.same, block.key, wires_at)
     certain = fitted.certain(checker.doubts.misfits - before)
     several = frozenset(inner) if len(signature.slots) > 1 else passed
@@ -236,6 +246,44 @@ def infer_part(
         axes={name: certain[name] for name in names if name in certain},
         fill=fill,
     )
+
+
+def _typed(
+    checker: Checker,
+    block: BlockType,
+    standin: StandIn,
+    signature: Signature,
+    reads: Reads,
+    wires_at: str,
+) -> Signature:
+    """Return the signature for the types of the wires; one that fits any if they are mistakes."""
+    types = {
+        port_.name: read.type
+        for port_ in signature.inputs
+        if isinstance(read := reads.get(port_.name), Given) and not read.guessed
+    }
+    known = all(is_known(type_) for type_ in types.values())
+    if block.typed and known and not standin.doubtful and len(types) == len(signature.inputs):
+        try:
+            return block.typed(standin.params, types)
+        except MismatchError as error:
+            checker.doubts.misfits += 1
+            node = wires_at.removesuffix("/in")
+            checker.findings.report(
+                code=error.code,
+                at=wires_at + pointer(error.port) if error.port else node + pointer("params"),
+                problem=f"{block.key}: {error.problem}",
+                evidence=tuple(
+                    f"given  {read.type}  by {read.name}, port {name}"
+                    for name, read in reads.items()
+                    if isinstance(read, Given)
+                ),
+                help=error.help,
+            )
+    inputs = tuple(replace(p, type=types[p.name]) for p in signature.inputs if p.name in types)
+    inputs += tuple(p for p in signature.inputs if p.name not in types)
+    outputs = tuple(replace(p, type=replace(p.type, axes=("...",))) for p in signature.outputs)
+    return replace(signature, inputs=inputs, outputs=outputs)
 
 
 def _required(signature: Signature, use: Use) -> list[Slot]:

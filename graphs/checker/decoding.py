@@ -18,7 +18,7 @@ from ..cost.decode_state import keepers
 from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplatePart
 from ..ir.state_tensor import Segments
 from ..ir.traverse import holds_model, model_of, moving_ports, moving_values, root_moving
-from ..ir.value_type import UNKNOWN, ValueType, may_have, time_axes
+from ..ir.value_type import is_known, may_have, time_axes
 from .records import MISSING, Checker, Findings, Values
 
 
@@ -53,9 +53,9 @@ def _in_scope(
     results = scope.results.setdefault(f"{__name__}.in_scope", {})
     if (starts, axis) not in results:
         moving, obstacles = set(starts), list[Obstacle]()
-        typed = {name for name, type_ in scope.inputs.items() if _is_known(type_)}
+        typed = {name for name, type_ in scope.inputs.items() if is_known(type_)}
         for node in scope.nodes:
-            typed.update(f"{node.name}.{port}" for port, t in node.outputs.items() if _is_known(t))
+            typed.update(f"{node.name}.{port}" for port, t in node.outputs.items() if is_known(t))
             ports = frozenset(
                 port
                 for port, value in node.wires.items()
@@ -100,11 +100,6 @@ def _in_node(node: Node, ports: frozenset[str], axis: str) -> tuple[list[Obstacl
             moving |= ports.intersection(carry)
             return [], outputs if model_of(node) is not None else outputs & moving
         ports = entering
-
-
-def _is_known(type_: ValueType) -> bool:
-    """Return whether all axes of a type are known."""
-    return UNKNOWN not in type_.axes and "..." not in type_.axes
 
 
 def _takes(node: Node, port: str, axis: str) -> bool:

@@ -188,6 +188,8 @@ def _salient(part: Part) -> Iterator[tuple[str, Any]]:
     heads = part.arguments.get("heads")
     for name, info in type(part.params).model_fields.items():
         value = getattr(part.params, name)
+        if name == "values" and isinstance(value, dict):
+            yield from value.items()
         if not isinstance(value, bool | int | float | str):
             continue
         choice = get_origin(info.annotation) is Literal and value not in _EXPECTED
@@ -255,7 +257,8 @@ def _title(part: Part) -> str:
     """Return the name of a block in a picture."""
     masks = part.block.family != "position" and getattr(part.params, "causal", False) is True
     masked = "masked " if masks else ""
-    return masked + (part.block.title or part.block.name.replace("_", " "))
+    title = part.block.title or part.block.name.replace("_", " ")
+    return masked + (title.format_map(dict(part.params)) if "{" in title else title)
 
 
 def _detail(part: Part) -> str:
@@ -263,8 +266,9 @@ def _detail(part: Part) -> str:
     texts: list[str] = []
     fields = type(part.params).model_fields
     for name, value in salient(part):
-        default = fields[name].default
-        if name in _QUIET or (value == default and name not in _PHRASES):
+        default = fields[name].default if name in fields else None
+        is_title = f"{{{name}}}" in part.block.title
+        if name in _QUIET or is_title or (value == default and name not in _PHRASES):
             continue
         if isinstance(value, bool):
             texts.append(name.replace("_", " ") if value else f"no {name.replace('_', ' ')}")

@@ -209,6 +209,22 @@ class Port:
     doc: str = ""
 
 
+class MismatchError(ValueError):
+    """The types of the wires do not fit each other, or the params of the block."""
+
+    def __init__(self, code: str, problem: str, *, port: str = "", help: str = "") -> None:  # noqa: A002 - as in findings
+        """Store what the finding shows.
+
+        Args:
+            code: code of the finding.
+            problem: one clause.
+            port: the port where it shows; empty for the params.
+            help: a way out.
+        """
+        super().__init__(problem)
+        self.code, self.problem, self.port, self.help = code, problem, port, help
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A place inside a block that another block fills."""
@@ -353,7 +369,8 @@ class BlockType:
     source: str
     """Paper and section."""
     title: str = ""
-    """Name in diagrams; if empty, the block's name with spaces."""
+    """Name in diagrams, where `{param}` stands for the value of a param; if empty, the block's name
+    with spaces."""
     family: Family = "other"
     """Its main purpose."""
     mixes: str | None = None
@@ -378,6 +395,9 @@ class BlockType:
     signature: Callable[[Any, frozenset[str]], Signature]
     """Ports, from the params and the names of the wired ports; a filled optional slot is among
     the names as `/SLOT`, such as `/mask`."""
+    typed: Callable[[Any, Mapping[str, ValueType]], Signature] | None = None
+    """Ports from the params and the types of the wired values, for a block whose ports depend on
+    them; raises `MismatchError`.  `signature` then gives the names of the ports alone."""
     fills: str = ""
     """Kind of part, such as `mask`: it fits slots whose `takes` is the same, and is not a node.
     Its module follows the protocol of these slots (docs/write-an-extension.md)."""
@@ -408,9 +428,12 @@ class BlockType:
     for a union of masks, and not the most."""
     division: Callable[[Arguments], Division | None] = undivided
     """How processes can divide its work, from the constructor arguments; None if they cannot."""
-    module: str | type[Any]
+    module: str | type[Any] = ""
     """The module that computes it: `file:Class`, which is imported when a model is built, or the
-    class itself, defined at the top level of a module or a notebook."""
+    class itself, defined at the top level of a module or a notebook; empty if it is `written`."""
+    written: Callable[[Any], list[str]] | None = None
+    """For a block without a module, from its use, a `Part`, to the lines of the `forward` of its
+    class in the generated code: they read the ports by their names, and `torch` and `nn`."""
     steps: bool = False
     """Whether the module has its own `begin` and `step` for decoding."""
     state: StateFormula | None = None

@@ -477,6 +477,11 @@ def settled(type_: ValueType) -> ValueType:
     return ValueType(type_.kind, tuple(map(bound, type_.axes)), size)
 
 
+def is_known(type_: ValueType) -> bool:
+    """Return whether all axes of a type are known."""
+    return UNKNOWN not in type_.axes and "..." not in type_.axes
+
+
 def may_have(type_: ValueType, axis: str) -> bool:
     """Return whether a type has an axis, or has unknown axes and may have it."""
     return not {axis, UNKNOWN, "..."}.isdisjoint(type_.axes)

@@ -188,8 +188,17 @@ class _Planner:
         wired = [(port, part.inputs[port.name]) for port in _wired(part)]
         outputs = [(port, part.outputs[port.name]) for port in part.signature.outputs]
         places = [self.layout_of(type_) for _, type_ in (*wired, *outputs)]
-        any_axes = all(port.type.axes[:1] == ("...",) for port, _ in (*wired, *outputs))
-        return any(places) and not (any_axes and all(places))
+        if not any(places):
+            return False
+        pairs = zip((*wired, *outputs), places, strict=True)
+        return not all(self._takes_tokens(port, type_, at) for (port, type_), at in pairs)
+
+    def _takes_tokens(self, port: Port, type_: ValueType, location: Place | None) -> bool:
+        """Return whether a port takes unpadded tokens as they are, or a value without rows."""
+        if port.type.axes[:1] == ("...",):
+            return location is not None
+        rows = self.batches | self.times
+        return location is None and not any(names_of(axis) & rows for axis in type_.axes)
 
     def padded_entries(self, visit: Visit) -> tuple[str, ...]:
         """Return the ports by which padded values enter a block in a slot."""

@@ -49,7 +49,16 @@ from .execution import (
     marked_class,
     marks_of,
 )
-from .forward import WIDTH, doc_lines, given_ports, returned, run_lines, signature_line, variables
+from .forward import (
+    WIDTH,
+    by_name,
+    doc_lines,
+    given_ports,
+    returned,
+    run_lines,
+    signature_line,
+    variables,
+)
 from .losses import fused_lines, weighing_first, weights_text
 
 PREFIX = "weft_generated_"
@@ -379,8 +388,11 @@ def _construct(
     """
     if isinstance(part, TemplatePart):
         return f"{inner[path]}()"
-    imported = writer.imported(module_path(part.block))
-    local = marked_class(writer, imported, marks.get(path))
+    if part.block.written is not None:
+        local = _written_class(writer, part, path)
+    else:
+        local = writer.imported(module_path(part.block))
+    local = marked_class(writer, local, marks.get(path))
     arguments, end = [f"{name}={value!r}" for name, value in part.arguments.items()], ")"
     if len(part.signature.slots) > 1:
         ports = {slot: passed for slot in part.fill if (passed := part.slot_ports(slot))}
@@ -405,6 +417,19 @@ def _construct(
     head = f"\n{pad}{', '.join(arguments)}," if arguments else ""
     argument_lines = "".join(f"\n{pad}{text}," for text in flat)
     return f"{local}({head}{argument_lines}\n{' ' * indent}{end}"
+
+
+def _written_class(writer: _Writer, part: Part, path: str) -> str:
+    """Add the class of a block that is written out, and return its name."""
+    assert part.block.written is not None  # noqa: S101 - the caller has asked
+    ports = ", ".join(by_name("self", (f"{name}: Tensor" for name in part.inputs)))
+    types = ", ".join(f"{name} {type_}" for name, type_ in part.inputs.items())
+    (output,) = part.outputs.values()
+    lines = [f'    """{part.block.name}: {types} -> {output}."""', ""]
+    lines += [f"    def forward({ports}) -> Tensor:"]
+    lines += [f"        {line}" for line in part.block.written(part)]
+    name = class_name(f"{path.rpartition('.')[2]} {part.block.name}")
+    return writer.add_class(name, "\n".join(lines))
 
 
 def _forward(graph: Graph, scope: Scope, names: Mapping[str, str], *, root: bool) -> str:

@@ -35,10 +35,12 @@ _FORMS = {
 
 
 def plug_ins(graph: Graph) -> dict[str, BlockType]:
-    """Return the blocks of a graph that do not ship with Weft, by key."""
+    """Return the blocks with modules of a graph that do not ship with Weft, by key."""
     parts = (visit.part for visit in visits(graph.root))
     return {
-        part.key: part.block for part in parts if isinstance(part, Part) and not shipped(part.block)
+        part.key: part.block
+        for part in parts
+        if isinstance(part, Part) and part.block.written is None and not shipped(part.block)
     }
 
 

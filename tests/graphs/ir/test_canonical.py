@@ -276,11 +276,15 @@ def resized(block: BlockType, name: str, value: Any) -> BlockType:
 
 
 VALUES: dict[tuple[str, str], list[Any]] = {
+    ("elementwise", "y"): ["g * x - z", "x + g + z"],
+    ("elementwise", "values"): [{"by": 2.0}, {"by": 3.0}],
+    ("elementwise", "axes"): [{"g": "b t", "x": "b t d", "z": "b t d"}],
     ("split", "names"): [("y", "rest"), ("left", "right")],
     ("split", "sizes"): [(4, 4), (1, 7)],
 }
 """Values of params that are not numbers or one of a few words."""
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
+    ("elementwise", "values"): {"y": "by * g * x - z"},
     ("attention", "cache"): {"heads": 2, "causal": True},
     ("dot_attention", "causal"): {"gain": "none"},
     ("slice", "index"): {"axis": "time"},

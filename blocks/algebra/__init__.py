@@ -1,0 +1,1 @@
+"""Arithmetic on values: formulas and products over named axes, without modules of their own."""

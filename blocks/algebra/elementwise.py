@@ -1,0 +1,190 @@
+"""Elementwise arithmetic: a formula over the values of the wired ports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from ...graphs.ir.block_type import BlockType, MismatchError, Port, Signature, port
+from ...graphs.ir.graph import Part
+from ...graphs.ir.value_type import Axis, ValueType
+from ...specs.expressions import (
+    CONSTANTS,
+    ExpressionError,
+    names_in,
+    parsed,
+)
+from ...specs.findings import did_you_mean
+from ..params import Number, Params
+from .broadcast import Broadcast, broadcast
+from .formula_source import python_of
+from .ranges import INTEGER_KINDS, REAL, range_of, range_of_number, range_of_tree
+
+_SIZED = frozenset({"ids", "label"})
+LARGEST = 2**53
+"""Largest magnitude of integers, which float32 and float64 products of exporters also hold."""
+
+
+class ElementwiseParams(Params):
+    """Params of `elementwise`."""
+
+    y: str
+    """The formula, such as `sigmoid(g) * x + (1 - sigmoid(g)) * z`: its names are ports, or those
+    of `values`."""
+    values: dict[str, int | Number] = Field(default_factory=dict)
+    """Numbers that the formula reads by name, such as `{"by": "=d_model ** 0.5"}`."""
+    axes: dict[str, str] = Field(default_factory=dict)
+    """Names for the axes of each port, such as `{"x": "b t s", "z": "b s"}`, by which the axes
+    are matched instead of by themselves; needed where a value has an axis twice."""
+    kind: Literal["f", "bias", "score", "loss", "label", "len", "pos"] | None = None
+    """Kind of the result; by default, `mask` of a condition, `ids` of integers, and otherwise the
+    kind that the numbers of the ports share, or `f`."""
+
+    @field_validator("y")
+    @classmethod
+    def _parses(cls, text: str) -> str:
+        """Refuse a text that is not an expression."""
+        try:
+            parsed(text)
+        except ExpressionError as error:
+            msg = str(error)
+            raise ValueError(msg) from error
+        return text
+
+    @model_validator(mode="after")
+    def _reads_all(self) -> Self:
+        """Refuse numbers and axes of names that the formula does not read, and no ports at all."""
+        read = names_in(self.y)
+        for what, names in (("values", self.values), ("axes", self.axes)):
+            for name in names:
+                if name not in read or (what == "axes" and name in self.values):
+                    help_ = did_you_mean(name, read)
+                    msg = f"'{what}' has '{name}', which the formula '{self.y}' does not read"
+                    raise ValueError(f"{msg}; {help_}" if help_ else msg)
+        try:
+            python_of(parsed(self.y), self.values)
+        except ExpressionError as error:
+            msg = f"'{self.y}': {error}"
+            raise ValueError(msg) from error
+        if not self.ports:
+            msg = f"'{self.y}' reads no port"
+            raise ValueError(msg)
+        if self.axes and (missing := [name for name in self.ports if name not in self.axes]):
+            msg = f"'axes' lacks '{missing[0]}': name the axes of every port, or of none"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def ports(self) -> list[str]:
+        """The ports, in the order in which the formula reads them."""
+        names = names_in(self.y)
+        return [name for name in names if name not in self.values and name not in CONSTANTS]
+
+
+def _signature(params: ElementwiseParams, _: frozenset[str]) -> Signature:
+    """Return the ports before the types of the wires are known."""
+    return Signature(
+        inputs=tuple(port(name, "f[...]", "a value of any kind") for name in params.ports),
+        outputs=(port("y", "f[...]", "the result"),),
+    )
+
+
+def _typed(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Signature:
+    """Return the ports for the types of the wires."""
+    kind, size = _result(params, types)
+    matched = _matched(params, types)
+    letters = _letters(matched)
+    rest = [letters[name] for name in matched.result[matched.lead :]]
+    lead: tuple[Axis, ...] = ("...",) if matched.lead else ()
+    inputs = []
+    for name in params.ports:
+        skipped = matched.lead if matched.has_lead(name) else 0
+        axes = tuple(
+            1 if axis == 1 else letters[label]
+            for label, axis in zip(matched.names[name], types[name].axes, strict=True)
+        )[skipped:]
+        type_ = ValueType(types[name].kind, (*(lead if skipped else ()), *axes), types[name].size)
+        inputs.append(Port(name, type_))
+    output = ValueType(kind, (*lead, *rest), size)
+    return Signature(inputs=tuple(inputs), outputs=(Port("y", output),))
+
+
+def _matched(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Broadcast:
+    return broadcast({name: types[name] for name in params.ports}, params.axes)
+
+
+def _letters(matched: Broadcast) -> dict[str, Axis]:
+    """Return a free name for each axis of the result: `b` for `B`, and `n_2` for the third."""
+    letters: dict[str, Axis] = {}
+    for number, name in enumerate(matched.result):
+        if matched.axes[name] == 1:
+            letters[name] = 1
+            continue
+        letter = name.lower() if name.isidentifier() else f"n_{number}"
+        letters[name] = letter if letter not in letters.values() else f"{letter}_{number}"
+    return letters
+
+
+def _result(params: ElementwiseParams, types: Mapping[str, ValueType]) -> tuple[str, Axis | None]:
+    """Return the kind of the result, and its size.
+
+    Raises:
+        MismatchError: the formula computes with a mask, or the result may be negative or unbounded.
+    """
+    ports = {name: types[name] for name in params.ports}
+    ranges = {name: range_of(type_) for name, type_ in ports.items()}
+    ranges |= {name: range_of_number(value) for name, value in params.values.items()}
+    ranges |= {name: REAL for name in CONSTANTS if name not in ranges}
+    result = range_of_tree(parsed(params.y), ranges)
+    if result.kind == "condition":
+        if params.kind is not None:
+            msg = f"'{params.y}' is a condition, which is of kind mask, not {params.kind}"
+            raise MismatchError("T02", msg, help="write where(CONDITION, 1, 0) for a number")
+        return "mask", None
+    kinds = {type_.kind for type_ in ports.values()}
+    numbers = kinds - {"mask"}
+    if result.kind == "real":
+        if params.kind in INTEGER_KINDS:
+            msg = f"'{params.y}' is not an integer, so it cannot be of kind {params.kind}"
+            raise MismatchError("T02", msg, help="use + - * // % min max on integers alone")
+        kept = numbers.pop() if len(numbers) == 1 else "f"
+        real = kept not in INTEGER_KINDS and kept not in ("logits", "logp", "loss")
+        return params.kind or (kept if real else "f"), None
+    kept = numbers.pop() if len(numbers) == 1 else "ids"
+    kind = params.kind or kept
+    if kind not in _SIZED:
+        return kind, None
+    if result.least < 0 or result.most > LARGEST:
+        below = result.least < 0
+        problem = "may be negative" if below else "has no largest value that is known"
+        msg = f"'{params.y}' {problem}, but {kind} are integers from 0 below a size"
+        example = f"max({params.y}, 0)" if below else f"({params.y}) % 1000"
+        raise MismatchError("T03", msg, help=f"write such as {example}")
+    return kind, int(result.most) + 1
+
+
+def _written(part: Part) -> list[str]:
+    """Return the lines of `forward`: values are aligned by an index, then the formula follows."""
+    params: Any = part.params
+    matched = _matched(params, part.inputs)
+    indices = {name: matched.index(name) for name in params.ports}
+    lines = [f"{name} = {name}{index}" for name, index in indices.items() if index]
+    return [*lines, f"return {ast.unparse(python_of(parsed(params.y), params.values))}"]
+
+
+ELEMENTWISE = BlockType(
+    name="elementwise",
+    title="{y}",
+    doc="Compute a formula element by element; axes match by their names.",
+    source="numpy: broadcasting; named axes: Chiang, Rush and Barak 2021",
+    params=ElementwiseParams,
+    signature=_signature,
+    typed=_typed,
+    arguments=lambda _, __: {},
+    written=_written,
+    example={"y": "sigmoid(g) * x + (1 - sigmoid(g)) * z"},
+    example_inputs={"g": "f[B T]", "x": "f[B T 8]", "z": "f[B T 8]"},
+)

@@ -1,0 +1,5 @@
+"""Variants of the blocks of arithmetic."""
+
+from __future__ import annotations
+
+FREE = {"elementwise"}
