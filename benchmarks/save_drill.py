@@ -9,7 +9,7 @@
 
 A tiny model is trained for 8 updates with a checkpoint every 2, of which 2 are kept, and the mean
 of the last 2.  First the file operations of the run below its folder are counted, by
-`file_faults.py`.  Then, for each of them, a new run meets the fault there.  After it, every
+`tools/file_faults.py`.  Then, for each of them, a new run meets the fault there.  After it, every
 checkpoint with its final name must be complete, `weft train` must go on (with --resume if there
 is a checkpoint), and the final weights, optimizer state and mean must have the same bits as those
 of an undisturbed run.  With a full disk, the command must also end with exit code 1 and a message.
@@ -39,12 +39,14 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from file_faults import Mode, inject
 from kill_drill import same, write_run
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.manifest import DamagedError
 from weft.runtime.cli.main import main as run_command
 from weft.runtime.train.retention import checkpoints
+
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+from file_faults import Mode, inject
 
 UPDATES = 8
 SWAP = ("swap", "transformer-tiny", "**[use=attention@1]", "--use", "linear_attention@1")

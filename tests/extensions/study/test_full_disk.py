@@ -1,6 +1,6 @@
 """A full disk while a study is planned, trained, measured and reported loses nothing.
 
-The faults of `benchmarks/file_faults.py` are those of a disk that is full from one file operation
+The faults of `tools/file_faults.py` are those of a disk that is full from one file operation
 on; a write leaves half of its bytes.  `benchmarks/study_disk_drill.py` fills a real disk.
 """
 
@@ -30,7 +30,7 @@ from .test_running import same, weights
 
 pytestmark = pytest.mark.integration
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+TOOLS = Path(__file__).parents[3] / "tools"
 JOB = """
 import sys
 from pathlib import Path
@@ -59,7 +59,7 @@ def begun_again(done: Path, copy: Path) -> Job:
 
 def faulty(at: int, log: str = "") -> Callable[[Path], list[str]]:
     """Return `job_command` for a disk that is full from an operation on."""
-    command = [sys.executable, "-c", JOB, str(BENCHMARKS)]
+    command = [sys.executable, "-c", JOB, str(TOOLS)]
     return lambda folder: [*command, str(folder), str(at), log]
 
 

@@ -32,6 +32,7 @@ class Faults:
     """The operations on the files of a folder, counted from 1, and the fault at one of them."""
 
     def __init__(self, folder: Path, mode: Mode, at: int, log: Path | None) -> None:
+        """Watch the files of a folder; see `inject`."""
         self.folder, self.mode, self.at, self.log = folder.resolve(), mode, at, log
         self.count = 0
         self.busy = False
