@@ -43,7 +43,8 @@ def schema(registry: Registry) -> Schema:
     reported = [(check.__doc__ or "").partition("\n")[0] for check in CHECKS.values()]
     descriptions = [line.removeprefix("Yield ").capitalize() for line in reported]
     spec["properties"]["allow"]["items"] = {"enum": [*CHECKS], "enumDescriptions": descriptions}
-    _each(spec["properties"]["params"], {"$ref": "#/$defs/value"})
+    for params in (spec["properties"]["params"], definitions["Template"]["properties"]["params"]):
+        _each(params, {"$ref": "#/$defs/value"})
     _each(spec["properties"]["blocks"], {"$ref": "#/$defs/block"})
     for name, ports in (("Use", False), ("UseNode", True)):
         definitions[name]["properties"]["use"] = _described(

@@ -173,6 +173,10 @@ class RepeatNode(Record):
     instead: dict[Annotated[str, Field(pattern=PATTERN)], str] = {}
     """Copies that use another template, by index or by slice, such as `2::3` for every third copy
     and `-1` for the last; a patch of one copy writes this key."""
+    params: dict[Name, Any] = {}
+    """Params of the template; expressions may read the number of the copy."""
+    index: Name | None = None
+    """Name under which expressions in `params` read the number of the copy, from 0 on."""
     in_: dict[Name, str] = Field(default={}, alias="in")
     doc: str = ""
 
@@ -226,6 +230,9 @@ Rules = Annotated[tuple[Init, ...], Field(max_length=64)]
 class Template(Record):
     """A local block: nodes with declared input and output ports."""
 
+    params: dict[Name, Any] = {}
+    """Params that a use may set, with their defaults; null if each use must set it.  Inside the
+    template they replace params of the spec with the same names."""
     inputs: dict[Name, str]
     """Port to its type; a trailing `?` makes it optional."""
     outputs: Annotated[dict[Name, str], Field(min_length=1)]

@@ -229,7 +229,7 @@ def _renamed(base: Json, names: _Names) -> Json:
     def new(reference: Reference) -> str | None:
         kind, name = reference.kind, reference.name
         if kind == "param":
-            return names.params.get(name)
+            return None if reference.scope else names.params.get(name)
         if kind == "template":
             return _pattern(name, names)
         if kind == "axis":

@@ -29,10 +29,14 @@ from .patches.selections import (
 
 Json = Mapping[str, Any]
 Kind = Literal[
-    "node", "template", "param", "input", "output", "port", "axis", "size", "file", "block"
+    "node", "template", "param", "index", "input", "output", "port", "axis", "size", "file", "block"
 ]
-"""What a name names; a `port` is an input or output of a template, an `input` or `output` one of
-the spec, a `size` a free word of a type, a `file` another spec, and a `block` a registered one."""
+"""What a name names; an `index` is the number of a copy, a `port` an input or output of a template,
+an `input` or `output` one of the spec, a `size` a free word of a type, a `file` another spec, and a
+`block` a registered one."""
+Index = tuple[str, str]
+"""Name of the number of a copy, and JSON Pointer of the repeat whose params may read it."""
+NO_INDEX: Index = ("", "")
 _KIND_OF_TYPE = re.compile(r"[a-z ]*")
 _INDEX = re.compile(r"[0-9]+(?:-[0-9]+)?")
 _PREDICATE = re.compile(r"\[([^\[\]=]*)=([^\[\]]*)\]")
@@ -182,14 +186,19 @@ class _Scopes:
             yield self._key("template", "", inside)
             if isinstance(template, dict):
                 yield from self._whole("file", "", template, "spec", inside)
-                yield from self.in_values(template.get("params"), inside + "/params")
+                if "spec" in template:
+                    yield from self.in_values(template.get("params"), inside + "/params")
                 yield from self.in_scope(template, pointer("blocks", key), inside)
 
     def in_scope(self, record: Json, scope: str, at: str) -> Iterator[Reference]:
         """Yield the names in the spec itself or a template, or in a part of one."""
+        if scope and "spec" not in record:
+            for key, value in entries(record.get("params")):
+                yield self._key("param", scope, at + pointer("params", key))
+                yield from self.in_values(value, at + pointer("params", key), scope)
         for key, text in entries(record.get("inputs")):
             yield self._key("port" if scope else "input", scope, at + pointer("inputs", key))
-            yield from self._type(text, at + pointer("inputs", key))
+            yield from self._type(text, at + pointer("inputs", key), scope)
         for key, text in entries(record.get("outputs")):
             yield self._key("port" if scope else "output", scope, at + pointer("outputs", key))
             yield from self._wire(text, scope, at + pointer("outputs", key))
@@ -204,12 +213,15 @@ class _Scopes:
             if isinstance(rule, dict):
                 yield from self._path(rule.get("select"), scope, inside + "/select")
                 yield from self._conditions(rule.get("select"), inside + "/select")
-            yield from self.in_values(rule, inside)
+            yield from self.in_values(rule, inside, scope)
 
     def _node(self, node: Any, name: str, scope: str, at: str) -> Iterator[Reference]:
         if not isinstance(node, dict):
             return
-        yield from self._use(node, at)
+        home = scope + pointer("nodes", name)
+        index = (str(node["index"]), home) if "index" in node else NO_INDEX
+        yield from self._whole("index", home, node, "index", at, defines=True)
+        yield from self._use(node, at, scope, index)
         used = self.used(node) or self.used(self.nodes(scope).get(name))
         ports = pointer("blocks", used)
         for port, value in entries(node.get("in")):
@@ -223,44 +235,69 @@ class _Scopes:
         yield from self._whole("node", scope, node, "share", at)
         for copies, _ in entries(node.get("instead")):
             yield from self._whole("template", "", node["instead"], copies, at + "/instead")
-        yield from self.in_values(node.get("repeat"), at + "/repeat")
+        yield from self.in_values(node.get("repeat"), at + "/repeat", scope)
 
-    def _use(self, use: Json, at: str) -> Iterator[Reference]:
-        text = use.get("use")
+    def _use(
+        self, use: Json, at: str, scope: str = "", index: Index = NO_INDEX
+    ) -> Iterator[Reference]:
+        """Yield the names in a use; its params may also read the number of a copy."""
+        text, used = use.get("use"), self.used(use, scope)
         if is_expression(text):
-            yield from self._words(text, 1, at + "/use")
+            yield from self._words(text, 1, at + "/use", scope)
         else:
             kind: Kind = "template" if text in self.templates else "block"
             yield from self._whole(kind, "", use, "use", at)
-        yield from self.in_values(use.get("params"), at + "/params")
+        for key, _ in entries(use.get("params")) if used else ():
+            home, place = pointer("blocks", used), at + pointer("params", key)
+            if key in _record(self.templates[used], "params"):
+                yield self._key("param", home, place, defines=False)
+        yield from self.in_values(use.get("params"), at + "/params", scope, index)
         for slot, inner in entries(use.get("fill")):
             if isinstance(inner, dict):
-                yield from self._use(inner, at + pointer("fill", slot))
+                yield from self._use(inner, at + pointer("fill", slot), scope)
 
-    def in_values(self, value: Any, at: str) -> Iterator[Reference]:
+    def in_values(
+        self, value: Any, at: str, scope: str = "", index: Index = NO_INDEX
+    ) -> Iterator[Reference]:
         """Yield the params that expressions in a value read, and the blocks that it chooses."""
         if is_expression(value):
-            yield from self._words(value, 1, at)
+            yield from self._words(value, 1, at, scope, index)
         elif isinstance(value, dict) and isinstance(value.get("use"), str):
-            yield from self._use(value, at)
+            yield from self._use(value, at, scope, index)
         else:
             if holds_spec(value):
                 yield from self._whole("file", "", value, "spec", at)
             for key, inner in entries(own_part(value) if isinstance(value, dict) else value):
-                yield from self.in_values(inner, at + pointer(key))
+                yield from self.in_values(inner, at + pointer(key), scope, index)
 
-    def _words(self, text: Any, skip: int, at: str) -> Iterator[Reference]:
+    def own_params(self, scope: str) -> Json:
+        """Return the params of a template."""
+        template = self.templates.get(scope.removeprefix("/blocks/")) if scope else None
+        return _record(template, "params")
+
+    def _words(
+        self, text: Any, skip: int, at: str, scope: str = "", index: Index = NO_INDEX
+    ) -> Iterator[Reference]:
         """Yield the params that an expression reads; `skip` characters precede it."""
+        own = self.own_params(scope)
         for word, start in _words_of(text, skip):
-            if word in self.params or word not in BUDGETS:
+            if word == index[0]:
+                yield Reference(at, "index", *index, start)
+            elif word in own:
+                yield Reference(at, "param", word, scope, start)
+            elif word in self.params or word not in BUDGETS:
                 yield Reference(at, "param", word, "", start)
 
-    def _type(self, text: Any, at: str) -> Iterator[Reference]:
+    def _type(self, text: Any, at: str, scope: str = "") -> Iterator[Reference]:
         """Yield the axes, params and free names in a type."""
-        kind = _KIND_OF_TYPE.match(text) if isinstance(text, str) else None
+        kind, own = (
+            _KIND_OF_TYPE.match(text) if isinstance(text, str) else None,
+            self.own_params(scope),
+        )
         for word, start in _words_of(text, kind.end() if kind else 0):
-            default_kind: Kind = "param" if word in self.params else "size"
-            yield Reference(at, "axis" if word in self.axes else default_kind, word, "", start)
+            default_kind: Kind = "param" if word in self.params or word in own else "size"
+            home = scope if word in own else ""
+            yield Reference(at, "axis" if word in self.axes else default_kind, word, home, start)
 
     def _wire(self, text: Any, scope: str, at: str) -> Iterator[Reference]:
         if not isinstance(text, str):
@@ -332,21 +369,23 @@ class _Scopes:
             waiting += more
         return reached
 
-    def used(self, node: Any) -> str:
+    def used(self, node: Any, scope: str = "") -> str:
         """Return the template that a node uses, or an empty string."""
         if not isinstance(node, dict):
             return ""
         used = node.get("block") or node.get("use")
         if is_expression(used):
-            choice = self.params.get(str(used)[1:].strip())
+            choice = {**self.params, **self.own_params(scope)}.get(str(used)[1:].strip())
             used = choice.get("use") if isinstance(choice, dict) else None
         return used if isinstance(used, str) and used in self.templates else ""
 
-    def _whole(self, kind: Kind, scope: str, record: Any, key: Any, at: str) -> Iterator[Reference]:
+    def _whole(
+        self, kind: Kind, scope: str, record: Any, key: Any, at: str, *, defines: bool = False
+    ) -> Iterator[Reference]:
         """Yield the name that is the whole text of an entry."""
         for name, text in entries(record):
             if name == key and isinstance(text, str):
-                yield Reference(at + pointer(key), kind, text, scope, 0)
+                yield Reference(at + pointer(key), kind, text, scope, 0, defines=defines)
 
     def _key(self, kind: Kind, scope: str, at: str, *, defines: bool = True) -> Reference:
         name = parts_of(at)[-1]

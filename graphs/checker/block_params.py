@@ -217,7 +217,7 @@ def read_use(checker: Checker, use: Use, at: str) -> Written | None:
             if name in checker.context.values.written
             else key_at
         )
-        if choice is MISSING or not _is_choice(checker.findings, key, choice, key_at, home):
+        if choice is MISSING or not is_choice(checker.findings, key, choice, key_at, home):
             return None
         key, key_at = choice["use"], home + pointer("use")
         chosen = choice.get("params", {})
@@ -248,19 +248,7 @@ def template_named(context: Context, use: Use) -> str:
     return ""
 
 
-def refuse_params(findings: Findings, use: Use, name: str, at: str) -> None:
-    """Report params or slots of a use of a template, which takes none."""
-    if use.params or use.fill:
-        what = "params" if use.params else "fill"
-        findings.report(
-            code="N04",
-            at=at + pointer(what),
-            problem=f"template '{name}' takes no {what}",
-            help="templates read the spec's params",
-        )
-
-
-def _is_choice(findings: Findings, key: str, choice: Any, at: str, home: str) -> bool:
+def is_choice(findings: Findings, key: str, choice: Any, at: str, home: str) -> bool:
     """Return whether the value of a param is a block choice, and report it if it is not.
 
     Args:

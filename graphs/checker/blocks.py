@@ -32,12 +32,12 @@ from .block_params import (
     common_signature,
     note_params,
     read_use,
-    refuse_params,
     report_other_kind,
     template_named,
     validated,
 )
 from .records import Checker, Context, Doubts, Findings, StandIn
+from .template_params import read_setting
 from .wiring import (
     Given,
     NoOutput,
@@ -551,10 +551,11 @@ def _infer_filling(
         if part is not None:
             _check_one_output(checker.findings, part.key, tuple(part.outputs), at)
         return part
-    refuse_params(checker.findings, use, name, at)
+    setting = read_setting(checker, use, name, at)
     ports = checker.context.spec.blocks[name].inputs
     reads = {key: read for key, read in reads.items() if key in ports or key not in passed}
-    body = checker.context.infer_template(checker, name, reads, wires_at.removesuffix("/in"))
+    node_at = wires_at.removesuffix("/in")
+    body = checker.context.infer_template(checker, name, reads, node_at, setting=setting)
     if body is None:
         return None
     _check_one_output(

@@ -40,6 +40,7 @@ from .declarations import (
 from .decoding import check_segments, check_step, segments_of
 from .records import MISSING, Checker, Context, Doubts, Findings, Memo, TooManyFindingsError, Values
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
+from .template_params import Setting, check_declared, inside
 from .weights import check_ties, resolved_rules, ties_fit, united, written_out
 from .wiring import Given
 
@@ -148,7 +149,6 @@ def _checker(
         infer_template=infer_template,
         stand_ins=stand_ins(spec),
         lost=findings.lost,
-        small=within_limits(spec, values, findings),
         source=findings.source,
         outer=outer,
     )
@@ -175,7 +175,7 @@ def _analyse(checker: Checker, insides: dict[str, Scope], *, checked: bool) -> G
             insides.setdefault(body.name, body)
     if not checked:
         report_idle(findings)
-    small = context.small and ties_fit(spec, root, findings)
+    small = within_limits(root, findings) and ties_fit(spec, root, findings)
     check_ties(checker, root, expand=small)
     written = spec.model_copy(update={"params": {**spec.params, **values.written}})
     ties = (*written_out(spec, root, expand=small), *(ties_of_models(root) if small else ()))
@@ -208,12 +208,13 @@ def _analyse(checker: Checker, insides: dict[str, Scope], *, checked: bool) -> G
 
 def _check_unused(checker: Checker) -> None:
     """Report templates and params that nothing uses, and check the inside of those templates."""
-    context, findings = checker.context, checker.findings
+    context, findings, memo, _ = checker
+    check_declared(checker)
     spec, values = context.spec, context.values
     # A template that a param chooses in the file counts as used, even if an override replaces it.
     choices = [value.get("use") for value in spec.params.values() if isinstance(value, dict)]
     for name in unused_templates(spec, values.resolved):
-        ports = template_ports(context, findings, name)
+        ports = template_ports(inside(checker, name, Setting()).context, findings, name)
         reads = {port.name: Given(port.type, f"input {port.name}") for port in ports}
         at = pointer("blocks", name)
         infer_template(checker, name, reads, at)
@@ -228,17 +229,24 @@ def _check_unused(checker: Checker) -> None:
         for name, value in spec.params.items():
             if isinstance(value, dict) and name not in values.read:
                 check_choice(checker, name)
-    unread = [name for name in spec.params if name not in values.read and not values.unclear]
+    unread = [("", name) for name in spec.params if name not in values.read]
+    unread += [
+        (pointer("blocks", template), name)
+        for template, record in spec.blocks.items()
+        for name in record.params.keys() - memo.params_read.get(template, set())
+    ]
+    unread = [] if values.unclear else sorted(unread)
     texts = references(spec.model_dump(by_alias=True)) if unread else ()
-    read = {text.name for text in texts if text.kind == "param" and not text.in_key}
-    for name in unread:
-        if name not in read:
+    read = {(text.scope, text.name) for text in texts if text.kind == "param" and not text.in_key}
+    for scope, name in unread:
+        if (scope, name) not in read:
+            at = scope + pointer("params", name)
             findings.report(
                 code="W08",
-                at=pointer("params", name),
+                at=at,
                 problem=f"nothing reads param '{name}'",
                 help=f"use it as '={name}', or remove it",
-                fix=removing(pointer("params", name)),
+                fix=removing(at),
             )
 
 

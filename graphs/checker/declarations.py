@@ -7,30 +7,25 @@ anything is expanded, budgets when the graph is complete.
 
 from __future__ import annotations
 
-import json
 import keyword
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...specs.expressions import ExpressionError, evaluate, is_expression, names_in, words_in
 from ...specs.findings import did_you_mean, pointer
 from ...specs.form import (
     BUDGETS,
-    AnyNode,
     RepeatNode,
     ShareNode,
     Spec,
     Use,
-    number_of_copies,
-    selected_copies,
 )
 from ...specs.load import in_place_of
-from ...specs.references import words_read
 from ..cost.budgets import Measure, measured_flops, measured_state
 from ..cost.decode_state import blocks_without_formula
-from ..ir.graph import Graph, cycles, ordered, reached, unread
-from .records import MISSING, Context, Doubts, Findings, Values
-from .weights import least_size
+from ..ir.graph import Graph, Scope, reached, unread
+from .records import MISSING, Context, Doubts, Findings, Values, evaluation_order
+from .weights import MOST_NODES, least_size
 
 MODULE_WORDS = frozenset(
     """
@@ -114,40 +109,9 @@ def evaluate_params(spec: Spec, overrides: Mapping[str, Any], findings: Findings
         if name in spec.params:
             written[name] = in_place_of(spec.params[name], value)
     values = Values(written, findings, overrides)
-    for name in _order(written, findings):
+    for name in evaluation_order(written, findings, "/params"):
         values.resolved[name] = values.resolve(written[name], pointer("params", name))
     return values
-
-
-_READERS_SHOWN = 8
-"""Maximum number of params of a cycle in a finding."""
-
-
-def _order(written: Mapping[str, Any], findings: Findings) -> list[str]:
-    """Return the params in an order in which each follows the params that it reads."""
-    reads = {
-        name: [other for other in words_read(value) if other in written]
-        for name, value in written.items()
-    }
-    for cycle in cycles(reads):
-        first = min(cycle)
-        names = ", ".join(f"'{name}'" for name in sorted(cycle))
-        findings.report(
-            code="E04",
-            at=pointer("params", first),
-            problem=f"params read each other in a cycle: {names}",
-            evidence=tuple(
-                f"'{name}' is {json.dumps(written[name])[:80]}"
-                for name in sorted(cycle)[:_READERS_SHOWN]
-            ),
-            help="give one of them a plain value",
-        )
-        reads = {
-            name: [other for other in others if other not in cycle]
-            for name, others in reads.items()
-            if name not in cycle
-        }
-    return ordered(reads)
 
 
 def check_requirements(spec: Spec, values: Values, findings: Findings) -> None:
@@ -252,8 +216,6 @@ _LONG = 1_000_000
 """Smallest number that is shown with thousands separators."""
 
 
-MOST_NODES = 100_000
-"""Maximum number of nodes of a spec with its repeats expanded."""
 DEEPEST = 32
 """Maximum nesting depth of templates."""
 
@@ -266,11 +228,13 @@ def templates_used(spec: Spec, params: Mapping[str, Any]) -> dict[str, set[str]]
         params: values of its params, some of which may choose templates.
     """
     scopes = {"": spec.nodes, **{name: t.nodes for name, t in spec.blocks.items()}}
-    return {
-        name: spec.blocks.keys()
-        & {other for node in nodes.values() for other in _templates_of(node, params)}
+    uses = {
+        name: {other for node in nodes.values() for other in _templates_of(node, params)}
         for name, nodes in scopes.items()
     }
+    for name, template in spec.blocks.items():
+        uses[name].update(_chosen_in(template.params))
+    return {name: spec.blocks.keys() & used for name, used in uses.items()}
 
 
 def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
@@ -281,64 +245,19 @@ def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
     return sorted(min(part) for part in unread(read))
 
 
-def within_limits(spec: Spec, values: Values, findings: Findings) -> bool:
-    """Return whether a spec may be expanded, and report what is too large or too deep."""
-    uses = templates_used(spec, values.resolved)
-    for cycle in cycles(uses):
-        # A template that contains itself has its own finding; here the cycle is cut.
-        for name in cycle:
-            uses[name] -= cycle
-    sizes: dict[str, int] = {}
-    depths: dict[str, int] = {}
-
-    def measure(node: AnyNode, at: str) -> tuple[int, int]:
-        if isinstance(node, ShareNode):
-            return 1, 0
-        if isinstance(node, RepeatNode):
-            written = values.resolve(node.repeat, at + pointer("repeat"))
-            count = number_of_copies(written) or 1
-            deep = max(depths.get(name, 0) for name in _templates_of(node, values.resolved))
-            others = sum(
-                sizes.get(name, 1) * max(1, len(selected_copies(key, count)))
-                for key, name in node.instead.items()
-            )
-            return count * sizes.get(node.block, 1) + others, deep
-        inside = [name for name in _templates_of(node, values.resolved) if name in spec.blocks]
-        size = _blocks_in(node) + sum(sizes.get(name, 1) for name in inside)
-        return size, max((depths.get(name, 0) for name in inside), default=0)
-
-    for name in ordered(uses):
-        if not name:
-            continue
-        at = pointer("blocks", name)
-        nodes = spec.blocks[name].nodes
-        measures = [measure(node, at + pointer("nodes", key)) for key, node in nodes.items()]
-        sizes[name] = max(1, sum(size for size, _ in measures))
-        depths[name] = 1 + max((depth for _, depth in measures), default=0)
-    measured = {key: measure(node, pointer("nodes", key)) for key, node in spec.nodes.items()}
-    total = sum(size for size, _ in measured.values())
-    if total > MOST_NODES:
-        largest = max(measured, key=lambda key: measured[key][0])
-        findings.report(
-            code="P06",
-            at=pointer("nodes", largest),
-            problem=f"the expanded spec has {_rough(total)} nodes, more than {MOST_NODES:,}",
-            evidence=(f"'{largest}' has {_rough(measured[largest][0])} of them",),
-            help="repeat less often, or nest fewer repeats",
-        )
-    places = {pointer("nodes", key): depth for key, (_, depth) in measured.items()}
-    places |= {pointer("blocks", name): depth for name, depth in depths.items()}
-    deepest = max(places, key=lambda at: places[at], default="")
-    too_deep = bool(deepest) and places[deepest] > DEEPEST
-    if too_deep:
-        findings.report(
-            code="W06",
-            at=deepest,
-            problem=f"templates are nested {places[deepest]} levels deep",
-            evidence=(f"at most {DEEPEST}",),
-            help="use 'repeat' for copies in a row",
-        )
-    return total <= MOST_NODES and not too_deep
+def within_limits(root: Scope, findings: Findings) -> bool:
+    """Return whether a graph may be expanded, and report a node that stands for too many."""
+    if root.size() <= MOST_NODES:
+        return True
+    largest = max(root.nodes, key=lambda node: node.size())
+    findings.report(
+        code="P06",
+        at=largest.at,
+        problem=f"the expanded spec has {_rough(root.size())} nodes, more than {MOST_NODES:,}",
+        evidence=(f"'{largest.name}' has {_rough(largest.size())} of them",),
+        help="repeat less often, or nest fewer repeats",
+    )
+    return False
 
 
 def stand_ins(spec: Spec) -> frozenset[str]:
@@ -351,19 +270,23 @@ def stand_ins(spec: Spec) -> frozenset[str]:
 
 
 def _templates_of(node: Use | RepeatNode | ShareNode, params: Mapping[str, Any]) -> list[str]:
-    """Return every name that a node uses, slots included."""
+    """Return every name that a node uses, slots and block choices for templates included."""
     if isinstance(node, ShareNode):
         return []
     if isinstance(node, RepeatNode):
-        return [node.block, *node.instead.values()]
+        return [node.block, *node.instead.values(), *_chosen_in(node.params)]
     chosen = params.get(node.use[1:].strip()) if is_expression(node.use) else None
     use = chosen.get("use") if isinstance(chosen, dict) else node.use
     inside = (name for inner in node.fill.values() for name in _templates_of(inner, params))
-    return [use if isinstance(use, str) else "", *inside]
+    return [use if isinstance(use, str) else "", *inside, *_chosen_in(node.params)]
 
 
-def _blocks_in(use: Use) -> int:
-    return 1 + sum(map(_blocks_in, use.fill.values()))
+def _chosen_in(params: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the blocks and templates that the values of params choose."""
+    for value in params.values():
+        if isinstance(value, dict):
+            yield str(value.get("use", ""))
+            yield from _chosen_in(value)
 
 
 def _rough(count: int) -> str:

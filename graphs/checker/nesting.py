@@ -171,10 +171,13 @@ def fit_repeat(
     """
     check_outputs(checker, node, body, at)
     types = body.gives()
-    for key_, other in {taken[index]: other for index, other in others.items()}.items():
-        _check_same(
-            checker.context, checker.findings, node, body, other, at + pointer("instead", key_)
-        )
+    other_places = {
+        (pointer("instead", taken[index]) if index in taken else "/params"): (index, other)
+        for index, other in others.items()
+    }
+    for below, (index, other) in other_places.items():
+        copy = "this copy" if index in taken else f"copy {index}"
+        _check_same(checker.context, checker.findings, node, body, other, copy, at + below)
     if len(others) == count:
         body = others[0]
     others = {index: other for index, other in others.items() if other is not body}
@@ -287,9 +290,15 @@ def _check_collect(
 
 
 def _check_same(
-    context: Context, findings: Findings, node: form.RepeatNode, body: Scope, other: Scope, at: str
+    context: Context,
+    findings: Findings,
+    node: form.RepeatNode,
+    body: Scope,
+    other: Scope,
+    copy: str,
+    at: str,
 ) -> None:
-    """Report outputs in which a copy's own template differs from the other copies."""
+    """Report outputs in which a copy, by its name in findings, differs from the other copies."""
     types, other_types = body.gives(), other.gives()
     for port in (*node.carry, *node.collect):
         unknown = port in context.spec.blocks[other.name].outputs and port not in other_types
@@ -305,7 +314,7 @@ def _check_same(
             findings.report(
                 code="T07",
                 at=at,
-                problem=f"output '{port}' of this copy differs from that of the other copies",
+                problem=f"output '{port}' of {copy} differs from that of the other copies",
                 evidence=(leaves, f"wanted {expected}  as output '{port}' of '{node.block}'"),
                 help=f"make '{other.name}' return the types of '{node.block}'",
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
@@ -26,13 +27,13 @@ from ...specs.findings import (
     too_many,
     with_gap,
 )
-from ...specs.form import Spec, own_part
+from ...specs.form import Spec, holds_spec, own_part
 from ...specs.load import LoadedSpec
 from ...specs.lost_parts import NOTHING, Lost
 from ...specs.reader import LARGEST_VALUE, larger
 from ...specs.references import words_read
 from ..ir.block_type import Registry
-from ..ir.graph import Graph, Scope
+from ..ir.graph import Graph, Scope, cycles, ordered
 from ..ir.value_type import ValueType
 
 
@@ -80,8 +81,22 @@ class Findings:
             raise TooManyFindingsError
 
 
+class Argument(NamedTuple):
+    """The value of a template's param, as a use of the template sets it."""
+
+    value: Any
+    at: str
+    """JSON Pointer of the value that determines it."""
+    overridden: bool = False
+    """Whether it depends on an override."""
+
+
+Arguments = Mapping[str, Argument]
+"""Params of a template that one use sets, by name."""
+
+
 class Values:
-    """The values of a spec's params, and which of them are read."""
+    """The values of the params of a spec or of one use of a template, and those that are read."""
 
     def __init__(
         self, written: Mapping[str, Any], findings: Findings, overridden: Iterable[str] = ()
@@ -98,7 +113,49 @@ class Values:
         """Params that occur in a requirement that was reported."""
         self.blamed = set[str]()
         """Pointers of params whose value has already been reported."""
+        self.spec = self
+        """The values of the spec's own params."""
+        self.places = dict[str, str]()
+        """Pointers of the values of a template's params."""
         self._findings = findings
+
+    def inside(self, params: Mapping[str, Any], arguments: Arguments, at: str) -> Values:
+        """Return the values inside a template: those of the spec, and its own in place of them.
+
+        Args:
+            params: the template's params with their defaults; None has to be set.
+            arguments: the params that a use sets.
+            at: JSON Pointer of `params`.
+        """
+        outer, inner = self.spec, copy(self.spec)
+        set_ = {name: arguments[name] for name in params if name in arguments}
+        inner.written = {**outer.written, **params, **{name: a.value for name, a in set_.items()}}
+        inner.resolved = {**outer.resolved, **dict.fromkeys(params, MISSING)}
+        inner.resolved |= {name: argument.value for name, argument in set_.items()}
+        inner.overridden = (outer.overridden - params.keys()) | {
+            name for name, argument in set_.items() if argument.overridden
+        }
+        inner.read = set()
+        inner.places = {name: at + pointer(name) for name in params}
+        inner.places |= {name: argument.at for name, argument in set_.items()}
+        defaults = {n: v for n, v in params.items() if n not in set_ and v is not None}
+        for name in evaluation_order(defaults, self._findings, at):
+            inner.resolved[name] = inner.resolve(defaults[name], at + pointer(name))
+        specs = [name for name in params if holds_spec(inner.resolved[name])]
+        inner.resolved |= dict.fromkeys(specs, MISSING)  # they are reported
+        return inner
+
+    def argument(self, value: Any, at: str) -> Argument:
+        """Return a value of a use's params, evaluated, for the params of a template.
+
+        Args:
+            value: the value as written.
+            at: its JSON Pointer.
+        """
+        name = value[1:].strip() if is_expression(value) else ""
+        home = self.place_of(name) if name in self.written else at
+        overridden = bool(self.overriding(words_read(value)))
+        return Argument(self.resolve(value, at), home, overridden)
 
     def resolve(self, value: Any, at: str, shown: str = "") -> Any:
         """Return a JSON value with every expression inside it evaluated.
@@ -183,7 +240,7 @@ class Values:
             if not is_expression(text) or text[1:].strip() not in self.written:
                 break
             name = text[1:].strip()
-        return pointer("params", name)
+        return self.places.get(name) or pointer("params", name)
 
     def overriding(self, names: Iterable[str]) -> set[str]:
         """Return the overridden params that the values of some params depend on."""
@@ -212,6 +269,43 @@ class Values:
             help=did_you_mean(name, self.resolved) or f"add '{name}' to 'params'",
             fix=respelled(at, name, self.resolved, with_gap(text, name)),
         )
+
+
+_READERS_SHOWN = 8
+"""Maximum number of params of a cycle in a finding."""
+
+
+def evaluation_order(written: Mapping[str, Any], findings: Findings, at: str) -> list[str]:
+    """Return params in an order in which each follows those that it reads, and report cycles.
+
+    Args:
+        written: the params as written.
+        findings: receives what is wrong.
+        at: JSON Pointer of the object that they are in.
+    """
+    reads = {
+        name: [other for other in words_read(value) if other in written]
+        for name, value in written.items()
+    }
+    for cycle in cycles(reads):
+        first = min(cycle)
+        names = ", ".join(f"'{name}'" for name in sorted(cycle))
+        findings.report(
+            code="E04",
+            at=at + pointer(first),
+            problem=f"params read each other in a cycle: {names}",
+            evidence=tuple(
+                f"'{name}' is {json.dumps(written[name])[:80]}"
+                for name in sorted(cycle)[:_READERS_SHOWN]
+            ),
+            help="give one of them a plain value",
+        )
+        reads = {
+            name: [other for other in others if other not in cycle]
+            for name, others in reads.items()
+            if name not in cycle
+        }
+    return ordered(reads)
 
 
 def _plain(value: Any) -> Any:
@@ -245,17 +339,16 @@ class Context:
     spec: Spec
     registry: Registry
     values: Values
-    """The values of the spec's params."""
+    """The values of the params of the scope: those of the spec, or of a use of a template."""
     analyse: Callable[..., tuple[Graph | None, list[Finding]]]
     """Checks the model that a param holds."""
     infer_template: Callable[..., Scope | None]
-    """Types the inside of a template for the values wired to it: (checker, name, reads, at)."""
+    """Types the inside of a template for the values wired to it: (checker, name, reads, at, its
+    params)."""
     stand_ins: frozenset[str]
     """Templates that replace single copies of a repeat."""
     lost: Lost
     """The parts of the spec that could not be read."""
-    small: bool
-    """Whether the spec has few enough nodes to list all copies."""
     source: str
     """File of the spec, next to which the specs that params name are searched."""
     outer: tuple[str, ...]
@@ -292,6 +385,8 @@ class Memo:
     """Template, types of its ports and unwired ports, to the resulting scope."""
     nodes_typed: int = 0
     """Number of nodes of templates that have been typed."""
+    params_read: dict[str, set[str]] = field(default_factory=dict)
+    """Template to those of its own params that something reads."""
     inside: list[str] = field(default_factory=list)
     """Templates that are being typed, the outermost first."""
     guesses: dict[tuple[str, str, frozenset[str]], StandIn | None] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from ...specs.form import AnyNode, RepeatNode, ShareNode, UseNode
 from ..ir.block_type import Port
 from ..ir.graph import BlockNode, Node, Scope, TemplateNode, leading
 from ..ir.value_type import TypeTextError, ValueType, parse_known, parse_type, settled, substitute
-from .block_params import refuse_params, template_named
+from .block_params import template_named
 from .blocks import infer_part, part_of
 from .declarations import DEEPEST
 from .nesting import (
@@ -29,6 +29,15 @@ from .nesting import (
     read_count,
 )
 from .records import MISSING, Checker, Context, Doubts, Findings, Memo
+from .template_params import (
+    Setting,
+    explain,
+    note_reads,
+    own_values,
+    read_setting,
+    read_settings,
+)
+from .template_params import inside as inside_of
 from .weights import resolved_rules
 from .wiring import (
     Given,
@@ -251,8 +260,8 @@ def _infer_use(checker: Checker, key: str, node: UseNode, inputs: Reads, at: str
         return _Typed(frozen, outputs_of)
     name = template_named(checker.context, node)
     if name:
-        refuse_params(checker.findings, node, name, at)
-        body = infer_template(checker, name, inputs, at)
+        setting = read_setting(checker, node, name, at)
+        body = infer_template(checker, name, inputs, at, setting=setting)
         if body is None:
             return _Typed(None, None)
         ports = tuple(checker.context.spec.blocks[name].outputs)
@@ -290,16 +299,34 @@ def _infer_repeat(checker: Checker, key: str, node: RepeatNode, inputs: Reads, a
     count = read_count(checker.context, checker.findings, node, at)
     if count is MISSING:
         checker.doubts.uncounted.add(at)
-    body = infer_template(checker, node.block, inputs, at, where=at + pointer("block"))
-    others: dict[int, Scope] = {}
     taken: dict[int, str] = {}
     for written, name in node.instead.items():
         where = at + pointer("instead", written)
-        other = infer_template(checker, name, inputs, at, where=where)
         if name in checker.context.spec.blocks:
             copies = copies_selected(checker.findings, node, written, count, taken, where)
             taken |= dict.fromkeys(copies, written)
-            others |= {} if other is None else dict.fromkeys(copies, other)
+    number = 1 if count is MISSING else count
+    names = (node.block, *node.instead.values())
+    settings = read_settings(checker, node, names, number, at)
+    insides: dict[tuple[str, str], Scope | None] = {}
+
+    def inside(name: str, copy: int, where: str) -> Scope | None:
+        """Return the inside of a copy; each template is typed once for the same params."""
+        setting = settings[min(copy, len(settings) - 1)]
+        same = name, repr([argument.value for argument in setting.arguments.values()])
+        if same not in insides:
+            insides[same] = infer_template(checker, name, inputs, at, where, setting)
+        return insides[same]
+
+    own = [copy for copy in range(len(settings)) if copy not in taken] or [0]
+    body = inside(node.block, own[0], at + pointer("block"))
+    others = {copy: inside(node.block, copy, at + pointer("block")) for copy in own[1:]}
+    for written, name in node.instead.items():
+        copies = [copy for copy, of in taken.items() if of == written] or [0]
+        where = at + pointer("instead", written)
+        others |= {copy: inside(name, copy, where) for copy in copies if copy in taken}
+        inside(name, copies[0], where)
+    different = {copy: other for copy, other in sorted(others.items()) if other is not None}
     template = meant_template(checker.context, node.block)
     if template is None:
         check_outputs(checker, node, None, at)
@@ -310,7 +337,7 @@ def _infer_repeat(checker: Checker, key: str, node: RepeatNode, inputs: Reads, a
     if body is None:
         check_outputs(checker, node, body, at)
         return _Typed(None, outputs)
-    return _Typed(fit_repeat(checker, key, node, count, body, others, taken, at), outputs)
+    return _Typed(fit_repeat(checker, key, node, count, body, different, taken, at), outputs)
 
 
 def infer_template(
@@ -319,8 +346,18 @@ def infer_template(
     inputs: Reads,
     at: str,
     where: str = "",
+    setting: Setting = Setting(),  # noqa: B008 - it is not changed
 ) -> Scope | None:
-    """Type the inside of a template for the values that one node wires to it."""
+    """Type the inside of a template for the values that one node wires to it.
+
+    Args:
+        checker: the state that the scopes share.
+        name: the template.
+        inputs: port to the value that it reads.
+        at: JSON Pointer of the use.
+        where: JSON Pointer of the name of the template.
+        setting: the params that the use sets.
+    """
     if name in checker.context.lost.entries("/blocks"):
         return None
     if name not in checker.context.spec.blocks:
@@ -345,12 +382,18 @@ def infer_template(
             problem=f"template '{name}' contains itself: {' -> '.join(chain)}",
             help="use 'repeat' for copies in a row",
         )
-    if name in checker.memo.inside or len(checker.memo.inside) > DEEPEST:
+    elif len(checker.memo.inside) >= DEEPEST:
+        checker.findings.report(
+            code="W06",
+            at=at,
+            problem=f"templates are nested more than {DEEPEST} levels deep",
+            evidence=(f"from '{checker.memo.inside[0]}' on",),
+            help="use 'repeat' for copies in a row",
+        )
+    if name in checker.memo.inside or len(checker.memo.inside) >= DEEPEST:
         return None
-    template, ports = (
-        checker.context.spec.blocks[name],
-        template_ports(checker.context, checker.findings, name),
-    )
+    inner, template = inside_of(checker, name, setting), checker.context.spec.blocks[name]
+    ports = template_ports(inner.context, checker.findings, name)
     corrected = as_meant(ports, inputs)
     report_unknown_ports(
         checker.findings, checker.doubts, template.inputs, inputs, name, at + pointer("in")
@@ -363,7 +406,9 @@ def infer_template(
     types |= {port_.name: settled(substitute(port_.type, certain)) for port_ in ports}
     absent = frozenset(p.name for p in ports if p.optional and p.name not in corrected)
     types = {key: type_ for key, type_ in types.items() if key not in absent}
-    return _typed_template(checker, name, types, absent)
+    body = _typed_template(inner, name, types, absent)
+    note_reads(checker, inner, name)
+    return body
 
 
 def meant_template(context: Context, name: str) -> str | None:
@@ -392,9 +437,9 @@ def _few_enough(findings: Findings, memo: Memo, name: str, count: int) -> bool:
         findings.report(
             code="P06",
             at=pointer("blocks", name),
-            problem=f"templates are used with so many types that more than {MOST_TYPED:,} nodes"
-            " would have to be typed",
-            help="use generic templates with fewer types",
+            problem="templates are used with so many types and params that more than"
+            f" {MOST_TYPED:,} nodes would have to be typed",
+            help="use templates with fewer types and values of params",
         )
     memo.nodes_typed += count
     return memo.nodes_typed <= MOST_TYPED
@@ -403,8 +448,9 @@ def _few_enough(findings: Findings, memo: Memo, name: str, count: int) -> bool:
 def _typed_template(
     checker: Checker, name: str, types: Mapping[str, ValueType | None], absent: frozenset[str]
 ) -> Scope | None:
-    """Return the inside of a template for the given port types, which are typed only once."""
-    key = (name, tuple(sorted(types.items(), key=itemgetter(0))), absent)
+    """Return the inside of a template for some types and params, which is typed only once."""
+    ports = tuple(sorted(types.items(), key=itemgetter(0)))
+    key = (name, ports, absent, own_values(checker, name))
     if key in checker.memo.typed:
         return cast("Scope | None", checker.memo.typed[key])
     template, location = checker.context.spec.blocks[name], pointer("blocks", name)
@@ -412,10 +458,15 @@ def _typed_template(
         return None
     checker.memo.inside.append(name)
     nodes, outputs, doc = template.nodes, template.outputs, template.doc
+    reported = len(checker.findings.all)
     body = infer_scope(checker, name, nodes, outputs, types, location, doc=doc, absent=absent)
     checker.memo.inside.pop()
+    explain(checker, name, reported)
     init = resolved_rules(checker, template.init, body, location)
-    checker.memo.typed[key] = body = replace(body, ties=template.tie, init=init)
+    values = checker.context.values
+    params = {name: (values.resolved[name], values.place_of(name)) for name in template.params}
+    body = replace(body, ties=template.tie, init=init, params=params)
+    checker.memo.typed[key] = body
     return body
 
 

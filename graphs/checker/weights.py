@@ -16,6 +16,8 @@ from ..ir.selection import chosen_in
 from ..ir.traverse import in_model, scopes, uses, visits
 from .records import MISSING, Checker, Context, Doubts, Findings
 
+MOST_NODES = 100_000
+"""Maximum number of nodes of a spec with its repeats expanded."""
 _SUGGESTED = 2_000
 """Maximum number of nodes for which all parameters are searched for a suggestion."""
 MOST_TIED = 10_000
@@ -413,7 +415,7 @@ def _value(context: Context, findings: Findings, rule: Init, at: str) -> float |
 
 def _paths(checker: Checker, rule: Init, scope: Scope, home: str, at: str) -> tuple[str, ...]:
     """Return the parameters that a rule selects, or report that there are none."""
-    if not checker.context.small:
+    if scope.size() > MOST_NODES:
         return ()
     unknown = (
         checker.doubts.unplaced

@@ -90,6 +90,12 @@ class Words:
     """Optional slots and the text of what fills them."""
 
 
+class Formula(str):
+    """The formula in the number of the copy that a param follows, in place of its value."""
+
+    __slots__ = ()
+
+
 def quoted(text: str) -> str:
     """Return text for a quoted attribute: no markup, no escapes, no control characters."""
     escaped: str = graphviz.escape(_clean(text))
@@ -270,7 +276,9 @@ def _detail(part: Part) -> str:
         is_title = f"{{{name}}}" in part.block.title
         if name in _QUIET or is_title or (value == default and name not in _PHRASES):
             continue
-        if isinstance(value, bool):
+        if isinstance(value, Formula):
+            texts.append(f"{name.replace('_', ' ')} = {value}")
+        elif isinstance(value, bool):
             texts.append(name.replace("_", " ") if value else f"no {name.replace('_', ' ')}")
         else:
             in_title = name not in _PHRASES and _title(part).endswith(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..ir.graph import Filling, Part, RepeatNode, Scope, TemplatePart
+from . import progressions
 
 LONGEST_PATTERN = 32
 """Maximum number of copies in one pattern."""
@@ -47,8 +48,8 @@ _SPELLED = 2
 def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]:
     """Return the copies of a repeat, folded to patterns.
 
-    Copies of one template are one segment with one unit; alternating copies are one segment with
-    several units.
+    Copies of one template are one segment with one unit, also if their numbers follow a formula;
+    alternating copies are one segment with several units.
 
     Args:
         node: the repeat.
@@ -64,6 +65,12 @@ def segments(node: RepeatNode, other: RepeatNode | None = None) -> list[Segment]
         numbers.setdefault((id(body), id(instead.get(index))), len(numbers))
         for index, body in enumerate(bodies)
     ]
+    for start, count in progressions.runs(bodies) if other is None else ():
+        alike = progressions.merged(bodies[start : start + count], start)
+        if count == len(bodies):
+            return [Segment((Unit("*", alike, count),))]
+        bodies[start : start + count] = [alike] * count
+        keys[start : start + count] = [len(numbers) + start] * count
     result = []
     for start, period, times in periods(keys):
         if period == 1:

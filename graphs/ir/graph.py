@@ -219,6 +219,10 @@ class Part:
         """Return the number of parameters, slots included."""
         return sum(map(prod, self.weights().values()))
 
+    def size(self) -> int:
+        """Return the number of blocks: itself and those in its slots, written out."""
+        return 1 + sum(filling.size() for filling in self.fill.values())
+
     @property
     def drops(self) -> bool:
         """Whether it drops values at random in training, slots included."""
@@ -268,6 +272,10 @@ class TemplatePart:
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter, by name."""
         return self.body.weights()
+
+    def size(self) -> int:
+        """Return the number of nodes of the template, written out."""
+        return 1 + self.body.size()
 
 
 Filling = Part | TemplatePart
@@ -323,6 +331,10 @@ class BlockNode(_Placed):
         """Return the number of parameters; a tied one counts at each place that it has."""
         return 0 if self.shares else self.part.parameters()
 
+    def size(self) -> int:
+        """Return the number of nodes that it stands for, written out."""
+        return self.part.size()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateNode(_Placed):
@@ -353,6 +365,10 @@ class TemplateNode(_Placed):
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts at each place that it has."""
         return 0 if self.shares else self.body.parameters()
+
+    def size(self) -> int:
+        """Return the number of nodes that it stands for, written out; a model counts as one."""
+        return 1 if self.model is not None else 1 + self.body.size()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,6 +435,12 @@ class RepeatNode(_Placed):
             return 0
         return sum(count * body.parameters() for _, body, count in self.insides())
 
+    def size(self) -> int:
+        """Return the number of nodes of all copies, written out."""
+        if self.share:
+            return self.repeat * self.body.size()
+        return sum(count * body.size() for _, body, count in self.insides())
+
 
 Node = BlockNode | TemplateNode | RepeatNode
 
@@ -439,6 +461,8 @@ class Scope:
     """Of a template: groups of paths below it that share one tensor, as written."""
     init: tuple[InitRule, ...] = ()
     """Rules for the initial weights of its parameters, in order."""
+    params: Mapping[str, tuple[Any, str]] = field(default_factory=dict, repr=False, compare=False)
+    """Of a template: its own params with their values, and the JSON Pointer where each is set."""
     _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)
     results: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Results of functions of the scope; see `last_result`."""
@@ -461,6 +485,11 @@ class Scope:
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts at each place that it has."""
         return sum(node.parameters() for node in self.nodes)
+
+    @last_result
+    def size(self) -> int:
+        """Return the number of nodes with all copies and slots written out; at least 1."""
+        return max(1, sum(node.size() for node in self.nodes))
 
     def shape_of(self, path: str) -> tuple[int, ...] | None:
         """Return the shape of one parameter without listing all; None if there is none."""

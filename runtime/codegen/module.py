@@ -331,7 +331,7 @@ def _constructor(
             kind = writer.model(node.name, model)
             expression = f"{marked_class(writer, kind, marks.get(node.name))}()"
         else:
-            expression = _copies(node, inner)
+            expression = _copies(node, inner, f"self.{node.name} = ")
         lines.append(f"        self.{node.name} = {expression}")
     frozen = [node.name for node in owners if node.frozen]
     lines += [f"        self.{name}.requires_grad_(False).eval()" for name in frozen]
@@ -355,7 +355,7 @@ def _constructor(
     return "\n".join(lines) + "\n"
 
 
-def _copies(node: TemplateNode | RepeatNode, inner: Mapping[str, str]) -> str:
+def _copies(node: TemplateNode | RepeatNode, inner: Mapping[str, str], before: str) -> str:
     """Return the expression that creates the copies of a template; one if they share weights."""
     if not isinstance(node, RepeatNode) or node.share:
         return f"{inner[node.name]}()"
@@ -363,7 +363,14 @@ def _copies(node: TemplateNode | RepeatNode, inner: Mapping[str, str]) -> str:
     runs = [(kind, len(list(alike))) for kind, alike in itertools.groupby(kinds)]
     if len(runs) == 1:
         return f"nn.ModuleList([{kinds[0]}() for _ in range({node.repeat})])"
-    return f"nn.ModuleList([{', '.join(f'*({kind}() for _ in range({n}))' for kind, n in runs)}])"
+    copies = [f"*({kind}() for _ in range({n}))" for kind, n in runs]
+    line = f"nn.ModuleList([{', '.join(copies)}])"
+    if len(before) + len(line) + 8 <= WIDTH:
+        return line
+    return (
+        "\n            ".join(["nn.ModuleList([", *(f"{copy}," for copy in copies)])
+        + "\n        ])"
+    )
 
 
 def _attribute(path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,8 @@ class _Tracer:
         self.graph, self.loaded, self.value = graph, loaded, loaded.value()
         self.written = {**self.value.get("params", {}), **loaded.overrides}
         self.entries: dict[str, Entry] = {}
+        self.inner: Mapping[str, tuple[Any, str]] = {}
+        """Params of the template that is traced: their values, and where they are set."""
         full = canonical(graph)
         templates: dict[str, Scope] = {}
         _name_templates(full, full["nodes"], graph.root, templates)
@@ -100,9 +102,11 @@ class _Tracer:
             self._record(pointer(key), full[key], pointer(key))
         for name, template in full.get("blocks", {}).items():
             at, location = pointer("blocks", templates[name].name), pointer("blocks", name)
+            self.inner = templates[name].params
             self._record(f"{location}/inputs", template["inputs"], f"{at}/inputs")
             self._record(f"{location}/outputs", template["outputs"], f"{at}/outputs")
             self._scope(location, template["nodes"], templates[name])
+        self.inner = {}
         self._scope("", full["nodes"], graph.root)
         for key in ("tie", "step", "deploy", "losses", "segments"):
             if key in full:
@@ -130,7 +134,9 @@ class _Tracer:
                         for index in selected_copies(selector, full["repeat"])
                     }
                     for index, template in value.items():
+                        # Of a repeat with an index, the params make copies different.
                         at = f"{node.at}/{key}" + pointer(keys.get(int(index), index))
+                        at = at if int(index) in keys else f"{node.at}/index"
                         self._leaf(f"{location}/{key}" + pointer(index), template, at)
                 elif key != "in":
                     self._leaf(location + pointer(key), value, node.at + pointer(key))
@@ -142,7 +148,7 @@ class _Tracer:
         home, chosen = "", {}
         if is_expression(record["use"]):
             home = self._home(record["use"])
-            chosen = self._raw_param(home).get("params", {})
+            chosen = self._raw(home).get("params", {})
         for name, value in full.get("params", {}).items():
             where = (home if name in chosen else at) + pointer("params", name)
             is_written = name in chosen or name in record.get("params", {})
@@ -155,15 +161,14 @@ class _Tracer:
     def _home(self, expression: str) -> str:
         """Return the pointer of the param that an expression `=name` resolves to."""
         name = expression[1:].strip()
+        if name in self.inner:
+            return self.inner[name][1]
         for _ in self.written:
             text = self.written[name]
             if not is_expression(text) or text[1:].strip() not in self.written:
                 break
             name = text[1:].strip()
         return pointer("params", name)
-
-    def _raw_param(self, home: str) -> Any:
-        return self.written[parts_of(home)[1]]
 
     def _record(self, location: str, full: Any, at: str) -> None:
         """Trace every leaf of a record that has the same keys in the spec and the full form."""
@@ -182,7 +187,8 @@ class _Tracer:
             return
         self.entries[location] = self._entry(value, raw, at)
         typed = parts_of(at)[-2:-1] == ("inputs",) and raw != value
-        names = words_in(str(raw)) & self.written.keys() if typed else self._names(raw)
+        known = self.written.keys() | self.inner.keys()
+        names = words_in(str(raw)) & known if typed else self._names(raw)
         if typed:
             self.entries[location] |= {"how": "expression", "expression": raw}
         if names:
@@ -204,9 +210,10 @@ class _Tracer:
             name = waiting.pop(0)
             if name in reads:
                 continue
-            raw = self.written[name]
-            reads[name] = self._entry(self.graph.params[name], raw, pointer("params", name))
-            waiting += sorted(self._names(raw))
+            value, at = self.inner.get(name) or (self.graph.params[name], pointer("params", name))
+            raw = self._raw(at)
+            reads[name] = self._entry(value, raw, at)
+            waiting += sorted(self._names(raw).difference(self.inner, self._own_params(at)))
         return reads
 
     def _names(self, raw: Any) -> set[str]:
@@ -217,9 +224,14 @@ class _Tracer:
         if not is_expression(raw):
             return set()
         try:
-            return set(names_in(raw[1:])) & self.written.keys()
+            return set(names_in(raw[1:])) & (self.written.keys() | self.inner.keys())
         except ExpressionError:  # a text that begins with "="
             return set()
+
+    def _own_params(self, at: str) -> Collection[str]:
+        """Return the params of the template that contains a place, whose values are not known."""
+        keys = parts_of(at)
+        return self._raw(pointer(*keys[:2], "params")) or () if keys[:1] == ("blocks",) else ()
 
     def _raw(self, at: str) -> Any:
         """Return the written value at a pointer of the merged spec, or None."""

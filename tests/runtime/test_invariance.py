@@ -46,6 +46,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 """Examples to params that make them small."""
 SPECS = {name: entry["small"] for name, entry in ENTRIES.items()}
 SPECS |= {str(EXAMPLES / f"{name}.json"): params for name, params in PUBLISHED.items()}
+UNUSUAL = Path(__file__).parents[1] / "graphs" / "unusual"
+SPECS |= {str(UNUSUAL / f"{name}.json"): {} for name in ("wavenet", "functions")}
+"""Templates that are used with params, also with the number of the copy."""
 EVERY = pytest.mark.parametrize("name", SPECS, ids=lambda name: Path(name).stem)
 OBJECTIVES = sorted(path.stem for path in (SHIPPED / "objectives").glob("*.json"))
 LOOKS: list[dict[str, Any]] = [{"form": "folded"}, {"form": "expanded"}, {"style": "paper"}]

@@ -151,6 +151,10 @@ def _own(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
             detail = f"{port.type}{'?' if port.optional else ''}"
             rank = int(port.optional)
             yield Item(port.name, "key", port.name, detail=detail, doc=port.doc, rank=rank), '""'
+    elif at.node and at.below == ("params",):
+        for name, value in _params_of_template(doc, at).items():
+            detail = "required" if value is None else f"default {json.dumps(value)}"
+            yield Item(name, "key", name, detail=detail, rank=int(value is not None)), ""
     elif path == ("params",) and doc.root.get("extends"):
         for name, value in doc.merged.get("params", {}).items():
             written = json.dumps(value, ensure_ascii=False)
@@ -163,6 +167,14 @@ def _own(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
                 yield Item(name, "key", name, detail=str(type_ or "")), value
     elif path[:1] == ("patch",) and path[2:] == ("set",):
         yield from _dotted(doc, path)
+
+
+def _params_of_template(doc: Document, at: Site) -> Mapping[str, Any]:
+    """Return the params of the template that a use names, with their defaults."""
+    record = record_at(doc, at.use)
+    template = record.get("block") or chosen(doc, record.get("use"))[0]
+    params = doc.written(f"/blocks/{template}").get("params", {})
+    return params if isinstance(params, Mapping) else {}
 
 
 def _dotted(doc: Document, path: tuple[str, ...]) -> Iterator[tuple[Item, str]]:
@@ -234,7 +246,7 @@ def _offers(doc: Document, path: tuple[str, ...], what: What) -> Iterator[Item]:
         what: what is written there.
     """
     if what == "word":
-        yield from _params(doc)
+        yield from _params(doc, site(path))
     elif what == "type":
         yield from _type_words(doc)
     elif what == "file":
@@ -292,8 +304,14 @@ def _outside(doc: Document, at: Site) -> Iterator[Item]:
             return
 
 
-def _params(doc: Document) -> Iterator[Item]:
-    """Yield the params that expressions can read, with their values."""
+def _params(doc: Document, at: Site) -> Iterator[Item]:
+    """Yield the params that expressions in a place can read, with their values."""
+    index = record_at(doc, at.use).get("index") if at.node else None
+    if isinstance(index, str) and at.below[:1] == ("params",):
+        yield Item(index, "param", index, detail="number of the copy")
+    own = doc.written(at.scope).get("params", {}) if at.scope else {}
+    for name, value in own.items() if isinstance(own, dict) else ():
+        yield Item(name, "param", name, detail="required" if value is None else json.dumps(value))
     for name, value in doc.merged.get("params", {}).items():
         if not holds_spec(value):
             now = doc.values.get(name, value)

@@ -102,7 +102,9 @@ def _named(doc: Document, name: Name) -> Iterator[str]:
         case "template":
             yield from _template(doc, name.name)
         case "param":
-            yield from _param(doc, name.name)
+            yield from _param(doc, name)
+        case "index":
+            yield f"**{name.name}** number of the copy, from 0 on"
         case "block":
             block = doc.registry.get(name.name)
             yield from about_block(block) if block else ()
@@ -195,13 +197,19 @@ def _template(doc: Document, name: str) -> Iterator[str]:
         yield f"{scope.parameters():,} parameters"
 
 
-def _param(doc: Document, name: str) -> Iterator[str]:
-    written = doc.merged.get("params", {}).get(name, ...)
+def _param(doc: Document, name: Name) -> Iterator[str]:
+    written = doc.written(name.scope).get("params", {}).get(name.name, ...)
     if written is ...:
         return
     text = json.dumps(written, ensure_ascii=False)
-    yield f"**{name}** param = `{text}`"
-    value = doc.values.get(name, written)
+    if name.scope:  # its value differs from use to use
+        template = name.scope.removeprefix("/blocks/")
+        yield f"**{name.name}** param of `{template}`, " + (
+            "which each use sets" if written is None else f"`{text}` unless a use sets it"
+        )
+        return
+    yield f"**{name.name}** param = `{text}`"
+    value = doc.values.get(name.name, written)
     if value != written:
         yield f"value `{json.dumps(value, ensure_ascii=False, default=str)}`"
     if isinstance(value, dict) and (block := doc.registry.get(str(value.get("use")))):

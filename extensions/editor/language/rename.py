@@ -222,7 +222,8 @@ def _home(
     if name is None or name.kind in ("file", "block"):
         return None
     above = _parent(doc, texts)
-    if name.kind == "param" and above and name.name in above[2].merged.get("params", {}):
+    spec_param = name.kind == "param" and not name.scope
+    if spec_param and above and name.name in above[2].merged.get("params", {}):
         file, content, parent = above
         home = _from(parent, name.name, str(file), content, texts)
         return home if home and _changeable(Path(home[1]), Path(path)) else None
@@ -313,7 +314,7 @@ def _in_own(target: _Target) -> list[TextEdit]:
 def _in_other(target: _Target, path: Path, text: str) -> Iterator[TextEdit]:
     """Yield the edits of a file that depends on the spec."""
     doc, kind, name = document(text, str(path)), target.name.kind, target.name.name
-    global_ = kind in ("param", "template", "axis")
+    global_ = kind in ("param", "template", "axis") and not target.name.scope
     renamed = {prefix + name: prefix + target.new for prefix in _prefixes(path, text, target.path)}
     if kind == "axis":  # those of an imported spec have no names
         renamed = {old: new for old, new in renamed.items() if old == name}
@@ -331,15 +332,15 @@ def _in_other(target: _Target, path: Path, text: str) -> Iterator[TextEdit]:
             if not global_ and occurrence.name == name and _same_scope(target, doc, occurrence):
                 yield TextEdit(*span, target.new)
                 break
-    if kind == "param":
+    if kind == "param" and global_:
         yield from _in_uses(target, path, text)
 
 
 def _same_scope(target: _Target, doc: Document, name: Name) -> bool:
     """Return whether a name of another file lies in the scope of the target."""
     kind, target_kind = name.kind, target.name.kind
-    if kind not in ("node", "input", "output", "port") or (target_kind == "node") != (
-        kind == "node"
+    if kind not in ("node", "input", "output", "port", "param") or any(
+        (target_kind == apart) != (kind == apart) for apart in ("node", "param")
     ):
         return False
     if not name.scope and kind != target_kind:

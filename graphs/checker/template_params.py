@@ -1,0 +1,236 @@
+"""Params of templates: what a use of a template sets, and the values that its inside reads.
+
+A template is a function: a use sets its params by expressions that read the scope of the use, and
+inside the template they replace params of the spec with the same names.  In a repeat, expressions
+may also read the number of the copy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...specs.expressions import is_expression
+from ...specs.findings import did_you_mean, pointer, renamed
+from ...specs.form import RepeatNode, Use, holds_spec
+from ...specs.references import words_read
+from ...specs.text_edits import removing
+from .block_params import is_choice
+from .records import Argument, Arguments, Checker, Values
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The params that one use of templates sets."""
+
+    arguments: Arguments = field(default_factory=dict)
+    complete: bool = True
+    """Whether all of them could be read."""
+
+
+def read_setting(checker: Checker, use: Use, name: str, at: str) -> Setting:
+    """Return the params that a use of a template sets, and report those that it does not have.
+
+    Args:
+        checker: the state that the scopes share.
+        use: a node, or a use in a slot; a block choice may name the template.
+        name: the template.
+        at: JSON Pointer of the use.
+    """
+    values = checker.context.values
+    if use.fill:
+        checker.findings.report(
+            code="N04",
+            at=at + pointer("fill"),
+            problem=f"template '{name}' takes no fill",
+            help='give it a param for the block, which its nodes use as \'"use": "=NAME"\'',
+        )
+    arguments = _arguments(values, use.params, at + "/params")
+    complete = not checker.context.lost.covers(at + "/params")
+    if is_expression(use.use):
+        word = use.use[1:].strip()
+        home, choice = values.place_of(word), values.resolved[word]
+        is_choice(checker.findings, use.use, choice, at + "/use", home)
+        chosen = choice.get("params", {})
+        complete = complete and isinstance(chosen, dict)
+        by = word in values.overridden
+        arguments |= {
+            key: Argument(value, home + pointer("params", key), by)
+            for key, value in (chosen.items() if isinstance(chosen, dict) else ())
+        }
+    setting = Setting(arguments, complete)
+    _report_unknown(checker, [name], setting, use.params)
+    _report_missing(checker, name, setting, at)
+    return setting
+
+
+def _arguments(values: Values, params: Mapping[str, Any], at: str) -> dict[str, Argument]:
+    return {name: values.argument(value, at + pointer(name)) for name, value in params.items()}
+
+
+def read_settings(
+    checker: Checker, node: RepeatNode, templates: Iterable[str], count: int, at: str
+) -> list[Setting]:
+    """Return what a repeat sets for each of its copies; one entry if it is the same for all.
+
+    Args:
+        checker: the state that the scopes share.
+        node: the repeat as written.
+        templates: the templates of its copies.
+        count: number of copies.
+        at: JSON Pointer of the repeat.
+    """
+    findings, values, index = checker.findings, checker.context.values, node.index
+    names = [name for name in dict.fromkeys(templates) if name in checker.context.spec.blocks]
+    complete = not checker.context.lost.covers(at + "/params")
+    varies = index is not None and any(index in words_read(v) for v in node.params.values())
+    if index is not None and not varies and complete:
+        findings.report(
+            code="W08",
+            at=at + "/index",
+            problem=f"nothing reads the index '{index}'",
+            help=f"read it in 'params', as in '=2**{index}', or remove it",
+            fix=removing(at + "/index"),
+        )
+    if index is not None and node.share:
+        findings.report(
+            code="P07",
+            at=at + "/index",
+            problem="the copies cannot differ: all of them share their weights",
+            help="remove 'share', or remove 'index'",
+        )
+        varies = False
+    settings: list[Setting] = []
+    for copy in range(count if varies else 1):
+        inner = values if index is None else values.with_({index: copy})
+        calls, inner.read = findings.calls, set[str]()
+        settings.append(Setting(_arguments(inner, node.params, at + "/params"), complete))
+        values.read |= inner.read - {index}
+        if findings.calls != calls:
+            break  # the others would have the same mistake
+    if names:
+        _report_unknown(checker, names, settings[0], node.params)
+    for name in names:
+        _report_missing(checker, name, settings[0], at)
+    return settings
+
+
+def _report_unknown(
+    checker: Checker, names: Collection[str], setting: Setting, written: Mapping[str, Any]
+) -> None:
+    """Report the params of a use that none of its templates has."""
+    blocks = checker.context.spec.blocks
+    params = dict.fromkeys(param for name in names for param in blocks[name].params)
+    listed = " or ".join(f"'{name}'" for name in names)
+    for key, argument in setting.arguments.items():
+        if key in params:
+            if holds_spec(argument.value):
+                checker.findings.report(
+                    code="P03",
+                    at=argument.at,
+                    problem=f"param '{key}' of template {listed} cannot hold a spec",
+                    help='hold it in a param of the spec, and use that as \'"use": "=NAME"\'',
+                )
+            continue
+        imported = [
+            f"{name}__{key}"
+            for name in names
+            if f"{name}__{key}" in checker.context.values.spec.written
+        ]
+        help_ = (
+            f"set the param '{imported[0]}' of the spec" if imported else did_you_mean(key, params)
+        )
+        checker.findings.report(
+            code="N04",
+            at=argument.at,
+            problem=f"template {listed} has no param '{key}'",
+            help=help_ or "declare it in 'params' of the template, or remove it",
+            fix=renamed(argument.at, key, params, written),
+        )
+
+
+def _report_missing(checker: Checker, name: str, setting: Setting, at: str) -> None:
+    """Report the params that a use of a template has to set and does not."""
+    if not setting.complete:
+        return
+    for key, default in checker.context.spec.blocks[name].params.items():
+        if default is None and key not in setting.arguments:
+            checker.findings.report(
+                code="W07",
+                at=at,
+                problem=f"param '{key}' of template '{name}' is missing",
+                help=f"add '{key}' to 'params', or give it a default in the template",
+            )
+
+
+def inside(checker: Checker, name: str, setting: Setting) -> Checker:
+    """Return the records of a check for the inside of a template, where its params have values."""
+    template = checker.context.spec.blocks[name]
+    spec_values = checker.context.values.spec
+    if not template.params:
+        return checker if checker.context.values is spec_values else _with(checker, spec_values)
+    at = pointer("blocks", name, "params")
+    return _with(checker, spec_values.inside(template.params, setting.arguments, at))
+
+
+def _with(checker: Checker, values: Values) -> Checker:
+    return checker._replace(context=replace(checker.context, values=values))
+
+
+def own_values(checker: Checker, name: str) -> str:
+    """Return a text for the values of a template's own params: equal for equal values."""
+    values = checker.context.values.resolved
+    return repr({param: values[param] for param in checker.context.spec.blocks[name].params})
+
+
+def note_reads(checker: Checker, inner: Checker, name: str) -> None:
+    """Note which params the inside of a template has read."""
+    params, values = checker.context.spec.blocks[name].params.keys(), inner.context.values
+    if not params:
+        return
+    spec_values = checker.context.values.spec
+    spec_values.read |= values.read - params
+    spec_values.unclear |= values.unclear
+    checker.memo.params_read.setdefault(name, set()).update(values.read & params)
+
+
+def explain(checker: Checker, name: str, reported: int) -> None:
+    """Add the values of a template's params to what was reported inside it.
+
+    Args:
+        checker: the records of the check of the inside.
+        name: the template.
+        reported: number of findings before.
+    """
+    params, values = checker.context.spec.blocks[name].params, checker.context.values.resolved
+    if not params:
+        return
+    settings = ", ".join(f"{param} = {json.dumps(values[param], default=str)}" for param in params)
+    line = f"where  {settings[:_LONGEST]}"
+    findings = checker.findings.all
+    findings[reported:] = [
+        replace(finding, evidence=(*finding.evidence, line)) for finding in findings[reported:]
+    ]
+
+
+_LONGEST = 120
+"""Maximum number of characters of the settings in a finding."""
+
+
+def check_declared(checker: Checker) -> None:
+    """Report wrong defaults, and params of templates that nothing reads."""
+    for name, template in checker.context.spec.blocks.items():
+        if not template.params:
+            continue
+        inner, at = inside(checker, name, Setting()), pointer("blocks", name, "params")
+        note_reads(checker, inner, name)
+        for param, default in template.params.items():
+            if holds_spec(default):
+                checker.findings.report(
+                    code="P03",
+                    at=at + pointer(param),
+                    problem=f"param '{param}' of template '{name}' cannot hold a spec",
+                    help='hold it in a param of the spec, and use that as \'"use": "=NAME"\'',
+                )
