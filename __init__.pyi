@@ -46,7 +46,6 @@ from .runtime.compile.torch_compile import compile as compile  # noqa: A004
 from .runtime.decode.decode import SpecialTokens as SpecialTokens
 from .runtime.decode.score import Scored as Scored
 from .runtime.decode.settings import Hypothesis as Hypothesis
-from .runtime.decode.translate import TranslationRequest as TranslationRequest
 from .runtime.model.model import Adapted as Adapted
 from .runtime.model.model import Model as Model
 from .runtime.model.opening import open as open  # noqa: A004

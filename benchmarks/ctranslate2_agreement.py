@@ -36,7 +36,7 @@ def theirs(
     model: Model, lines: Sequence[str], quantization: str, patience: Sequence[float]
 ) -> dict[float, Scored]:
     """Return CTranslate2's translation and score of each line, for each patience."""
-    tokenizers, search = model.translator, model.translator.search
+    tokenizers, search = model.line_predictor(), model.search
     source, target = tokenizers.source, tokenizers.target
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "export"
@@ -94,9 +94,9 @@ def main() -> None:
     model = open_model(given.checkpoint, predict={**search, "penalty": "length"})
     lines, references = test_pairs(model, given)
 
-    found = {"ours, length^alpha": list(model.translator.translate(lines))}
+    found = {"ours, length^alpha": model.translate(lines)}
     gnmt = open_model(given.checkpoint, predict={**search, "penalty": "gnmt"})
-    found["ours, GNMT"] = list(gnmt.translator.translate(lines))
+    found["ours, GNMT"] = gnmt.translate(lines)
     exact: dict[float, Scored] = {}
     for quantization in ("float32", "int8"):
         results = theirs(model, lines, quantization, given.patience)

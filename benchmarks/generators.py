@@ -25,20 +25,18 @@ def config(work: Work) -> Any:
 def weft(work: Work, *, half: bool, quantize: bool = False) -> Decode:
     """Make a generator that works like `weft generate`."""
     import weft
-    from weft.runtime.codegen.generated import program_of
     from weft.runtime.compile.decoder import Passes, use_passes
-    from weft.runtime.decode.generate import generate_with
+    from weft.runtime.decode.generate import generate_ids
     from weft.runtime.decode.settings import GenerateSettings
     from weft.runtime.system.memory import WHILE_DECODING, keep_freed_memory
 
     keep_freed_memory(WHILE_DECODING)
     model: Any = weft.build(weft.load("gpt2", vocab=work.vocab)).eval().to(work.device)
     use_passes(model, Passes("int8" if quantize else "none"))
-    graph = program_of(model).graph
     settings = GenerateSettings(max_new=work.length)
 
     def decode(sources: Sources, _: int) -> Sequence[Sequence[int]]:
-        return [one.tokens for [one] in generate_with(model, graph, sources, settings, half=half)]
+        return [one.tokens for [one] in generate_ids(model, sources, settings, half=half)]
 
     return decode
 

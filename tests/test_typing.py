@@ -32,7 +32,7 @@ def codes(spec: Spec) -> list[str]:
 
 def translate(folder: Path) -> list[str]:
     model: Model = weft.open(folder, predict={"beam": 5}, compile_steps="auto")
-    return model.translate(["A dog runs.", weft.TranslationRequest("A cat.", begin="Eine")])
+    return model.translate(["A dog runs.", {"source": "A cat.", "prefix": "Eine"}])
 
 
 def first(blocks: list[BlockType]) -> str:

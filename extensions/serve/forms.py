@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ... import TranslationRequest
 from ...plugin import BeamSearch, MaskFields, PredictorSettings, SampleFields, changed_predictor
 from .limits import Limits
 
@@ -65,9 +64,9 @@ class Text(BaseModel):
     """Words or phrases that the translation must contain."""
 
     @property
-    def request(self) -> TranslationRequest:
-        """The request in the translator's form."""
-        return TranslationRequest(self.text, self.begin, self.include)
+    def row(self) -> Mapping[str, Any]:
+        """The row that the predictor reads."""
+        return {"source": self.text, "prefix": self.begin, "include": self.include}
 
 
 def _without_defaults(schema: dict[str, Any]) -> None:

@@ -49,15 +49,15 @@ HEADERS = {
 
 def described(service: Service) -> dict[str, Any]:
     """Return what GET /v1/model answers."""
-    model, translator = service.model, service.model.translator
+    model, predictor = service.model, service.predictor
     return {
         "name": model.graph.name,
         "parameters": model.graph.parameters(),
         "fingerprint": fingerprint(model.graph),
         "languages": service.languages and service.languages._asdict(),
         "vocabulary": {
-            "source": translator.source.vocab_size,
-            "target": translator.target.vocab_size,
+            "source": predictor.source.vocab_size,
+            "target": predictor.target.vocab_size,
         },
         "precision": "bfloat16" if model.half else "float32",
         "limits": service.limits.model_dump(),

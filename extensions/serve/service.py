@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from ... import Model, TranslationRequest
+from ... import Model
 from ...plugin import Beam, InputError, MaskPredict, PredictorSettings, Writing, build_sharing
 from ...runtime.analysis.alignment import reading_source
 from ...runtime.codegen.generated import program_of
 from ...runtime.compile.decode_compile import Steps
 from ...runtime.compile.decoder import passes_of, steps_of, use_passes, use_steps
-from ...runtime.decode.translate import Translator
+from ...runtime.decode.predictors.text import TextPredictor, row_of_line
 from ...runtime.model.records import Details, text_records
 from .answers import LOG
 from .batcher import Batcher, Cancelled, ClosedError, Job
@@ -33,8 +33,8 @@ from .metrics import Metrics
 
 _WARM = 12
 """Words of the sentence for measuring compiled steps, and minimum tokens of its output."""
-_TRANSLATORS = 16
-"""Number of search settings whose translators, with their compiled banned phrases, are cached."""
+_PREDICTORS = 16
+"""Number of search settings whose predictors, with their compiled banned phrases, are cached."""
 MEMORY = "start the server with a smaller --batch, --max-tokens, --max-output or --max-beam"
 """What to do if the memory of the device is too small."""
 
@@ -78,7 +78,8 @@ class Service:
         Raises:
             InputError: the model does not translate.
         """
-        model.translator  # noqa: B018 - an error if it does not translate
+        self.predictor = model.line_predictor()
+        """The predictor of the server's own settings."""
         searches = isinstance(model.strategy, Writing | MaskPredict)
         self.default_strategy = model.strategy if searches and model.strategy else Beam()
         self.model, self.limits = model, limits
@@ -86,9 +87,9 @@ class Service:
         self.began = time.monotonic()
         self.stopping = False
         self._tuned: Model | None = None
-        self._translator = lru_cache(_TRANSLATORS)(self._made)
+        self._predictor = lru_cache(_PREDICTORS)(self._predictor_of)
         self.metrics = Metrics(lambda: self.batcher.waiting)
-        self.batcher = Batcher[Work, TranslationRequest, Made](
+        self.batcher = Batcher[Work, Mapping[str, Any], Made](
             self._translated,
             size=limits.batch,
             wait=limits.wait,
@@ -108,7 +109,7 @@ class Service:
         Where steps may be compiled, requests are served uncompiled until `tune` has ended.
         """
         self._tuned = self._sharing()
-        self._translated(Work(self.default_strategy), [TranslationRequest("a")])
+        self._translated(Work(self.default_strategy), [row_of_line("a")])
 
     def tune(self) -> None:
         """Measure whether compiled steps are faster, and if so, use them from then on.
@@ -124,13 +125,12 @@ class Service:
         search = self.default_strategy.model_copy(
             update={"min_length": _WARM, "max_length": 2 * _WARM}
         )
-        translator = replace(tuned, strategy=search).translator
+        predictor = replace(tuned, strategy=search).line_predictor()
         for count in (self.limits.batch, 1):
-            requests = [TranslationRequest("a " * _WARM)] * count
-            list(translator.hypotheses(requests, buffer=count))
+            list(predictor.stream([row_of_line("a " * _WARM)] * count, buffer=count))
         if any(steps_of(module).mode == "compiled" for module in (tuned.module, *tuned.others)):
             self.model = tuned
-            self._translator.cache_clear()
+            self._predictor.cache_clear()
 
     def _sharing(self) -> Model | None:
         """Return a model with the same weights whose steps may be compiled; None if they may not.
@@ -149,31 +149,29 @@ class Service:
             use_steps(module, Steps("off"))
         return replace(self.model, module=sharing[0], others=tuple(sharing[1:]))
 
-    def _made(self, search: PredictorSettings) -> Translator:
-        return replace(self.model, strategy=search).translator
+    def _predictor_of(self, search: PredictorSettings) -> TextPredictor:
+        return replace(self.model, strategy=search).line_predictor()
 
     def _translated(
-        self, work: Work, requests: Sequence[TranslationRequest], cancelled: Cancelled | None = None
+        self, work: Work, rows: Sequence[Mapping[str, Any]], cancelled: Cancelled | None = None
     ) -> list[Made]:
         """Decode a batch; only the batcher's thread calls it."""
-        translator, count = self._translator(work.search), len(requests)
+        predictor, count = self._predictor(work.search), len(rows)
         try:
-            nbest_lists = list(translator.hypotheses(requests, buffer=count, cancelled=cancelled))
+            answers = list(predictor.stream(rows, buffer=count, cancelled=cancelled))
         except torch.OutOfMemoryError:
             LOG.error("the memory of the device is too small for %d sentences; %s", count, MEMORY)
             raise
-        written = sum(len(hypothesis.tokens) for nbest in nbest_lists for hypothesis in nbest)
+        hypotheses = [answer.hypothesis for outputs in answers for answer in outputs]
+        written = sum(len(hypothesis.tokens) for hypothesis in hypotheses if hypothesis)
         self.metrics.tokens.labels("target").inc(written)
-        return text_records(
-            self.model,
-            [request.text for request in requests],
-            nbest_lists,
-            Details(alignment=work.alignment),
-        )
+        texts = [row["source"] for row in rows]
+        details = Details(alignment=work.alignment)
+        return text_records(self.model, predictor, texts, answers, details)
 
     def submit(
         self, ask: Ask, listener: Callable[[int, Made], None] | None = None
-    ) -> Job[Work, TranslationRequest, Made]:
+    ) -> Job[Work, Mapping[str, Any], Made]:
         """Check a request and queue its sentences.
 
         Args:
@@ -196,12 +194,11 @@ class Service:
         if ask.alignment:
             self._can_align()
         work = Work(search, ask.alignment)
-        requests = [text.request for text in ask.source]
-        job = self.batcher.submit(work, requests, listener)
+        job = self.batcher.submit(work, [text.row for text in ask.source], listener)
         self.metrics.tokens.labels("source").inc(read)
         return job
 
-    def cancel(self, job: Job[Work, TranslationRequest, Made]) -> None:
+    def cancel(self, job: Job[Work, Mapping[str, Any], Made]) -> None:
         """Drop the sentences of a job that is not done, and count them."""
         if not job.future.done():
             self.metrics.dropped.inc(self.batcher.cancel(job))
@@ -223,11 +220,11 @@ class Service:
 
     def _too_long(self, ask: Ask) -> tuple[list[Problem], int]:
         """Return a problem for each text with too many tokens, and the total number of tokens."""
-        translator, most, problems = self.model.translator, self.limits.tokens, []
-        sources = translator.source.encode_many([text.text for text in ask.source])
+        predictor, most, problems = self.predictor, self.limits.tokens, []
+        sources = predictor.source.encode_many([text.text for text in ask.source])
         for index, (ids, text) in enumerate(zip(sources, ask.source, strict=True)):
             required = [phrase for phrase in (text.begin, *text.include) if phrase]
-            size = sum(map(len, translator.target.encode_many(required)))
+            size = sum(map(len, predictor.target.encode_many(required)))
             for name, count in (("text", len(ids)), ("begin", size)):
                 if count > most:
                     location = f"/source/{index}/{name}"

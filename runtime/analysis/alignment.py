@@ -22,7 +22,7 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..data.symbols import Vocabulary
 from ..decode.positions import longest_source, positions_of
-from .attention_weights import forced, recording, what_reads_what
+from .attention_weights import forced, recording, refuse_other_length, what_reads_what
 
 _ROWS = 32
 """Pairs per batch."""
@@ -40,6 +40,41 @@ class Alignment:
     target: tuple[str, ...]
     """Pieces of the target."""
     pairs: Pairs
+
+
+def alignments_of(
+    module: nn.Module,
+    graph: Graph,
+    tokenizers: tuple[Vocabulary, Vocabulary],
+    sources: Sequence[str],
+    targets: Sequence[str],
+) -> list[Alignment]:
+    """Return the source token that each target token is aligned to.
+
+    Args:
+        module: as for `aligned`.
+        graph: the graph that it was built from.
+        tokenizers: of the source and of the target.
+        sources: sentences; the alignment of an empty one is empty.
+        targets: the decoder's input for each.
+
+    Raises:
+        InputError: the lists differ in length, or no attention reads the source.
+    """
+    reads, writes = tokenizers
+    refuse_other_length(sources, targets)
+    pairs = list(zip(reads.encode_many(sources), writes.encode_many(targets), strict=True))
+    cleaned = [pair if pair[0] else ([], []) for pair in pairs]
+    filled = [pair for pair in cleaned if pair[0]]
+    alignments = iter(aligned(module, graph, tokenizers, filled))
+    return [
+        Alignment(
+            tuple(reads.pieces(source)),
+            tuple(writes.pieces(target)),
+            next(alignments) if source else [],
+        )
+        for source, target in cleaned
+    ]
 
 
 def aligned(

@@ -8,15 +8,17 @@ from ...graphs.ir.traverse import written_ids
 from ...graphs.passes.objective import feeds_of, source_among
 from ...specs.findings import InputError
 from ..data.columns.labels import CLASSES, opened_classes
-from ..data.hub import HUB, HubTokenizer, Prompts
+from ..data.hub import HUB, HubTokenizer
+from ..data.prompts import Prompts, VocabularyPrompts
 from ..data.symbols import Vocabulary
 from ..data.table_settings import Tokenizers
 from ..data.tokenizer import Tokenizer
 from ..data.vocabularies import vocabularies_of
 from ..decode.decode import SpecialTokens
-from ..decode.generate import ColumnPrompts
 from .checkpoint import Checkpoint
 
+SHARED = "tokenizer.model"
+_OF_SIDES = {"source.model", "target.model"}
 LABELS = ("class", "tags")
 """Types of columns of labels."""
 _TOKENIZERS: TypeAdapter[Tokenizers] = TypeAdapter(Tokenizers)
@@ -68,16 +70,22 @@ def tokenizers_of(checkpoint: Checkpoint) -> tuple[Vocabulary, Vocabulary]:
         reads, writes = (columns.get(str(side)) for side in _sides(checkpoint))
         if reads is not None and writes is not None:
             return reads, writes
-    if "tokenizer.model" in files:
-        shared = Tokenizer.from_bytes(files["tokenizer.model"])
+    if SHARED in files:
+        shared = Tokenizer.from_bytes(files[SHARED])
         return shared, shared
-    if {"source.model", "target.model"} <= files.keys():
+    if files.keys() >= _OF_SIDES:
         return tuple(Tokenizer.from_bytes(files[f"{side}.model"]) for side in ("source", "target"))  # type: ignore[return-value]
     raise InputError(
         "the checkpoint has no tokenizer",
         location=str(checkpoint.folder),
         help="restore tokenizer.model",
     )
+
+
+def has_tokenizers(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint without a run has a tokenizer of its source and its target."""
+    files = checkpoint.tokenizers.keys()
+    return SHARED in files or files >= _OF_SIDES
 
 
 def prompts_of(checkpoint: Checkpoint) -> Prompts:
@@ -87,9 +95,9 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
         InputError: there is no tokenizer, it is invalid, or it does not fit the model.
     """
     if is_trained(checkpoint):
-        vocabulary = written_by(checkpoint)
-        _refuse_larger(checkpoint, vocabulary.vocab_size, str(checkpoint.folder))
-        return ColumnPrompts(vocabulary, vocabulary.vocab_size)
+        trained = written_by(checkpoint)
+        _refuse_larger(checkpoint, trained.vocab_size, str(checkpoint.folder))
+        return VocabularyPrompts(trained)
     if not checkpoint.tokenizers:
         raise InputError(
             "the checkpoint has no tokenizer",
@@ -98,14 +106,13 @@ def prompts_of(checkpoint: Checkpoint) -> Prompts:
         )
     name, data = sorted(checkpoint.tokenizers.items())[-1]
     location = str(checkpoint.folder / name)
-    tokenizer: Prompts
     if name == HUB:
-        tokenizer = HubTokenizer(data, ends=ends_of(checkpoint), location=location)
-    else:
-        vocabulary = Tokenizer(data, location=location, own_ids=False)
-        tokenizer = ColumnPrompts(vocabulary, vocabulary.vocab_size)
-    _refuse_larger(checkpoint, tokenizer.vocab_size, location)
-    return tokenizer
+        hub = HubTokenizer(data, ends=ends_of(checkpoint), location=location)
+        _refuse_larger(checkpoint, hub.vocab_size, location)
+        return hub
+    vocabulary = Tokenizer(data, location=location, own_ids=False)
+    _refuse_larger(checkpoint, vocabulary.vocab_size, location)
+    return VocabularyPrompts(vocabulary)
 
 
 def _refuse_larger(checkpoint: Checkpoint, pieces: int, location: str) -> None:

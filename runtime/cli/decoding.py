@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 from pydantic import Field
 
 from ...specs.findings import InputError
 from ..data.text_files import STDIN, read_lines
+from ..decode.predictors.predictor import Answer
 from ..decode.settings import GenerateSettings
-from ..system.arriving import take
 from .common import terminal
+from .common.answering import Answered, Row, counter_for, lines_of
 from .common.command import DECODING, FieldsOf, command, wrong
 from .common.models import (
     OF_THE_RUN,
@@ -38,25 +39,7 @@ from .common.parameters import (
     option,
     out_option,
 )
-from .common.reading import (
-    Mistakes,
-    answers_of,
-    as_it_arrives,
-    decoded_lines,
-    prompts,
-    text_lines,
-)
-
-if TYPE_CHECKING:
-    from ..data.hub import Prompts
-    from ..decode.settings import Hypothesis
-    from ..decode.translate import TranslationRequest, Translator
-    from ..model.model import Model
-
-_Prompt = tuple[int, tuple[str, InputError | None], list[str]]
-"""Number and text of a line, why it is not text, and the phrases that its continuation contains."""
-_LINE_ENDS = str.maketrans("\n\r", "  ")
-"""Replaces line ends inside an output; a model may generate them as bytes."""
+from .common.reading import Mistakes, as_it_arrives, decoded_lines, text_lines
 
 Input = Annotated[
     str | None,
@@ -136,35 +119,40 @@ def translate(
         InputError: a checkpoint cannot be opened, a prefix or include file has too few lines,
             or the model provides no alignment or attention.
     """
-    from ..decode.translate import BUFFER, FIRST_LINES
+    from ..decode.predictors.text import FIRST_ROWS
+    from ..decode.settings import BUFFER
 
     model = open_checkpoints(
         checkpoint,
         options_of(search, sampled, sample=sample),
         placement,
     )
-    ahead, translator = buffer or BUFFER, model.translator
-    pending: deque[TranslationRequest] = deque()
+    ahead, predictor = buffer or BUFFER, model.line_predictor()
+    pending: deque[dict[str, Any]] = deque()
     mistakes = Mistakes()
-    requests = _requests(text_lines(source, mistakes), prefix, include, pending, mistakes)
+    rows = _rows(text_lines(source, mistakes), prefix, include, pending, mistakes)
     counter = counter_for("lines translated", source, out, asked=progress)
+    numbered = predictor.search.nbest > 1
     with terminal.writing(out) as file:
         try:
-            hypotheses = translator.hypotheses(
-                as_it_arrives(requests, source, ahead),
+            outputs = predictor.stream(
+                as_it_arrives(rows, source, ahead),
                 buffer=ahead,
-                first=FIRST_LINES,
+                first=FIRST_ROWS,
                 warn=terminal.warn,
                 callback=counter.more if counter is not None else None,
             )
-            for number, candidates in enumerate(hypotheses, 1):
-                request = pending.popleft()
+            for number, answers in enumerate(outputs, 1):
+                text = pending.popleft()["source"]
                 if json_ or alignment or attention:
-                    record = _record_of(model, request, candidates, alignment, attention)
+                    from ..model.records import Details, text_records
+
+                    details = Details(alignment=alignment, attention=attention)
+                    [record] = text_records(model, predictor, [text], [answers], details)
                     record = {"line": number, **record, **mistakes.record(number)}
                     file.write(json.dumps(record, ensure_ascii=False) + "\n")
                 else:
-                    _write_plain(file, translator, candidates, number)
+                    file.write(lines_of(number, answers, numbered=numbered))
                 file.flush()
         finally:
             if counter is not None:
@@ -172,77 +160,36 @@ def translate(
     return mistakes.exit_code()
 
 
-def counter_for(
-    what: str, source: str | None, out: str | None, *, asked: bool
-) -> terminal.Counter | None:
-    """Return a counter if the user asked for it, or if it disturbs neither output nor prompt.
-
-    Args:
-        what: what is counted, such as `lines translated`.
-        source: the input file, if there is one.
-        out: the output file, if there is one.
-        asked: whether the user asked for progress.
-    """
-    free = (out is not None or not sys.stdout.isatty()) and not prompts(source)
-    return terminal.Counter(what) if asked or (terminal.shows_progress() and free) else None
-
-
-def _record_of(
-    model: Model,
-    request: TranslationRequest,
-    candidates: list[Hypothesis],
-    alignment: bool,  # noqa: FBT001 - private
-    attention: bool,  # noqa: FBT001 - private
-) -> dict[str, Any]:
-    from ..model.records import Details, text_records
-
-    details = Details(alignment=alignment, attention=attention)
-    [record] = text_records(model, [request.text], [candidates], details)
-    return record
-
-
-def _write_plain(
-    out: TextIO, translator: Translator, candidates: list[Hypothesis], number: int
-) -> None:
-    """Write the best output as one line, or the line's number, score and text of each."""
-    several = translator.search.nbest > 1
-    if not candidates:
-        out.write(f"{number}\t\t\n" if several else "\n")
-        return
-    for hypothesis in candidates if several else candidates[:1]:
-        text = translator.target.decode(hypothesis.tokens).translate(_LINE_ENDS)
-        out.write(f"{number}\t{hypothesis.score:.4f}\t{text}\n" if several else f"{text}\n")
-
-
-def _requests(
+def _rows(
     lines: Iterable[str],
     prefix: str | None,
     include: str | None,
-    pending: deque[TranslationRequest],
+    pending: deque[dict[str, Any]],
     mistakes: Mistakes,
-) -> Iterator[TranslationRequest]:
-    """Yield each line with the prefix and the phrases required of its translation.
+) -> Iterator[dict[str, Any]]:
+    """Yield the row of each line, with the text required of its translation.
 
     Args:
         lines: the lines.
         prefix: file of prefixes, line by line.
         include: file of phrases, line by line.
-        pending: a list to which each request is appended before it is yielded.
+        pending: a list to which each row is appended before it is yielded.
         mistakes: gets the lines of these files that are not text; their lines become empty.
     """
-    from ..decode.translate import TranslationRequest
-
-    begins = None if prefix is None else decoded_lines(prefix)
-    holds = None if include is None else decoded_lines(include)
+    required = {
+        name: (decoded_lines(path), path)
+        for name, path in (("prefix", prefix), ("include", include))
+        if path is not None
+    }
     for number, line in enumerate(lines, 1):
-        begin, *errors = ("", None) if begins is None else _next(begins, str(prefix), number)
-        hold, error = ("", None) if holds is None else _next(holds, str(include), number)
-        wrong = [mistake for mistake in (*errors, error) if mistake is not None]
-        for mistake in wrong:
-            mistakes.add(number, mistake)
-        phrases = [phrase for phrase in hold.split("\t") if phrase.strip()]
-        pending.append(TranslationRequest("" if wrong else line, begin, phrases))
-        yield pending[-1]
+        row: dict[str, Any] = {"source": line, "prefix": "", "include": ""}
+        for name, (texts, path) in required.items():
+            row[name], error = _next(texts, path, number)
+            if error is not None:
+                mistakes.add(number, error)
+                row["source"] = ""
+        pending.append(row)
+        yield row
 
 
 def _next(
@@ -362,117 +309,50 @@ def generate(
     Raises:
         InputError: the checkpoint cannot be opened, cannot generate or has no tokenizer.
     """
-    from ..checkpoint.tokenizers import prompts_of
-    from ..decode.generate import check_generates
+    from ..model.records import output_record
 
-    model = open_checkpoints(checkpoint, None, placement)
-    check_generates(model.graph)
-    tokenizer = None if ids else prompts_of(model.checkpoint)
-    if include is not None and tokenizer is None:
+    if include is not None and ids:
         raise wrong("--include", "phrases are text, but --ids reads token ids")
-    settings = widened(settings)
-    chosen = model.generation(settings)
-    sampled = chosen.temperature > 0
-    numbered = (chosen.samples if sampled else chosen.nbest) > 1
-    mistakes = Mistakes()
-    arriving = as_it_arrives(_prompts(source, include), source, batch)
+    model = open_checkpoints(checkpoint, None, placement)
+    predictor = model.prompt_predictor(widened(settings), ids=ids)
+    numbered = predictor.settings.search().nbest > 1
+    prompts = Answered[list[Answer]](_prompts(source, include), source, batch, "lines")
 
-    def answer(rows: Sequence[_Prompt]) -> list[list[Hypothesis]]:
-        prompts = [_ids(tokenizer, line, error) for _, (line, error), _ in rows]
-        required = []
-        if tokenizer is not None:
-            required = [[tokenizer.encode(phrase) for phrase in row[2]] for row in rows]
-        return model.generate(prompts, include=required, tokenizer=tokenizer, **settings)
+    def answer(rows: list[dict[str, Any]]) -> list[list[Answer]]:
+        return list(predictor.stream(rows, buffer=len(rows), warn=prompts.warn))
 
-    def refuse(index: int, error: InputError) -> None:
-        number = rows[index][0]
-        where = f"{source if source not in (None, '-') else STDIN}:{number}"
-        mistakes.add(number, InputError(error.problem, location=where, help=error.help))
+    def record_of(output: Answer) -> dict[str, Any]:
+        tokens = () if output.hypothesis is None else output.hypothesis.tokens
+        record = {**output_record(output, predictor.prompts), "ids": tokens}
+        return {k: v for k, v in record.items() if not (ids and k in ("text", "tokens"))}
 
     with terminal.writing(out) as file:
-        while rows := take(arriving, batch):
-            answers = answers_of(answer, rows, refuse)
-            for (number, (line, _), _), mine in zip(rows, answers, strict=True):
-                if tokenizer is not None and mine is not None:
-                    _warn_of_unknown(tokenizer, number, line)
-                if json_:
-                    records = [
-                        _continuation(tokenizer, continuation) for continuation in mine or ()
-                    ]
-                    record = {"line": number, "prompt": line, "continuations": records}
-                    record |= mistakes.record(number)
-                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        for part in prompts.batches(answer):
+            for row, answers in part:
+                if not json_:
+                    file.write(lines_of(row.number, answers or (), numbered=numbered))
                     continue
-                if mine is None:
-                    file.write(f"{number}\t\t\n" if numbered else "\n")
-                for continuation in mine or ():
-                    text = _written(tokenizer, continuation).translate(_LINE_ENDS)
-                    score_ = continuation.log_probability if sampled else continuation.score
-                    file.write(f"{number}\t{score_:.4f}\t{text}\n" if numbered else f"{text}\n")
+                outputs = [record_of(output) for output in answers or ()]
+                record = {"line": row.number, "prompt": row.text, "continuations": outputs}
+                record |= prompts.mistakes.record(row.number)
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
             file.flush()
-    return mistakes.exit_code()
+    return prompts.mistakes.exit_code()
 
 
-def _prompts(source: str | None, include: str | None) -> Iterator[_Prompt]:
+def _prompts(source: str | None, include: str | None) -> Iterator[Row]:
     """Yield the prompts of a file with the phrases of another."""
     required = None if include is None else decoded_lines(include)
+    name = STDIN if source in (None, "-") else source
     for number, (line, error) in enumerate(decoded_lines(source), 1):
-        text, wrong_ = ("", None) if required is None else _next(required, str(include), number)
-        phrases = [phrase for phrase in text.split("\t") if phrase.strip()]
-        yield number, (line, error or wrong_), phrases
+        phrases, missing = ("", None) if required is None else _next(required, str(include), number)
+        values = {"prompt": line, "include": phrases}
+        yield Row(
+            number, number, f"{name}:{number}", line, partial(_values, values, error or missing)
+        )
 
 
-def _ids(tokenizer: Prompts | None, line: str, error: InputError | None) -> list[int]:
-    """Return the ids of a prompt.
-
-    Args:
-        tokenizer: the tokenizer; None if lines consist of ids.
-        line: the line.
-        error: why it is not text.
-
-    Raises:
-        InputError: the line is not text or, for ids, has something else, or the prompt is empty.
-    """
+def _values(values: dict[str, Any], error: InputError | None) -> dict[str, Any]:
     if error is not None:
         raise error
-    if tokenizer is not None:
-        token_ids = tokenizer.prompt(line)
-    else:
-        try:
-            token_ids = [int(word) for word in line.split()]
-        except ValueError:
-            raise InputError(
-                "not a line of token ids",
-                help="write whole numbers separated by spaces",
-            ) from None
-    if not token_ids:
-        raise InputError("the prompt is empty", help="remove the line")
-    return token_ids
-
-
-def _warn_of_unknown(tokenizer: Prompts, number: int, line: str) -> None:
-    """Warn of characters of a prompt that the tokenizer lacks."""
-    if problem := tokenizer.lacking(line, tokenizer.prompt(line)):
-        terminal.warn(number, problem)
-
-
-def _written(tokenizer: Prompts | None, continuation: Hypothesis) -> str:
-    if tokenizer is None:
-        return " ".join(map(str, continuation.tokens))
-    return tokenizer.decode(continuation.tokens)
-
-
-def _continuation(tokenizer: Prompts | None, continuation: Hypothesis) -> dict[str, Any]:
-    record = {
-        "log_probability": continuation.log_probability,
-        "score": continuation.score,
-        "finished": continuation.finished,
-        "ids": continuation.tokens,
-    }
-    if tokenizer is None:
-        return record
-    return {
-        "text": tokenizer.decode(continuation.tokens),
-        "tokens": tokenizer.pieces(continuation.tokens),
-        **record,
-    }
+    return values

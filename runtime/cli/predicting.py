@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import Field
@@ -13,9 +14,10 @@ from pydantic import Field
 from ...specs.findings import InputError, did_you_mean
 from ..data.readers.jsonl import is_blank, json_object
 from ..data.text_files import STDIN
-from ..system.arriving import take
+from ..decode.predictors.predictor import Answer
 from .common import terminal
-from .common.command import DECODING, command, wrong
+from .common.answering import Answered, Row, counter_for
+from .common.command import DECODING, command
 from .common.models import PlaceUncompiled, changed, open_checkpoints
 from .common.parameters import (
     Checkpoint,
@@ -28,12 +30,11 @@ from .common.parameters import (
     overrides_option,
     refuse_test_set,
 )
-from .common.reading import Mistakes, answers_of, as_it_arrives, decoded_lines
+from .common.reading import decoded_lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ..decode.predictors.predictor import Answer
     from ..model.model import Model
 
 Predictor = Annotated[
@@ -104,50 +105,29 @@ def predict(
         InputError: the checkpoint or the file cannot be opened, or the predictor does not fit.
     """
     from ..model.answering import as_json, record_of
-    from .decoding import counter_for
 
     model = open_checkpoints(checkpoint, None, placement, compiled=False)
-    answered, mistakes = 0, Mistakes("rows")
-    part: list[_Row] = []
-    asked: list[_Row] = []
-    truncated: set[str] = set()
-
-    def warn(row: int, problem: str) -> None:
-        where = asked[row - 1].location
-        if where not in truncated:  # rows of a batch that is divided are read again
-            truncated.add(where)
-            terminal.warn(where, problem)
-
-    ready = model.predictor(predictor_of(predictor, overrides), answers=answers, warn=warn)
-    raw = model.answering.raw
-
-    def answer(rows: Sequence[_Row]) -> list[Answer]:
-        asked[:] = rows
-        return ready.answers([raw(row.value()) for row in rows])
-
-    def refuse(index: int, error: InputError) -> None:
-        mistakes.add(answered + index, part[index].placed(error))
-
-    rows = as_it_arrives(_rows(source), source, buffer)
+    rows = Answered[Answer](_rows(source), source, buffer, "rows")
+    chosen = predictor_of(predictor, overrides)
+    ready = model.predictor(chosen, answers=answers, warn=rows.warn)
+    raw = dict if model.trained is None else model.trained.raw
     counter = counter_for("rows answered", source, out, asked=progress)
     with terminal.writing(out) as file:
         try:
-            while part := take(rows, buffer):
-                for number, prediction in enumerate(answers_of(answer, part, refuse), answered):
-                    if prediction is None:
-                        value = mistakes.record(number)
+            for part in rows.batches(lambda values: ready.answers([raw(row) for row in values])):
+                for row, answer in part:
+                    if answer is None:
+                        value = rows.mistakes.record(row.number)
                     else:
-                        value = record_of(prediction) if details else as_json(prediction.value)
+                        value = record_of(answer) if details else as_json(answer.value)
                     file.write(json.dumps(value, ensure_ascii=False) + "\n")
                 file.flush()
-                answered += len(part)
-                truncated.clear()
                 if counter is not None:
                     counter.more(len(part))
         finally:
             if counter is not None:
                 counter.close()
-    return mistakes.exit_code()
+    return rows.mistakes.exit_code()
 
 
 def predictor_of(name: str | None, overrides: list[str] | None) -> str | dict[str, Any] | None:
@@ -177,43 +157,27 @@ def with_predictor(
     settings = {**overridden(overrides), **options}
     if name is None:
         return changed(model, settings) if settings else model
-    if model.trained is None:
-        raise wrong("--predictor", "an imported model has no columns; use the options of searches")
     return replace(model, strategy=PREDICTORS.parse({**settings, "type": name}, "predict"))
 
 
-class _Row(NamedTuple):
-    """A line of a file of JSON lines."""
-
-    line: str
-    location: str
-    """File and line."""
-    error: InputError | None
-    """Why the line is not text."""
-
-    def value(self) -> dict[str, Any]:
-        """Return the JSON object.
-
-        Raises:
-            InputError: the line is none.
-        """
-        if self.error is not None:
-            raise self.error
-        return json_object(self.line, self.location)
-
-    def placed(self, error: InputError) -> InputError:
-        """Return an error of this row with file and line."""
-        inside = error.location and not error.location.startswith(("row ", self.location))
-        problem = f"{error.problem}: {error.location}" if inside else error.problem
-        return InputError(problem, location=self.location, help=error.help)
-
-
-def _rows(source: str | None) -> Iterator[_Row]:
+def _rows(source: str | None) -> Iterator[Row]:
     """Yield the lines of a file of JSON lines that are not empty, as a reader of data does."""
     name = STDIN if source in (None, "-") else source
     for number, (line, error) in enumerate(decoded_lines(source), 1):
         if error is not None or not is_blank(line):
-            yield _Row(line, f"{name}:{number}", error)
+            location = f"{name}:{number}"
+            yield Row(number, location, location, line, partial(_values, line, location, error))
+
+
+def _values(line: str, location: str, error: InputError | None) -> dict[str, Any]:
+    """Return the JSON object of a line.
+
+    Raises:
+        InputError: the line is none.
+    """
+    if error is not None:
+        raise error
+    return json_object(line, location)
 
 
 def test_rows(

@@ -127,7 +127,7 @@ def shortlist(
     _refuse_options((source, target), (valid_source, valid_target), (table, lex), unchecked)
     model = open_checkpoints(checkpoint, search, placement)
     refuse_shortlist(model.module)
-    model.translator  # noqa: B018 - an error if it does not translate
+    model.line_predictor()  # an error if it does not translate
     measuring = (
         None if unchecked else _lines(model, (valid_source, valid_target), "valid", data_root)
     )
@@ -200,7 +200,8 @@ def _made(
     from ..analysis.alignment import count_aligned
     from ..decode.shortlist.making import make_shortlist, read_table
 
-    tokenizers = model.translator.source, model.translator.target
+    predictor = model.line_predictor()
+    tokenizers = predictor.source, predictor.target
     sources, targets = (lines[:most] for lines in counting)
     written = tokenizers[1].encode_many(targets)
     frequencies = Counter(token for ids in written for token in ids)

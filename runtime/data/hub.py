@@ -8,37 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from ...specs.findings import InputError
 
 HUB = "tokenizer.json"
 """File name of a Hugging Face tokenizer in a checkpoint."""
-
-
-class Prompts(Protocol):
-    """Tokenizer for prompts and their continuations."""
-
-    vocab_size: int
-
-    def prompt(self, text: str) -> list[int]:
-        """Return the ids of a prompt, starting with the beginning token if there is one."""
-
-    def lacking(self, text: str, ids: Sequence[int]) -> str:
-        """Return what to warn about a prompt with characters that the tokenizer lacks, or ""."""
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text inside a continuation, without special tokens."""
-
-    @property
-    def texts(self) -> list[str | None]:
-        """The text that each id adds; None for a part of a character."""
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids."""
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return the piece of each id."""
 
 
 class HubTokenizer:
@@ -86,12 +61,12 @@ class HubTokenizer:
             ids = ids[:-1]
         return ids
 
-    def lacking(self, text: str, ids: Sequence[int]) -> str:  # noqa: ARG002
-        """Return what to warn about a prompt with characters that the tokenizer lacks, or ""."""
+    def lacking(self, text: str, ids: Sequence[int], what: str) -> str:  # noqa: ARG002
+        """Return what to warn about a text with characters that the tokenizer lacks, or ""."""
         unknown = getattr(self._model.model, "unk_token", None)
         if unknown is None or self._model.token_to_id(unknown) not in ids:
             return ""
-        return f"the vocabulary lacks a part of the prompt: '{unknown}' stands for it"
+        return f"the vocabulary lacks a part of {what}: '{unknown}' stands for it"
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens."""

@@ -1,95 +1,68 @@
-"""Continue prompts with a decoder-only model: beams, greedily or by sampling."""
+"""Continue prompts of ids with a decoder-only model: by beams, greedily or by sampling."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
+from torch import nn
 
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
 from ...specs.findings import InputError
-from ..data.symbols import Vocabulary, lacking
+from ..codegen.generated import program_of
 from .decode import Request, SpecialTokens, decode_ids, masks_of, refuse_ids
-from .inputs import batch_axis
-from .search.constraints import Avoidance, texts_of_vocabulary
-from .settings import BeamSearch, GenerateSettings, Hypothesis, Sampling
+from .inputs import Inputs, NoInputs
+from .settings import BeamSearch, GenerateSettings, Hypothesis, Sampling, TextOf
 
 if TYPE_CHECKING:
-    from ..data.hub import Prompts
+    from .search.constraints import Avoidance
 
 
-@dataclass(frozen=True, slots=True)
-class _Computed:
-    """Inputs of a model that are computed before it writes, a row for each prompt."""
-
-    graph: Graph
-    written: str
-    values: Mapping[str, Tensor]
-
-    @property
-    def written_masks(self) -> tuple[str, ...]:
-        return masks_of(self.graph)
-
-    def fixed(
-        self, source_NS: Tensor, mask_NS: Tensor, others: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Tensor]:
-        """Return the rows of some prompts."""
-        del mask_NS
-        rows_N = source_NS.new_tensor([row["prompt"] for row in others])
-        return {
-            name: value.index_select(batch_axis(self.graph, name), rows_N)
-            for name, value in self.values.items()
-        }
-
-
-@dataclass
-class ColumnPrompts:
-    """A vocabulary, for prompts: they start with its beginning token, if it has one."""
-
-    vocabulary: Vocabulary
-    vocab_size: int
-
-    def prompt(self, text: str) -> list[int]:
-        """Return the ids of a prompt, starting with the beginning token if there is one."""
-        begin = [self.vocabulary.bos] if self.vocabulary.bos >= 0 else []
-        return [*begin, *self.vocabulary.encode(text)]
-
-    def lacking(self, text: str, ids: Sequence[int]) -> str:
-        """Return what to warn about a prompt with characters that the vocabulary lacks, or ""."""
-        return lacking(self.vocabulary, text, ids, "the prompt")
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a text inside a continuation."""
-        return self.vocabulary.encode(text)
-
-    @cached_property
-    def texts(self) -> list[str | None]:
-        """The text that each id adds; None for a part of a character."""
-        return texts_of_vocabulary(self.vocabulary)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids."""
-        return self.vocabulary.decode(ids)
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return the piece of each id."""
-        return self.vocabulary.pieces(ids)
-
-
-def generate_with(  # noqa: PLR0913 - all by name but four
+def generate_ids(
     model: nn.Module,
-    graph: Graph,
     prompts: Sequence[Sequence[int]],
     settings: GenerateSettings,
     *,
     eos: Collection[int] = (),
     include: Sequence[Sequence[Sequence[int]]] = (),
-    fixed: Mapping[str, Tensor] | None = None,
-    tokenizer: Prompts | None = None,
+    half: bool = False,
+) -> list[list[Hypothesis]]:
+    """Return the continuations of prompts of ids, as `generate_with` does.
+
+    Args:
+        model: in evaluation mode; its only input is ids.
+        prompts: ids, at least one each.
+        settings: how continuations are generated, and how many for each prompt.
+        eos: the tokens that end a row; if empty, rows end after `max_new` tokens.
+        include: for each prompt, phrases of ids that its continuations contain; empty for none.
+        half: whether to run matrix products in bfloat16.
+
+    Raises:
+        InputError: as for `generate_with`, or `avoid` bans texts.
+    """
+    if settings.avoid:
+        raise InputError(
+            "'avoid' bans texts, but there is no tokenizer", help="leave it out for token ids"
+        )
+    phrases = include or [()] * len(prompts)
+    requests = [
+        Request((), prompt=prompt, include=required)
+        for prompt, required in zip(prompts, phrases, strict=True)
+    ]
+    return generate_with(model, requests, settings, eos=eos, half=half)
+
+
+def generate_with(
+    model: nn.Module,
+    requests: Sequence[Request],
+    settings: GenerateSettings,
+    *,
+    eos: Collection[int] = (),
+    inputs: Inputs | None = None,
+    avoidance: Avoidance | None = None,
+    text_of: TextOf | None = None,
     half: bool = False,
 ) -> list[list[Hypothesis]]:
     """Return the continuations of each prompt: `samples` of them, or the best of its beams.
@@ -99,22 +72,24 @@ def generate_with(  # noqa: PLR0913 - all by name but four
     its own tokens, and otherwise those of one length.
 
     Args:
-        model: in evaluation mode.
-        graph: the graph that the model was built from; its step axis belongs to one input of ids
-            and, optionally, to masks.
-        prompts: ids, at least one each; all are decoded in one batch.
+        model: in evaluation mode; its step axis belongs to one input of ids and, optionally, to
+            masks.
+        requests: prompts, at least one id each, and what their continuations contain; all are
+            decoded in one batch.
         settings: how continuations are generated, and how many for each prompt.
         eos: the tokens that end a row; if empty, rows end after `max_new` tokens.
-        include: for each prompt, phrases of ids that its continuations contain; empty for none.
-        fixed: the inputs without the step axis, one row per prompt.
-        tokenizer: says which texts are different, and which tokens write what `avoid` bans.
+        inputs: what fills the inputs without the step axis; None if there are none.
+        avoidance: the banned phrases of the settings, compiled for the vocabulary.
+        text_of: the text of an output; by default, other ids are another text.
         half: whether to run matrix products in bfloat16.
 
     Raises:
-        InputError: the graph does not support this, or a prompt is empty, has an id outside the
+        InputError: the model does not support this, or a prompt is empty, has an id outside the
             vocabulary, or has more tokens than the model has positions.
     """
-    moving = check_generates(graph, fixed or ())
+    graph = program_of(model).graph
+    moving = check_generates(graph, graph.inputs if inputs is not None else ())
+    prompts = [request.prompt for request in requests]
     refuse_ids("prompt", prompts, int(graph.inputs[moving].size or 0))
     positions = min(position_limits(graph), default=None)
     longest = max(map(len, prompts), default=0)
@@ -125,41 +100,23 @@ def generate_with(  # noqa: PLR0913 - all by name but four
             help="shorten it",
         )
     search, ends = settings.search(), tuple(sorted(eos))
-    avoidance = None
-    if search.avoid:
-        if tokenizer is None:
-            raise InputError(
-                "'avoid' bans texts, but there is no tokenizer", help="leave it out for token ids"
-            )
-        avoidance = Avoidance(search.avoid, tokenizer.texts, ends)
-    phrases = include or [()] * len(prompts)
-    requests = [
-        Request(
-            (),
-            prompt=prompt,
-            include=required,
-            others={"prompt": row},
-            location=f"prompt {row + 1}",
-        )
-        for row, (prompt, required) in enumerate(zip(prompts, phrases, strict=True))
+    numbered = [
+        replace(request, location=f"prompt {number}") for number, request in enumerate(requests, 1)
     ]
     hypotheses: dict[int, list[Hypothesis]] = {}
     for rows in _batches(requests, search):
-        hypotheses |= zip(
-            rows,
-            decode_ids(
-                [model],
-                [requests[row] for row in rows],
-                SpecialTokens(0, 0, 0, ends=ends),
-                search,
-                avoidance=avoidance,
-                inputs=_Computed(graph, moving, fixed or {}),
-                text_of=None if tokenizer is None else tokenizer.decode,
-                half=half,
-            ),
-            strict=True,
+        decoded = decode_ids(
+            [model],
+            [numbered[row] for row in rows],
+            SpecialTokens(0, 0, 0, ends=ends),
+            search,
+            avoidance=avoidance,
+            inputs=inputs or NoInputs(moving, masks_of(graph)),
+            text_of=text_of,
+            half=half,
         )
-    return [hypotheses[row] for row in range(len(prompts))]
+        hypotheses |= zip(rows, decoded, strict=True)
+    return [hypotheses[row] for row in range(len(requests))]
 
 
 def _batches(requests: Sequence[Request], search: BeamSearch | Sampling) -> Iterator[list[int]]:

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from torch import nn
 
 from ..codegen.generated import program_of
 from ..data.batches import pad_rows
 from ..data.symbols import lacking
-from .decode import masks_of
+from .decode import Request, masks_of
 from .positions import fitting_of, refuse_long
+from .predictors.predictor import Row
+from .predictors.text import TextPredictor, Warn
 from .search.penalty import length_penalty
-from .settings import BeamSearch
+from .settings import BUFFER, BeamSearch
 from .stepper import mean_log_p
-from .translate import BUFFER, Translator, Warn
 
 BATCH_ROWS = 32
 """Pairs that are scored in one batch."""
@@ -44,19 +44,19 @@ class Scored:
 
 
 def score_pairs(
-    translator: Translator,
-    pairs: Iterable[tuple[str, str]],
+    predictor: TextPredictor,
+    pairs: Iterable[tuple[Row, str]],
     *,
     buffer: int = BUFFER,
     warn: Warn | None = None,
 ) -> Iterator[Scored]:
-    """Yield the score of each pair of source and output, in order; both may be empty.
+    """Yield the score of each pair of row and output, in order; both may be empty.
 
-    Sources are truncated as `translate` truncates them.
+    Sources are truncated as the predictor truncates them.
 
     Args:
-        translator: model, tokenizers and length penalty to score with.
-        pairs: source and output, as text.
+        predictor: model, vocabularies and length penalty to score with.
+        pairs: rows, as the predictor reads them, and outputs.
         buffer: pairs to read ahead; they are sorted by length.
         warn: called for each pair whose source is truncated, or that has unknown characters.
 
@@ -65,21 +65,18 @@ def score_pairs(
     """
     stream, start, warn = iter(pairs), 0, warn or _ignore
     while chunk := list(islice(stream, buffer)):
-        sources = translator.read([source for source, _ in chunk], start, warn)
-        targets = translator.target.encode_many([target for _, target in chunk])
-        models, id_pairs = (
-            (translator.model, *translator.others),
-            zip(sources, targets, strict=True),
-        )
-        refuse_long(models, id_pairs, start)
+        requests = predictor.requests([row for row, _ in chunk], start, warn)
+        targets = predictor.target.encode_many([target for _, target in chunk])
+        sources = [request.source for request in requests]
+        refuse_long(predictor.context.models, zip(sources, targets, strict=True), start)
         for number, ((_, text), ids) in enumerate(zip(chunk, targets, strict=True), start + 1):
-            if problem := lacking(translator.target, text, ids, "the output"):
+            if problem := lacking(predictor.target, text, ids, "the output"):
                 warn(number, problem)
         order = sorted(range(len(chunk)), key=lambda i: (len(targets[i]), len(sources[i])))
         scored: dict[int, Scored] = {}
-        for start in range(0, len(order), BATCH_ROWS):
-            rows = order[start : start + BATCH_ROWS]
-            batch = _scored(translator, [sources[i] for i in rows], [targets[i] for i in rows])
+        for first in range(0, len(order), BATCH_ROWS):
+            rows = order[first : first + BATCH_ROWS]
+            batch = _scored(predictor, [requests[i] for i in rows], [targets[i] for i in rows])
             scored |= zip(rows, batch, strict=True)
         yield from (scored[index] for index in range(len(chunk)))
         start += len(chunk)
@@ -91,27 +88,26 @@ def _ignore(*_: object) -> None:
 
 @torch.inference_mode()
 def _scored(
-    translator: Translator, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    predictor: TextPredictor, requests: Sequence[Request], targets: Sequence[Sequence[int]]
 ) -> Iterator[Scored]:
     """Yield the scores of a batch."""
-    source_vocabulary, written = translator.source, translator.target
-    device = next(translator.model.parameters()).device
-    source = pad_rows(sources, source_vocabulary.pad, source_vocabulary.eos).to(device)
+    models, written = predictor.context.models, predictor.target
+    device = next(models[0].parameters()).device
+    sources, others = [r.source for r in requests], [r.others for r in requests]
+    source = pad_rows(sources, predictor.source.pad, predictor.source.eos).to(device)
     target = pad_rows(targets, written.pad, written.eos).to(device)
     first = torch.full_like(target[:, :1], written.bos)
-    shifted = torch.cat((first, target[:, :-1]), 1)
-    inputs = translator.inputs.fixed(source, source != source_vocabulary.pad, [{}] * len(sources))
-    inputs[translator.inputs.written] = shifted
-    for name in masks_of(program_of(translator.model).graph):
+    inputs = predictor.inputs.fixed(source, source != predictor.source.pad, others)
+    inputs[predictor.inputs.written] = torch.cat((first, target[:, :-1]), 1)
+    for name in masks_of(program_of(models[0]).graph):
         inputs[name] = target != written.pad
-    with torch.autocast(device.type, torch.bfloat16, enabled=translator.half):
-        models: tuple[nn.Module, ...] = (translator.model, *translator.others)
+    with torch.autocast(device.type, torch.bfloat16, enabled=predictor.context.half):
         length = target.size(1)
         log_p_BTV = mean_log_p(
             [model(**fitting_of(model).fit(inputs))["logits"][:, :length] for model in models]
         )
     log_p_BT = log_p_BTV.gather(-1, target[..., None])[..., 0].cpu()
-    search = translator.search if isinstance(translator.search, BeamSearch) else BeamSearch()
+    search = predictor.search if isinstance(predictor.search, BeamSearch) else BeamSearch()
     for ids, log_p_T in zip(targets, log_p_BT.tolist(), strict=True):
         log_probs = tuple(log_p_T[: len(ids) + 1])
         penalty = length_penalty(len(log_probs), search.alpha, search.penalty).item()

@@ -17,6 +17,8 @@ TextOf = Callable[[Sequence[int]], str]
 """Takes the tokens of an output; returns its text."""
 Item = TypeVar("Item")
 
+BUFFER = 1000
+"""Default number of rows that a predictor of texts reads ahead."""
 COLDEST, HOTTEST = 0.01, 100.0
 """Bounds of the temperature.
 

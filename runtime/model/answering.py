@@ -7,30 +7,38 @@ objective, which says which column fills which input of the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...graphs.passes.objective import feeds_of
 from ...specs.findings import InputError, did_you_mean
+from ..checkpoint.tokenizers import ends_of, has_tokenizers, prompts_of, tokenizers_of
 from ..codegen.build import build_empty
-from ..data.columns.column_settings import AudioSettings, ImageSettings
+from ..data.columns.column_settings import AudioSettings, ImageSettings, TextSettings
 from ..data.columns.registry import columns_of
-from ..data.prepare import records_of
-from ..data.records import values_of
+from ..data.columns.values import text_of
 from ..data.vocabularies import vocabularies_of
 from ..decode.predictors.columns import for_predictors
 from ..decode.predictors.feeding import Sources
 from ..decode.predictors.predictor import Answer, Context
+from ..decode.predictors.registry import PREDICTORS
 from ..decode.predictors.search import MaskPredict
 from .task import Task, task_of
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from ..checkpoint.checkpoint import Checkpoint
-    from ..data.columns.column import Column
+    from ..data.columns.column import Column as Prepared
+    from ..data.prompts import Prompts
+    from ..decode.predictors.predictor import Column, PredictorSettings
+
+SIDES = ("source", "target")
+"""Columns of a model that translates and has no run."""
+TEXT = "text"
+"""Column of a model that continues text and has no run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +47,7 @@ class Answering:
 
     checkpoint: Checkpoint
     run: Task
-    columns: Mapping[str, Column]
+    columns: Mapping[str, Prepared]
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Answering:
@@ -144,6 +152,9 @@ class Answering:
         Raises:
             InputError: there is no such test set, or a file cannot be read.
         """
+        from ..data.prepare import records_of
+        from ..data.records import values_of
+
         data = self.run.data
         if root is not None:
             data = data.model_copy(update={"root": root})
@@ -165,6 +176,86 @@ class Answering:
             else value
             for name, value in values.items()
         }
+
+
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    """The column of a model that continues text and has no run."""
+
+    prompts: Prompts
+    ends: tuple[int, ...]
+
+    def encode(self, value: Any) -> list[int]:
+        """Return the ids of a prompt."""
+        return self.prompts.prompt(text_of(value, TEXT))
+
+    def collate(self, values: Sequence[Any]) -> Mapping[str, Tensor]:
+        """Return no tensors: the model reads only what it writes."""
+        del values
+        return {}
+
+    def decode(self, prediction: Any) -> str:
+        """Return the text of ids."""
+        return self.prompts.decode(prediction)
+
+
+def imported_predictor(checkpoint: Checkpoint) -> PredictorSettings:
+    """Return how a model answers that no run trained: as its import says.
+
+    Raises:
+        SpecError: the settings are damaged.
+    """
+    imported, graph = checkpoint.state.get("imported", {}), checkpoint.graph
+    settings = {"type": "beam", **imported.get("search", {})}
+    if graph.step_axis is not None and "source" not in graph.inputs:
+        settings = {"type": "generate", "prefix": TEXT, **imported.get("generate", {})}
+    return PREDICTORS.parse(settings, str(checkpoint.folder))
+
+
+def translates(checkpoint: Checkpoint) -> bool:
+    """Return whether a model without a run reads a text `source` and writes a text `target`."""
+    return {*SIDES} <= checkpoint.graph.inputs.keys() and has_tokenizers(checkpoint)
+
+
+def cannot_translate(checkpoint: Checkpoint) -> InputError:
+    """Return the error of a model without a run that does not translate text."""
+    return InputError(
+        "the checkpoint cannot translate text: its tokenizer, 'source' or 'target' is missing",
+        location=str(checkpoint.folder),
+        help="add tokenizer.model to it, or call its module with ids",
+    )
+
+
+def imported_context(
+    checkpoint: Checkpoint, models: tuple[nn.Module, ...], answers: str | None, *, half: bool
+) -> Context:
+    """Return what a predictor of a model is made from that no run trained.
+
+    Its columns are `source` and `target`, or the `text` that a decoder-only model continues.
+
+    Args:
+        checkpoint: the checkpoint.
+        models: modules of the model, whose probabilities are averaged.
+        answers: the column that is predicted; default: `target`, or `text`.
+        half: whether matrix products run in bfloat16.
+
+    Raises:
+        InputError: there is no tokenizer, or no such column.
+    """
+    graph = checkpoint.graph
+    columns: dict[str, Column] = {}
+    if graph.step_axis is not None and "source" not in graph.inputs:
+        columns[TEXT] = PromptText(prompts_of(checkpoint), tuple(sorted(ends_of(checkpoint))))
+    elif translates(checkpoint):
+        vocabularies = dict(zip(SIDES, tokenizers_of(checkpoint), strict=True))
+        settings = {name: TextSettings(tokenizer=name) for name in SIDES}
+        columns |= for_predictors(columns_of(settings, vocabularies))
+    else:
+        raise cannot_translate(checkpoint)
+    column = answers or next(reversed(columns))
+    if column not in columns:
+        raise InputError(f"there is no column '{column}'", help=did_you_mean(column, columns))
+    return Context(models, columns, column, half=half)
 
 
 def as_json(value: Any) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
-from ..decode.translate import BUFFER
+from ..decode.settings import BUFFER
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
     from ..analysis.alignment import Alignment
     from ..analysis.attention_weights import AttentionMaps
     from ..checkpoint.checkpoint import Checkpoint
-    from ..data.hub import Prompts
     from ..decode.decode import SpecialTokens
-    from ..decode.predictors.predictor import Predictor, PredictorSettings
+    from ..decode.predictors.continuing import Continuing
+    from ..decode.predictors.predictor import Context, Predictor, PredictorSettings
+    from ..decode.predictors.text import TextPredictor, Warn
     from ..decode.score import Scored
     from ..decode.settings import BeamSearch, GenerateSettings, Hypothesis, Sampling
-    from ..decode.translate import TranslationRequest, Translator, Warn
     from .answering import Answering
 
 
@@ -49,12 +50,14 @@ class Model:
         size += f", with {len(self.others)} more models" if self.others else ""
         return f"<{type(self).__name__} {str(self.checkpoint.folder)!r}: {self.graph.name}, {size}>"
 
-    @property
-    def translator(self) -> Translator:
-        """The model with its tokenizers.
+    def line_predictor(self) -> TextPredictor:
+        """Return the predictor of lines of text: `translate` with tokens and scores.
+
+        Its rows have a `source` and, optionally, a `prefix`, with which the output begins, and
+        phrases that it must `include`.
 
         Raises:
-            InputError: it has no tokenizers, or does not translate.
+            InputError: the model has no tokenizers, or does not translate.
         """
         if self.strategy is not None and self.strategy.command == "parse":
             raise InputError(
@@ -62,6 +65,7 @@ class Model:
                 location=str(self.checkpoint.folder),
                 help="use 'weft parse', or its parse() from Python",
             )
+        predictor = self._reader()
         for name in ("prefix", "include"):
             if column := getattr(self.strategy, name, None):
                 raise InputError(
@@ -70,7 +74,7 @@ class Model:
                     location=str(self.checkpoint.folder),
                     help="use 'weft predict', or predict() in Python",
                 )
-        return self._reader()
+        return predictor
 
     @property
     def search(self) -> BeamSearch | Sampling:
@@ -79,39 +83,50 @@ class Model:
 
         return search_of(self.strategy)
 
-    def _reader(self) -> Translator:
-        """Return the model with its source and target vocabularies: of text, or of tree symbols."""
+    def _reader(self) -> TextPredictor:
+        """Return the predictor of lines, whose targets may be the symbols of trees."""
         from ..decode.predictors.search import MaskPredict, text_predictor
+        from .answering import cannot_translate, translates
 
+        if self.trained is None and not translates(self.checkpoint):
+            raise cannot_translate(self.checkpoint)
+        context = self._context(None if self.trained is None else self._written())
+        if isinstance(self.strategy, MaskPredict):
+            predictor = self.strategy.make(context)
+        else:
+            predictor = text_predictor(context, self.search)
+        return replace(predictor, text="source", prefix="prefix", include="include", what="line")
+
+    def _written(self) -> str:
+        """Return the column of the text that a trained model writes."""
+        return self.answering.sides((self.module, *self.others))[1]
+
+    def _context(self, answers: str | None = None) -> Context:
+        """Return what a predictor of the model is made from.
+
+        A model without a run has the columns `source` and `target`, or `text`.
+
+        Args:
+            answers: the column that is predicted; default: that of the run.
+
+        Raises:
+            InputError: there is no such column, or an imported model has no tokenizer.
+        """
+        from .answering import imported_context
+
+        models = (self.module, *self.others)
         if self.trained is not None:
-            models = (self.module, *self.others)
-            answers = self.trained.sides(models)[1]
-            context = self.trained.context(models, answers, half=self.half)
-            if isinstance(self.strategy, MaskPredict):
-                return self.strategy.make(context).translator
-            return text_predictor(context, self.search).translator
-        has_tokenizer = "tokenizer.model" in self.checkpoint.tokenizers
-        if not {"source", "target"} <= self.graph.inputs.keys() or not has_tokenizer:
-            raise InputError(
-                "the checkpoint cannot translate text: its tokenizer, 'source' or 'target' is "
-                "missing",
-                location=str(self.checkpoint.folder),
-                help="add tokenizer.model to it, or call its module with ids",
-            )
-        from ..checkpoint.tokenizers import tokenizers_of
-        from ..decode.translate import Translator
-
-        sides = tokenizers_of(self.checkpoint)
-        return Translator(self.module, *sides, self.search, self.half, self.others)
+            return self.trained.context(models, answers, half=self.half)
+        return imported_context(self.checkpoint, models, answers, half=self.half)
 
     @property
     def answering(self) -> Answering:
         """The run and the columns of the model; an error if it was imported or built."""
         if self.trained is None:
             raise InputError(
-                "the checkpoint has no run, so it has no columns and no predictor",
+                "the checkpoint has no run, so it names no data and no metrics",
                 location=str(self.checkpoint.folder),
-                help="use translate(), generate() or decode(), or call its module with ids",
+                help="give the data, as to predict() or translate()",
             )
         return self.trained
 
@@ -131,11 +146,10 @@ class Model:
             warn: called with the number of each row, from 1, whose text is truncated.
 
         Raises:
-            InputError: the model was imported or built, or the predictor does not fit.
+            InputError: the predictor does not fit the model, or there is no tokenizer.
         """
         settings = self.predictor_settings(predict)
-        context = self.answering.context((self.module, *self.others), answers, half=self.half)
-        return settings.make(replace(context, warn=warn))
+        return settings.make(replace(self._context(answers), warn=warn))
 
     def predictor_settings(
         self, predict: str | Mapping[str, Any] | None = None
@@ -163,10 +177,11 @@ class Model:
         *,
         answers: str | None = None,
     ) -> list[Any]:
-        """Return the answer for each row, for a model that was trained by a run.
+        """Return the answer for each row.
 
         Args:
-            rows: raw values by column, as in the data; the predicted column may be missing.
+            rows: raw values by column, as in the data; the predicted column may be missing.  A
+                model without a run reads `source`, or the `text` that it continues.
             predict: as for `predictor`.
             answers: as for `predictor`.
 
@@ -205,22 +220,31 @@ class Model:
 
     def translate(
         self,
-        lines: Iterable[str | TranslationRequest],
+        lines: Iterable[str | Mapping[str, Any]],
         *,
         buffer: int = BUFFER,
         warn: Warn | None = None,
     ) -> list[str]:
-        """Return the translation of each line, in order.
+        """Return the translation of each line, in order; an empty one of an empty line.
 
-        A line may be a `TranslationRequest`, with a forced prefix and required phrases.
+        Args:
+            lines: texts, or rows with `source` and, optionally, `prefix`, the text with which the
+                translation begins, and `include`, phrases that it contains.
+            buffer: lines to read ahead.
+            warn: called for each line that is truncated, has unknown characters, or must contain
+                what `avoid` bans.
 
         Raises:
-            InputError: `lines` is one text instead of several.
+            InputError: `lines` is one text instead of several, or the model does not translate.
         """
         if isinstance(lines, str):
             problem = "'lines' is one text, not a list of texts"
             raise InputError(problem, help="write translate([text])")
-        return list(self.translator.translate(lines, buffer=buffer, warn=warn))
+        from ..decode.predictors.text import FIRST_ROWS, row_of_line
+
+        predictor, rows = self.line_predictor(), map(row_of_line, lines)
+        outputs = predictor.stream(rows, buffer=buffer, first=FIRST_ROWS, warn=warn)
+        return [answers[0].value if answers else "" for answers in outputs]
 
     def generate(
         self,
@@ -228,18 +252,16 @@ class Model:
         *,
         eos: int | Collection[int] | None = None,
         include: Sequence[Sequence[Sequence[int]]] = (),
-        tokenizer: Prompts | None = None,
         **settings: Any,
     ) -> list[list[Hypothesis]]:
-        """Continue each prompt, for a decoder-only model.
+        """Continue each prompt of ids, for a decoder-only model.
 
         Args:
             prompts: ids, at least one each; they may differ in length.
             eos: the tokens that end an output; default: those of the checkpoint.
             include: for each prompt, phrases of ids that its continuations contain.
-            tokenizer: which texts are different; needed for `avoid`.
             **settings: those of `GenerateSettings`: `max_new`, `beam`, `nbest`, `temperature`,
-                `samples`, `avoid` and others; default: those of an imported model.
+                `samples` and others; default: those of the model's predictor, if it generates.
 
         Returns:
             The continuations of each prompt: `samples` as they were drawn or, at temperature 0,
@@ -251,19 +273,12 @@ class Model:
             SpecError: a setting is wrong.
         """
         from ..checkpoint.tokenizers import ends_of
-        from ..decode.generate import generate_with
+        from ..decode.generate import generate_ids
 
         parsed = self.generation(settings)
         ends = ends_of(self.checkpoint) if eos is None else {eos} if isinstance(eos, int) else eos
-        return generate_with(
-            self.module,
-            self.graph,
-            prompts,
-            parsed,
-            eos=frozenset(ends),
-            include=include,
-            tokenizer=tokenizer,
-            half=self.half,
+        return generate_ids(
+            self.module, prompts, parsed, eos=frozenset(ends), include=include, half=self.half
         )
 
     def generation(self, settings: Mapping[str, Any]) -> GenerateSettings:
@@ -273,10 +288,42 @@ class Model:
             SpecError: a setting is wrong.
         """
         from ...specs.reader import parse
+        from ..decode.predictors.search import Generate
         from ..decode.settings import GenerateSettings
 
-        defaults = self.checkpoint.state.get("imported", {}).get("generate", {})
+        defaults: dict[str, Any] = {}
+        if isinstance(self.strategy, Generate):
+            fields = {*GenerateSettings.model_fields}
+            defaults = self.strategy.model_dump(exclude_unset=True, include=fields)
         return parse(GenerateSettings, {**defaults, **settings}, "generate")
+
+    def prompt_predictor(self, settings: Mapping[str, Any], *, ids: bool = False) -> Continuing:
+        """Return the predictor of prompts: `generate_text` with tokens and scores.
+
+        Its rows have a `prompt` and phrases that its continuations must `include`.
+
+        Args:
+            settings: as for `generate`.
+            ids: whether prompts and continuations are ids, written as numbers.
+
+        Raises:
+            InputError: the model cannot generate from text alone, or has no tokenizer.
+            SpecError: a setting is wrong.
+        """
+        from ..checkpoint.tokenizers import ends_of, prompts_of
+        from ..data.prompts import WrittenIds
+        from ..decode.generate import check_generates
+        from ..decode.predictors.continuing import Continuing
+        from ..decode.predictors.predictor import Context
+        from .answering import TEXT, PromptText
+
+        check_generates(self.graph)
+        prompts = WrittenIds() if ids else prompts_of(self.checkpoint)
+        column = PromptText(prompts, tuple(ends_of(self.checkpoint)))
+        context = Context((self.module,), {TEXT: column}, TEXT, half=self.half)
+        predictor = Continuing.of(context, self.generation(settings), "prompt", "include")
+        # Its callers divide prompts into batches.
+        return replace(predictor, what="line", batch_tokens=sys.maxsize)
 
     def generate_text(
         self, prompts: Sequence[str], *, include: Sequence[Sequence[str]] = (), **settings: Any
@@ -291,22 +338,13 @@ class Model:
         Raises:
             InputError: as for `generate`, or there is no tokenizer.
         """
-        from ..checkpoint.tokenizers import prompts_of
-        from ..decode.generate import check_generates
-
-        check_generates(self.graph)
-        tokenizer = prompts_of(self.checkpoint)
-        continuations = self.generate(
-            [tokenizer.prompt(prompt) for prompt in prompts],
-            include=[[tokenizer.encode(phrase) for phrase in phrases] for phrases in include],
-            tokenizer=tokenizer,
-            **settings,
-        )
-        return [
-            tokenizer.decode(hypothesis.tokens)
-            for hypotheses in continuations
-            for hypothesis in hypotheses
+        phrases = include or [()] * len(prompts)
+        rows = [
+            {"prompt": prompt, "include": required}
+            for prompt, required in zip(prompts, phrases, strict=True)
         ]
+        outputs = self.prompt_predictor(settings).stream(rows, buffer=max(1, len(rows)))
+        return [answer.value for answers in outputs for answer in answers]
 
     def decode(
         self, sources: Sequence[Sequence[int]], special_tokens: SpecialTokens | None = None
@@ -346,9 +384,11 @@ class Model:
             warn: called for each pair whose source is truncated, as `translate` truncates it, or
                 that has unknown characters.
         """
+        from ..decode.predictors.text import row_of_line
         from ..decode.score import score_pairs
 
-        return list(score_pairs(self._reader(), pairs, warn=warn))
+        rows = ((row_of_line(source), target) for source, target in pairs)
+        return list(score_pairs(self._reader(), rows, warn=warn))
 
     def adapt(self, spec: LoadedSpec | str | Path, *, seed: int = 1) -> Adapted:
         """Return a model of another spec with this model's weights, as far as they fit.
@@ -390,10 +430,13 @@ class Model:
         Raises:
             InputError: the lists differ in length, or a source is empty.
         """
-        from .attending import attention_of
+        from ..analysis.alignment import check_inputs
+        from ..analysis.attention_weights import maps_of
 
         translations = self.translate(sources) if targets is None else targets
-        return attention_of(self.module, self.graph, self._reader(), sources, translations)
+        check_inputs(self.graph)
+        reader = self._reader()
+        return maps_of(self.module, (reader.source, reader.target), sources, translations)
 
     def align(
         self, sources: Sequence[str], targets: Sequence[str] | None = None
@@ -405,10 +448,12 @@ class Model:
         Raises:
             InputError: the lists differ in length, or no attention reads the source.
         """
-        from .attending import alignments_of
+        from ..analysis.alignment import alignments_of
 
         translations = self.translate(sources) if targets is None else targets
-        return alignments_of(self.module, self.graph, self._reader(), sources, translations)
+        reader = self._reader()
+        vocabularies = reader.source, reader.target
+        return alignments_of(self.module, self.graph, vocabularies, sources, translations)
 
     def prune(self, heads: Mapping[str, Collection[int]]) -> Model:
         """Return a copy of this model without some of its attention heads.
@@ -463,15 +508,11 @@ def ready(
         half: whether matrix products run in bfloat16.
         strategy: how it answers; default: as its run or its import says.
     """
-    from ..decode.predictors.registry import PREDICTORS
-    from .answering import Answering
+    from .answering import Answering, imported_predictor
 
     trained = Answering.of(checkpoint) if checkpoint.run else None
-    if strategy is None and trained is None:
-        imported = checkpoint.state.get("imported", {}).get("search", {})
-        strategy = PREDICTORS.parse({"type": "beam", **imported}, str(checkpoint.folder))
-    elif strategy is None and trained is not None:
-        strategy = trained.run.predict
+    if strategy is None:
+        strategy = imported_predictor(checkpoint) if trained is None else trained.run.predict
     return Model(checkpoint, checkpoint.build(device), strategy, half, trained)
 
 

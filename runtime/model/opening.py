@@ -153,7 +153,7 @@ def _shortlist_for(model: Model, path: str | Path) -> Shortlist:
     """
     from ..decode.shortlist.table import open_shortlist
 
-    reader, shortlist = model.translator, open_shortlist(path)
+    reader, shortlist = model.line_predictor(), open_shortlist(path)
     weights = weights_digest(model.checkpoint.folder)
     shortlist.refuse_other(str(path), reader.source, reader.target, weights)
     return shortlist

@@ -1,4 +1,4 @@
-"""Results of translation as plain values for JSON.
+"""Answers as plain values for JSON.
 
 The commands and the server share this format: text, scores and tokens of each output, and on
 request its alignment to the source and the attention weights of every head.
@@ -6,13 +6,17 @@ request its alignment to the source and the attention weights of every head.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..decode.output import output_records
-from ..decode.settings import Hypothesis
-from .model import Model
+if TYPE_CHECKING:
+    from ..data.prompts import Prompts
+    from ..data.symbols import Vocabulary
+    from ..decode.predictors.predictor import Answer
+    from ..decode.predictors.text import TextPredictor
+    from .model import Model
 
 _DIGITS = 4
 """Decimal places of attention weights; keeps files at a third of the size."""
@@ -28,10 +32,33 @@ class Details:
     """Weights of each attention, [heads][positions][positions]."""
 
 
+def output_record(answer: Answer, vocabulary: Vocabulary | Prompts) -> dict[str, Any]:
+    """Return a written text: text, scores and pieces.
+
+    A score that is not finite becomes None, because JSON cannot represent it.  Such a score
+    means that the model gives the output probability zero but had to write it.
+    """
+    hypothesis = answer.hypothesis
+    if hypothesis is None:
+        return {"text": answer.value, "score": _finite(answer.score)}
+    return {
+        "text": answer.value,
+        "score": _finite(hypothesis.score),
+        "log_probability": _finite(hypothesis.log_probability),
+        "finished": hypothesis.finished,
+        "tokens": vocabulary.pieces(hypothesis.tokens),
+    }
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
 def text_records(
     model: Model,
+    predictor: TextPredictor,
     texts: Sequence[str],
-    hypotheses: Sequence[Sequence[Hypothesis]],
+    answers: Sequence[Sequence[Answer]],
     details: Details | None = None,
 ) -> list[dict[str, Any]]:
     """Return a record for each text: `source` and `translations`, best first.
@@ -39,8 +66,9 @@ def text_records(
     Args:
         model: the model that wrote them; of an ensemble, the first model gives alignment and
             attention.
+        predictor: its predictor of lines.
         texts: the sources.
-        hypotheses: hypotheses of each.
+        answers: the answers to each.
         details: optional details to include. They come with `source_tokens`, the pieces of the
             source; attention weights also cover its end token.
 
@@ -48,11 +76,10 @@ def text_records(
         InputError: the model does not support the requested details.
     """
     options = details or Details()
-    translator = model.translator
-    target = translator.target
+    target = predictor.target
     records: list[dict[str, Any]] = [
-        {"source": text, "translations": output_records(target, candidates)}
-        for text, candidates in zip(texts, hypotheses, strict=True)
+        {"source": text, "translations": [output_record(answer, target) for answer in candidates]}
+        for text, candidates in zip(texts, answers, strict=True)
     ]
     if not (options.alignment or options.attention):
         return records
@@ -60,16 +87,17 @@ def text_records(
     from ..analysis.attention_weights import maps_of_ids
 
     check_inputs(model.graph)
-    tokenizers = translator.source, target
-    most = translator.longest_source
-    sources = [ids[:most] for ids in translator.source.encode_many(list(texts))]
+    tokenizers = predictor.source, target
+    most = predictor.longest_source
+    sources = [ids[:most] for ids in predictor.source.encode_many(list(texts))]
     for record, ids in zip(records, sources, strict=True):
         translations = record.pop("translations")
-        record |= {"source_tokens": translator.source.pieces(ids), "translations": translations}
+        record |= {"source_tokens": predictor.source.pieces(ids), "translations": translations}
     outputs = [
-        (ids, hypothesis.tokens, output)
-        for ids, candidates, record in zip(sources, hypotheses, records, strict=True)
-        for hypothesis, output in zip(candidates, record["translations"], strict=True)
+        (ids, answer.hypothesis.tokens, output)
+        for ids, candidates, record in zip(sources, answers, records, strict=True)
+        for answer, output in zip(candidates, record["translations"], strict=True)
+        if answer.hypothesis is not None
     ]
     if options.alignment:
         pairs = [(ids, tokens) for ids, tokens, _ in outputs]

@@ -67,7 +67,7 @@ def _bleu(model: Model) -> Any:
 
 def _mean_tokens(model: Model, shortlist: Shortlist, sources: Sequence[str]) -> float:
     """Return the mean number of tokens in the lists of lines, without special tokens."""
-    reader = model.translator
+    reader = model.line_predictor()
     rows, total = reader.source.encode_many(sources), 0
     for start in range(0, len(rows), _ROWS):
         total += int(shortlist.allowed(rows[start : start + _ROWS], reader.target.vocab_size).sum())

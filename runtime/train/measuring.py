@@ -18,7 +18,7 @@ from ..metrics.metric import Measured
 from .losses import ObjectiveLosses
 
 if TYPE_CHECKING:
-    from ..decode.translate import Warn
+    from ..decode.predictors.text import Warn
     from ..metrics.metric import Metric
     from ..model.model import Model
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, run
 
 from ....specs.findings import InputError, did_you_mean
 from ...system.plugins import Named
-from ..settings import different
+from ..settings import Hypothesis, different
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ....graphs.ir.graph import Graph
+    from ...data.prompts import Prompts
     from ...data.symbols import Vocabulary
 
 T = TypeVar("T")
@@ -52,6 +53,19 @@ class TextColumn(Protocol):
         """Conversion of text to ids and back."""
 
 
+@runtime_checkable
+class PromptColumn(Protocol):
+    """A column of prompts and their continuations, whose tokenizer need not be a vocabulary."""
+
+    @property
+    def prompts(self) -> Prompts:
+        """The tokenizer."""
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a continuation; empty if the model has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a model answers for one row."""
@@ -64,6 +78,9 @@ class Answer:
     """Probability of each class, for predictors of classes."""
     others: tuple[Answer, ...] = ()
     """Further answers, best first, where several were requested."""
+    hypothesis: Hypothesis | None = None
+    """Of a text that was written token by token: its tokens, its log probability and whether it
+    ended."""
 
 
 def best_of(answers: Sequence[Answer]) -> Answer:
@@ -171,6 +188,20 @@ class Context:
                 help="select a predictor that fits the type of the column",
             )
         return text_column.vocabulary
+
+    def prompts(self, column: str) -> tuple[Prompts, tuple[int, ...]]:
+        """Return the tokenizer of prompts of a column, and the tokens that end a continuation.
+
+        Raises:
+            InputError: the column does not exist, or has no text.
+        """
+        from ...data.prompts import VocabularyPrompts
+
+        prompt_column = self.column(column)
+        if isinstance(prompt_column, PromptColumn):
+            return prompt_column.prompts, prompt_column.ends
+        vocabulary = self.vocabulary(column)
+        return VocabularyPrompts(vocabulary), (vocabulary.eos,)
 
     def one_model(self, predictor: str) -> nn.Module:
         """Return the only model.

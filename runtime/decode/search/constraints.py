@@ -15,37 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...data.symbols import Vocabulary
 from .logits_processors import NEVER, LogitsProcessor
-
-_BYTE = len("<0x00>")
-_ASCII = 0x80
-
-
-def texts_of(pieces: Sequence[str], special_tokens: Iterable[int]) -> list[str | None]:
-    """Return the text of each SentencePiece piece; None for a byte of a multi-byte character.
-
-    Args:
-        pieces: the piece of each id.
-        special_tokens: ids that add nothing to the text.
-    """
-    silent = frozenset(special_tokens)
-
-    def text(number: int, piece: str) -> str | None:
-        if number in silent:
-            return ""
-        if len(piece) == _BYTE and piece.startswith("<0x") and piece.endswith(">"):
-            code = int(piece[3:-1], 16)
-            return chr(code) if code < _ASCII else None
-        return piece.replace("\u2581", " ")
-
-    return [text(number, piece) for number, piece in enumerate(pieces)]
-
-
-def texts_of_vocabulary(vocabulary: Vocabulary) -> list[str | None]:
-    """Return the text that each id of a vocabulary adds, as `texts_of` does."""
-    special_tokens = (vocabulary.pad, vocabulary.bos, vocabulary.eos)
-    return texts_of(vocabulary.pieces(range(vocabulary.vocab_size)), special_tokens)
 
 
 class _State(NamedTuple):

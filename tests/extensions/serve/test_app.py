@@ -24,8 +24,8 @@ from weft.extensions.serve.limits import Limits
 from weft.extensions.serve.service import RefusedError, Service
 from weft.runtime import api
 from weft.runtime.decode.predictors.search import Beam
+from weft.runtime.decode.predictors.text import TextPredictor, row_of_line
 from weft.runtime.decode.stepper import ModelStepper
-from weft.runtime.decode.translate import TranslationRequest, Translator
 
 Served = Callable[..., AbstractContextManager[Any]]
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
@@ -58,8 +58,8 @@ def test_one_text_and_several(served: Served, model: api.Model) -> None:
     assert set(result) == {"source", "translations"}
     [best] = result["translations"]
     assert set(best) == {"text", "score", "log_probability", "finished", "tokens"}
-    assert best["tokens"] == model.translator.target.pieces(
-        model.translator.target.encode(best["text"])
+    assert best["tokens"] == model.line_predictor().target.pieces(
+        model.line_predictor().target.encode(best["text"])
     )
 
 
@@ -75,7 +75,7 @@ def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model
     own = {"beam": 3, "alpha": 0.0}
     known = []
     for one in (model, api.open_model(model.checkpoint.folder, predict=own)):
-        found = [best for best, *_ in one.translator.hypotheses(lines)]
+        found = [best for best, *_ in one.line_predictor().stream(map(row_of_line, lines))]
         known.append(dict(zip(lines, found, strict=True)))
     assert len({best.score for best in known[0].values()}) > 100
 
@@ -88,10 +88,9 @@ def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model
         batches = client.counted("weft_batch_sentences_count")
         sentences = client.counted("weft_batch_sentences_sum")
 
-    decode = model.translator.target.decode
     for number, answer in enumerate(answers):
         expected = [known[number % 2][line] for line in asked[number]]
-        assert texts_of(answer) == [decode(best.tokens) for best in expected]
+        assert texts_of(answer) == [best.value for best in expected]
         for line, result, best in zip(
             asked[number], answer.json()["results"], expected, strict=True
         ):
@@ -104,8 +103,8 @@ def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model
 @pytest.mark.integration
 def test_settings_of_a_request(served: Served, model: api.Model) -> None:
     """They override the server's settings; forced prefixes and required phrases are applied."""
-    request = TranslationRequest("sun moon", "moon", ["stone"])
-    [wanted] = model.translate([request])
+    row = {"source": "sun moon", "prefix": "moon", "include": ["stone"]}
+    [wanted] = model.translate([row])
 
     with served() as client:
         forced = client.post(
@@ -401,7 +400,7 @@ def test_a_failing_model_gives_500(served: Served, monkeypatch: pytest.MonkeyPat
         work = batcher._work
 
         def failing(key: Any, requests: Any, cancelled: Any) -> Any:
-            if any(request.text == "moon" for request in requests):
+            if any(row["source"] == "moon" for row in requests):
                 raise RuntimeError("the inside of it")
             return work(key, requests, cancelled)
 
@@ -439,18 +438,18 @@ def test_too_little_memory_for_a_batch_is_retried_one_by_one(
         def __del__(self) -> None:
             Tensors.alive -= 1
 
-    plain = Translator.hypotheses
+    plain = TextPredictor.stream
 
-    def hypotheses(self: Translator, requests: Any, **given: Any) -> Any:
+    def stream(self: TextPredictor, rows: Any, **given: Any) -> Any:
         kept.append(Tensors.alive)
-        texts = [one.text for one in requests]
+        texts = [row["source"] for row in rows]
         if len(texts) > 1 or "moon" in texts:
             held = Tensors()
             raise torch.OutOfMemoryError(f"no memory beside {held}")
-        return plain(self, requests, **given)
+        return plain(self, rows, **given)
 
     monkeypatch.setattr(logging.getLogger(), "handlers", [Ear()])
-    monkeypatch.setattr(Translator, "hypotheses", hypotheses)
+    monkeypatch.setattr(TextPredictor, "stream", stream)
     with served() as client:
         bad = client.post({"source": ["sun", "bird", "moon"]})
         assert texts_of(client.post({"source": "sun"}))
@@ -475,7 +474,7 @@ def test_health_metrics_and_other_paths(served: Served) -> None:
         assert client.counted('weft_requests_total{path="other",status="404"}') == 1
         assert client.counted("weft_queue_sentences") == 0
         assert client.counted('weft_tokens_total{side="source"}') == sum(
-            map(len, client.service.model.translator.source.encode_many(["sun", "moon"]))
+            map(len, client.service.model.line_predictor().source.encode_many(["sun", "moon"]))
         )
 
 

@@ -88,7 +88,7 @@ def test_the_model_describes_itself(served: Served, model: api.Model) -> None:
     assert found["name"] == model.graph.name
     assert found["parameters"] == sum(one.numel() for one in set(model.module.parameters()))
     assert found["fingerprint"] == model.checkpoint.state["fingerprint"]
-    assert found["vocabulary"]["target"] == model.translator.target.vocab_size
+    assert found["vocabulary"]["target"] == model.line_predictor().target.vocab_size
     assert found["limits"]["texts"] == 7
     assert found["search"]["beam"] == model.search.beam
     assert found["weft"] == version("weft")

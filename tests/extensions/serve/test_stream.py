@@ -42,7 +42,7 @@ def test_results_come_before_the_request_is_done(served: Served) -> None:
         work = batcher._work
 
         def second_waits(key: Any, given: Any, cancelled: Any) -> Any:
-            if given[0].text == "moon":
+            if given[0]["source"] == "moon":
                 assert client.go.wait(SECONDS)
             return work(key, given, cancelled)
 
@@ -89,7 +89,7 @@ def test_an_error_is_the_last_line(served: Served) -> None:
         work = batcher._work
 
         def failing(key: Any, given: Any, cancelled: Any) -> Any:
-            if given[0].text == "moon":
+            if given[0]["source"] == "moon":
                 raise RuntimeError("the inside of it")
             return work(key, given, cancelled)
 

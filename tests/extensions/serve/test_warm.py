@@ -16,9 +16,9 @@ from weft.runtime import api
 from weft.runtime.compile import decode_compile as module
 from weft.runtime.compile.decode_compile import Measured, Steps
 from weft.runtime.compile.decoder import steps_of, use_steps
-from weft.runtime.decode.translate import TranslationRequest
+from weft.runtime.decode.predictors.text import row_of_line
 
-REQUEST = TranslationRequest("sun moon")
+REQUEST = row_of_line("sun moon")
 
 
 @pytest.mark.integration

@@ -22,6 +22,7 @@ from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
 
 from ..conftest import SMALL
 
@@ -219,15 +220,32 @@ def test_an_imported_model_is_measured_by_sampling(
     assert report["rows"] == len(SOURCES)
 
 
-def test_what_an_imported_model_lacks_is_told(
-    imported: Path, pair: list[str], capsys: Capture
-) -> None:
-    """It has neither test sets nor columns, and so no predictors."""
+def test_an_imported_model_has_no_test_sets(imported: Path, capsys: Capture) -> None:
+    """The message says what to give in their place."""
     assert main(["evaluate", str(imported)]) == 1
     assert "give --source and --target" in capsys.readouterr().err
-    assert main(["evaluate", str(imported), *pair, "--predictor", "greedy"]) == 2
-    printed = " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert "use the options of searches" in printed
+
+
+def test_an_imported_model_predicts_as_it_translates(
+    imported: Path, pair: list[str], tmp_path: Path, capsys: Capture
+) -> None:
+    """Rows have the columns of its tokenizer, and every predictor of text answers them."""
+    model = weft.open(imported, predict={"beam": 2})
+    rows = [{"source": line} for line in SOURCES]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    greedy = model.predict(rows, "greedy")
+
+    assert model.predict(rows) == model.translate(SOURCES)
+    assert greedy == weft.open(imported, predict="greedy").translate(SOURCES)
+    [report] = reports(capsys, imported, *pair, "--predictor", "greedy")
+    assert report["predictor"]["type"] == "greedy"
+    options = ("--predictor", "greedy", "--precision", "float32")
+    assert main(["predict", str(imported), str(path), *options]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == greedy
+    with pytest.raises(InputError, match="there is no column 'text'"):
+        model.predictor(answers="text")
 
 
 def test_other_metrics_can_be_measured(

@@ -14,9 +14,9 @@ import weft
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
-from weft.runtime.cli import decoding
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
+from weft.runtime.data.prompts import VocabularyPrompts
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import train_tokenizer
 from weft.specs.load import load
@@ -91,9 +91,25 @@ def _encoded(folder: Path, text: str) -> list[int]:
 
 def test_a_continuation_is_one_line(generate: Generate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model may generate the ends of lines."""
-    monkeypatch.setattr(decoding, "_written", lambda *_: "sun\r\nmoon\rtree")
+    monkeypatch.setattr(VocabularyPrompts, "decode", lambda *_: "sun\r\nmoon\rtree")
 
     assert generate() == ["sun  moon tree"] * 2
+
+
+@pytest.mark.integration
+def test_a_model_without_a_run_predicts_continuations(folder: Path) -> None:
+    """Of its column `text`, as `generate_text` continues it; so do the predictor's settings."""
+    texts = ["sun moon", "tree"]
+    rows = [{"text": text} for text in texts]
+    model = weft.open(folder, predict={"max_new": 6})
+
+    [answer, _] = model.predictor({"beam": 4, "nbest": 3}).answers(rows)
+
+    assert model.predict(rows) == model.generate_text(texts)
+    assert [answer.value, *(other.value for other in answer.others)] == model.generate_text(
+        texts[:1], beam=4, nbest=3
+    )
+    assert answer.hypothesis.score == answer.score
 
 
 def test_an_n_best_list_has_the_beams_of_each_prompt(generate: Generate, folder: Path) -> None:

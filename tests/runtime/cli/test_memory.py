@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ def test_too_little_memory_names_an_option_of_the_batch(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     monkeypatch.setattr(translate, "decode_ids", full)
+    # A server that another test began in this process left a handler with a closed stream.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     lines = tmp_path / "lines"
     lines.write_text("sun moon\ntree\n")
     words = command.replace("CKPT", str(toy_checkpoint)).replace("LINES", str(lines)).split()

@@ -71,9 +71,9 @@ def test_a_shortlist_of_all_tokens_translates_as_without(
 def test_a_table_restricts_what_is_written(folder: str, text: Path) -> None:
     """Outputs consist of the table's pieces; the API opens the same file."""
     out, table = text.with_name("few"), text.with_name("lex.s2t")
-    target = api.open_model(folder).translator.target
+    target = api.open_model(folder).line_predictor().target
     pieces = target.pieces(target.encode("sun tree"))
-    source = api.open_model(folder).translator.source
+    source = api.open_model(folder).line_predictor().source
     words = source.pieces([one for line in LINES for one in source.encode(line)])
     table.write_text("".join(f"{piece} {word} 0.5\n" for piece in pieces for word in words))
     command = ["shortlist", folder, "-o", str(out), "--lex", str(table), "--frequent", "0"]
@@ -93,7 +93,7 @@ def test_a_table_restricts_what_is_written(folder: str, text: Path) -> None:
 def test_counts_are_those_of_the_alignments(folder: str) -> None:
     """Against `align`, one pair at a time; empty and long pairs are left out."""
     model = api.open_model(folder)
-    source, target = model.translator.source, model.translator.target
+    source, target = model.line_predictor().source, model.line_predictor().target
     texts = [("sun moon", "moon sun"), ("tree river tree", "tree river"), ("moon", "")]
     pairs = [(source.encode(one), target.encode(other)) for one, other in texts]
     expected: Counter[tuple[int, int]] = Counter()
@@ -140,7 +140,7 @@ def test_a_shortlist_that_loses_bleu_is_not_written(
 def test_measuring_leaves_the_model_as_it_was(folder: str) -> None:
     """It decodes without the shortlist again."""
     model = api.open_model(folder)
-    tokenizers = model.translator.source, model.translator.target
+    tokenizers = model.line_predictor().source, model.line_predictor().target
     before, expected = passes_of(model.module), model.translate(LINES)
     small = make_shortlist({(5, 5): 1.0}, {5: 1}, tokenizers, frequent=1, per_token=1, origin={})
 

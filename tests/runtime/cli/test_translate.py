@@ -174,7 +174,7 @@ def test_alignment_and_attention_agree_with_forced_decoding(
     )
     records = [json.loads(line) for line in found]
     model = api.open_model(folders / "000008")
-    source, target = model.translator.source, model.translator.target
+    source, target = model.line_predictor().source, model.line_predictor().target
 
     assert [len(record["translations"]) for record in records] == [2, 0, 2]
     for record in (records[0], records[2]):
@@ -249,7 +249,7 @@ def test_scores_equal_forced_scoring(
 def test_a_score_by_hand(folders: Path) -> None:
     """The expected score is summed from the log softmax of the model's own logits."""
     model = api.open_model(folders / "000008")
-    source, target = model.translator.source, model.translator.target
+    source, target = model.line_predictor().source, model.line_predictor().target
     ids, wanted = source.encode("sun moon"), target.encode("moon")
     given = pad_rows([ids], source.pad, source.eos)
     total = 0.0

@@ -95,7 +95,7 @@ def test_a_run_logs_its_mfu(
     assert "mfu" not in measured("short")
     seen = measured("long")
     assert result.checkpoint is not None
-    encode = api.open_model(result.checkpoint).translator.source.encode
+    encode = api.open_model(result.checkpoint).line_predictor().source.encode
     data, files = tmp_path / "data", {"source": "train.src", "target": "train.tgt"}
     means = {
         side: fmean(len(encode(line)) + 1 for line in (data / name).read_text().splitlines())

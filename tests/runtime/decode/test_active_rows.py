@@ -22,7 +22,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.decode import active_rows as active
 from weft.runtime.decode import forced_prefix
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
-from weft.runtime.decode.generate import generate_with
+from weft.runtime.decode.generate import generate_ids
 from weft.runtime.decode.settings import (
     BeamSearch,
     GenerateSettings,
@@ -204,15 +204,15 @@ def test_an_ensemble_drops_finished_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("name", ["llama", "mamba", "gpt2"])
 def test_continuations_drop_finished_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows with an early end token are dropped; sampled rows keep their random numbers."""
-    model, graph = made(name), graph_of(name)
+    model = made(name)
     prompts = [[3, 4, 2], [5, 2], [2, 3, 4, 5], [4]]
     settings = GenerateSettings(max_new=8, temperature=1.5, samples=2)
-    plain = generate_with(model, graph, prompts, settings)
+    plain = generate_ids(model, prompts, settings)
     ends = {one.tokens[1] for rows in plain[:3] for one in rows}
 
-    found = generate_with(model, graph, prompts, settings, eos=ends)
+    found = generate_ids(model, prompts, settings, eos=ends)
     monkeypatch.setattr(active, "NARROW", math.inf)
-    expected = generate_with(model, graph, prompts, settings, eos=ends)
+    expected = generate_ids(model, prompts, settings, eos=ends)
 
     assert found == expected
     assert {len(one.tokens) for rows in found for one in rows} > {1}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.data.settings import PieceSettings
 from weft.runtime.data.tokenizer import UNKNOWN, Tokenizer, train_tokenizer
-from weft.runtime.decode.translate import TranslationRequest
+from weft.runtime.decode.predictors.text import LINE
 from weft.runtime.model.model import Model
 from weft.runtime.spec.check import graph_of
 
@@ -83,22 +83,19 @@ def test_forced_text_with_unseen_characters_is_copied(
         return {**outputs, "logits": outputs["logits"].index_fill(-1, unknown, 50.0)}
 
     module.step = likeliest
-    requests = [
-        TranslationRequest(f"sun {FOREIGN}", begin=FOREIGN),
-        TranslationRequest("moon", include=["漢"]),
+    rows = [
+        {**LINE, "source": f"sun {FOREIGN}", "prefix": FOREIGN},
+        {**LINE, "source": "moon", "include": ["漢"]},
     ]
-    found = list(wanted.translator.hypotheses(requests))
+    found = list(wanted.line_predictor().stream(rows))
 
     assert stepped
-    for hypothesis in found[0]:
-        text = tokenizer.decode(hypothesis.tokens)
-        assert text.startswith(FOREIGN)
-    for hypothesis in (*found[0], *found[1]):
-        assert tokenizer.unk not in hypothesis.tokens
-        text = tokenizer.decode(hypothesis.tokens)
-        assert UNKNOWN not in text
-        assert "\ufffd" not in text
-    assert all("漢" in tokenizer.decode(one.tokens) for one in found[1])
+    assert all(answer.value.startswith(FOREIGN) for answer in found[0])
+    for answer in (*found[0], *found[1]):
+        assert tokenizer.unk not in answer.hypothesis.tokens
+        assert UNKNOWN not in answer.value
+        assert "\ufffd" not in answer.value
+    assert all("漢" in answer.value for answer in found[1])
 
 
 def test_half_characters_are_left_out_at_the_end_and_in_the_middle(tokenizer: Tokenizer) -> None:

@@ -15,7 +15,7 @@ from weft.runtime import api
 from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.codegen.build import build
 from weft.runtime.decode import stepper
-from weft.runtime.decode.generate import generate_with
+from weft.runtime.decode.generate import generate_ids
 from weft.runtime.decode.search.sampling import Sampler, filtered
 from weft.runtime.decode.search.search import Prompts, sample
 from weft.runtime.decode.settings import GenerateSettings, Hypothesis, Sampling
@@ -53,9 +53,9 @@ def by_the_parallel_pass(
 
 def test_prompts_of_different_lengths_agree_with_the_parallel_pass() -> None:
     """In one batch; the log probability is that of the generated tokens."""
-    graph, model = llama()
+    _, model = llama()
 
-    found = generate_with(model, graph, PROMPTS, GenerateSettings(max_new=6))
+    found = generate_ids(model, PROMPTS, GenerateSettings(max_new=6))
 
     for prompt, [one] in zip(PROMPTS, found, strict=True):
         wanted, log_p = by_the_parallel_pass(model, prompt, 6)
@@ -69,7 +69,7 @@ def test_the_common_prompt_length_is_read_in_one_step(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     """Up to the end of the shortest prompt; the result equals reading token by token."""
-    graph, model = llama()
+    _, model = llama()
     monkeypatch.setattr(stepper, "READ_AT_ONCE", at_once)
     steps: list[int] = []
     step = stepper.ModelStepper.step
@@ -81,7 +81,7 @@ def test_the_common_prompt_length_is_read_in_one_step(
     monkeypatch.setattr(stepper.ModelStepper, "step", counted)
     prompts = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8, 9, 7], [9, 3, 2, 3, 8, 4]]
 
-    found = generate_with(model, graph, prompts, GenerateSettings(max_new=4))
+    found = generate_ids(model, prompts, GenerateSettings(max_new=4))
 
     assert steps == list(range(5, 11))
     for prompt, [one] in zip(prompts, found, strict=True):
@@ -92,11 +92,11 @@ def test_the_common_prompt_length_is_read_in_one_step(
 
 def test_an_output_ends_with_one_of_the_end_tokens() -> None:
     """The end token is excluded; the other rows are not affected."""
-    graph, model = llama()
+    _, model = llama()
     whole = [by_the_parallel_pass(model, prompt, 8)[0] for prompt in PROMPTS]
     ends = {whole[0][2], whole[2][5]}
 
-    found = generate_with(model, graph, PROMPTS, GenerateSettings(max_new=8), eos=ends)
+    found = generate_ids(model, PROMPTS, GenerateSettings(max_new=8), eos=ends)
 
     for tokens, [one] in zip(whole, found, strict=True):
         place = next((i for i, token in enumerate(tokens) if token in ends), None)
@@ -108,11 +108,11 @@ def test_an_output_ends_with_one_of_the_end_tokens() -> None:
 @pytest.mark.integration
 def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
     """`top_k` 1 is greedy; other seeds draw other tokens."""
-    graph, model = llama()
+    _, model = llama()
 
     def drawn(**settings: float) -> list[tuple[int, ...]]:
         wanted = GenerateSettings(max_new=9, **settings)  # type: ignore[arg-type]
-        return [one.tokens for [one] in generate_with(model, graph, PROMPTS, wanted)]
+        return [one.tokens for [one] in generate_ids(model, PROMPTS, wanted)]
 
     assert drawn(temperature=1.0, top_k=1) == drawn()
     assert drawn(temperature=1.5, seed=3) == drawn(temperature=1.5, seed=3)
@@ -121,15 +121,15 @@ def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
 
 def test_samples_depend_only_on_their_prompt() -> None:
     """Samples depend on the prompt and the seed only; several samples of a prompt differ."""
-    graph, model = llama()
+    _, model = llama()
     settings = GenerateSettings(max_new=6, temperature=1.5, samples=3, seed=5)
 
-    together = generate_with(model, graph, PROMPTS, settings)
-    backwards = generate_with(model, graph, PROMPTS[::-1], settings)
+    together = generate_ids(model, PROMPTS, settings)
+    backwards = generate_ids(model, PROMPTS[::-1], settings)
 
     rows = [[one.tokens for one in samples] for samples in together]
     for number, prompt in enumerate(PROMPTS):
-        [samples] = generate_with(model, graph, [prompt], settings)
+        [samples] = generate_ids(model, [prompt], settings)
         alone = [one.tokens for one in samples]
         assert alone == rows[number]
         assert len(set(alone)) > 1
@@ -209,7 +209,7 @@ def log_p_of(model: nn.Module, prompt: list[int], tokens: tuple[int, ...]) -> fl
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_beams_of_every_hypothesis_are_exhaustive_search(prompt: list[int]) -> None:
     """All continuations of two tokens, and those that one of two end tokens ends before."""
-    graph, model = llama()
+    _, model = llama()
     ends, wide = (4, 7), VOCAB * VOCAB
     settings = GenerateSettings(max_new=2, beam=wide, nbest=5, penalty="length", alpha=1.0)
     scores = {}
@@ -222,7 +222,7 @@ def test_beams_of_every_hypothesis_are_exhaustive_search(prompt: list[int]) -> N
     best = sorted(scores, key=lambda tokens: -scores[tokens])
     outputs = list(dict.fromkeys(tokens[:-1] for tokens in best))[:5]
 
-    [found] = generate_with(model, graph, [prompt], settings, eos=ends)
+    [found] = generate_ids(model, [prompt], settings, eos=ends)
 
     assert [one.tokens for one in found] == outputs
     by_output = {tokens[:-1]: scores[tokens] for tokens in reversed(best)}
@@ -231,14 +231,14 @@ def test_beams_of_every_hypothesis_are_exhaustive_search(prompt: list[int]) -> N
 
 def test_beams_of_a_prompt_do_not_depend_on_the_others() -> None:
     """Prompts of several lengths in one call, some of them equally long."""
-    graph, model = llama()
+    _, model = llama()
     settings = GenerateSettings(max_new=5, beam=3, nbest=3, no_repeat=2)
     prompts = [*PROMPTS, [6, 2, 9]]
 
-    together = generate_with(model, graph, prompts, settings, eos=(4,))
+    together = generate_ids(model, prompts, settings, eos=(4,))
 
     for prompt, found in zip(prompts, together, strict=True):
-        [alone] = generate_with(model, graph, [prompt], settings, eos=(4,))
+        [alone] = generate_ids(model, [prompt], settings, eos=(4,))
         assert [one.tokens for one in found] == [one.tokens for one in alone]
         for one in found:
             written = (*one.tokens, 4) if one.finished else one.tokens
@@ -248,16 +248,16 @@ def test_beams_of_a_prompt_do_not_depend_on_the_others() -> None:
 @pytest.mark.parametrize("settings", [{"beam": 4}, {"temperature": 1.5}, {}])
 def test_a_continuation_contains_the_required_phrases(settings: dict[str, float]) -> None:
     """Each prompt has its own; one without phrases is continued as it is alone."""
-    graph, model = llama()
+    _, model = llama()
     chosen = GenerateSettings(max_new=6, **settings)  # type: ignore[arg-type]
     include = [[[3, 3, 8]], [[2], [11, 5]], [], [[22]]]
 
-    found = generate_with(model, graph, PROMPTS, chosen, eos=(4,), include=include)
+    found = generate_ids(model, PROMPTS, chosen, eos=(4,), include=include)
 
     for [one], phrases in zip(found, include, strict=True):
         text = " ".join(map(str, one.tokens)).join("  ")
         assert all(f" {' '.join(map(str, phrase))} " in text for phrase in phrases)
-    assert found[2] == generate_with(model, graph, [PROMPTS[2]], chosen, eos=(4,))[0]
+    assert found[2] == generate_ids(model, [PROMPTS[2]], chosen, eos=(4,))[0]
 
 
 @pytest.mark.parametrize(
@@ -279,13 +279,13 @@ def test_settings_without_effect_are_refused(settings: dict[str, float], problem
 )
 def test_invalid_prompts_are_refused(prompts: list[list[int]], problem: str) -> None:
     """The message names the prompt and the valid ids."""
-    graph, model = llama()
+    _, model = llama()
 
     with pytest.raises(InputError, match=problem) as caught:
-        generate_with(model, graph, prompts, GenerateSettings())
+        generate_ids(model, prompts, GenerateSettings())
 
     assert "from 0 to 22" in caught.value.help
-    assert generate_with(model, graph, [], GenerateSettings()) == []
+    assert generate_ids(model, [], GenerateSettings()) == []
 
 
 def test_a_translator_does_not_generate() -> None:
@@ -293,7 +293,7 @@ def test_a_translator_does_not_generate() -> None:
     graph = check(load("transformer-tiny").form, registry(), {"vocab": 9})
 
     with pytest.raises(InputError, match="whose only input is ids"):
-        generate_with(build(graph), graph, [[1]], GenerateSettings())
+        generate_ids(build(graph), [[1]], GenerateSettings())
 
 
 def test_a_checkpoint_generates(tmp_path: Path) -> None:

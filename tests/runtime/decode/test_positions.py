@@ -10,12 +10,11 @@ import torch
 import weft
 from weft.runtime import api
 from weft.runtime.cli.main import main
-from weft.runtime.codegen.generated import program_of
 from weft.runtime.data.settings import FilterSettings
-from weft.runtime.decode.generate import generate_with
+from weft.runtime.decode.generate import generate_ids
 from weft.runtime.decode.positions import positions_of
+from weft.runtime.decode.predictors.text import row_of_line
 from weft.runtime.decode.settings import GenerateSettings
-from weft.runtime.decode.translate import TranslationRequest
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
@@ -47,10 +46,12 @@ def test_a_long_source_is_cut_with_a_warning(beam: int, checkpoint: Path) -> Non
     model = weft.open(checkpoint, predict={"beam": beam, "max_extra": 500})
     warnings: list[str] = []
 
-    [found] = model.translator.hypotheses([LONG], warn=lambda _, text: warnings.append(text))
+    [[found]] = model.line_predictor().stream(
+        [row_of_line(LONG)], warn=lambda _, text: warnings.append(text)
+    )
 
     assert warnings[0].endswith(f"truncated to {MOST - 1}")
-    assert len(found[0].tokens) <= MOST
+    assert len(found.hypothesis.tokens) <= MOST
 
 
 def test_a_long_pair_is_refused_by_everything_that_reads_it(checkpoint: Path) -> None:
@@ -112,26 +113,25 @@ def test_continuations_end_with_the_positions(beam: int) -> None:
     """Of a prompt of 3 of 8 positions, 6 tokens are written: the last one is not read."""
     sizes = {"d_model": 16, "heads": 2, "layers": 1, "max_length": 8}
     model = weft.build(weft.load("gpt2", vocab=20, **sizes), seed=1).eval()
-    graph = program_of(model).graph
     settings = GenerateSettings(max_new=50, beam=beam)
-    [[found]] = generate_with(model, graph, [[4, 5, 6]], settings)
+    [[found]] = generate_ids(model, [[4, 5, 6]], settings)
 
     assert len(found.tokens) == 6
     logits = model(tokens=torch.tensor([[4, 5, 6, *found.tokens[:-1]]]))["logits"]
     assert beam > 1 or tuple(logits[0, 2:].argmax(-1).tolist()) == found.tokens
-    both = generate_with(model, graph, [[4, 5, 6], [7] * 8], settings)
+    both = generate_ids(model, [[4, 5, 6], [7] * 8], settings)
     assert (both[0][0].tokens, len(both[1][0].tokens)) == (found.tokens, 1)
     with pytest.raises(InputError, match="9 tokens, but the model has 8 positions"):
-        generate_with(model, graph, [[7] * 9], settings)
+        generate_ids(model, [[7] * 9], settings)
 
 
 def test_a_prefix_that_is_longer_than_the_positions_is_refused(checkpoint: Path) -> None:
     """It cannot be cut as a source can; the error names the line."""
-    translator = weft.open(checkpoint).translator
-    needed = len(translator.target.encode(LONG)) + 1
+    model = weft.open(checkpoint)
+    needed = len(model.line_predictor().target.encode(LONG)) + 1
 
     with pytest.raises(InputError, match=f"{needed} tokens, end token included") as raised:
-        list(translator.translate(["sun", TranslationRequest("moon", begin=LONG)]))
+        model.translate(["sun", {"source": "moon", "prefix": LONG}])
     assert raised.value.location == "line 2"
 
 

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 from weft.runtime import api
-from weft.runtime.decode import translate as translate_module
-from weft.runtime.decode.settings import BeamSearch, Hypothesis, Sampling
-from weft.runtime.decode.translate import TranslationRequest, Translator, recurring
+from weft.runtime.decode.decode import Request
+from weft.runtime.decode.predictors import text as text_module
+from weft.runtime.decode.predictors.predictor import Answer, Row
+from weft.runtime.decode.predictors.registry import changed_predictor
+from weft.runtime.decode.predictors.text import LINE, TextPredictor, recurring, row_of_line
+from weft.runtime.decode.settings import BeamSearch, Sampling
 from weft.runtime.system.arriving import Arriving
 from weft.specs.findings import InputError
 
@@ -40,22 +43,22 @@ def test_a_line_is_yielded_when_it_is_done(
     model: api.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its batch comes first, and neither the other batches nor the rest of the text are awaited."""
-    monkeypatch.setattr(translate_module, "BATCH_TOKENS", 1)
+    monkeypatch.setattr(text_module, "BATCH_TOKENS", 1)
     lines = ["", "tree", "sun moon wind", "leaf", "fire", "snow", "moon"]
     read, decoded = list[str](), list[int]()
 
-    def text() -> Iterator[str]:
+    def rows() -> Iterator[Row]:
         for line in lines:
             read.append(line)
-            yield line
+            yield row_of_line(line)
 
-    decode = Translator.decode_requests
+    decode = TextPredictor.decode_requests
     monkeypatch.setattr(
-        Translator,
+        TextPredictor,
         "decode_requests",
         lambda self, requests, *more: decoded.append(1) or decode(self, requests, *more),
     )
-    found = model.translator.hypotheses(text(), buffer=4, first=3)
+    found = model.line_predictor().stream(rows(), buffer=4, first=3)
 
     assert (next(found), read, decoded) == ([], lines[:3], [])
     assert next(found)
@@ -69,27 +72,27 @@ def test_buffers_grow_only_while_lines_are_there(monkeypatch: pytest.MonkeyPatch
     """Those of a file, or of a pipe that was read ahead; after a pause, the next is small again."""
     sizes = list[int]()
 
-    def chunk(_: Translator, lines: list[str], *more: object) -> Iterator[list[Hypothesis]]:
+    def chunk(_: TextPredictor, rows: list[Row], *more: object) -> Iterator[list[Answer]]:
         del more
-        sizes.append(len(lines))
-        return iter([[]] * len(lines))
+        sizes.append(len(rows))
+        return iter([[]] * len(rows))
 
-    monkeypatch.setattr(Translator, "_chunk", chunk)
+    monkeypatch.setattr(TextPredictor, "_chunk", chunk)
     nothing: Any = None
-    translator = Translator(nothing, nothing, nothing, nothing)
-    arrived = Arriving(map(str, range(20)), 21)
+    predictor = TextPredictor(nothing, nothing, nothing, nothing, nothing, nothing)
+    arrived = Arriving([LINE] * 20, 21)
     arrived._thread.join()
 
-    for lines in (map(str, range(20)), arrived):
+    for rows in ([LINE] * 20, arrived):
         sizes.clear()
-        assert len(list(translator.hypotheses(lines, buffer=8, first=2))) == 20
+        assert len(list(predictor.stream(rows, buffer=8, first=2))) == 20
         assert sizes == [2, 4, 8, 6]
 
     sizes.clear()
     asked = threading.Semaphore(0)
-    typed = ("line" for _ in range(5) if asked.acquire(timeout=60))
+    typed = (LINE for _ in range(5) if asked.acquire(timeout=60))
     one_by_one = Arriving(typed, 21, waiting=asked.release, pause=0.001)
-    assert len(list(translator.hypotheses(one_by_one, buffer=8, first=2))) == 5
+    assert len(list(predictor.stream(one_by_one, buffer=8, first=2))) == 5
     assert sizes == [1] * 5
 
 
@@ -114,7 +117,7 @@ def test_too_long_a_line_is_cut_with_a_warning(
     model: api.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The warning has the line's number; other lines are unchanged."""
-    monkeypatch.setattr(translate_module, "LONGEST_SOURCE", 6)
+    monkeypatch.setattr(text_module, "LONGEST_SOURCE", 6)
     warnings: list[tuple[int, str]] = []
 
     found = model.translate(
@@ -131,8 +134,8 @@ def test_scoring_truncates_a_source_as_translating_does(
     model: api.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And says so, with the line."""
-    length = len(model.translator.source.encode("moon moon"))
-    monkeypatch.setattr(translate_module, "LONGEST_SOURCE", length)
+    length = len(model.line_predictor().source.encode("moon moon"))
+    monkeypatch.setattr(text_module, "LONGEST_SOURCE", length)
     warnings: list[tuple[int, str]] = []
 
     short, long = model.score(
@@ -146,20 +149,20 @@ def test_scoring_truncates_a_source_as_translating_does(
 
 
 @pytest.mark.parametrize(
-    ("request_", "what"),
+    ("row", "what"),
     [
-        (TranslationRequest("sun 日本 sun"), "the source"),
-        (TranslationRequest("sun", begin="日本 sun"), "the prefix"),
-        (TranslationRequest("sun", include=["日本"]), "a required phrase"),
+        ({"source": "sun 日本 sun"}, "the source"),
+        ({"source": "sun", "prefix": "日本 sun"}, "the prefix"),
+        ({"source": "sun", "include": "moon\t日本"}, "a required phrase"),
     ],
 )
 def test_what_the_vocabulary_lacks_is_named(
-    model: api.Model, request_: TranslationRequest, what: str
+    model: api.Model, row: dict[str, Any], what: str
 ) -> None:
     """Once for each text, with the line."""
     warnings: list[tuple[int, str]] = []
 
-    model.translate(["moon", request_], warn=lambda line, text: warnings.append((line, text)))
+    model.translate(["moon", row], warn=lambda line, text: warnings.append((line, text)))
 
     assert [line for line, _ in warnings] == [2]
     assert "日" in warnings[0][1]
@@ -168,13 +171,11 @@ def test_what_the_vocabulary_lacks_is_named(
 
 def test_a_phrase_to_avoid_that_no_output_can_contain_is_named(model: api.Model) -> None:
     """The setting has no effect."""
-    search = model.translator.search.model_copy(update={"avoid": ("日本",)})
+    strategy = changed_predictor(model.strategy, {"avoid": ["日本"]}, "predict")
     warnings: list[str] = []
 
-    list(
-        replace(model.translator, search=search, _avoidance=[]).translate(
-            ["sun", "moon"], warn=lambda _, text: warnings.append(text)
-        )
+    replace(model, strategy=strategy).translate(
+        ["sun", "moon"], warn=lambda _, text: warnings.append(text)
     )
 
     assert len(warnings) == 1
@@ -182,10 +183,10 @@ def test_a_phrase_to_avoid_that_no_output_can_contain_is_named(model: api.Model)
 
 
 REQUIRED = [
-    TranslationRequest("sun moon tree", begin="moon moon moon"),
-    TranslationRequest("sun moon tree", include=["moon moon moon"]),
-    TranslationRequest("sun moon tree", begin="moon", include=["moon sun moon"]),
-    TranslationRequest("sun", begin="moon sun " * 10),
+    {"source": "sun moon tree", "prefix": "moon moon moon", "include": []},
+    {"source": "sun moon tree", "prefix": "", "include": ["moon moon moon"]},
+    {"source": "sun moon tree", "prefix": "moon", "include": ["moon sun moon"]},
+    {"source": "sun", "prefix": "moon sun " * 10, "include": ""},
 ]
 FORBIDDING: dict[str, dict[str, Any]] = {
     "no_repeat": {"no_repeat": 1},
@@ -211,25 +212,24 @@ def test_required_text_wins_over_every_setting(
 ) -> None:
     """Every output has it, and a finite score."""
     search = ways(**FORBIDDING[forbidding])
-    translator = replace(model.translator, search=search, _avoidance=[])
+    predictor = replace(model.line_predictor(), search=search)
 
-    for request, found in zip(REQUIRED, translator.hypotheses(REQUIRED), strict=True):
-        for one in found:
-            text = translator.target.decode(one.tokens)
-            assert text.startswith(request.begin.strip())
-            assert all(phrase in text for phrase in request.include)
-            assert math.isfinite(one.log_probability)
+    for row, answers in zip(REQUIRED, predictor.stream(REQUIRED), strict=True):
+        for answer in answers:
+            assert answer.value.startswith(row["prefix"].strip())
+            assert all(phrase in answer.value for phrase in row["include"])
+            assert math.isfinite(answer.hypothesis.log_probability)
 
 
 def test_only_the_required_text_may_repeat(model: api.Model) -> None:
     """The other words of the output occur once."""
     search = BeamSearch(beam=4, no_repeat=1)
-    translator = replace(model.translator, search=search)
-    request = TranslationRequest("sun moon tree river", include=["moon moon"])
+    predictor = replace(model.line_predictor(), search=search)
+    row = {**LINE, "source": "sun moon tree river", "include": ["moon moon"]}
 
-    [[best]] = translator.hypotheses([request])
+    [[best]] = predictor.stream([row])
 
-    words = translator.target.decode(best.tokens).split()
+    words = best.value.split()
     at = " ".join(words).index("moon moon")
     others = " ".join(words)[:at].split() + " ".join(words)[at + len("moon moon") :].split()
     assert len(set(others)) == len(others)
@@ -237,15 +237,12 @@ def test_only_the_required_text_may_repeat(model: api.Model) -> None:
 
 def test_a_ban_that_the_required_text_breaks_is_named(model: api.Model) -> None:
     """The ban holds in the other lines."""
-    search = BeamSearch(beam=4, avoid=("moon",))
-    translator = replace(model.translator, search=search, _avoidance=[])
+    strategy = changed_predictor(model.strategy, {"avoid": ["moon"]}, "predict")
     warnings: list[tuple[int, str]] = []
 
-    found = list(
-        translator.translate(
-            ["moon moon", TranslationRequest("sun", begin="moon")],
-            warn=lambda line, text: warnings.append((line, text)),
-        )
+    found = replace(model, strategy=strategy).translate(
+        ["moon moon", {"source": "sun", "prefix": "moon"}],
+        warn=lambda line, text: warnings.append((line, text)),
     )
 
     assert "moon" not in found[0]
@@ -257,13 +254,20 @@ def test_a_ban_that_the_required_text_breaks_is_named(model: api.Model) -> None:
 def test_where_every_token_is_banned_the_output_stops(model: api.Model, beam: int) -> None:
     """All words once, and then nothing is left: the score stays finite."""
     search = BeamSearch(beam=beam, no_repeat=1, min_length=60, max_length=90)
-    translator = replace(model.translator, search=search)
+    predictor = replace(model.line_predictor(), search=search)
 
-    [found] = translator.hypotheses(["sun moon"])
+    [[answer, *_]] = predictor.stream([row_of_line("sun moon")])
 
-    assert not found[0].finished
-    assert len(set(found[0].tokens)) == len(found[0].tokens)
-    assert math.isfinite(found[0].score)
+    tokens = answer.hypothesis.tokens
+    assert not answer.hypothesis.finished
+    assert len(set(tokens)) == len(tokens)
+    assert math.isfinite(answer.score)
+
+
+def test_a_row_has_no_other_keys(model: api.Model) -> None:
+    """A requirement that is misspelled would be lost."""
+    with pytest.raises(InputError, match="a line of text has no 'begin'"):
+        model.translate([{"source": "sun", "begin": "moon"}])
 
 
 def test_a_phrase_of_spaces_is_no_phrase_to_avoid() -> None:
@@ -274,22 +278,23 @@ def test_a_phrase_of_spaces_is_no_phrase_to_avoid() -> None:
 
 def test_output_is_bounded_by_input_plus_extra(model: api.Model) -> None:
     """The paper's bound: at most input + max_extra tokens, counting end tokens on both sides."""
-    search = model.translator.search.model_copy(update={"max_extra": 1})
-    short = replace(model.translator, search=search)
+    search = model.search.model_copy(update={"max_extra": 1})
+    short = replace(model.line_predictor(), search=search)
 
     for ids in ([4, 5], [6, 7, 8, 9]):
-        [[best, *_]] = short.decode([ids])
+        [[best, *_]] = short.decode_requests([Request(ids)])
         assert len(best.tokens) <= len(ids) + 1 + 1
 
 
 def test_ids_are_decoded_as_text_is(model: api.Model) -> None:
     """`decode` with ids equals `translate`, given the end token of each source, in any batch."""
-    translator = model.translator
-    ids = [[*translator.source.encode(w), translator.source.eos] for w in ("sun moon", "leaf")]
+    predictor = model.line_predictor()
+    ids = [[*predictor.source.encode(w), predictor.source.eos] for w in ("sun moon", "leaf")]
 
     found = model.decode(ids)
 
-    expected = [best.tokens for [best, *_] in translator.decode([ids[0][:-1], ids[1][:-1]])]
+    decoded = predictor.decode_requests([Request(one[:-1]) for one in ids])
+    expected = [best.tokens for [best, *_] in decoded]
     assert [hypotheses[0].tokens for hypotheses in found] == expected
     assert [model.decode([one])[0][0].tokens for one in ids] == expected
     assert model.decode([]) == []
@@ -309,11 +314,12 @@ def test_ids_outside_the_vocabulary_raise_an_error(
 
 def test_a_wider_beam_never_scores_worse_than_greedy_on_average(model: api.Model) -> None:
     """The mean score of beam 4 is at least that of beam 1."""
-    sources = [model.translator.source.encode(w) for w in ("sun moon tree", "leaf fire", "snow")]
+    predictor = model.line_predictor()
+    rows = [row_of_line(line) for line in ("sun moon tree", "leaf fire", "snow")]
     scores = []
     for beam in (1, 4):
-        search = model.translator.search.model_copy(update={"beam": beam, "alpha": 0.0})
-        found = replace(model.translator, search=search).decode(sources)
-        scores.append(sum(hyps[0].log_probability for hyps in found))
+        search = model.search.model_copy(update={"beam": beam, "alpha": 0.0})
+        answers = replace(predictor, search=search).stream(rows)
+        scores.append(sum(best.hypothesis.log_probability for best, *_ in answers))
 
     assert scores[1] >= scores[0] - 1e-4

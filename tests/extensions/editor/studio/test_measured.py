@@ -112,7 +112,7 @@ def test_the_heads_are_those_of_weft_attend(toy_checkpoint: Path, tmp_path: Path
             assert row == pytest.approx(expected, abs=5e-5)
     given = client.post("/api/attention", json={**asked, "target": "a"}).json()
     assert given["target"] == "a"
-    assert len(given["reads"]) == 1 + len(model.translator.target.encode("a"))
+    assert len(given["reads"]) == 1 + len(model.line_predictor().target.encode("a"))
 
 
 @pytest.mark.integration

@@ -11,11 +11,11 @@ from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
-from weft.runtime.decode.generate import generate_with
+from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
+from weft.runtime.decode.generate import generate_ids
 from weft.runtime.decode.predictors.predictor import Context, Predictor
 from weft.runtime.decode.predictors.registry import PREDICTORS, changed_predictor
 from weft.runtime.decode.settings import BeamSearch, GenerateSettings
-from weft.runtime.decode.translate import Translator
 from weft.runtime.train.run import run_schema
 from weft.specs.findings import InputError
 from weft.specs.load import load
@@ -217,13 +217,14 @@ SMALL = {"vocab": 8, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 1, "dropout
 
 
 @pytest.mark.integration
-def test_beam_and_greedy_search_are_those_of_the_translator() -> None:
-    """With the same settings and defaults."""
+def test_beam_and_greedy_search_have_their_settings_and_defaults() -> None:
+    """As the same search of the ids has them."""
     torch.manual_seed(0)
     model = build(check(load("transformer-tiny").form, registry(), SMALL)).eval()
     source, target = Text("source"), Text("target")
     context = Context((model,), {"source": source, "target": target}, "target")
-    lines = [row["source"] for row in ROWS]
+    words = source.vocabulary
+    requests = [Request([*words.encode(row["source"]), words.eos]) for row in ROWS]
 
     for value, search in (
         (
@@ -233,9 +234,10 @@ def test_beam_and_greedy_search_are_those_of_the_translator() -> None:
         ("beam", {}),
         ({"type": "greedy", "max_extra": 3}, {"beam": 1, "max_extra": 3}),
     ):
-        translator = Translator(model, source.vocabulary, target.vocabulary, BeamSearch(**search))
-        wanted = list(translator.translate(lines))
-        assert made(value, context).predict(ROWS) == wanted
+        special = SpecialTokens.of(target.vocabulary)
+        outputs = decode_ids([model], requests, special, BeamSearch(**search))
+        expected = [target.vocabulary.decode(best.tokens) for [best, *_] in outputs]
+        assert made(value, context).predict(ROWS) == expected
     sampled = made({"type": "sample", "samples": 3, "seed": 2}, context)
     assert sampled.predict(ROWS) == sampled.predict(ROWS)
     assert len(sampled.answers(ROWS)[0].others) == 2
@@ -255,7 +257,7 @@ def test_generation_continues_the_prefix_of_each_row() -> None:
     bos, eos = text.vocabulary.bos, text.vocabulary.eos
     for row, answer in zip(ROWS, found, strict=True):
         prompt = [bos, *text.vocabulary.encode(row["source"])]
-        [[one]] = generate_with(model, graph, [prompt], GenerateSettings(max_new=4), eos=(eos,))
+        [[one]] = generate_ids(model, [prompt], GenerateSettings(max_new=4), eos=(eos,))
         assert answer == text.vocabulary.decode(one.tokens)
 
 

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
+from weft.runtime.data.prompts import texts_of
 from weft.runtime.decode.search.beams import Beams
-from weft.runtime.decode.search.constraints import Avoidance, Inclusion, standing, texts_of
+from weft.runtime.decode.search.constraints import Avoidance, Inclusion, standing
 from weft.runtime.decode.search.logits_processors import (
     Beginning,
     chained,

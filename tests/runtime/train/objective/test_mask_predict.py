@@ -15,8 +15,9 @@ from weft.blocks.kernels.noise import masked_at_random
 from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
-from weft.runtime.decode import mask_predict as decoding
-from weft.runtime.decode.mask_predict import mask_predict
+from weft.runtime.decode.decode import Request
+from weft.runtime.decode.predictors import mask_predict as decoding
+from weft.runtime.decode.predictors.mask_predict import mask_predict
 from weft.runtime.train.objective import Objective
 from weft.runtime.train.run import Run
 from weft.specs.findings import SpecError
@@ -120,11 +121,11 @@ def test_the_source_is_read_once_and_comes_out_the_same(
     result = api.train(mask_run(toy_run, updates=6), out=tmp_path / "run")
     assert result.checkpoint is not None
     model = api.open_model(result.checkpoint)
-    translator, module = model.translator, model.module
-    ids = translator.source.encode("sun moon tree river")
-    source = torch.tensor([[*ids, translator.source.eos]])
+    predictor, module = model.line_predictor(), model.module
+    ids = predictor.source.encode("sun moon tree river")
+    source = torch.tensor([[*ids, predictor.source.eos]])
 
-    [[best, *_]] = model.translator.decode([ids])
+    [[best, *_]] = predictor.decode_requests([Request(ids)])
 
     length = len(best.tokens)
     again = mask_predict(
@@ -136,8 +137,8 @@ def test_the_source_is_read_once_and_comes_out_the_same(
         )["logits"],
         torch.tensor([[length]]),
         iterations=model.strategy.iterations,
-        mask=translator.target.bos,
-        never={translator.target.eos, translator.target.pad},
+        mask=predictor.target.bos,
+        never={predictor.target.eos, predictor.target.pad},
     )
     assert best.tokens == again[0][0].tokens
     assert best.log_probability == pytest.approx(again[0][0].log_probability, abs=1e-4)
@@ -185,7 +186,7 @@ def test_no_output_contains_the_unknown_token_if_all_texts_can_be_spelled(
         return mask_predict(*args, **named)
 
     monkeypatch.setattr(decoding, "mask_predict", watched)
-    model.translator.decode([[5, 6]])
+    model.line_predictor().decode_requests([Request([5, 6])])
 
-    target = model.translator.target
+    target = model.line_predictor().target
     assert given["never"] == {target.eos, target.pad, target.unk}

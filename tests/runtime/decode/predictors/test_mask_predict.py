@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from weft.runtime.decode.mask_predict import lengths_to_try, mask_predict
+from weft.runtime.decode.predictors.mask_predict import lengths_to_try, mask_predict
 
 MASK, PAD, EOS, A, B, C = range(6)
 

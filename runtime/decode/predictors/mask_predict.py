@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ...blocks.registry import registry
-from ...graphs.ir.graph import Graph
-from ...graphs.passes.partition import partition
-from ...specs.findings import InputError
-from ..codegen.build import build_sharing
-from ..codegen.generated import program_of
-from ..data.batches import pad_rows
-from .active_rows import Cancelled
-from .decode import Request, SpecialTokens
-from .inputs import batch_axis
-from .positions import fitting_of
-from .settings import Hypothesis, MaskFields, different
-from .translate import Translator
+from ....blocks.registry import registry
+from ....graphs.ir.graph import Graph
+from ....graphs.passes.partition import partition
+from ....specs.findings import InputError
+from ...codegen.build import build_sharing
+from ...codegen.generated import program_of
+from ...data.batches import pad_rows
+from ..active_rows import Cancelled
+from ..decode import Request, SpecialTokens
+from ..inputs import batch_axis
+from ..positions import fitting_of
+from ..settings import Hypothesis, MaskFields, different
+from .text import TextPredictor
 
 LEAST = 0.01
 """Minimum probability of a candidate length, relative to the most probable length."""
@@ -115,14 +115,14 @@ def lengths_to_try(score_NL: Tensor, tried: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class MaskPredictor(Translator):
-    """A model that predicts lengths and masked words, ready to translate."""
+class MaskPredictor(TextPredictor):
+    """Predicts texts with a model that predicts lengths and masked words."""
 
     masks: MaskFields = field(default_factory=MaskFields, kw_only=True)
 
     @property
     def rows(self) -> int:
-        """Candidate outputs of each sentence."""
+        """Candidate outputs of each row."""
         return self.masks.lengths
 
     @property
@@ -133,11 +133,12 @@ class MaskPredictor(Translator):
     @functools.cached_property
     def _parts(self) -> tuple[nn.Module, nn.Module, Graph]:
         """The encoder, the decoder, and the decoder's graph."""
-        graph = program_of(self.model).graph
+        [model] = self.context.models
+        graph = program_of(model).graph
         first, second = partition(graph, self._later, registry(graph.blocks))
         return (
-            build_sharing(first, self.model, part=True),
-            build_sharing(second, self.model, part=True),
+            build_sharing(first, model, part=True),
+            build_sharing(second, model, part=True),
             second,
         )
 
@@ -152,15 +153,16 @@ class MaskPredictor(Translator):
         The source is encoded once, independently of the number of lengths and iterations.
 
         Raises:
-            InputError: a request needs left-to-right search, or there are several models.
+            InputError: a request needs left-to-right search.
         """
         self._check_supported(requests)
-        device = next(self.model.parameters()).device
+        [model] = self.context.models
+        device = next(model.parameters()).device
         source = pad_rows(
             [request.source for request in requests], self.source.pad, self.source.eos
         ).to(device)
         read, write, graph = self._parts
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.context.half):
             others = [request.others for request in requests]
             values = self.inputs.fixed(source, source != self.source.pad, others)
             first = program_of(read).graph.inputs
@@ -179,7 +181,7 @@ class MaskPredictor(Translator):
 
             def predict(words_RT: Tensor, mask_RT: Tensor) -> Tensor:
                 inputs = {**dict.fromkeys(masks, mask_RT), self.inputs.written: words_RT}
-                written = fitting_of(self.model).fit(inputs)
+                written = fitting_of(model).fit(inputs)
                 logits_RTV: Tensor = write(**fixed, **written)["logits"]
                 return logits_RTV[:, : words_RT.size(1)]
 
@@ -200,7 +202,6 @@ class MaskPredictor(Translator):
         requested = {
             "prefix": any(request.begin for request in requests),
             "include": any(request.include for request in requests),
-            "ensemble": self.others,
         }
         if wrong := [name for name, is_requested in requested.items() if is_requested]:
             raise InputError(
