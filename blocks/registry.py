@@ -78,6 +78,7 @@ STANDARD = {
     "scale@1": ".feed_forward.elementwise:SCALE",
     "gate@1": ".feed_forward.elementwise:GATE",
     "elementwise@1": ".algebra.elementwise:ELEMENTWISE",
+    "einsum@1": ".algebra.einsum:EINSUM",
     "add@1": ".residual.combine:ADD",
     "multiply@1": ".residual.combine:MULTIPLY",
     "concatenate@1": ".residual.combine:CONCATENATE",

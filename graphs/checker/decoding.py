@@ -121,6 +121,11 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
             advice = f"give {key} the param {fix}, or " if fix else ""
             help_ = f"{advice}wire it to values without {axis}"
             obstacles.append(Obstacle(at, problem, help_))
+    names = [name for name, stands_for in part.axes.items() if stands_for == axis]
+    if part.block.written is not None and len(names) > 1:
+        problem = f"{key} computes pairs of positions of {axis}"
+        help_ = "use attention@1, which keeps earlier positions from step to step"
+        obstacles.append(Obstacle(at, problem, help_))
     for port in sorted(ports):
         type_ = part.inputs.get(port)
         if type_ is not None and not may_have(type_, axis):

@@ -395,12 +395,14 @@ def _construct(
     """
     if isinstance(part, TemplatePart):
         return f"{inner[path]}()"
-    if part.block.written is not None:
+    written = part.block.written is not None
+    if written:
         local = _written_class(writer, part, path)
     else:
         local = writer.imported(module_path(part.block))
     local = marked_class(writer, local, marks.get(path))
-    arguments, end = [f"{name}={value!r}" for name, value in part.arguments.items()], ")"
+    values = {} if written else part.arguments
+    arguments, end = [f"{name}={value!r}" for name, value in values.items()], ")"
     if len(part.signature.slots) > 1:
         ports = {slot: passed for slot in part.fill if (passed := part.slot_ports(slot))}
         stepping = tuple(slot for slot, filling in part.fill.items() if filling.steps)

@@ -279,6 +279,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("elementwise", "y"): ["g * x - z", "x + g + z"],
     ("elementwise", "values"): [{"by": 2.0}, {"by": 3.0}],
     ("elementwise", "axes"): [{"g": "b t", "x": "b t d", "z": "b t d"}],
+    ("einsum", "y"): ["b t k, b s k -> b s t", "b t k, b s k -> t b s"],
     ("split", "names"): [("y", "rest"), ("left", "right")],
     ("split", "sizes"): [(4, 4), (1, 7)],
 }

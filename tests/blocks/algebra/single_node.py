@@ -1,0 +1,61 @@
+"""Specs of a single node, whose ports are the inputs of the spec."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torch import Tensor
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
+from weft.graphs.ir.graph import BlockNode, Graph, Part
+from weft.runtime.codegen.build import build
+from weft.specs.findings import Finding
+from weft.specs.load import loaded
+
+AXES = {"B": "batch", "N": "batch", "T": "time", "S": "time"}
+
+
+def spec_of(use: str, inputs: dict[str, str], step: str = "", **params: Any) -> dict[str, Any]:
+    """Return a spec with one node, which reads inputs of some types at ports of their names."""
+    used = set(re.findall(r"\b[A-Z]", " ".join(inputs.values())))
+    spec: dict[str, Any] = {
+        "format": 1,
+        "name": "single",
+        "axes": {axis: kind for axis, kind in AXES.items() if axis in used},
+        "inputs": inputs,
+        "outputs": {"y": "node.y"},
+        "nodes": {"node": {"use": use, "in": {name: name for name in inputs}, "params": params}},
+    }
+    return spec | ({"step": {"axis": step}} if step else {})
+
+
+def findings_of(spec: dict[str, Any]) -> list[Finding]:
+    """Return the findings of a spec."""
+    return analyse(loaded(spec).form, registry())[1]
+
+
+def graph_of(spec: dict[str, Any]) -> Graph:
+    """Return the graph of a spec without mistakes."""
+    graph, findings = analyse(loaded(spec).form, registry())
+    assert graph is not None, findings
+    assert not findings
+    return graph
+
+
+def computed(spec: dict[str, Any], **values: Tensor) -> Tensor:
+    """Return the output of a spec."""
+    result: Tensor = build(graph_of(spec))(**values)["y"]
+    return result
+
+
+def type_of(spec: dict[str, Any]) -> str:
+    """Return the type of the output of a spec."""
+    return str(graph_of(spec).outputs["y"])
+
+
+def part_of(graph: Graph) -> Part:
+    """Return the block of the node."""
+    (node,) = graph.root.nodes
+    assert isinstance(node, BlockNode)
+    return node.part
