@@ -433,9 +433,10 @@ def _written_class(writer: _Writer, part: Part, path: str) -> str:
     assert part.block.written is not None  # noqa: S101 - the caller has asked
     ports = ", ".join(by_name("self", (f"{name}: Tensor" for name in part.inputs)))
     types = ", ".join(f"{name} {type_}" for name, type_ in part.inputs.items())
-    (output,) = part.outputs.values()
-    lines = [f'    """{part.block.name}: {types} -> {output}."""', ""]
-    lines += [f"    def forward({ports}) -> Tensor:"]
+    outputs = ", ".join(map(str, part.outputs.values()))
+    result = "Tensor" if len(part.outputs) == 1 else "tuple[Tensor, ...]"
+    lines = [f'    """{part.block.name}: {types} -> {outputs}."""', ""]
+    lines += [f"    def forward({ports}) -> {result}:"]
     lines += [f"        {line}" for line in part.block.written(part)]
     name = class_name(f"{path.rpartition('.')[2]} {part.block.name}")
     return writer.add_class(name, "\n".join(lines))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from weft.blocks.feed_forward.elementwise import ACTIVATION
 from weft.blocks.pooling.learned import WEIGHTED_SUM
 from weft.blocks.pooling.pool import POOL
-from weft.blocks.pooling.slice import SLICE, SPLIT
 from weft.blocks.position.position import EMBEDDING, SINUSOIDAL_POSITION
 from weft.blocks.residual.batch_norm import BATCH_NORM
 from weft.blocks.residual.combine import MASK_TO_BIAS
@@ -38,8 +37,6 @@ FREE = {
     "multiply",
     "concatenate",
     "batch_norm",
-    "slice",
-    "split",
     "learned_array",
     "weighted_sum",
     "lengths_to_mask",
@@ -78,30 +75,6 @@ VARIANTS: dict[str, BlockType] = {
     "mask_to_bias, itself": replace(MASK_TO_BIAS, example_inputs=MASKED),
     "activation, tanh": replace(ACTIVATION, example={"activation": "tanh"}),
     "batch_norm, no mask": replace(BATCH_NORM, example_inputs={"x": "f[B T 8]"}),
-    "slice, from the end": replace(SLICE, example={"axis": "width", "start": 1, "stop": -2}),
-    "slice, the rest": replace(SLICE, example={"axis": "width", "start": 3}),
-    "slice, every second feature": replace(SLICE, example={"axis": "width", "start": 1, "step": 2}),
-    "slice, every third of some": replace(
-        SLICE, example={"axis": "width", "start": 1, "stop": 8, "step": 3}
-    ),
-    "slice, first position": replace(SLICE, example={"index": 0}, example_inputs={"x": "f[B S 8]"}),
-    "slice, last position": replace(SLICE, example={"index": -1}, example_inputs={"x": "f[B S 8]"}),
-    "slice, some positions": replace(
-        SLICE, example={"start": 1, "stop": 3}, example_inputs={"x": "f[B S 8]"}
-    ),
-    "slice, all but some positions": replace(
-        SLICE, example={"start": 1, "stop": -1}, example_inputs={"x": "f[B S 8]"}
-    ),
-    "slice, every second position": replace(
-        SLICE, example={"step": 2}, example_inputs={"x": "f[B 2*S 8]"}
-    ),
-    "slice, a layer": replace(
-        SLICE, example={"axis": "layer", "index": -2}, example_inputs={"x": "f[3 B S 8]"}
-    ),
-    "slice, layers": replace(
-        SLICE, example={"axis": "layer", "start": 1}, example_inputs={"x": "f[3 B S 8]"}
-    ),
-    "split, three": replace(SPLIT, example={"names": ("a", "b", "c"), "sizes": (1, 5, 2)}),
     "weighted_sum, no gain": replace(WEIGHTED_SUM, example={"layers": 3, "gain": False}),
     "pool, first": replace(POOL, example={"kind": "first"}),
     "pool, last": replace(POOL, example={"kind": "last"}),
