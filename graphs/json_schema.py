@@ -168,6 +168,8 @@ def _of_block(block: BlockType) -> Schema:
     required = params.pop("required", [])
     for name, value in params.get("properties", {}).items():
         metadata = {word: value.pop(word) for word in ("description", "default") if word in value}
+        if isinstance(value.get("additionalProperties"), dict):
+            value["additionalProperties"] = {"anyOf": [value["additionalProperties"], EXPRESSION]}
         params["properties"][name] = {"anyOf": [value, EXPRESSION], **metadata}
     params["description"] = f"{block.doc} {block.source}"
     signatures = _signatures(block)
@@ -191,9 +193,10 @@ def _of_block(block: BlockType) -> Schema:
         "properties": {
             name: {"type": "string", "description": f"{port.type}: {port.doc}"}
             for name, port in ports.items()
+            if block.typed is None
         }
     }
-    if not slots:
+    if not slots and block.typed is None:
         wires["additionalProperties"] = False
     return {
         f"{block.key}:params": params,

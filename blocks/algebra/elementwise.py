@@ -10,22 +10,20 @@ from pydantic import Field, field_validator, model_validator
 
 from ...graphs.ir.block_type import BlockType, MismatchError, Port, Signature, port
 from ...graphs.ir.graph import Part
-from ...graphs.ir.value_type import Axis, ValueType
+from ...graphs.ir.value_type import SIZED, Axis, ValueType, dtype_of
 from ...specs.expressions import (
     CONSTANTS,
+    LARGEST,
+    Call,
     ExpressionError,
     names_in,
     parsed,
 )
 from ...specs.findings import did_you_mean
-from ..params import Number, Params
+from ..params import Count, Number, Params
 from .broadcast import Broadcast, broadcast
 from .formula_source import python_of
-from .ranges import INTEGER_KINDS, REAL, range_of, range_of_number, range_of_tree
-
-_SIZED = frozenset({"ids", "label"})
-LARGEST = 2**53
-"""Largest magnitude of integers, which float32 and float64 products of exporters also hold."""
+from .ranges import INTEGER_KINDS, REAL, Range, range_of, range_of_number, range_of_tree
 
 
 class ElementwiseParams(Params):
@@ -42,6 +40,9 @@ class ElementwiseParams(Params):
     kind: Literal["f", "bias", "score", "loss", "label", "len", "pos"] | None = None
     """Kind of the result; by default, `mask` of a condition, `ids` of integers, and otherwise the
     kind that the numbers of the ports share, or `f`."""
+
+    size: Count | None = None
+    """Number of different ids or labels; by default, one more than the largest result."""
 
     @field_validator("y")
     @classmethod
@@ -95,6 +96,7 @@ def _signature(params: ElementwiseParams, _: frozenset[str]) -> Signature:
 def _typed(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Signature:
     """Return the ports for the types of the wires."""
     kind, size = _result(params, types)
+    _refuse_size(params, kind)
     matched = _matched(params, types)
     letters = _letters(matched)
     rest = [letters[name] for name in matched.result[matched.lead :]]
@@ -128,6 +130,14 @@ def _letters(matched: Broadcast) -> dict[str, Axis]:
     return letters
 
 
+def _range(params: ElementwiseParams, types: Mapping[str, ValueType]) -> Range:
+    """Return the range of the result."""
+    ranges = {name: range_of(types[name]) for name in params.ports}
+    ranges |= {name: range_of_number(value) for name, value in params.values.items()}
+    ranges |= {name: REAL for name in CONSTANTS if name not in ranges}
+    return range_of_tree(parsed(params.y), ranges)
+
+
 def _result(params: ElementwiseParams, types: Mapping[str, ValueType]) -> tuple[str, Axis | None]:
     """Return the kind of the result, and its size.
 
@@ -135,10 +145,7 @@ def _result(params: ElementwiseParams, types: Mapping[str, ValueType]) -> tuple[
         MismatchError: the formula computes with a mask, or the result may be negative or unbounded.
     """
     ports = {name: types[name] for name in params.ports}
-    ranges = {name: range_of(type_) for name, type_ in ports.items()}
-    ranges |= {name: range_of_number(value) for name, value in params.values.items()}
-    ranges |= {name: REAL for name in CONSTANTS if name not in ranges}
-    result = range_of_tree(parsed(params.y), ranges)
+    result = _range(params, types)
     if result.kind == "condition":
         if params.kind is not None:
             msg = f"'{params.y}' is a condition, which is of kind mask, not {params.kind}"
@@ -155,7 +162,7 @@ def _result(params: ElementwiseParams, types: Mapping[str, ValueType]) -> tuple[
         return params.kind or (kept if real else "f"), None
     kept = numbers.pop() if len(numbers) == 1 else "ids"
     kind = params.kind or kept
-    if kind not in _SIZED:
+    if kind not in SIZED:
         return kind, None
     if result.least < 0 or result.most > LARGEST:
         below = result.least < 0
@@ -163,7 +170,28 @@ def _result(params: ElementwiseParams, types: Mapping[str, ValueType]) -> tuple[
         msg = f"'{params.y}' {problem}, but {kind} are integers from 0 below a size"
         example = f"max({params.y}, 0)" if below else f"({params.y}) % 1000"
         raise MismatchError("T03", msg, help=f"write such as {example}")
-    return kind, int(result.most) + 1
+    least = int(result.most) + 1
+    if params.size is not None and params.size < least:
+        msg = f"'{params.y}' may be {least - 1}, but 'size' is {params.size}"
+        raise MismatchError("T03", msg, help=f"set 'size' to {least} or more, or leave it out")
+    return kind, params.size or least
+
+
+def _refuse_size(params: ElementwiseParams, kind: str) -> None:
+    """Refuse a size of a kind without one."""
+    if params.size is not None and kind not in SIZED:
+        msg = f"'size' has no effect: '{params.y}' is of kind {kind}, not ids or label"
+        raise MismatchError("T02", msg, help="remove 'size'")
+
+
+def _arguments(params: ElementwiseParams, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constant by which the formula multiplies its only port, if it does just that."""
+    match parsed(params.y):
+        case Call("*", (first, second)) if len(params.ports) == 1:
+            factor = first if second == params.ports[0] else second
+            number = params.values.get(factor, factor) if not isinstance(factor, Call) else None
+            return {"factor": number} if isinstance(number, int | float) else {}
+    return {}
 
 
 def _written(part: Part) -> list[str]:
@@ -172,7 +200,13 @@ def _written(part: Part) -> list[str]:
     matched = _matched(params, part.inputs)
     indices = {name: matched.index(name) for name in params.ports}
     lines = [f"{name} = {name}{index}" for name, index in indices.items() if index]
-    return [*lines, f"return {ast.unparse(python_of(parsed(params.y), params.values))}"]
+    result = ast.unparse(python_of(parsed(params.y), params.values))
+    kinds = {name: dtype_of(type_.kind) for name, type_ in part.inputs.items()}
+    integer = _range(params, part.inputs).kind == "integer"
+    if integer and dtype_of(part.outputs["y"].kind) == "float":
+        real = next((name for name, dtype in kinds.items() if dtype == "float"), "")
+        result = f"({result}).to({real}.dtype)" if real else f"({result}).float()"
+    return [*lines, f"return {result}"]
 
 
 ELEMENTWISE = BlockType(
@@ -183,7 +217,7 @@ ELEMENTWISE = BlockType(
     params=ElementwiseParams,
     signature=_signature,
     typed=_typed,
-    arguments=lambda _, __: {},
+    arguments=_arguments,
     written=_written,
     example={"y": "sigmoid(g) * x + (1 - sigmoid(g)) * z"},
     example_inputs={"g": "f[B T]", "x": "f[B T 8]", "z": "f[B T 8]"},

@@ -57,44 +57,6 @@ class NotPadding(nn.Module):
         return ids != self.pad
 
 
-class ConstantIds(nn.Module):
-    """The same id at each position.
-
-    Source: Devlin et al. 2019, section 3.2.
-    """
-
-    def __init__(self, value: int = 0) -> None:
-        """Set the id."""
-        super().__init__()
-        self.value = value
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Return ids of the shape of `ids` that are all the same."""
-        return torch.full_like(ids, self.value)
-
-
-class Detach(nn.Module):
-    """Stop the gradient.
-
-    Source: van den Oord et al. 2017, section 3.2; Grill et al. 2020, section 3.1.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x, of any shape, without a gradient."""
-        return x.detach()
-
-
-class TokenEqual(nn.Module):
-    """Compare two sequences of ids.
-
-    Source: Clark et al. 2020, section 2.
-    """
-
-    def forward(self, ids: Tensor, other: Tensor) -> Tensor:
-        """Return 1 where ids and other, both [...], are equal, and 0 elsewhere."""
-        return (ids == other).long()
-
-
 class PrefixMask(nn.Module):
     """Masks of a prefix, which ends with the first separator, and of the rest.
 

@@ -14,50 +14,6 @@ def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _add_signature(_: NoParams, __: frozenset[str]) -> Signature:
-    return Signature(
-        inputs=(
-            port("x", "f[... d_model]", "first summand"),
-            port("z", "f[... d_model]", "second summand"),
-        ),
-        outputs=(port("y", "f[... d_model]", "sum of both"),),
-    )
-
-
-ADD = BlockType(
-    name="add",
-    mixes="",
-    doc="Add two values; y = x + z.",
-    source="He et al. 2016, section 3.2",
-    signature=_add_signature,
-    arguments=_nothing,
-    module=".residual.combine_module:Add",
-    example_inputs={"x": "f[B T 8]", "z": "f[B T 8]"},
-)
-
-
-def _multiply_signature(_: NoParams, __: frozenset[str]) -> Signature:
-    return Signature(
-        inputs=(
-            port("x", "f[... d_model]", "first factor"),
-            port("z", "f[... d_model]", "second factor"),
-        ),
-        outputs=(port("y", "f[... d_model]", "product of both, element by element"),),
-    )
-
-
-MULTIPLY = BlockType(
-    name="multiply",
-    mixes="",
-    doc="Multiply two values element by element; y = x * z.",
-    source="Dauphin et al. 2017, section 2",
-    signature=_multiply_signature,
-    arguments=_nothing,
-    module=".residual.combine_module:Multiply",
-    example_inputs={"x": "f[B T 8]", "z": "f[B T 8]"},
-)
-
-
 def _concatenate_signature(_: NoParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(

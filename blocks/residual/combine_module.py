@@ -11,28 +11,6 @@ from torch import Tensor, nn
 from ..kernels.decode_state import Capacity, State
 
 
-class Add(nn.Module):
-    """Add two values.
-
-    Source: He et al. 2016, section 3.2.
-    """
-
-    def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        """Return x + z, both [..., D]."""
-        return x + z
-
-
-class Multiply(nn.Module):
-    """Multiply two values element by element.
-
-    Source: Dauphin et al. 2017, section 2.
-    """
-
-    def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        """Return x * z, both [..., D]."""
-        return x * z
-
-
 class Concatenate(nn.Module):
     """Concatenate two vectors.
 

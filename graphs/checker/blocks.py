@@ -570,8 +570,9 @@ def _check_one_output(findings: Findings, what: str, ports: tuple[str, ...], at:
     if len(ports) <= 1:
         return
     help_ = "remove outputs until one is left, or use the template as a node"
+    outside = "write out the path around it: dropout@1, elementwise@1 for the sum, a norm"
     if not what.startswith("template"):
-        help_ = f"use {what} as a node, and write out the path around it: dropout@1, add@1, a norm"
+        help_ = f"use {what} as a node, and {outside}"
     findings.report(
         code="W11",
         at=at,

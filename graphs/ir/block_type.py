@@ -347,7 +347,6 @@ Role = Literal[
     "layer_norm",
     "rms_norm",
     "dropout",
-    "scale",
     "linear",
     "residual",
 ]

@@ -104,8 +104,8 @@ def adding(wire: str, type_: str) -> dict[str, Any]:
     """Return a template that adds twice a wire to `x`, which may be split into heads."""
     split = {"use": "split_heads@1", "in": {"x": wire}, "params": {"heads": 2, "d_head": 2}}
     nodes = {
-        "more": {"use": "scale@1", "in": {"x": wire}, "params": {"by": 2}},
-        "sum": {"use": "add@1", "in": {"x": "x", "z": "more.y"}},
+        "more": {"use": "elementwise@1", "in": {"x": wire}, "params": {"y": "2 * x"}},
+        "sum": {"use": "elementwise@1", "in": {"x": "x", "z": "more.y"}, "params": {"y": "x + z"}},
     }
     if type_ == HEADS:
         nodes["split"], nodes["more"]["in"] = split, {"x": "split.y"}

@@ -226,7 +226,7 @@ def _after(stack: Stack, refusals: Refusals, *, decoder: bool) -> tuple[Place | 
         if kind == "norm" and norm is None and scale == 1.0:
             norm = site
         elif kind == "scale" and decoder:
-            scale *= float(site.part.arguments["by"])
+            scale *= float(site.part.arguments["factor"])
         elif kind != "drop":
             refusals.add(site.obstacle(f"{site.part.key} is not supported after the layers"))
     return norm, scale
@@ -311,7 +311,7 @@ class Place:
     @property
     def role(self) -> str:
         """The part that the block plays in a standard Transformer layer."""
-        return self.part.block.role
+        return "scale" if "factor" in self.part.arguments else self.part.block.role
 
     @property
     def inner(self) -> Part:

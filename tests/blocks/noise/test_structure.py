@@ -6,17 +6,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 from weft.blocks.attention.multi_head_module import Attention
-from weft.blocks.noise.structure import CONSTANT_IDS, PREFIX_MASK, SHIFT_RIGHT
+from weft.blocks.noise.structure import PREFIX_MASK, SHIFT_RIGHT
 from weft.blocks.noise.structure_module import (
-    ConstantIds,
-    Detach,
     EmptyText,
     LengthClass,
     NotPadding,
     PrefixMask,
     PrefixToBias,
     ShiftRight,
-    TokenEqual,
 )
 
 IDS = torch.tensor([[5, 6, 7, 1, 0], [8, 9, 1, 0, 0]])
@@ -35,29 +32,6 @@ def test_padding_is_one_id() -> None:
     """True elsewhere."""
     assert NotPadding()(IDS).sum(1).tolist() == [4, 3]
     assert NotPadding(1)(IDS).sum(1).tolist() == [4, 4]
-
-
-def test_one_id_for_all_positions() -> None:
-    """As for the token types of single texts; the id must be below their number."""
-    assert torch.equal(ConstantIds(1)(IDS), torch.ones_like(IDS))
-    with pytest.raises(ValueError, match="value is 2, but there are only 2 ids"):
-        CONSTANT_IDS.arguments(CONSTANT_IDS.params(size=2, value=2), {"v": 11})
-
-
-def test_a_detached_value_has_no_gradient() -> None:
-    """And the same numbers."""
-    x = torch.randn(2, 3, requires_grad=True)
-
-    assert not Detach()(x).requires_grad
-    assert torch.equal(Detach()(x), x)
-
-
-def test_equal_tokens_are_ones() -> None:
-    """Of the kind label, so an integer."""
-    found = TokenEqual()(IDS, IDS.flip(0))
-
-    assert found.tolist() == [[0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]
-    assert found.dtype == torch.int64
 
 
 def test_an_empty_text_is_the_end_token() -> None:

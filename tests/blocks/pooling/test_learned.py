@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from weft.blocks.feed_forward.adapter_module import Adapter
 from weft.blocks.pooling.learned_module import LearnedArray, WeightedSum
-from weft.blocks.residual.combine_module import Multiply
 from weft.runtime.codegen.build import build
 from weft.specs.load import loaded
 
@@ -50,7 +49,13 @@ def test_a_weighted_sum_reads_what_a_repeat_collects() -> None:
             "layer": {
                 "inputs": {"x": "f[B T 4]"},
                 "outputs": {"x": "twice.y", "each": "twice.y"},
-                "nodes": {"twice": {"use": "scale@1", "in": {"x": "x"}, "params": {"by": 2}}},
+                "nodes": {
+                    "twice": {
+                        "use": "elementwise@1",
+                        "in": {"x": "x"},
+                        "params": {"y": "by * x", "values": {"by": 2}},
+                    }
+                },
             }
         },
         "nodes": {
@@ -70,13 +75,6 @@ def test_a_weighted_sum_reads_what_a_repeat_collects() -> None:
     }
 
     torch.testing.assert_close(build(loaded(spec))(x=X)["y"], X * (2 + 4 + 8) / 3)
-
-
-def test_a_product_is_elementwise() -> None:
-    """By hand."""
-    product = Multiply()(torch.tensor([2.0, 3.0]), torch.tensor([-1.0, 0.5]))
-
-    assert product.tolist() == [-2.0, 1.5]
 
 
 def test_a_fresh_adapter_is_almost_the_identity() -> None:

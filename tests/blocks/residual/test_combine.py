@@ -6,16 +6,15 @@ import pytest
 import torch
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
-from weft.blocks.residual.combine_module import Add, Concatenate, LengthsToMask, Unfold
+from weft.blocks.residual.combine_module import Concatenate, LengthsToMask, Unfold
 from weft.graphs.checker.check import analyse, check
 from weft.specs.load import loaded
 
 
-def test_two_values_are_added_or_joined() -> None:
-    """Element by element, and concatenated."""
+def test_two_values_are_joined() -> None:
+    """One after the other."""
     x, z = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 5.0]])
 
-    assert Add()(x, z).tolist() == [[4.0, 7.0]]
     assert Concatenate()(x, z).tolist() == [[1.0, 2.0, 3.0, 5.0]]
 
 

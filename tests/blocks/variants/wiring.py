@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.feed_forward.elementwise import ACTIVATION
+from weft.blocks.feed_forward.activation import ACTIVATION
 from weft.blocks.pooling.learned import WEIGHTED_SUM
 from weft.blocks.pooling.pool import POOL
 from weft.blocks.position.position import EMBEDDING, SINUSOIDAL_POSITION
@@ -33,8 +33,6 @@ FREE = {
     "rms_norm",
     "dropout",
     "prepend",
-    "add",
-    "multiply",
     "concatenate",
     "batch_norm",
     "learned_array",
@@ -43,15 +41,11 @@ FREE = {
     "mask_to_bias",
     "unfold",
     "activation",
-    "scale",
     "pool",
     "shift_right",
     "not_padding",
-    "constant_ids",
     "prefix_mask",
     "prefix_to_bias",
-    "detach",
-    "token_equal",
     "empty_text",
     "length_class",
     "mask_tokens",

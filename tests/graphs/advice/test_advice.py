@@ -110,7 +110,11 @@ def test_a_value_is_followed_once_however_many_sums_read_it(
     sums = {"/blocks/decoder_layer/nodes/feed_forward/params/order": "pre"}
     last = "decoder.x"
     for number in range(60):
-        sums[f"/nodes/sum_{number}"] = {"use": "add@1", "in": {"x": last, "z": last}}
+        sums[f"/nodes/sum_{number}"] = {
+            "use": "elementwise@1",
+            "in": {"x": last, "z": last},
+            "params": {"y": "x + z"},
+        }
         last = f"sum_{number}.y"
     normed = {**sums, "/nodes/norm": {"use": "layer_norm@1", "in": {"x": last}}}
 

@@ -524,7 +524,14 @@ def test_a_mistake_in_a_template_used_with_two_types_is_reported_once() -> None:
     template = {
         "inputs": {"x": "f[b t 8]"},
         "outputs": {"x": "sum.y"},
-        "nodes": {"wide": wide, "sum": {"use": "add@1", "in": {"x": "x", "z": "wide.y"}}},
+        "nodes": {
+            "wide": wide,
+            "sum": {
+                "use": "elementwise@1",
+                "in": {"x": "x", "z": "wide.y"},
+                "params": {"y": "x + z"},
+            },
+        },
     }
     spec = {
         "format": 1,

@@ -17,7 +17,8 @@ def spec_of(instead: dict[str, str], repeat: Any = "=layers") -> dict[str, Any]:
     """Return a spec with a stack of 7 copies."""
 
     def layer(by: int) -> dict[str, Any]:
-        nodes = {"times": {"use": "scale@1", "in": {"x": "x"}, "params": {"by": by}}}
+        formula = {"y": f"{by} * x"}
+        nodes = {"times": {"use": "elementwise@1", "in": {"x": "x"}, "params": formula}}
         return {"inputs": {"x": "f[B T 4]"}, "outputs": {"x": "times.y"}, "nodes": nodes}
 
     stack = {"repeat": repeat, "block": "plain", "carry": ["x"], "in": {"x": "x"}}
@@ -100,7 +101,7 @@ def test_a_key_that_is_no_slice_is_refused(key: str) -> None:
 
 def patched(spec: dict[str, Any], select: str) -> dict[str, Any]:
     """Return the stack of a spec in which a patch multiplies by 5."""
-    patch = {"select": select, "set": {"params.by": 5}}
+    patch = {"select": select, "set": {"params.y": "5 * x"}}
     child = {"format": 1, "extends": "sliced", "name": "child", "patch": [patch]}
     made = load_child(loaded(spec), child, None)
     graph, _ = analyse(made.form, registry())
@@ -108,7 +109,7 @@ def patched(spec: dict[str, Any], select: str) -> dict[str, Any]:
     scope = graph.root.nodes[0]
     assert isinstance(scope, RepeatNode)
     return {
-        index: body.nodes[0].part.arguments["by"]  # type: ignore[union-attr]
+        index: body.nodes[0].part.arguments["factor"]  # type: ignore[union-attr]
         for index, body in scope.copies()
     }
 

@@ -69,7 +69,7 @@ def test_a_shortcut_does_not_shorten_the_chain(graph_of: GraphOf) -> None:
     """The longest path counts."""
     nodes = {
         "long": {"use": "rnn@1", "in": {"x": "x"}, "params": {"d_hidden": 8}},
-        "add": {"use": "add@1", "in": {"x": "x", "z": "long.y"}},
+        "add": {"use": "elementwise@1", "in": {"x": "x", "z": "long.y"}, "params": {"y": "x + z"}},
     }
 
     assert sequential(graph_of(wired(nodes, "add.y")), {"B": 1, "T": 9}) == 10

@@ -253,7 +253,7 @@ def test_settings_without_effect_are_refused(settings: dict[str, Any]) -> None:
 
 
 def test_residual_arrows_need_residual_paths() -> None:
-    """Mamba's layers are wired from `add@1`; there is nothing to open."""
+    """Mamba's layers are wired from sums; there is nothing to open."""
     spec = {
         "format": 1,
         "name": "plain",

@@ -150,7 +150,11 @@ LATENT: dict[str, Any] = {
             "outputs": {"y": "b.y"},
             "nodes": {
                 "a": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 16}},
-                "b": {"use": "add@1", "in": {"x": "x", "z": "a.y"}},
+                "b": {
+                    "use": "elementwise@1",
+                    "in": {"x": "x", "z": "a.y"},
+                    "params": {"y": "x + z"},
+                },
             },
         },
         "heads": {

@@ -286,6 +286,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
 """Values of params that are not numbers or one of a few words."""
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("elementwise", "values"): {"y": "by * g * x - z"},
+    ("elementwise", "size"): {"y": "where(g > x + z, 1, 0)", "kind": "label"},
     ("attention", "cache"): {"heads": 2, "causal": True},
     ("dot_attention", "causal"): {"gain": "none"},
     ("slice", "index"): {"axis": "time"},

@@ -21,9 +21,9 @@ def test_the_last_linear_map_is_the_head(
 @pytest.mark.parametrize(
     "edits",
     [
-        {"/nodes/after": {"use": "scale@1", "in": {"x": "head.y"}, "params": {"by": 2.0}},
+        {"/nodes/after": {"use": "elementwise@1", "in": {"x": "head.y"}, "params": {"y": "2 * x"}},
          "/outputs/logits": "after.y"},
-        {"/nodes/after": {"use": "scale@1", "in": {"x": "head.y"}, "params": {"by": 2.0}},
+        {"/nodes/after": {"use": "elementwise@1", "in": {"x": "head.y"}, "params": {"y": "2 * x"}},
          "/outputs/more": "after.y"},
         {"/outputs/more": "head.y"},
     ],

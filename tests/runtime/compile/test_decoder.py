@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.feed_forward.elementwise_module import Gate
+from weft.blocks.feed_forward.activation_module import Gate
 from weft.blocks.kernels import prepacked as module
 from weft.blocks.kernels import quantized
 from weft.blocks.kernels.prepacked import PackedLinear, can_pack, prepack

@@ -307,7 +307,11 @@ def test_ports_that_the_objective_does_not_use_are_reported(tmp_path: Path) -> N
     """An input that nothing fills, and an output whose parameters no loss trains."""
     spec = json.loads(shipped_names("models")["transformer-base"].read_text(encoding="utf-8"))
     spec["inputs"]["extra"] = "f[B S d_model]"
-    spec["nodes"]["sum"] = {"use": "add@1", "in": {"x": "source_position.y", "z": "extra"}}
+    spec["nodes"]["sum"] = {
+        "use": "elementwise@1",
+        "in": {"x": "source_position.y", "z": "extra"},
+        "params": {"y": "x + z"},
+    }
     spec["nodes"]["encoder"]["in"]["x"] = "sum.y"
     spec["nodes"]["aux"] = {"use": "linear@1", "in": {"x": "encoder.x"}, "params": {"d_out": 5}}
     spec["outputs"] |= {"aux": "aux.y", "states": "decoder.x"}

@@ -60,7 +60,8 @@ CHILD = """{
     {"select": "stack.0.second", "set": {"in.x": "first.y", "params.bias": false}},
     {"select": "/blocks/layer", "set": {"nodes.first.params.bias": false}},
     {"select": "/", "set": {
-      "nodes.sum": {"use": "add@1", "in": {"x": "stack.x", "z": "table.y"}},
+      "nodes.sum": {"use": "elementwise@1", "in": {"x": "stack.x", "z": "table.y"},
+                    "params": {"y": "x + z"}},
       "nodes.head.in.x": "sum.y"
     }}
   ]

@@ -164,8 +164,8 @@ def test_the_menu_knows_costs_and_reasons() -> None:
     assert gated["fits"]
     assert gated["parameters"] == 6 * (512 * 2048 + 2048)
     assert choices["depthwise_convolution@1"]["proposed"].keys() == {"kernel"}
-    assert not choices["add@1"]["fits"]
-    assert "'z'" in choices["add@1"]["reason"]
+    assert not choices["concatenate@1"]["fits"]
+    assert "'z'" in choices["concatenate@1"]["reason"]
     assert choices["feed_forward@1"]["parameters"] == 0
     assert choices["feed_forward@1"]["kept"] == 1
 
@@ -216,7 +216,8 @@ def test_a_variant_inserts_and_removes_nodes_with_their_wires() -> None:
     nodes["encoder"]["in"]["x"] = "source_embedding.y"
     nodes["decoder"]["in"] |= {"x": "target_embedding.y", "memory": "encoder_norm.y"}
     nodes["encoder_norm"] = {"use": "layer_norm@1", "in": {"x": "encoder.x"}}
-    nodes["gate"] = {"use": "add@1", "in": {"x": "decoder.x", "z": "target_embedding.y"}}
+    wires = {"x": "decoder.x", "z": "target_embedding.y"}
+    nodes["gate"] = {"use": "elementwise@1", "in": wires, "params": {"y": "x + z"}}
     nodes["head"]["in"]["x"] = "gate.y"
     del value["params"]["position"]
     old, new = read(TEXT, str(BASE)), read(json.dumps(value), str(BASE))
@@ -229,7 +230,11 @@ def test_a_variant_inserts_and_removes_nodes_with_their_wires() -> None:
             {
                 "select": "decoder",
                 "insert_after": {
-                    "gate": {"use": "add@1", "in": {"x": "@", "z": "target_embedding.y"}}
+                    "gate": {
+                        "use": "elementwise@1",
+                        "in": {"x": "@", "z": "target_embedding.y"},
+                        "params": {"y": "x + z"},
+                    }
                 },
             },
         ],

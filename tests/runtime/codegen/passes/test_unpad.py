@@ -185,7 +185,7 @@ def free_blocks() -> list[str]:
         signature = block.signature(block.params(**block.example), frozenset(block.example_inputs))
         ports = (*signature.inputs, *signature.outputs)
         free = all(port.type.axes[:1] == ("...",) for port in ports)
-        if free and not signature.slots and not signature.by_row:
+        if free and not signature.slots and not signature.by_row and block.typed is None:
             found.append(block.key)
     return found
 

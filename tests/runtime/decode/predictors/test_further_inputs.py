@@ -337,8 +337,16 @@ def test_a_text_of_the_positions_that_are_written_is_refused(
                 "in": {"ids": "tags"},
                 "params": {"d_model": "=d_model"},
             },
-            "tagged": {"use": "add@1", "in": {"x": "decoder.x", "z": "tag_embedding.y"}},
-            "both": {"use": "detach@1", "in": {"x": "encoder.x"}},
+            "tagged": {
+                "use": "elementwise@1",
+                "in": {"x": "decoder.x", "z": "tag_embedding.y"},
+                "params": {"y": "x + z"},
+            },
+            "both": {
+                "use": "elementwise@1",
+                "in": {"x": "encoder.x"},
+                "params": {"y": "detach(x)"},
+            },
         },
         {"draft": "ids:vocab[B T]"},
         {},

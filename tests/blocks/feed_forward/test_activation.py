@@ -1,4 +1,4 @@
-"""Activations, constants, gates and pooling, by hand and against torch's modules."""
+"""Activations and pooling, by hand and against torch's modules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 import torch
 from torch import nn
-from weft.blocks.feed_forward.elementwise_module import Activation, Gate, Scale
+from weft.blocks.feed_forward.activation_module import Activation
 from weft.blocks.feed_forward.feed_forward_module import ACTIVATIONS
 from weft.blocks.params import Activation as ActivationName
 from weft.blocks.pooling.pool_module import Pool
@@ -52,32 +52,6 @@ def test_squared_relu_and_quick_gelu_follow_their_formulas() -> None:
 def test_every_activation_of_a_spec_has_a_function() -> None:
     """The names that the contracts accept are those of the table."""
     assert {*get_args(ActivationName)} == {*ACTIVATIONS} == {*TORCH, "squared_relu", "quick_gelu"}
-
-
-def test_a_scale_multiplies() -> None:
-    """By hand."""
-    assert Scale(-0.5)(torch.tensor([[2.0, 3.0]])).tolist() == [[-1.0, -1.5]]
-
-
-def test_a_gate_interpolates_between_new_and_carried_values() -> None:
-    """By hand: sigmoid(log 3) = 3/4 and sigmoid(0) = 1/2."""
-    block = Gate(2, -1.0)
-    with torch.no_grad():
-        block.weight.copy_(torch.tensor([[math.log(3), 0.0], [0.0, 0.0]]))
-        block.bias.zero_()
-
-    found = block(torch.tensor([[1.0, 8.0]]), torch.tensor([[5.0, 4.0]]))
-
-    torch.testing.assert_close(found, torch.tensor([[4.0, 6.0]]))
-
-
-def test_a_fresh_gate_carries() -> None:
-    """Section 2.2 of the highway paper: the bias starts below 0, so that x dominates."""
-    block = Gate(4, -3.0)
-    block.initialize(torch.Generator())
-
-    assert block.bias.tolist() == [-3.0] * 4
-    assert block.weight.abs().max() > 0
 
 
 ROWS = torch.tensor([[[1.0, 9.0], [2.0, -8.0], [6.0, 7.0]], [[1.0, 9.0], [2.0, -8.0], [6.0, 7.0]]])
