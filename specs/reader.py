@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import copy
+import functools
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -194,9 +195,16 @@ _TEXTS: contextvars.ContextVar[Mapping[Path, str]] = contextvars.ContextVar("_TE
 
 def shipped_names(*folders: str) -> dict[str, Path]:
     """Return the shipped files of the folders `specs/<folder>/` by name."""
-    return {
-        path.stem: path for folder in folders for path in sorted((SHIPPED / folder).glob("*.json"))
-    }
+    listed = (SHIPPED / folder for folder in folders)
+    paths = (path for folder in listed for path in _listed(folder, folder.stat().st_mtime_ns))
+    return {path.stem: path for path in paths}
+
+
+@functools.lru_cache(maxsize=32)
+def _listed(folder: Path, changed: int) -> tuple[Path, ...]:
+    """List a folder once for each of its times of change: every name of a spec asks for it."""
+    del changed
+    return tuple(sorted(folder.glob("*.json")))
 
 
 CHECKPOINT_SPEC = "spec.json"
