@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -112,6 +113,13 @@ def _open_streams() -> None:
             setattr(sys, name, stream)
 
 
+@functools.lru_cache(maxsize=2)
+def _built(*registered: object) -> Callable[..., object]:
+    """Build the command line of all registered commands, once for each set of them."""
+    del registered
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
@@ -122,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         load_commands(words[0] if words else "")
-        app(words, prog_name="weft")
+        _built(*app.registered_commands, *app.registered_groups)(words, prog_name="weft")
     except InputError as error:
         terminal.show_error(error)
         return 1
