@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from weft.runtime.cli.main import main
-from weft.runtime.decode import translate
+from weft.runtime.decode.predictors import text
 
 pytestmark = pytest.mark.integration
 
@@ -36,9 +35,7 @@ def test_too_little_memory_names_an_option_of_the_batch(
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    monkeypatch.setattr(translate, "decode_ids", full)
-    # A server that another test began in this process left a handler with a closed stream.
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(text, "decode_ids", full)
     lines = tmp_path / "lines"
     lines.write_text("sun moon\ntree\n")
     words = command.replace("CKPT", str(toy_checkpoint)).replace("LINES", str(lines)).split()
