@@ -189,7 +189,7 @@ def _arguments(params: ElementwiseParams, _: Mapping[str, Any]) -> dict[str, Any
     match parsed(params.y):
         case Call("*", (first, second)) if len(params.ports) == 1:
             factor = first if second == params.ports[0] else second
-            number = params.values.get(factor, factor) if not isinstance(factor, Call) else None
+            number = params.values.get(factor) if isinstance(factor, str) else factor
             return {"factor": number} if isinstance(number, int | float) else {}
     return {}
 
