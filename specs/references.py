@@ -16,16 +16,8 @@ from .expressions import WORD, calls, is_expression
 from .findings import pointer
 from .form import BUDGETS, holds_spec, own_part
 from .json_tree import parts_of
-from .patches.selections import (
-    Found,
-    SelectError,
-    Selection,
-    Site,
-    TooMuchError,
-    Walk,
-    glob,
-    read_selection,
-)
+from .patches.selections import INDEX, SelectError, Selection, glob, read_selection
+from .patches.walk import Found, Site, TooMuchError, Walk
 
 Json = Mapping[str, Any]
 Kind = Literal[
@@ -38,7 +30,6 @@ Index = tuple[str, str]
 """Name of the number of a copy, and JSON Pointer of the repeat whose params may read it."""
 NO_INDEX: Index = ("", "")
 _KIND_OF_TYPE = re.compile(r"[a-z ]*")
-_INDEX = re.compile(r"[0-9]+(?:-[0-9]+)?")
 _PREDICATE = re.compile(r"\[([^\[\]=]*)=([^\[\]]*)\]")
 _SEGMENT = re.compile(r"(?P<mark>[./]|^)(?P<word>[^./]*)")
 _NODE = 2
@@ -321,7 +312,7 @@ class _Scopes:
             return
         for segment in _SEGMENT.finditer(path):
             word = segment["word"]
-            if segment["mark"] == "/" or _INDEX.fullmatch(word):
+            if segment["mark"] == "/" or INDEX.fullmatch(word):
                 continue
             if word == "**":
                 scopes = self.below(scopes)
@@ -511,7 +502,7 @@ def _names_of(select: str) -> Iterator[tuple[str, int]]:
     path = select.partition("[")[0]
     for segment in _SEGMENT.finditer(path) if not path.startswith("/") else ():
         word = segment["word"]
-        if segment["mark"] != "/" and word and "*" not in word and not word[0].isdigit():
+        if segment["mark"] != "/" and word and "*" not in word and not INDEX.fullmatch(word):
             yield word, segment.end()
 
 

@@ -361,7 +361,7 @@ def _nodes(
     for node in scope.nodes:
         if node.shares:
             continue
-        below: Any = getattr(module, node.name)
+        below: Any = module._modules[node.name]  # noqa: SLF001 - it may be called like a method
         ports = moving_ports(node, moving)
         if isinstance(node, BlockNode):
             yield node, below, ports

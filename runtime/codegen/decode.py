@@ -33,6 +33,7 @@ from .forward import (
     wires_inside,
 )
 from .losses import weighing_first
+from .names import argument, child
 
 KEPT = "="
 """Prefix of the keys of fixed values in a state; all other keys are names of nodes."""
@@ -127,7 +128,7 @@ def begin_text(
                 (late_lines if is_late else lines).extend(run_lines(node, names, " " * 8))
             continue
         if node.name == head:
-            selected = f"select_outputs(self.{node.module}, capacity.candidates)"
+            selected = f"select_outputs({child(node.module)}, capacity.candidates)"
             states.append(f'"{head}": {selected},')
         if not node.steps or state_owner(scope, node) != node.name:
             continue
@@ -138,19 +139,22 @@ def begin_text(
             states.append(f'"{node.name}": state["{node.name}"],')
             continue
         if not isinstance(node, RepeatNode):
-            call = _begin_call(f"self.{node.module}", wires, names)
+            call = _begin_call(child(node.module), wires, names)
         elif node.share:
-            begin = _begin_call(f"self.{node.module}", wires, names)
+            begin = _begin_call(child(node.module), wires, names)
             call = f"[{begin} for _ in range({node.repeat})]"
         else:
-            call = f"[{_begin_call('layer', wires, names)} for layer in self.{node.module}]"
+            call = f"[{_begin_call('layer', wires, names)} for layer in {child(node.module)}]"
         states.append(f'"{node.name}": {call},')
     for value in saved_values(scope, moving, begun, root=root):
         stored, batch_dim = names[value], _rows_of(scope, value, batches)
         if batch_dim is not None:
             stored = f"{stored}.repeat_interleave(capacity.beams, {batch_dim})"
         states.append(f'"{kept_key(value, batch_dim)}": {stored},')
-    text = [f"    def begin(self, {', '.join(by_name('capacity', fixed))}):", *before]
+    text = [
+        f"    def begin(self, {', '.join(by_name('capacity', map(argument, fixed)))}):",
+        *before,
+    ]
     text += [*lines, *after]
     if late_lines:
         text += ["        state = {}", *late_lines]
@@ -174,13 +178,13 @@ def _begin_lines(
     pad, state = " " * 8, f'state["{node.name}"]'
     outputs = targets(node, names, begun, begin=True)
     if not isinstance(node, RepeatNode):
-        call = _begin_call(f"self.{node.module}", wires, names)
+        call = _begin_call(child(node.module), wires, names)
         yield f"{pad}{state}, {outputs} = {call}"
         return
     others = frozenset(node.outputs) - begun
     yield f"{pad}{state} = []"
     yield from enter_loop(node, names, others, pad)
-    copies = f"self.{node.module}"
+    copies = child(node.module)
     yield f"{pad}for {'_' if node.share else 'layer'} in " + (
         f"range({node.repeat}):" if node.share else f"{copies}:"
     )
@@ -206,7 +210,9 @@ def step_text(
     """
     moving_in, moving, begun = times
     moves = [name for name in scope.inputs if name in moving_in]
-    lines = [f"    def step({', '.join(by_name('self', [*moves, 'state', 'position']))}):"]
+    lines = [
+        f"    def step({', '.join(by_name('self', [*map(argument, moves), 'state', 'position']))}):"
+    ]
     step_texts = _texts_in_step(scope, names, times, batches, root=root)
     for node in weighing_first(scope) if root else scope.nodes:
         if _moves(node, moving):
@@ -237,7 +243,8 @@ def read_text(
         if _moves(node, times.moving) and (gives or node.steps):
             needed |= set(node.wires.values())
             lines[:0] = _step_lines(scope, node, step_texts, times.moving)
-    head = f"    def read_prompt({', '.join(by_name('self', [*moves, 'state', 'position']))}):"
+    arguments = by_name("self", [*map(argument, moves), "state", "position"])
+    head = f"    def read_prompt({', '.join(arguments)}):"
     return "\n".join([head, *(lines or ["        pass"])]) + "\n"
 
 
@@ -282,7 +289,7 @@ def _fixed_needed(
 
 
 def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str]) -> str:
-    arguments = [f"{port}={names[value]}" for port, value in wires.items()]
+    arguments = [f"{argument(port)}={names[value]}" for port, value in wires.items()]
     return f"{target}.begin({', '.join(['capacity', *arguments])})"
 
 
@@ -297,7 +304,7 @@ def _step_lines(
     """Yield the lines that run a node for the next positions; a selected one is in the state."""
     pad = " " * 8
     if not node.steps:
-        module = f'state["{node.name}"]' if selected else f"self.{node.module}"
+        module = f'state["{node.name}"]' if selected else child(node.module)
         text = call(module, names, node.wires)
         yield f"{pad}{targets(node, names)} = {text}"
         return
@@ -305,8 +312,8 @@ def _step_lines(
     wires = {port: value for port, value in node.wires.items() if port in ports}
     if not isinstance(node, RepeatNode):
         state = f'state["{state_owner(scope, node)}"]'
-        wires |= {"state": state, "position": "position"}
-        text = call(f"self.{node.module}.step", names, wires)
+        more = (f"state={state}", "position=position")
+        text = call(f"{child(node.module)}.step", names, wires, *more)
         yield f"{pad}{targets(node, names, begun)} = {text}"
         return
     yield from loop_lines(node, names, wires, pad, step=True, begun=begun)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping, Set
 
-from ...graphs.checker.declarations import ARGUMENT_WORDS
 from ...graphs.ir.execution import PLAIN, Execution
 from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
 from ...graphs.ir.traverse import holds_model
 from ...graphs.ir.value_type import KINDS, ValueType, dtype_of
+from .names import argument, child, is_reserved
 
 PROJECTED = "projected"
 """Argument of a model whose last linear map a caller may leave to a loss."""
@@ -26,7 +26,9 @@ def signature_line(
     """Return the line `def METHOD(...)`, with annotations; two or more lines if it is long."""
     gives = "dict[str, Tensor]" if root else "Tensor" if outputs == 1 else "tuple[Tensor, ...]"
     more = [f"{PROJECTED}: bool = True"] if projected else []
-    arguments = ", ".join(by_name("self", [*(f"{name}: Tensor" for name in scope.inputs), *more]))
+    arguments = ", ".join(
+        by_name("self", [*(f"{argument(port)}: Tensor" for port in scope.inputs), *more])
+    )
     line = f"    def {method}({arguments}) -> {gives}:"
     if len(line) <= WIDTH:
         return line
@@ -70,20 +72,18 @@ def _described(type_: ValueType) -> str:
     return f"{type_}, {_DTYPES[dtype_of(type_.kind)]}: {meaning}."
 
 
-def variables(scope: Scope) -> dict[str, str]:
-    """Return a local variable for every value of a scope."""
-    names: dict[str, str] = {}
-    taken = {*ARGUMENT_WORDS, "_"}
+def variables(scope: Scope, taken: Iterable[str] = ()) -> dict[str, str]:
+    """Return a local variable for every value of a scope; some names are taken by functions."""
+    names = {port: argument(port) for port in scope.inputs}
+    taken = {"_", *taken, *names.values()}
 
     def add(value: str, requested: str) -> None:
-        unique, number = requested, 2
-        while unique in taken:
+        unique, number = argument(requested), 2
+        while unique in taken or is_reserved(unique):
             unique, number = f"{requested}_{number}", number + 1
         taken.add(unique)
         names[value] = unique
 
-    for name in scope.inputs:
-        add(name, name)
     for node in scope.nodes:
         if holds_model(node):
             add(node.name, node.name)
@@ -101,16 +101,17 @@ def variables(scope: Scope) -> dict[str, str]:
     return names
 
 
-def call(target: str, names: Mapping[str, str], wires: Mapping[str, str]) -> str:
+def call(target: str, names: Mapping[str, str], wires: Mapping[str, str], *more: str) -> str:
     """Return a call that passes every port by name.
 
     Args:
         target: the expression to call.
         names: value to local variable.
         wires: port to value, or to a Python expression when the value has no variable.
+        *more: further arguments as Python.
     """
-    arguments = (f"{port}={names.get(value, value)}" for port, value in wires.items())
-    return f"{target}({', '.join(arguments)})"
+    arguments = (f"{argument(p)}={names.get(value, value)}" for p, value in wires.items())
+    return f"{target}({', '.join([*arguments, *more])})"
 
 
 def targets(
@@ -153,7 +154,7 @@ def run_lines(
         deferred = execution.leaves_map(node.name)
         if deferred and holds_model(node):
             wires[PROJECTED] = "not self.training"
-        text = call(f"self.{node.module}", names, wires)
+        text = call(child(node.module), names, wires)
         if deferred and isinstance(node, BlockNode):
             (value,) = node.wires.values()
             text = f"{names[value]} if self.training else {text}"
@@ -187,7 +188,7 @@ def loop_lines(
     collect = [port for port in node.collect if port not in begun]
     yield from enter_loop(node, names, begun, indent)
     inside = wires_inside(node, wires)
-    copies, states = f"self.{node.module}", f'state["{node.name}"]'
+    copies, states = child(node.module), f'state["{node.name}"]'
     if node.share and step:
         yield f"{indent}for layer_state in {states}:"
     elif node.share:
@@ -196,10 +197,9 @@ def loop_lines(
         yield f"{indent}for layer, layer_state in zip({copies}, {states}, strict=True):"
     else:
         yield f"{indent}for layer in {copies}:"
-    if step:
-        inside |= {"state": "layer_state", "position": "position"}
+    more = ("state=layer_state", "position=position") if step else ()
     target = (copies if node.share else "layer") + (".step" if step else "")
-    yield f"{indent}    {targets(node, names, begun)} = {call(target, names, inside)}"
+    yield f"{indent}    {targets(node, names, begun)} = {call(target, names, inside, *more)}"
     yield from leave_loop(node, names, collect, indent)
 
 

@@ -88,12 +88,30 @@ def generated_module(program: Program) -> ModuleType:
             kind.__reduce_ex__ = reduce  # type: ignore[assignment, method-assign]
     root = getattr(module, program.root)
     flags = (PROJECTED,) if program.graph.execution.deferred else ()
+    root.get_submodule = submodule
     root.__call__ = checked_call(program.graph.inputs, flags)
     for method in ("_apply", "load_state_dict") if program.graph.ties else ():
         setattr(root, method, _keeping_ties(getattr(nn.Module, method), program.graph.ties))
     lines = source.splitlines(keepends=True)
     linecache.cache[file] = (len(source), None, lines, file)
     sys.modules[name] = module
+    return module
+
+
+def submodule(self: nn.Module, target: str) -> nn.Module:
+    """Return the module at a path, also below nodes that are called like a method of modules.
+
+    Raises:
+        AttributeError: there is none.
+    """
+    module = self
+    for name in target.split(".") if target else ():
+        inner: Any = module._modules.get(name)
+        inner = getattr(module, name, None) if inner is None else inner
+        if not isinstance(inner, nn.Module):
+            msg = f"{type(module).__name__} has no module '{name}'"
+            raise AttributeError(msg)  # noqa: TRY004 - as torch does
+        module = inner
     return module
 
 

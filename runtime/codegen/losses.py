@@ -14,6 +14,7 @@ from ...blocks.registry import full_path
 from ...graphs.ir.execution import Execution, Fused, FusedGroup
 from ...graphs.ir.graph import BlockNode, Graph, Node, Scope
 from .forward import WIDTH, call, linear_output, run_lines, signature_line, targets
+from .names import child, member
 
 LINEAR_OUTPUT = ".kernels.losses.fused_linear_cross_entropy:LinearOutput"
 CHUNKED = ".kernels.losses.chunked_losses"
@@ -85,7 +86,7 @@ def linear_output_line(
 
 def _map_arguments(fused: Fused, names: Mapping[str, str], *, copied: bool) -> str:
     """Return the arguments of `LinearOutput` for a map."""
-    value, head = names[f"{fused.node}.{fused.output}"], f"self.{fused.path(fused.module)}"
+    value, head = names[f"{fused.node}.{fused.output}"], member(fused.path(fused.module))
     copy = f', operand({head}, "weight")' if copied else ""
     return f"{value}, {head}.weight, {head}.bias{copy}"
 
@@ -122,9 +123,13 @@ def _group_lines(
         }
         arguments = call("", names, wires).removeprefix("(")
         lines.append(
-            f"{pad}        reading(self.{node.module}, {_weight(graph, node)!r}, {arguments},"
+            f"{pad}        reading({child(node.module)}, {_weight(graph, node)!r}, {arguments},"
         )
-    lines += [f"{pad}    ],", f"{pad}    kernel=self.{losses[0].module}.product_kernel,", f"{pad})"]
+    lines += [
+        f"{pad}    ],",
+        f"{pad}    kernel={child(losses[0].module)}.product_kernel,",
+        f"{pad})",
+    ]
     lines.append("        else:")
     for node in losses:
         lines += run_lines(node, names, pad)
@@ -173,7 +178,7 @@ def weights_text(scope: Scope, names: Mapping[str, str]) -> list[str]:
             for port in node.part.block.weighs
             if port in node.wires
         )
-        weights.append(f'"{output}": self.{node.module}.weight({arguments})')
+        weights.append(f'"{output}": {child(node.module)}.weight({arguments})')
     one_line = f"        return {{{', '.join(weights)}}}"
     if len(one_line) <= WIDTH:
         return [*lines, one_line]

@@ -60,6 +60,7 @@ from .forward import (
     variables,
 )
 from .losses import fused_lines, weighing_first, weights_text
+from .names import argument, child, class_name, weight
 
 PREFIX = "weft_generated_"
 """Beginning of the names of generated modules."""
@@ -202,13 +203,6 @@ def _plain(text: str) -> str:
     return " ".join(printable.split())
 
 
-def class_name(name: str) -> str:
-    """Return the class name for a name in a spec: `encoder_layer` gives `EncoderLayer`."""
-    words = "".join(c if c.isalnum() and c.isascii() else " " for c in name).split()
-    joined = "".join(word[:1].upper() + word[1:] for word in words)
-    return joined if joined[:1].isalpha() else f"Model{joined}"
-
-
 def _scope_class(
     writer: _Writer,
     scope: Scope,
@@ -239,7 +233,7 @@ def _scope_class(
             inner |= _inner_classes(
                 writer, node, ports, marks, steps=steps and bool(ports), begun=begins
             )
-    names = variables(scope)
+    names = variables(scope, writer.imports.values())
     blocks = [
         _docstring(scope),
         _constructor(writer, scope, inner, marks, root=root),
@@ -325,16 +319,16 @@ def _constructor(
     owners = [node for node in scope.nodes if not node.shares]
     for node in owners:
         if isinstance(node, BlockNode):
-            before = f"self.{node.name} = "
+            before = f"{child(node.name)} = "
             expression = _construct(writer, node.part, node.name, inner, marks, 8, before)
         elif (model := model_of(node)) is not None:
             kind = writer.model(node.name, model)
             expression = f"{marked_class(writer, kind, marks.get(node.name))}()"
         else:
-            expression = _copies(node, inner, f"self.{node.name} = ")
-        lines.append(f"        self.{node.name} = {expression}")
-    frozen = [node.name for node in owners if node.frozen]
-    lines += [f"        self.{name}.requires_grad_(False).eval()" for name in frozen]
+            expression = _copies(node, inner, f"{child(node.name)} = ")
+        lines.append(f"        {child(node.name)} = {expression}")
+    frozen = [child(node.name) for node in owners if node.frozen]
+    lines += [f"        {module}.requires_grad_(False).eval()" for module in frozen]
     lines += constructor_lines(writer.graph) if root else []
     if frozen:
         lines += [
@@ -342,7 +336,7 @@ def _constructor(
             "    def train(self, mode: bool = True) -> nn.Module:",
             '        """Set the mode of all modules except the frozen ones."""',
             "        super().train(mode)",
-            *(f"        self.{name}.eval()" for name in frozen),
+            *(f"        {module}.eval()" for module in frozen),
             "        return self",
         ]
     ties = writer.graph.ties if root else ()
@@ -351,7 +345,7 @@ def _constructor(
         lines += ["", "    def tie(self) -> None:"]
         lines.append('        """Make each group of tied parameters one tensor."""')
         for first, *others in ties:
-            lines += [f"        {_attribute(path)} = {_attribute(first)}" for path in others]
+            lines += [f"        {weight(path)} = {weight(first)}" for path in others]
     return "\n".join(lines) + "\n"
 
 
@@ -371,12 +365,6 @@ def _copies(node: TemplateNode | RepeatNode, inner: Mapping[str, str], before: s
         "\n            ".join(["nn.ModuleList([", *(f"{copy}," for copy in copies)])
         + "\n        ])"
     )
-
-
-def _attribute(path: str) -> str:
-    """Return the expression for a parameter path: `encoder.0.f` is `self.encoder[0].f`."""
-    parts = (f"[{part}]" if part.isdigit() else f".{part}" for part in path.split("."))
-    return "self" + "".join(parts)
 
 
 def _construct(
@@ -404,7 +392,11 @@ def _construct(
     values = {} if written else part.arguments
     arguments, end = [f"{name}={value!r}" for name, value in values.items()], ")"
     if len(part.signature.slots) > 1:
-        ports = {slot: passed for slot in part.fill if (passed := part.slot_ports(slot))}
+        ports = {
+            slot: tuple(map(argument, passed))
+            for slot in part.fill
+            if (passed := part.slot_ports(slot))
+        }
         stepping = tuple(slot for slot, filling in part.fill.items() if filling.steps)
         arguments += [f"ports={ports!r}"] if ports else []
         arguments += [f"stepping={stepping!r}"] if stepping else []

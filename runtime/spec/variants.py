@@ -16,7 +16,8 @@ from ...specs.findings import InputError, SpecError, pointer
 from ...specs.form import FORMAT
 from ...specs.json_tree import parts_of
 from ...specs.load import LoadedSpec, load_child
-from ...specs.patches.selections import SelectError, Selection, Walk, is_repeat, read_selection
+from ...specs.patches.selections import SelectError, Selection, read_selection
+from ...specs.patches.walk import Walk, is_repeat
 
 
 @dataclass(frozen=True, slots=True)

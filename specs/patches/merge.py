@@ -17,7 +17,7 @@ from ..findings import MOST, Finding, Origins, Place, SpecError, at_most
 from ..form import by_number, is_number, number_of_copies
 from ..reader import LARGEST
 from .patch import GONE, Claim, Edit, Patch, Report, ScopeEdits
-from .selections import Found, Run, Site, TooMuchError, Version, Walk, is_repeat
+from .walk import Found, Run, Site, TooMuchError, Version, Walk, is_repeat
 
 _SHOWN = 8
 """Maximum number of paths in a finding."""

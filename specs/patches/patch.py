@@ -13,7 +13,8 @@ from typing import Any
 
 from ..findings import did_you_mean, pointer
 from ..form import RepeatNode, ShareNode, Template, UseNode
-from .selections import SelectError, Selection, Site, is_repeat, read_selection
+from .selections import SelectError, Selection, read_selection
+from .walk import Site, is_repeat
 
 MOST = 256
 """Maximum number of patches in a file."""

@@ -57,11 +57,11 @@ MISTAKES: dict[str, tuple[str, Any]] = {
         {"use": "layer_norm@1", "in": {"x": "encoder.x"}, "fill": {"f": {"use": "layer_norm@1"}}},
     ),
     "/nodes/empty": ("W05", {"use": "sublayer@1", "in": {"x": "encoder.x"}}),
-    "/nodes/forward": ("N09", {"use": "layer_norm@1", "in": {"x": "encoder.x"}}),
+    "/nodes/training": ("N09", {"use": "layer_norm@1", "in": {"x": "encoder.x"}}),
     "/tie/0/0": ("N07", "source_embedding.wieght"),
 }
 READ = ("misspelt", "wrong_port", "wrong_param", "no_such_node", "no_such_output", "crooked")
-READ += ("wanting", "unwired", "masked", "crossed", "slotless", "empty", "forward")
+READ += ("wanting", "unwired", "masked", "crossed", "slotless", "empty", "training")
 
 
 def test_twenty_mistakes_are_twenty_findings(edit: Callable[..., dict[str, Any]]) -> None:

@@ -13,7 +13,8 @@ from ....graphs.ir.value_type import KINDS, SIZED
 from ....plugin import BlockType, Slot, ValueType, visits
 from ....specs.form import holds_spec
 from ....specs.load import spec_names
-from ....specs.patches.selections import SelectError, TooMuchError, Walk, read_selection
+from ....specs.patches.selections import SelectError, read_selection
+from ....specs.patches.walk import TooMuchError, Walk
 from ....specs.reader import FOR_EDITORS, RUN_FOLDER, shipped_names
 from .document import Document, Site, document, site
 from .ports import (

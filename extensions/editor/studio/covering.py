@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, takewhile
 from typing import Any
 
-from ....specs.patches.selections import Site, TooMuchError, Walk, read_selection
+from ....specs.patches.selections import read_selection
+from ....specs.patches.walk import Site, TooMuchError, Walk
 
 Place = tuple[str, Site]
 """A record of a spec: its template, and its site there."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import keyword
 import logging
 import re
 import types
@@ -302,7 +304,7 @@ def write_onnx(
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), with_free_names(wide):
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(
                 wide,
@@ -322,6 +324,34 @@ def write_onnx(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program.save(str(path), external_data=size > LARGEST)
+
+
+class _Renamed(dict[str, Any]):
+    """Modules by name, some with an underscore that generated code does not write."""
+
+    def __missing__(self, name: str) -> Any:
+        return self[f"{name}_"]
+
+
+@contextlib.contextmanager
+def with_free_names(model: nn.Module) -> Iterator[None]:
+    """Within this context, no module has the name of an attribute, or of a keyword.
+
+    The tracer reads modules as attributes, so a node that is called `half` is `half_` for it.
+    """
+    changed: list[tuple[nn.Module, dict[str, Any]]] = []
+    for module in list(model.modules()):
+        modules = module._modules  # noqa: SLF001 - torch has no method that renames a module
+        taken = {n for n in modules if hasattr(type(module), n) or keyword.iskeyword(n)}
+        if taken:
+            free = {f"{n}_" if n in taken else n: inner for n, inner in modules.items()}
+            changed.append((module, modules))
+            module._modules = _Renamed(free)  # noqa: SLF001 - as above
+    try:
+        yield
+    finally:
+        for module, modules in changed:
+            module._modules = modules  # noqa: SLF001 - as above
 
 
 def _translations() -> dict[Any, Any]:

@@ -18,7 +18,7 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build, build_empty, initialize, tie
 from weft.runtime.codegen.generated import program_of
-from weft.specs.findings import InputError, SpecError
+from weft.specs.findings import InputError
 from weft.specs.load import loaded
 
 GraphOf = Callable[..., Graph]
@@ -279,23 +279,3 @@ def test_a_foreign_module_has_no_program() -> None:
     """The error names the class of the module."""
     with pytest.raises(InputError, match="Linear was not built from a spec"):
         program_of(nn.Linear(1, 1))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [n for n in dir(nn.Module()) if not n.startswith("_")]
-    + ["begin", "read_prompt", "step", "tie"],
-)
-def test_a_node_cannot_shadow_an_attribute_of_modules(
-    graph: GraphOf, spec: Callable[[], dict[str, Any]], name: str
-) -> None:
-    """Nodes become attributes: a node named `forward` or `train` would break the model."""
-    written = spec()
-    written["nodes"][name] = written["nodes"].pop("source_embedding")
-    written["nodes"]["source_position"]["in"]["x"] = f"{name}.y"
-    written["tie"][0][0] = f"{name}.weight"
-
-    with pytest.raises(SpecError) as caught:
-        graph(written)
-
-    assert [(f.code, f.at) for f in caught.value.findings] == [("N09", f"/nodes/{name}")]

@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.specs.patches.selections import (
-    MOST_STEPS,
-    SelectError,
-    TooMuchError,
-    Walk,
-    bottom_up,
-    glob,
-    read_selection,
-)
+from weft.specs.patches.selections import SelectError, glob, read_selection
+from weft.specs.patches.walk import MOST_STEPS, TooMuchError, Walk, bottom_up
 from weft.specs.reader import SHIPPED
 
 Count = Callable[[Callable[[], object]], int]

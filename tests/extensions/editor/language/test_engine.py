@@ -200,7 +200,7 @@ def test_a_name_is_renamed_wherever_it_is_used(
     [
         ('"source|_embedding": {', "head", "is taken"),
         ('"source|_embedding": {', "a-b", "is not a name"),
-        ('"source|_embedding": {', "forward", "would be wrong"),
+        ('"source|_embedding": {', "training", "would be wrong"),
         ('"use": "linear|@1"', "mine", "no name to rename"),
     ],
 )

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from weft.extensions.editor.studio.covering import covering
 from weft.specs.load import load
-from weft.specs.patches.selections import Walk, read_selection
+from weft.specs.patches.selections import read_selection
+from weft.specs.patches.walk import Walk
 
 SPEC = load("transformer-base").value()
 ATTENTION = ["encoder.*.self_attention", "decoder.*.self_attention", "decoder.*.cross_attention"]
