@@ -77,6 +77,8 @@ STANDARD = {
     "activation@1": ".feed_forward.activation:ACTIVATION",
     "elementwise@1": ".algebra.elementwise:ELEMENTWISE",
     "einsum@1": ".algebra.einsum:EINSUM",
+    "reduce@1": ".algebra.reduce:REDUCE",
+    "softmax@1": ".algebra.softmax:SOFTMAX",
     "concatenate@1": ".residual.combine:CONCATENATE",
     "lengths_to_mask@1": ".residual.combine:LENGTHS_TO_MASK",
     "mask_to_bias@1": ".residual.combine:MASK_TO_BIAS",

@@ -146,4 +146,4 @@ def port_type(names: Names, type_: ValueType, value: str) -> ValueType:
 
 def lower(name: str) -> str:
     """Return the name of an axis in the type of a port, in which upper case is fixed."""
-    return name if name[:1].islower() or name == LEAD else f"n_{name}"
+    return name if name[:1].islower() or name == LEAD else f"_{name}"

@@ -61,6 +61,7 @@ _PHRASES: dict[str, str] = {
     "d_out": "to {}",
     "activation": "{}",
     "experts": "{} experts",
+    "y": "{}",
 }
 """Param to its format in a picture, where that is not `name value`."""
 
@@ -261,8 +262,8 @@ def _part_text(part: Filling) -> str:
 
 def _title(part: Part) -> str:
     """Return the name of a block in a picture."""
-    masks = part.block.family != "position" and getattr(part.params, "causal", False) is True
-    masked = "masked " if masks else ""
+    causal = getattr(part.params, "causal", False)  # the axis of the queries in softmax@1
+    masked = "masked " if part.block.family != "position" and causal not in (False, "") else ""
     title = part.block.title or part.block.name.replace("_", " ")
     return masked + (title.format_map(dict(part.params)) if "{" in title else title)
 

@@ -280,6 +280,11 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("elementwise", "values"): [{"by": 2.0}, {"by": 3.0}],
     ("elementwise", "axes"): [{"g": "b t", "x": "b t d", "z": "b t d"}],
     ("einsum", "y"): ["b t k, b s k -> b s t", "b t k, b s k -> t b s"],
+    ("reduce", "y"): ["b t d -> d", "b t d -> t d"],
+    ("reduce", "mask"): ["b t"],
+    ("softmax", "y"): ["... t d", "b t h"],
+    ("softmax", "over"): ["b", "d"],
+    ("softmax", "mask"): ["b t"],
     ("split", "names"): [("y", "rest"), ("left", "right")],
     ("split", "sizes"): [(4, 4), (1, 7)],
 }
@@ -297,7 +302,7 @@ GIVEN: dict[tuple[str, str], dict[str, Any]] = {
 """Other params beside a param that excludes those of the example."""
 SIZED = ("patch_embedding", "downsample_convolution", "weighted_sum")
 """Blocks with params that set the size of their inputs."""
-GIVEN_BY_SIZES = {("merge_heads", "d_out")}
+GIVEN_BY_SIZES = {("merge_heads", "d_out"), ("softmax", "causal")}
 """Params of which only one value fits the sizes of the inputs."""
 
 

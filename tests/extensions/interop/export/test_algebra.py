@@ -1,0 +1,102 @@
+"""Formulas, products, reductions and weights in exported files, which have no modules for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from weft.extensions.interop.export.eject import ejected_text
+from weft.extensions.interop.export.onnx import export_onnx
+from weft.runtime.checkpoint.checkpoint import Checkpoint
+from weft.runtime.codegen.build import build
+from weft.runtime.spec.check import graph_of
+from weft.specs.load import LoadedSpec, loaded
+
+
+def written_out(by: str, kind: str) -> LoadedSpec:
+    """Return a classifier whose attention and pooling are written out."""
+    nodes: dict[str, Any] = {
+        "embedding": {"use": "embedding@1", "in": {"ids": "ids"}, "params": {"d_model": 8}},
+        "mask": {
+            "use": "elementwise@1",
+            "in": {"ids": "ids"},
+            "params": {"y": "ids != 0"},
+        },
+        "keys": {"use": "linear@1", "in": {"x": "embedding.y"}, "params": {"d_out": 8}},
+        "scores": {
+            "use": "einsum@1",
+            "in": {"x": "embedding.y", "z": "keys.y"},
+            "params": {"y": "b t d, b s d -> b t s"},
+        },
+        "attention": {
+            "use": "softmax@1",
+            "in": {"x": "scores.y", "mask": "mask.y"},
+            "params": {"y": "b t s", "mask": "b s", "kind": kind},
+        },
+        "read": {
+            "use": "einsum@1",
+            "in": {"x": "attention.y", "z": "embedding.y"},
+            "params": {"y": "b t s, b s d -> b t d"},
+        },
+        "pool": {
+            "use": "reduce@1",
+            "in": {"x": "read.y", "mask": "mask.y"},
+            "params": {"y": "b t d -> b d", "by": by},
+        },
+        "head": {"use": "linear@1", "in": {"x": "pool.y"}, "params": {"d_out": 3}},
+    }
+    return loaded(
+        {
+            "format": 1,
+            "name": "written-out",
+            "axes": {"B": "batch", "T": "time"},
+            "inputs": {"ids": "ids:9[B T]"},
+            "outputs": {"logits": "head.y"},
+            "nodes": nodes,
+        }
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("by", "kind"),
+    [
+        ("sum", "softmax"),
+        ("mean", "softmax1"),
+        ("max", "squared_relu"),
+        ("min", "sparsemax"),
+        ("logsumexp", "softmax"),
+    ],
+)
+def test_an_ejected_file_computes_the_same(by: str, kind: str) -> None:
+    """It has the lines of the generated code."""
+    graph = graph_of(written_out(by, kind))
+    model = build(graph, seed=1)
+    name, text = ejected_text(graph)
+    names: dict[str, Any] = {}
+    exec(compile(text, "ejected.py", "exec"), names)
+    ejected = names[name]()
+    ejected.load_state_dict(model.state_dict())
+    ids = torch.tensor([[3, 4, 5, 0], [1, 2, 7, 8]])
+
+    torch.testing.assert_close(ejected(ids=ids), model(ids=ids))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("by", "kind"),
+    [("sum", "softmax"), ("mean", "softmax1"), ("max", "squared_relu"), ("min", "sparsemax")],
+)
+def test_the_engine_of_onnx_agrees(
+    checkpoint_of: Callable[..., Checkpoint], tmp_path: Path, by: str, kind: str
+) -> None:
+    """Logits agree for several rows and lengths."""
+    pytest.importorskip("onnxscript", reason="the extra 'onnx' is missing")
+    pytest.importorskip("onnxruntime", reason="the extra 'onnx' is missing")
+
+    checked = export_onnx(checkpoint_of(written_out(by, kind)), tmp_path / "out")
+
+    assert checked.largest < 1e-4
