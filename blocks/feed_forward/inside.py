@@ -31,7 +31,7 @@ def gated_feed_forward(part: Any) -> Inside:
 def mixture_of_experts(part: Any) -> Inside:
     """Return the operations of one use of `mixture_of_experts`, a `Part`."""
     a = part.arguments
-    scaled = ", divided by their sum" if a["top_k"] > 1 else ""
+    scaled = ", divided by their sum" if a.get("renormalize", a["top_k"] > 1) else ""
     limit = f"capacity factor {a['capacity']:g} in training{scaled}"
     chosen = Step(
         name="chosen",
@@ -46,10 +46,10 @@ def mixture_of_experts(part: Any) -> Inside:
             name="router",
             reads=("x",),
             title="linear",
-            detail=f"router: to {a['experts']}, no bias",
+            detail=f"router: to {a['experts']}{'' if a.get('router_bias') else ', no bias'}",
             family="linear",
         ),
-        Step(name="p", reads=("router",), title="softmax", family="softmax"),
+        Step(name="p", reads=("router",), title=a.get("scores", "softmax"), family="softmax"),
         chosen,
         Step(
             name="sum",

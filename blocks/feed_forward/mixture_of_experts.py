@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import Activation, Count, Flag, Params, Probability
+from ...graphs.ir.block_type import BlockType, Needs, Signature, port
+from ..params import Activation, Count, Flag, Number, Params, Probability
 from .inside import mixture_of_experts
 
 
@@ -24,10 +24,28 @@ class MixtureOfExpertsParams(Params):
     capacity: Annotated[float, Field(gt=0.0, le=1e6)] = 1.25
     """Capacity factor: in training, an expert processes at most this multiple of its even share,
     top_k / experts of all positions; its output is zero for the rest.  No limit in evaluation."""
+    scores: Literal["softmax", "sigmoid"] = "softmax"
+    """What the router makes of its logits: probabilities of all experts, or one for each."""
+    renormalize: Flag | None = None
+    """Whether the scores of the chosen experts are divided by their sum; by default, if `top_k` is
+    more than 1."""
+    scaling: Number = 1.0
+    """Factor of the weights of the chosen experts."""
+    router_bias: Flag = False
+    """Whether the router has a bias."""
+    choice_bias: Flag = False
+    """Whether a number for each expert is added to its score for the choice alone, and not for its
+    weight.  It is zero at first, and training does not change it."""
+    groups: Count = 1
+    """Number of groups of consecutive experts, a divisor of `experts`."""
+    top_groups: Annotated[Count, Needs("groups", least=2)] = 1
+    """Groups per position: the experts are chosen from those with the highest group scores."""
+    group_score: Annotated[Literal["max", "two"], Needs("groups", least=2)] = "two"
+    """Score of a group: its highest score, or the sum of its two highest ones."""
     activation: Activation = "relu"
     """Activation between the two linear maps of an expert."""
     bias: Flag = True
-    """Whether the linear maps have biases; the router has none."""
+    """Whether the linear maps of the experts have biases."""
     gated: Flag = False
     """Whether the hidden layer is multiplied by an activated second linear map, the gate, as in
     `gated_feed_forward`; the hidden layer itself then has no activation."""
@@ -35,7 +53,22 @@ class MixtureOfExpertsParams(Params):
     """Dropout probability after the activation."""
 
 
-def _signature(_: MixtureOfExpertsParams, __: frozenset[str]) -> Signature:
+ROUTING = frozenset(
+    {
+        "scores",
+        "renormalize",
+        "scaling",
+        "router_bias",
+        "choice_bias",
+        "groups",
+        "top_groups",
+        "group_score",
+    }
+)
+"""Params of the router."""
+
+
+def _signature(params: MixtureOfExpertsParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "input vectors"),
@@ -44,6 +77,8 @@ def _signature(_: MixtureOfExpertsParams, __: frozenset[str]) -> Signature:
         outputs=(
             port("y", "f[b t d_model]", "weighted sum of the outputs of each position's experts"),
             port("balance", "loss[]", "load-balancing loss; 1 if all experts are used evenly"),
+            port("logits", f"f[b t {params.experts}]", "output of the router"),
+            port("chosen", f"mask[b t {params.experts}]", "true for the experts of each position"),
         ),
     )
 
@@ -52,7 +87,35 @@ def _arguments(params: MixtureOfExpertsParams, sizes: Mapping[str, Any]) -> dict
     if params.top_k > params.experts:
         msg = f"top_k is {params.top_k}, but there are {params.experts} experts"
         raise ValueError(msg, f"use a top_k of at most {params.experts}")
-    return {**sizes, **params.model_dump()}
+    if params.experts % params.groups:
+        msg = f"{params.experts} experts are not divisible into {params.groups} groups"
+        fits = [n for n in range(1, params.experts + 1) if params.experts % n == 0]
+        raise ValueError(msg, f"use {', '.join(map(str, fits))} groups")
+    _refuse_groups(params)
+    usual = {name: type(params).model_fields[name].default for name in ROUTING}
+    values = {
+        name: value
+        for name, value in params.model_dump().items()
+        if name not in usual or value != usual[name]
+    }
+    return {**sizes, **values}
+
+
+def _refuse_groups(params: MixtureOfExpertsParams) -> None:
+    """Refuse groups of which a position cannot choose `top_k` experts."""
+    size = params.experts // params.groups
+    if params.groups == 1:
+        return
+    if params.top_groups > params.groups:
+        msg = f"top_groups is {params.top_groups}, but there are {params.groups} groups"
+        raise ValueError(msg, f"use a top_groups of at most {params.groups}")
+    if params.top_k > params.top_groups * size:
+        msg = f"top_k is {params.top_k}, but {params.top_groups} groups have"
+        msg += f" {params.top_groups * size} experts"
+        raise ValueError(msg, "raise top_groups, or lower top_k")
+    if params.group_score == "two" and size == 1:
+        msg = "group_score is 'two', but each group has one expert"
+        raise ValueError(msg, "set group_score to 'max'")
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -62,6 +125,10 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         "inner": (experts, d_model, d_ff),
         "outer": (experts, d_ff, d_model),
     }
+    if arguments.get("router_bias"):
+        weights["router.bias"] = (experts,)
+    if arguments.get("choice_bias"):
+        weights["choice_bias"] = (experts,)
     if arguments["gated"]:
         weights["gate"] = weights["inner"]
     if arguments["bias"]:
@@ -86,10 +153,12 @@ MIXTURE_OF_EXPERTS = BlockType(
     onnx_form="_run_experts=.feed_forward.mixture_of_experts_onnx:experts_in_turn",
     doc="Feed-forward experts of which a router selects top_k per position; y = sum over the top_k "
     "of p_e(x) E_e(x), where p is the softmax of the router, renormalized over the top_k if "
-    "top_k > 1; balance = experts * sum_e share_e * mean p_e.",
+    "top_k > 1; balance = experts * sum_e share_e * mean p_e.  Experts of every position are a "
+    "feed-forward node beside it, and other losses are formulas of the logits.",
     source="Shazeer et al. 2017, section 2; balance, capacity and top_k = 1: Fedus et al. 2021, "
     "section 2.2; weights for top_k > 1: Lepikhin et al. 2020, section 2.2; gated: Jiang et al. "
-    "2024, section 2.1",
+    "2024, section 2.1; sigmoid scores, scaling, choice_bias and groups: DeepSeek-AI 2024, "
+    "DeepSeek-V3, section 2.1.2",
     params=MixtureOfExpertsParams,
     signature=_signature,
     arguments=_arguments,

@@ -18,12 +18,16 @@ from ..kernels.linear import draw_linear
 from ..kernels.precision import Copies, as_autocast, operand, uncompiled
 from .feed_forward_module import ACTIVATIONS
 
+_TINY = 1e-20
+"""Least sum of scores that others are divided by."""
+
 
 class MixtureOfExperts(nn.Module):
     """Feed-forward experts of which a router selects K per position.
 
     With p the softmax of the router, the output of a position is the sum of p_e(x) E_e(x) over
-    the K experts with the largest p; if K > 1, these p are divided by their sum.  In training,
+    the K experts with the largest p; if K > 1, these p are divided by their sum.  The router may
+    have other scores, and choose among the experts of some groups.  In training,
     an expert accepts at most its capacity of positions: all first choices take precedence over
     second choices, and earlier positions over later ones.
 
@@ -45,6 +49,14 @@ class MixtureOfExperts(nn.Module):
         capacity: float = 1.25,
         activation: str = "relu",
         *,
+        scores: str = "softmax",
+        renormalize: bool | None = None,
+        scaling: float = 1.0,
+        router_bias: bool = False,
+        choice_bias: bool = False,
+        groups: int = 1,
+        top_groups: int = 1,
+        group_score: str = "two",
         bias: bool = True,
         gated: bool = False,
         dropout: float = 0.0,
@@ -52,7 +64,14 @@ class MixtureOfExperts(nn.Module):
         """Create the router, from D to E, and the maps of each expert, from D to F and back."""
         super().__init__()
         self.experts, self.top_k, self.capacity = experts, top_k, capacity
-        self.router = nn.Linear(d_model, experts, bias=False)
+        self.scores, self.scaling = scores, scaling
+        self.renormalize = top_k > 1 if renormalize is None else renormalize
+        self.groups, self.top_groups = groups, top_groups
+        self.best_of_group = 1 if group_score == "max" else 2
+        self.router = nn.Linear(d_model, experts, bias=router_bias)
+        self.choice_bias = None
+        if choice_bias:
+            self.choice_bias = nn.Parameter(torch.empty(experts), requires_grad=False)
         self.inner = nn.Parameter(torch.empty(experts, d_model, d_ff))
         self.outer = nn.Parameter(torch.empty(experts, d_ff, d_model))
         self.gate = nn.Parameter(torch.empty(experts, d_model, d_ff)) if gated else None
@@ -69,11 +88,13 @@ class MixtureOfExperts(nn.Module):
         for weight in (self.inner, self.outer, self.gate):
             if weight is not None:
                 nn.init.uniform_(weight, -bound, bound, generator=generator)
-        for bias in (self.inner_bias, self.outer_bias, self.gate_bias):
+        for bias in (self.inner_bias, self.outer_bias, self.gate_bias, self.choice_bias):
             if bias is not None:
                 nn.init.zeros_(bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Map x [B, T, D] to [B, T, D] and compute the load-balancing loss.
 
         Args:
@@ -82,16 +103,13 @@ class MixtureOfExperts(nn.Module):
                 padding does not count towards the balance or the capacity.
 
         Returns:
-            The output, and the load-balancing loss, a scalar in float32 or higher precision.
+            The output; the load-balancing loss, a scalar in float32 or higher precision; the logits
+            of the router, [B, T, E]; and the chosen experts, [B, T, E].
         """
         x_ND = x.flatten(0, 1)
         mask_N = torch.ones_like(x_ND[:, 0], dtype=torch.bool) if mask is None else mask.flatten()
         logits_NE = self.router(x_ND)
-        exact = torch.promote_types(logits_NE.dtype, torch.float32)
-        p_NE = logits_NE.softmax(-1, dtype=exact)
-        weight_NK, expert_NK = p_NE.topk(self.top_k)
-        if self.top_k > 1:
-            weight_NK = weight_NK / weight_NK.sum(-1, keepdim=True)
+        p_NE, weight_NK, expert_NK = self._route(logits_NE)
         chosen_ME = expert_NK.T.flatten()[:, None] == torch.arange(self.experts, device=x.device)
         served_ME = chosen_ME & mask_N.repeat(self.top_k)[:, None]
         balance = self._balance(p_NE, served_ME, mask_N)
@@ -100,7 +118,36 @@ class MixtureOfExperts(nn.Module):
         weight_M = weight_NK.T.flatten() * served_ME.any(1)
         y_MD = self._run_experts(x_ND, expert_NK.T.flatten(), chosen_ME.sum(0))
         y_KND = (y_MD * weight_M[:, None].to(y_MD.dtype)).unflatten(0, (self.top_k, -1))
-        return y_KND.sum(0).unflatten(0, x.shape[:2]), balance
+        chosen_NE = chosen_ME.unflatten(0, (self.top_k, -1)).any(0)
+        outputs = (y_KND.sum(0), logits_NE, chosen_NE)
+        y, logits, chosen = (part.unflatten(0, x.shape[:2]) for part in outputs)
+        return y, balance, logits, chosen
+
+    def _route(self, logits_NE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the probabilities of all experts, and the weights and numbers of the chosen ones.
+
+        Source: groups and `choice_bias`: DeepSeek-AI 2024, DeepSeek-V3, section 2.1.2.
+        """
+        exact = torch.promote_types(logits_NE.dtype, torch.float32)
+        if self.scores == "softmax":
+            p_NE = score_NE = logits_NE.softmax(-1, dtype=exact)
+        else:
+            score_NE = logits_NE.to(exact).sigmoid()
+            p_NE = score_NE / score_NE.sum(-1, keepdim=True).clamp(min=_TINY)
+        choice_NE = score_NE if self.choice_bias is None else score_NE + self.choice_bias.to(exact)
+        if self.groups > 1:
+            choice_NGE = choice_NE.unflatten(-1, (self.groups, -1))
+            group_NG = choice_NGE.topk(self.best_of_group).values.sum(-1)
+            group_NJ = group_NG.topk(self.top_groups).indices
+            closed_NG = torch.ones_like(group_NG, dtype=torch.bool).scatter(
+                1, group_NJ, value=False
+            )
+            choice_NE = choice_NGE.masked_fill(closed_NG[..., None], float("-inf")).flatten(1)
+        expert_NK = choice_NE.topk(self.top_k).indices
+        weight_NK = score_NE.gather(1, expert_NK)
+        if self.renormalize:
+            weight_NK = weight_NK / weight_NK.sum(-1, keepdim=True).clamp(min=_TINY)
+        return p_NE, weight_NK * self.scaling, expert_NK
 
     def _balance(self, p_NE: Tensor, chosen_ME: Tensor, mask_N: Tensor) -> Tensor:
         """Return E * sum_e f_e P_e: f_e the share of assignments, P_e the mean probability."""

@@ -17,6 +17,19 @@ VARIANTS: dict[str, BlockType] = {
         MIXTURE_OF_EXPERTS,
         example={"experts": 3, "d_ff": 10, "activation": "silu", "gated": True},
     ),
+    "mixture, sigmoid scores in groups": replace(
+        MIXTURE_OF_EXPERTS,
+        example={
+            "experts": 6,
+            "d_ff": 10,
+            "scores": "sigmoid",
+            "scaling": 2.5,
+            "router_bias": True,
+            "choice_bias": True,
+            "groups": 3,
+            "top_groups": 2,
+        },
+    ),
     "mixture, one expert each": replace(
         MIXTURE_OF_EXPERTS, example={"experts": 3, "d_ff": 16, "top_k": 1}
     ),
