@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Ta
 MOST_COPIES = 10_000
 """Most copies of a repeat."""
 
-PATTERN = r"^(0|-?[1-9][0-9]{0,4}|(-?[0-9]{1,5})?:(-?[0-9]{1,5})?(:([1-9][0-9]{0,4})?)?)$"
-"""A number of a copy, counted from the end if negative, or a slice `start:stop:step`."""
+PATTERN = r"^(0|-?[1-9][0-9]{0,4}|(-?[0-9]{1,5})?:(-?[0-9]{1,5})?(:([1-9][0-9]{0,4})?)?|=.{1,200})$"
+"""A number of a copy, counted from the end if negative, a slice `start:stop:step`, or an expression
+that is true for the copies."""
 
 
 def number_of_copies(value: Any) -> int | None:
@@ -52,10 +53,11 @@ def selected_copies(key: str, count: int) -> range:
 
 
 def by_number(instead: Mapping[str, str], count: int) -> dict[int, str]:
-    """Return the templates of the copies that `instead` selects, by number from 0 up."""
+    """Return the templates of the copies that numbers and slices select, by number from 0 up."""
     return {
         index: template
         for key, template in instead.items()
+        if not key.startswith("=")
         for index in selected_copies(key, count)
         if index >= 0
     }
@@ -171,10 +173,11 @@ class RepeatNode(Record):
     share: StrictBool = False
     """Whether all copies share one set of weights."""
     instead: dict[Annotated[str, Field(pattern=PATTERN)], str] = {}
-    """Copies that use another template, by index or by slice, such as `2::3` for every third copy
-    and `-1` for the last; a patch of one copy writes this key."""
+    """Copies that use another template, by index, by slice, such as `2::3` for every third copy and
+    `-1` for the last, or by an expression as in `params`; a patch of one copy writes this key."""
     params: dict[Name, Any] = {}
-    """Params of the template; expressions may read the number of the copy."""
+    """Params of the template; a list has an entry for each copy, and expressions may read its
+    number."""
     index: Name | None = None
     """Name under which expressions in `params` read the number of the copy, from 0 on."""
     in_: dict[Name, str] = Field(default={}, alias="in")

@@ -359,6 +359,7 @@ def _words(value: Any, *, typed: bool = False) -> Iterator[str]:
     if isinstance(value, dict):
         for key, inner in value.items():
             untyped = key.partition(".")[0] in ("inputs", "output_types", "require")
+            yield from words_in(key) if is_expression(key) else ()
             yield from _words(inner, typed=typed or untyped)
     elif isinstance(value, list):
         for inner in value:

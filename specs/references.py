@@ -109,23 +109,31 @@ def rewritten(
 
     Args:
         value: the value; it is not modified.
-        names: the references in it; those in keys stay.
+        names: the references in it; keys that are names stay.
         new: returns the new name of a reference, or None if it stays.
     """
-    edits: dict[str, list[tuple[Reference, str]]] = {}
+    edits: dict[tuple[str, bool], list[tuple[Reference, str]]] = {}
     for reference in names:
-        name = None if reference.in_key else new(reference)
+        is_name = reference.in_key and not is_expression(parts_of(reference.at)[-1])
+        name = None if is_name else new(reference)
         if name is not None:
-            edits.setdefault(reference.at, []).append((reference, name))
+            edits.setdefault((reference.at, reference.in_key), []).append((reference, name))
+
+    def edited(text: Any, at: str, *, in_key: bool) -> Any:
+        for reference, name in sorted(edits.get((at, in_key), ()), key=lambda edit: -edit[0].start):
+            text = text[: reference.start] + name + text[reference.end :]
+        return text
 
     def copied(part: Any, at: str) -> Any:
         if isinstance(part, dict):
-            return {key: copied(inner, at + pointer(key)) for key, inner in part.items()}
+            places = {key: at + pointer(key) for key in part}
+            return {
+                edited(key, places[key], in_key=True): copied(inner, places[key])
+                for key, inner in part.items()
+            }
         if isinstance(part, list):
             return [copied(inner, at + pointer(index)) for index, inner in enumerate(part)]
-        for reference, name in sorted(edits.get(at, ()), key=lambda edit: -edit[0].start):
-            part = part[: reference.start] + name + part[reference.end :]
-        return part
+        return edited(part, at, in_key=False)
 
     return copied(value, "") if edits else value
 
@@ -221,11 +229,14 @@ class _Scopes:
             yield from self._wire(value, scope, at + pointer("in", port))
         yield from self._whole("template", "", node, "block", at)
         for key in ("carry", "collect") if used else ():
-            for index, _ in entries(node.get(key)):
-                yield from self._whole("port", ports, node[key], index, at + pointer(key))
+            for number, _ in entries(node.get(key)):
+                yield from self._whole("port", ports, node[key], number, at + pointer(key))
         yield from self._whole("node", scope, node, "share", at)
         for copies, _ in entries(node.get("instead")):
             yield from self._whole("template", "", node["instead"], copies, at + "/instead")
+            place = at + pointer("instead", copies)
+            for word in self.in_values(copies, place, scope, index):
+                yield dataclasses.replace(word, in_key=True)
         yield from self.in_values(node.get("repeat"), at + "/repeat", scope)
 
     def _use(

@@ -54,6 +54,7 @@ from ..ir.graph import (
 )
 from ..ir.value_type import UNKNOWN, Bound, ValueType, same_type, sizes_of_inputs, substitute
 from .records import MISSING, Checker, Context, Doubts, Findings, holds_missing
+from .template_params import CopyValues
 from .wiring import Given, Reads, as_meant, fit_ports, report_unknown_ports, report_unwired
 
 
@@ -89,23 +90,26 @@ def _written_count(context: Context, count: Any, at: str) -> Fix | None:
 
 
 def copies_selected(
-    findings: Findings,
+    checker: Checker,
     node: form.RepeatNode,
     key: str,
     count: Any,
     taken: Mapping[int, str],
+    by_copy: CopyValues,
     at: str,
 ) -> Sequence[int]:
     """Return the separate copies that a key of `instead` selects, and report if it cannot.
 
     Args:
-        findings: receives what is wrong.
+        checker: the state that the scopes share.
         node: the repeat as written.
-        key: a number or a slice.
+        key: a number, a slice or an expression.
         count: number of copies, or `MISSING`: then a slice selects none.
         taken: copy to the key that selects it already.
+        by_copy: the values that an expression reads.
         at: JSON Pointer of the key.
     """
+    findings = checker.findings
     if node.share:
         findings.report(
             code="P07",
@@ -116,8 +120,19 @@ def copies_selected(
         return ()
     if count is MISSING:
         return (int(key),) if is_number(key) else ()
-    selected = selected_copies(key, count)
     evidence = (f"repeat {count}  at {at.rpartition('/instead/')[0]}/repeat",)
+    if is_expression(key):
+        true = by_copy.selected(checker, key, at)
+        if true == []:
+            findings.report(
+                code="P07",
+                at=at,
+                problem=f"'{key}' is true for none of the {count} copies",
+                evidence=evidence,
+                help="change what it reads, or remove it",
+            )
+        return _separate(findings, key, true or (), taken, evidence, at)
+    selected = selected_copies(key, count)
     if not selected:
         findings.report(
             code="P07",
@@ -135,6 +150,18 @@ def copies_selected(
             help="name an existing copy",
         )
         return ()
+    return _separate(findings, key, selected, taken, evidence, at)
+
+
+def _separate(
+    findings: Findings,
+    key: str,
+    selected: Sequence[int],
+    taken: Mapping[int, str],
+    evidence: tuple[str, ...],
+    at: str,
+) -> list[int]:
+    """Return the copies that no other key selects, and report those that one does."""
     overlap = [index for index in selected if index in taken]
     if overlap:
         findings.report(

@@ -30,6 +30,7 @@ from .nesting import (
 )
 from .records import MISSING, Checker, Context, Doubts, Findings, Memo
 from .template_params import (
+    CopyValues,
     Setting,
     explain,
     note_reads,
@@ -300,14 +301,13 @@ def _infer_repeat(checker: Checker, key: str, node: RepeatNode, inputs: Reads, a
     if count is MISSING:
         checker.doubts.uncounted.add(at)
     taken: dict[int, str] = {}
+    by_copy = CopyValues(checker, node, count, at)
     for written, name in node.instead.items():
         where = at + pointer("instead", written)
         if name in checker.context.spec.blocks:
-            copies = copies_selected(checker.findings, node, written, count, taken, where)
+            copies = copies_selected(checker, node, written, count, taken, by_copy, where)
             taken |= dict.fromkeys(copies, written)
-    number = 1 if count is MISSING else count
-    names = (node.block, *node.instead.values())
-    settings = read_settings(checker, node, names, number, at)
+    settings = read_settings(checker, node, by_copy, at)
     insides: dict[tuple[str, str], Scope | None] = {}
 
     def inside(name: str, copy: int, where: str) -> Scope | None:

@@ -8,7 +8,7 @@ may also read the number of the copy.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from ...specs.form import RepeatNode, Use, holds_spec
 from ...specs.references import words_read
 from ...specs.text_edits import removing
 from .block_params import is_choice
-from .records import Argument, Arguments, Checker, Values
+from .records import MISSING, Argument, Arguments, Checker, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +70,115 @@ def _arguments(values: Values, params: Mapping[str, Any], at: str) -> dict[str, 
     return {name: values.argument(value, at + pointer(name)) for name, value in params.items()}
 
 
+class CopyValues:
+    """The values that params of a repeat read for each of its copies.
+
+    A list has an entry for each copy, and `index` is the number of the copy.
+    """
+
+    def __init__(self, checker: Checker, node: RepeatNode, count: Any, at: str) -> None:
+        """Report lists with another number of entries.
+
+        Args:
+            checker: the state that the scopes share.
+            node: the repeat as written.
+            count: number of copies, or `MISSING`.
+            at: JSON Pointer of the repeat.
+        """
+        self.values, self.index = checker.context.values, node.index
+        keys = [key for key in node.instead if is_expression(key)]
+        words = {word for value in (*keys, *node.params.values()) for word in words_read(value)}
+        known = {name: self.values.resolved.get(name) for name in words - {node.index}}
+        self.lists = {name: value for name, value in known.items() if isinstance(value, list)}
+        self.count = 1 if count is MISSING else count
+        places = {name: self.values.place_of(name) for name in self.lists}
+        literal = {n: value for n, value in node.params.items() if isinstance(value, list)}
+        places |= {name: at + pointer("params", name) for name in literal}
+        self.varies = bool(words & {node.index, *self.lists}) or bool(literal)
+        self.wrong = set[str]()
+        for name, value in {**literal, **self.lists}.items():
+            if count is not MISSING and len(value) != count:
+                self.wrong.add(name)
+                checker.findings.report(
+                    code="P07",
+                    at=places[name],
+                    problem=f"a list with {len(value)} entries is read by {count} copies",
+                    evidence=(f"repeat {count}  at {at}/repeat",),
+                    help="write an entry for each copy",
+                )
+
+    def of(self, copy: int) -> Values:
+        """Return the values for one copy."""
+        if not (self.index or self.lists):
+            return self.values
+        entries = {
+            name: MISSING if name in self.wrong else value[min(copy, len(value) - 1)]
+            for name, value in self.lists.items()
+        }
+        if self.index is not None:
+            entries[self.index] = copy
+        inner = self.values.with_(entries)
+        inner.read = set()
+        return inner
+
+    def noted(self, inner: Values) -> None:
+        """Note what the params for a copy have read."""
+        if inner is not self.values:
+            self.values.read |= inner.read - {self.index}
+
+    def arguments(self, params: Mapping[str, Any], copy: int, at: str) -> Arguments:
+        """Return the params that the repeat sets for one copy; `at` is their JSON Pointer."""
+        inner, arguments = self.of(copy), dict[str, Argument]()
+        for name, value in params.items():
+            place = at + pointer(name)
+            if not isinstance(value, list):
+                arguments[name] = inner.argument(value, place)
+            elif name in self.wrong:
+                arguments[name] = Argument(MISSING, place)
+            else:
+                arguments[name] = inner.argument(value[copy], place + pointer(copy))
+        self.noted(inner)
+        return arguments
+
+    def selected(self, checker: Checker, key: str, at: str) -> list[int] | None:
+        """Return the copies for which a key of `instead` is true; None after a mistake."""
+        copies = []
+        for copy in range(self.count):
+            inner = self.of(copy)
+            value = inner.resolve(key, at)
+            self.noted(inner)
+            if value is MISSING:
+                return None
+            if not isinstance(value, bool) and value not in (0, 1):
+                checker.findings.report(
+                    code="P07",
+                    at=at,
+                    problem=f"'{key}' is {value} for copy {copy}, neither true nor false",
+                    help="write a comparison, such as '=kind == 2', or a list of 0 and 1",
+                )
+                return None
+            copies += [copy] if value else []
+        return copies
+
+
 def read_settings(
-    checker: Checker, node: RepeatNode, templates: Iterable[str], count: int, at: str
+    checker: Checker, node: RepeatNode, by_copy: CopyValues, at: str
 ) -> list[Setting]:
     """Return what a repeat sets for each of its copies; one entry if it is the same for all.
 
     Args:
         checker: the state that the scopes share.
         node: the repeat as written.
-        templates: the templates of its copies.
-        count: number of copies.
+        by_copy: the values that its params read.
         at: JSON Pointer of the repeat.
     """
-    findings, values, index = checker.findings, checker.context.values, node.index
-    names = [name for name in dict.fromkeys(templates) if name in checker.context.spec.blocks]
+    findings, index = checker.findings, node.index
+    templates = dict.fromkeys((node.block, *node.instead.values()))
+    names = [name for name in templates if name in checker.context.spec.blocks]
     complete = not checker.context.lost.covers(at + "/params")
-    varies = index is not None and any(index in words_read(v) for v in node.params.values())
-    if index is not None and not varies and complete:
+    keys = [key for key in node.instead if is_expression(key)]
+    read = {word for value in (*keys, *node.params.values()) for word in words_read(value)}
+    if index is not None and index not in read and complete:
         findings.report(
             code="W08",
             at=at + "/index",
@@ -94,20 +186,20 @@ def read_settings(
             help=f"read it in 'params', as in '=2**{index}', or remove it",
             fix=removing(at + "/index"),
         )
-    if index is not None and node.share:
+    varies = by_copy.varies
+    if node.share and (index is not None or varies):
         findings.report(
             code="P07",
-            at=at + "/index",
+            at=at + pointer("index" if index is not None else "share"),
             problem="the copies cannot differ: all of them share their weights",
-            help="remove 'share', or remove 'index'",
+            help=f"remove 'share', or {'remove' if index is not None else 'write numbers for'}"
+            f" {repr('index') if index is not None else 'lists'}",
         )
         varies = False
     settings: list[Setting] = []
-    for copy in range(count if varies else 1):
-        inner = values if index is None else values.with_({index: copy})
-        calls, inner.read = findings.calls, set[str]()
-        settings.append(Setting(_arguments(inner, node.params, at + "/params"), complete))
-        values.read |= inner.read - {index}
+    for copy in range(by_copy.count if varies else 1):
+        calls = findings.calls
+        settings.append(Setting(by_copy.arguments(node.params, copy, at + "/params"), complete))
         if findings.calls != calls:
             break  # the others would have the same mistake
     if names:

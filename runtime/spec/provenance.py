@@ -14,6 +14,7 @@ from ...graphs.ir.graph import (
     Graph,
     Node,
     Part,
+    RepeatNode,
     Scope,
     TemplateNode,
     TemplatePart,
@@ -127,20 +128,32 @@ class _Tracer:
         else:
             for key, value in full.items():
                 if key == "instead":
-                    written = self._raw(f"{node.at}/{key}") or {}
-                    keys = {
-                        index: selector
-                        for selector in written
-                        for index in selected_copies(selector, full["repeat"])
-                    }
-                    for index, template in value.items():
-                        # Of a repeat with an index, the params make copies different.
-                        at = f"{node.at}/{key}" + pointer(keys.get(int(index), index))
-                        at = at if int(index) in keys else f"{node.at}/index"
-                        self._leaf(f"{location}/{key}" + pointer(index), template, at)
+                    self._copies(location, full, node)
                 elif key != "in":
                     self._leaf(location + pointer(key), value, node.at + pointer(key))
         self._record(f"{location}/in", full.get("in", {}), f"{node.at}/in")
+
+    def _copies(self, location: str, full: Mapping[str, Any], node: Node) -> None:
+        """Trace the templates of copies: a key of `instead`, or what makes the params differ."""
+        written = self._raw(f"{node.at}/instead") or {}
+        keys = {
+            index: key
+            for key in written
+            if not is_expression(key)
+            for index in selected_copies(key, full["repeat"])
+        }
+        bodies = node.instead if isinstance(node, RepeatNode) else {}
+        for index, template in full["instead"].items():
+            used = bodies[int(index)].name
+            rules = [key for key in written if is_expression(key) and written[key] == used]
+            key = keys.get(int(index), next(iter(rules), ""))
+            others = (f"{node.at}/index", f"{node.at}/params")
+            at = (
+                f"{node.at}/instead" + pointer(key)
+                if key
+                else next(filter(self._has_key, others), node.at)
+            )
+            self._leaf(f"{location}/instead" + pointer(index), template, at)
 
     def _part(self, location: str, full: Mapping[str, Any], part: Filling, at: str) -> None:
         record = self._raw(at)

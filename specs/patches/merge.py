@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..expressions import is_expression
 from ..findings import MOST, Finding, Origins, Place, SpecError, at_most
 from ..form import by_number, is_number, number_of_copies
 from ..reader import LARGEST
@@ -464,8 +465,8 @@ def _repeated(node: Mapping[str, Any], named_runs: Sequence[tuple[Run, str]]) ->
         main = node["block"]
     instead = dict(node.get("instead", {}))
     if (count := number_of_copies(node["repeat"])) is not None:
-        numbered = by_number(instead, count)
-        instead = {str(index): used for index, used in numbered.items()}
+        rules = {key: used for key, used in instead.items() if is_expression(key)}
+        instead = {str(index): used for index, used in by_number(instead, count).items()} | rules
     for run, now in named_runs:
         if run.key:
             instead[run.key] = now

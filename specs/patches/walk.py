@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..expressions import is_expression
 from ..form import MOST_COPIES, by_number, is_number, number_of_copies
 from .selections import Kind, Segment, Selection
 
@@ -243,9 +244,13 @@ class Walk:
             yield from self._sliced(name, node, state, path, steps)
             return
         written = node.get("instead", {})
-        rules = {} if count else {key: use for key, use in written.items() if not is_number(key)}
+        rules = {
+            key: used
+            for key, used in written.items()
+            if is_expression(key) or not (count or is_number(key))
+        }
         if rules:
-            self._refuse_indices(state, path)
+            self._refuse_indices(state, path, count)
         instead = by_number({k: used for k, used in written.items() if k not in rules}, count or 0)
         cuts = {0, *instead, *(i + 1 for i in instead), *self._cuts(state, count)}
         alike: dict[tuple[str, State], list[Piece]] = {}
@@ -381,10 +386,15 @@ class Walk:
 
         self._misplace(state, why)
 
-    def _refuse_indices(self, state: State, path: str) -> None:
-        """Record copy indices in a repeat with slices whose number of copies is an expression."""
-        before = f"'instead' of '{path}' has slices, so 'repeat' must be a number to select copy "
-        self._misplace(state, lambda segment: f"{before}{segment.text.rpartition('-')[2]}")
+    def _refuse_indices(self, state: State, path: str, count: int | None) -> None:
+        """Record copy indices in a repeat with slices of an unknown number, or with rules."""
+        before = f"'instead' of '{path}' has "
+        why = (
+            "slices, so 'repeat' must be a number to select copy "
+            if count is None
+            else ("rules, so its copies cannot be selected singly: copy ")
+        )
+        self._misplace(state, lambda segment: f"{before}{why}{segment.text.rpartition('-')[2]}")
 
 
 def _pieces(cuts: set[int], count: int | None) -> list[Piece]:

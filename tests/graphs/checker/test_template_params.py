@@ -178,6 +178,79 @@ def test_a_copy_with_another_template_gets_the_params_that_this_template_has() -
     assert list(widths(spec(node, blocks={"map": MAP, "bare": bare})).values()) == [1, 2, 8, 4]
 
 
+def test_a_list_has_an_entry_for_each_copy() -> None:
+    """A list that is written there, a param of the spec, and an expression that reads it."""
+    params = {"d": 4, "sizes": [3, 1, "=d", 2]}
+
+    assert [*widths(spec(repeat(params={"width": [1, "=d", 2, 8]}))).values()] == [1, 4, 2, 8]
+    value = spec(repeat(params={"width": "=sizes"}), params=params)
+    assert [*widths(value).values()] == [3, 1, 4, 2]
+    assert [*widths(value, sizes=[5, 5, 6, 6]).values()] == [5, 5, 6, 6]
+    value = spec(repeat(index="i", params={"width": "=2*sizes+i"}), params=params)
+    assert [*widths(value).values()] == [6, 3, 10, 7]
+
+
+WIDE = MAP | {
+    "params": {},
+    "nodes": MAP["nodes"] | {"down": MAP["nodes"]["down"] | {"params": {"d_out": 9}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"=pattern": "wide"}, [5, 9, 5, 9]),
+        ({"=kinds == 2": "wide"}, [9, 5, 9, 5]),
+        ({"=i % 3 == 0": "wide"}, [9, 5, 5, 9]),
+        ({"=pattern": "wide", "0": "wide"}, [9, 9, 5, 9]),
+    ],
+    ids=["a list of 0 and 1", "a comparison", "the number of the copy", "with a number"],
+)
+def test_a_rule_says_which_copies_use_another_template(
+    keys: dict[str, str], expected: list[int]
+) -> None:
+    """Lists of the spec, and the index."""
+    params = {"d": 4, "pattern": [0, 1, 0, 1], "kinds": [2, 1, 2, 0]}
+    read = {word: params[word] for word in ("pattern", "kinds") if word in " ".join(keys)}
+    index = {"index": "i"} if "i %" in " ".join(keys) else {}
+    node = repeat(instead=keys, **index)
+
+    value = spec(node, blocks={"map": MAP, "wide": WIDE}, params={"d": 4, **read})
+
+    assert [*widths(value).values()] == expected
+
+
+def test_a_patch_leaves_a_rule_in_place(tmp_path: Path) -> None:
+    """What it changes inside is changed for the copies of the rule."""
+    node = repeat(instead={"=pattern": "wide"})
+    params = {"d": 4, "pattern": [0, 1, 0, 1]}
+    value = spec(node, blocks={"map": MAP, "wide": WIDE}, params=params)
+    (tmp_path / "maps.json").write_text(json.dumps(value), encoding="utf-8")
+    patch = {"select": "stack.*.down[params.d_out=9]", "set": {"params.d_out": 7}}
+    child = {"format": 1, "extends": "maps", "name": "child", "params": {"pattern": [1, 1, 0, 0]}}
+    child["patch"] = [patch]
+
+    weights = graph(child, str(tmp_path / "child.json")).weights()
+    assert [weights[f"stack.{i}.down.weight"][0] for i in range(4)] == [7, 7, 5, 5]
+    child["patch"] = [{**patch, "select": "stack.1.down"}]
+    with pytest.raises(weft.SpecError, match="rules"):
+        graph(child, str(tmp_path / "child.json"))
+
+
+def test_an_imported_spec_brings_its_rules(tmp_path: Path) -> None:
+    """The key reads the param under its new name."""
+    node = repeat(instead={"=pattern": "wide"})
+    params = {"d": 4, "pattern": [0, 1, 0, 1]}
+    value = spec(node, blocks={"map": MAP, "wide": WIDE}, params=params)
+    (tmp_path / "maps.json").write_text(json.dumps(value), encoding="utf-8")
+    outer = spec({"use": "tower"}, blocks={"tower": {"spec": "maps", "params": {"d": "=d"}}})
+    outer["outputs"] = {"y": "stack.y"}
+
+    weights = graph(outer, str(tmp_path / "outer.json")).weights()
+
+    assert [weights[f"stack.stack.{i}.down.weight"][0] for i in range(4)] == [5, 9, 5, 9]
+
+
 def test_a_patch_changes_one_copy_and_leaves_the_others_to_their_numbers(tmp_path: Path) -> None:
     """Copy 2 gets a template of its own, which has the params of the first one."""
     value = spec(repeat(index="i", params={"width": "=2**i"}))

@@ -41,7 +41,11 @@ def model(words: list[str]) -> Any:
         node, wires, port = kinds[index % 3]
         nodes[word], value = {**node, "in": wires}, f"{word}.{port}"
     attention = {"use": "attention@1", "params": {"heads": 1, "causal": True}, "in": {"x": "state"}}
-    added = {"use": "add@1", "in": {"x": "x", "z": "to.y"}}
+    added = {
+        "use": "elementwise@1",
+        "in": {"x": "x", "z": "to.y"},
+        "params": {"y": "x + z"},
+    }
     templates = {
         "if": {
             "inputs": {"x": "f[B T 2]", "state": "f[B T 2]"},

@@ -102,3 +102,14 @@ def test_an_index_is_a_name_of_its_repeat() -> None:
 
     assert name is not None
     assert (name.kind, name.scope, name.defines) == ("index", "/nodes/many", True)
+
+
+def test_a_renaming_follows_a_rule_for_copies() -> None:
+    """A key of `instead` may read a param."""
+    node = '"repeat": 3, "index": "copy", '
+    text = TEXT.replace(node, f'{node}"instead": {{"=width == copy": "layer"}}, ')
+    offset = text.index("width", text.index('"params"'))
+    renaming = rename(text, offset, "wide", "/nowhere/stack.json")
+    [edits] = renaming.edits.values()
+
+    assert '{"=wide == copy": "layer"}' in apply(text, list(edits))
